@@ -1,8 +1,8 @@
 //! Envelope: what is taken from a line as a message is one, by somebody else's judgement, and nothing is lost.
 
 use unhang_wire::{
-    self as wire, Body, Id, Invalid, Json, MAX_BATCH, Message, Outcome, Piece, Reason, one_line, read,
-    replace_id,
+    self as wire, Body, Id, Invalid, InvalidReason, Json, MAX_BATCH, Message, Piece, ResponseOutcome,
+    one_line, read, replace_id,
 };
 
 use crate::json::{self, Object};
@@ -139,8 +139,8 @@ fn judge_message(message: &Message<'_>) {
         Body::Response { id, id_span, outcome } => {
             assert_eq!(method, None);
             match outcome {
-                Outcome::Result(result) => same("result", Some(*result)),
-                Outcome::Error(error) => same("error", Some(*error)),
+                ResponseOutcome::Result(result) => same("result", Some(*result)),
+                ResponseOutcome::Error(error) => same("error", Some(*error)),
             }
             judge_id(message, &object, id, id_span);
         }
@@ -184,7 +184,7 @@ fn judge_id(message: &Message<'_>, object: &Object<'_>, id: &Id, span: &std::ops
 
 fn judge_invalid(invalid: &Invalid<'_>) {
     let whole = json::value(invalid.raw);
-    let broken = matches!(invalid.reason, Reason::NotJson | Reason::InvalidUtf8);
+    let broken = matches!(invalid.reason, InvalidReason::NotJson | InvalidReason::InvalidUtf8);
     assert_eq!(whole.is_none(), broken, "{invalid:?}");
     let Some(object) = whole.and_then(Object::new) else { return };
     assert_eq!(verdict(&object), Verdict::Invalid, "{invalid:?}");

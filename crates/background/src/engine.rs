@@ -21,7 +21,7 @@ use unhang_jobs::{
     moment::Moment,
     record::{JobState, Patch},
     store::Whose,
-    submission::{Input, STOP_GRACE, Source, Submission},
+    submission::{JobInput, STOP_GRACE, Source, Submission},
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
@@ -30,8 +30,8 @@ use super::{PromotedCalls, opening::Opening};
 use unhang_core::{notices::Notices, revision::Revision};
 use unhang_tools::{
     job_report::{
-        DocumentReport, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport, SystemReport,
-        ToolNames,
+        DocumentReport, JobReport, ListReport, ListedReport, LogReport, ReportReader, ResultsReport,
+        SystemReport, ToolNames,
     },
     service::{
         CallAnswer, Caller, Extent, JobError, JobService, Located, LogRequest, Pending, SubmitRequest,
@@ -199,7 +199,7 @@ impl EngineService {
 
     /// What an agent is told of a job.
     fn told(&self, status: &Status) -> JobReport {
-        JobReport::new(status, Reader::Agent(self.names))
+        JobReport::new(status, ReportReader::Agent(self.names))
     }
 
     fn whose(&self) -> Whose {
@@ -219,7 +219,7 @@ impl EngineService {
                 Some(_) => Source::OwnState(field),
                 None => Source::State(field),
             };
-            Input { file: file.into(), source }
+            JobInput { file: file.into(), source }
         };
         let patch =
             request.state.map(|patch| Patch { is_shared: self.shared.contains(&patch.field), ..patch });
@@ -306,7 +306,7 @@ impl JobService for EngineService {
             let engine = self.engine_with(id).await?;
             let results = engine.results(id).await?;
             let path = engine.work_folder(&results.status.record);
-            let report = ResultsReport::new(results, Reader::Agent(self.names));
+            let report = ResultsReport::new(results, ReportReader::Agent(self.names));
             if report.job.status.is_final() {
                 self.was_read(id);
             }
@@ -349,7 +349,7 @@ impl JobService for EngineService {
         Box::pin(async move {
             let mut system = self.engine().await?.system().await?;
             system.jobs.retain(|job| job.record.owner.as_deref() == self.caller.name());
-            Ok(SystemReport::new(system, Reader::Agent(self.names)))
+            Ok(SystemReport::new(system, ReportReader::Agent(self.names)))
         })
     }
 

@@ -21,7 +21,7 @@ use unhang_gateway::Replied;
 
 /// One question.
 #[derive(Clone, Debug)]
-pub struct Input {
+pub struct OpenInput {
     /// Its name.
     pub key: String,
     /// What is asked.
@@ -34,7 +34,7 @@ pub struct Input {
 struct OfOne {
     /// How many it has ever asked.
     count: u64,
-    open: Vec<(Input, oneshot::Sender<Replied>)>,
+    open: Vec<(OpenInput, oneshot::Sender<Replied>)>,
 }
 
 /// Those of all tasks.
@@ -81,14 +81,14 @@ impl Inputs {
                 return;
             }
             task.count += 1;
-            let input = Input { key: format!("question-{}", task.count), method, params };
+            let input = OpenInput { key: format!("question-{}", task.count), method, params };
             task.open.push((input, reply));
         }
         self.changed();
     }
 
     /// What a task waits for.
-    pub fn open(&self, id: JobId) -> Vec<Input> {
+    pub fn open(&self, id: JobId) -> Vec<OpenInput> {
         let tasks = self.tasks();
         let open = tasks.get(&id).map(|task| task.open.as_slice()).unwrap_or_default();
         open.iter().filter(|(_, reply)| !reply.is_closed()).map(|(input, _)| input.clone()).collect()

@@ -1,7 +1,7 @@
 //! Calls of servers' tools that have become jobs: whoever waits for their answers, once their clients do something else.
 //!
 //! ```text
-//! front ─ Going (the answer on its way, what is told beside) ─ PromotedCalls::adopt ─ HeldCall (durable) ─ the id goes out
+//! front ─ RunningCall (the answer on its way, what is told beside) ─ PromotedCalls::adopt ─ HeldCall (durable) ─ the id goes out
 //!                                                                     └ keep: a task ─┬ progress, logs ─► the job's
 //!                                                                                     ├ questions ─► Inputs
 //!                                                                                     └ the answer, an end, a wish ─► settled
@@ -21,9 +21,9 @@
 //! - Where that is wanted, the same call of the same session joins the job that it has become, and does not run twice.
 
 mod engine;
-mod going;
 mod inputs;
 mod opening;
+mod running_call;
 mod same;
 mod tickets;
 
@@ -36,20 +36,20 @@ use tokio::{sync::watch, task::JoinSet, time::timeout};
 use unhang_jobs::{
     engine::{Adoption, CallEnd, Engine, HeldCall, Status},
     id::JobId,
-    record::{JobState, Reason},
+    record::{EndReason, JobState},
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-pub use self::{engine::EngineService, going::WhoIsAsked, inputs::Input};
+pub use self::{engine::EngineService, inputs::OpenInput, running_call::WhoIsAsked};
 pub use self::{
-    going::{Going, Made, Source, UnderWay},
     inputs::Inputs,
+    running_call::{CallSource, PendingCall, RunningCall, UpstreamRequest},
     same::{Calling, SameCall, SameCalls, ToolOfCaller},
 };
 use unhang_gateway::KnownTask;
 use unhang_tools::{
-    job_report::{JobReport, Reader, ToolNames},
+    job_report::{JobReport, ReportReader, ToolNames},
     service::{CallAnswer, Caller, Extent, JobError, JobService},
 };
 
@@ -87,7 +87,7 @@ pub struct Promoted {
 }
 
 /// What is known of a job that is followed.
-struct Kept {
+struct FollowedJob {
     who: WhoIsAsked,
     is_repeatable: bool,
     same: Option<SameCall>,
@@ -105,14 +105,14 @@ struct Shared {
     engine: Engine,
     tasks: Mutex<JoinSet<()>>,
     /// Why all of them end, once they do.
-    ending: watch::Sender<Option<Ending>>,
+    ending: watch::Sender<Option<CallsEnd>>,
     same: SameCalls,
     inputs: Inputs,
 }
 
 /// Why all of them end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum CallsEnd {
     /// The client that they were for has gone, and nobody else can ask for them through us.
     ClientGone,
     /// We end.
@@ -191,19 +191,24 @@ impl PromotedCalls {
             ticket,
         };
         let (held, status) = self.shared.engine.adopt(adoption).await?;
-        Ok(Promoted { held, report: JobReport::new(&status, Reader::Agent(self.names)), is_repeatable, same })
+        Ok(Promoted {
+            held,
+            report: JobReport::new(&status, ReportReader::Agent(self.names)),
+            is_repeatable,
+            same,
+        })
     }
 
     /// Goes on with a call whose client has its id now.
-    pub fn keep(&self, promoted: Promoted, going: Going, who: WhoIsAsked) {
+    pub fn keep(&self, promoted: Promoted, going: RunningCall, who: WhoIsAsked) {
         let Promoted { held, is_repeatable, same, .. } = promoted;
         if let Some(same) = same {
             self.shared.same.delivered(same, held.id());
         }
-        self.go_on(held, going, Kept { who, is_repeatable, same });
+        self.go_on(held, going, FollowedJob { who, is_repeatable, same });
     }
 
-    fn go_on(&self, held: HeldCall, going: Going, kept: Kept) {
+    fn go_on(&self, held: HeldCall, going: RunningCall, kept: FollowedJob) {
         let calls = self.clone();
         let mut tasks = self.tasks();
         // What has ended is forgotten.
@@ -225,7 +230,7 @@ impl PromotedCalls {
         });
     }
 
-    async fn follow(&self, mut held: HeldCall, mut going: Going, kept: &Kept) {
+    async fn follow(&self, mut held: HeldCall, mut going: RunningCall, kept: &FollowedJob) {
         let id = held.id();
         let mut ending = self.shared.ending.subscribe();
         let end = tokio::select! {
@@ -235,7 +240,7 @@ impl PromotedCalls {
                     self.shared.inputs.forget(id);
                     return self.leave(held, going, ticket).await;
                 }
-                end_of_all(ended.unwrap_or(Ending::UnhangEnds), kept.is_repeatable)
+                end_of_all(ended.unwrap_or(CallsEnd::UnhangEnds), kept.is_repeatable)
             }
             end = going.follow(&mut held, &self.shared.inputs, kept) => end,
         };
@@ -267,7 +272,7 @@ impl PromotedCalls {
     }
 
     /// Ends all of them, each as a job that says why, and waits for that as long as it may take.
-    pub async fn end(&self, why: Ending) {
+    pub async fn end(&self, why: CallsEnd) {
         if !stands("promoted-calls-end-with-us") {
             return;
         }
@@ -283,10 +288,10 @@ impl PromotedCalls {
 }
 
 /// How a call ends that ends with us.
-fn end_of_all(why: Ending, is_repeatable: bool) -> CallEnd {
+fn end_of_all(why: CallsEnd, is_repeatable: bool) -> CallEnd {
     let (reason, what) = match why {
-        Ending::ClientGone => (Reason::ClientGone, "its client went away, and the server with it"),
-        Ending::UnhangEnds => (Reason::UnhangEnded, "unhang was ended before the server had answered"),
+        CallsEnd::ClientGone => (EndReason::ClientGone, "its client went away, and the server with it"),
+        CallsEnd::UnhangEnds => (EndReason::UnhangEnded, "unhang was ended before the server had answered"),
     };
     CallEnd::Failed { reason, detail: format!("{what}; {}", advice(is_repeatable)), error: None }
 }

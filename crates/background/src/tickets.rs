@@ -27,9 +27,9 @@ use unhang_jobs::{
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use super::{Going, Kept, PromotedCalls, SameCall, Source, UnderWay, WhoIsAsked};
-use unhang_core::fault::Kind;
-use unhang_gateway::{Answered, KnownTask, MayRead, ServerTask, Servers, TaskNews, has_room};
+use super::{CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, SameCall, WhoIsAsked};
+use unhang_core::fault::FaultKind;
+use unhang_gateway::{KnownTask, MayRead, ServerAnswer, ServerTask, Servers, TaskNews, has_room};
 use unhang_upstream::{
     client::{Error, Failure},
     question::ASIDES,
@@ -81,20 +81,20 @@ impl Details {
 /// Where the answer of a call comes from that was taken up.
 struct TakenUp(TaskNews);
 
-impl Source for TakenUp {
+impl CallSource for TakenUp {
     /// The call itself cannot be made once more, and a task has no reason to want that.
-    fn ask(&mut self, _params: Arc<str>) -> UnderWay {
+    fn ask(&mut self, _params: Arc<str>) -> PendingCall {
         let failure = Failure {
-            kind: Kind::BadResponse,
+            kind: FaultKind::BadResponse,
             method: Some("tools/call".to_owned()),
             happened: "the task of this call has ended with a question".to_owned(),
             hint: "this is a fault of the server".to_owned(),
             ..Failure::ended()
         };
         let outcome = Err(Error::from(failure));
-        let answered = Answered { era: Era::Modern, server_info: None, outcome, asked_for: None };
+        let answered = ServerAnswer { era: Era::Modern, server_info: None, outcome, asked_for: None };
         let ((_, seen), (_, said)) = (watch::channel(None), mpsc::channel(1));
-        UnderWay { answering: Box::pin(ready(answered)), seen, said }
+        PendingCall { answering: Box::pin(ready(answered)), seen, said }
     }
 
     fn news(&self) -> Option<&TaskNews> {
@@ -154,7 +154,7 @@ impl PromotedCalls {
             }
         };
         tracing::info!(job = id.as_str(), "taken up: `{}` goes on with it as a task", call.server);
-        let kept = Kept { who: details.who(), is_repeatable, same: details.same() };
+        let kept = FollowedJob { who: details.who(), is_repeatable, same: details.same() };
         let left_of_it = status.record.timeout().unwrap_or_default().saturating_sub(status.elapsed());
         let (asides, said) = mpsc::channel(ASIDES);
         let news = TaskNews::new();
@@ -166,8 +166,8 @@ impl PromotedCalls {
             let _servers = servers;
             answering.await
         });
-        let way = UnderWay { answering, seen, said };
-        let going = Going { params: "{}".into(), way, source: Box::new(TakenUp(news)) };
+        let way = PendingCall { answering, seen, said };
+        let going = RunningCall { params: "{}".into(), way, source: Box::new(TakenUp(news)) };
         if let Some(same) = kept.same {
             self.shared.same.delivered(same, id);
         }
@@ -175,7 +175,7 @@ impl PromotedCalls {
     }
 
     /// Leaves a call to whoever takes it up, where its server goes on with it without us.
-    pub(super) async fn leave(&self, held: HeldCall, going: Going, ticket: Ticket) {
+    pub(super) async fn leave(&self, held: HeldCall, going: RunningCall, ticket: Ticket) {
         let id = held.id();
         if let Some(news) = going.source.news() {
             news.leave();
@@ -190,7 +190,7 @@ impl PromotedCalls {
 }
 
 /// What a call can be left with that is to go on when we have ended; nothing where its server does not go on with it.
-pub(super) fn to_be_left(going: &Going, kept: &Kept) -> Option<Ticket> {
+pub(super) fn to_be_left(going: &RunningCall, kept: &FollowedJob) -> Option<Ticket> {
     let known = going.source.news()?.known()?;
     let outlives_us = known.outlives_us && stands("task-outlives-a-clean-end");
     outlives_us.then(|| ticket(&known, &kept.who, kept.same)).flatten()
@@ -203,14 +203,14 @@ mod tests {
     use serde_json::json;
     use tokio::time::timeout;
     use unhang_jobs::{
-        engine::{Engine, Options},
+        engine::{Engine, EngineOptions},
         id::JobId,
-        record::{JobState, Reason},
+        record::{EndReason, JobState},
         shims::ShimCommand,
     };
 
     use super::*;
-    use crate::{Ending, Promotable};
+    use crate::{CallsEnd, Promotable};
     use unhang_tools::service::Caller;
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -218,10 +218,10 @@ mod tests {
     /// A server that never answers, and goes on with the call as a task.
     struct Goes(TaskNews);
 
-    impl Source for Goes {
-        fn ask(&mut self, _params: Arc<str>) -> UnderWay {
+    impl CallSource for Goes {
+        fn ask(&mut self, _params: Arc<str>) -> PendingCall {
             let ((_, seen), (_, said)) = (watch::channel(None), mpsc::channel(1));
-            UnderWay { answering: Box::pin(pending()), seen, said }
+            PendingCall { answering: Box::pin(pending()), seen, said }
         }
 
         fn news(&self) -> Option<&TaskNews> {
@@ -231,7 +231,7 @@ mod tests {
 
     fn engine(folder: &Path) -> Engine {
         let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
-        Engine::open(Options::new(folder.to_owned(), shim)).expect("it opens").0
+        Engine::open(EngineOptions::new(folder.to_owned(), shim)).expect("it opens").0
     }
 
     fn known(outlives_us: bool, doing: &str) -> KnownTask {
@@ -259,7 +259,7 @@ mod tests {
         let promoted = calls.adopt(&Caller::owner(), call).await.expect("a job");
         let (id, news) = (promoted.held.id(), TaskNews::new());
         let mut source = Box::new(Goes(news.clone()));
-        let going = Going { params: "{}".into(), way: source.ask("{}".into()), source };
+        let going = RunningCall { params: "{}".into(), way: source.ask("{}".into()), source };
         calls.keep(promoted, going, WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
         (id, news)
     }
@@ -290,7 +290,7 @@ mod tests {
         let details = until_noted(&engine, id).await;
         assert_eq!((details.task.id.as_str(), details.same().is_some()), ("7", false));
         assert_eq!(details.who(), WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
-        calls.end(Ending::UnhangEnds).await;
+        calls.end(CallsEnd::UnhangEnds).await;
         let left = engine.left_calls();
         assert_eq!(left.len(), 1, "it is left to somebody else");
         assert!(news.is_left() && left[0].record.status == JobState::Running);
@@ -306,9 +306,9 @@ mod tests {
         let (id, news) = job(&calls).await;
         news.begun(known(false, "step 1"));
         until_noted(&engine, id).await;
-        calls.end(Ending::ClientGone).await;
+        calls.end(CallsEnd::ClientGone).await;
         let record = engine.status(id).await.expect("it is there").record;
-        assert_eq!(record.ending.and_then(|ending| ending.reason), Some(Reason::ClientGone));
+        assert_eq!(record.ending.and_then(|ending| ending.reason), Some(EndReason::ClientGone));
         assert!(!news.is_left() && engine.left_calls().is_empty());
     }
 

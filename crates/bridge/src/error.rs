@@ -27,7 +27,7 @@ const URL_ELICITATION_REQUIRED: i64 = -32042;
 
 /// What becomes of a legacy server's error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Modern<'a> {
+pub enum ModernError<'a> {
     /// An error.
     Error(Cow<'a, str>),
     /// What it asks of a person, as `elicitations`, an array of JSON: the request is to be made again when that is done.
@@ -49,7 +49,7 @@ pub fn to_legacy<'a>(method: &str, error: Json<'a>) -> Option<Cow<'a, str>> {
 
 /// The error of a legacy server for a modern client; `None` for what is no error. `uri` is what was to be read, as JSON.
 #[must_use]
-pub fn to_modern<'a>(method: &str, error: Json<'a>, asked_for: Option<Json<'_>>) -> Option<Modern<'a>> {
+pub fn to_modern<'a>(method: &str, error: Json<'a>, asked_for: Option<Json<'_>>) -> Option<ModernError<'a>> {
     match code(error)? {
         RESOURCE_NOT_FOUND if method == "resources/read" => {
             let mut splice = Splice::new(error).set("code", INVALID_PARAMS.to_string());
@@ -63,13 +63,13 @@ pub fn to_modern<'a>(method: &str, error: Json<'a>, asked_for: Option<Json<'_>>)
                     data.unwrap_or_else(|| format!("{{{}:{}}}", quoted("uri"), asked_for.get())),
                 );
             }
-            splice.apply().map(Modern::Error)
+            splice.apply().map(ModernError::Error)
         }
         URL_ELICITATION_REQUIRED => match error.member("data").and_then(|data| data.member("elicitations")) {
-            Some(wanted) if wanted.get().starts_with('[') => Some(Modern::InputRequired(wanted.get())),
-            _ => with_code(error, None).map(Modern::Error),
+            Some(wanted) if wanted.get().starts_with('[') => Some(ModernError::InputRequired(wanted.get())),
+            _ => with_code(error, None).map(ModernError::Error),
         },
-        _ => with_code(error, None).map(Modern::Error),
+        _ => with_code(error, None).map(ModernError::Error),
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_modern_client_is_told_which_resource_is_not_there() {
         let told = |error| to_modern("resources/read", json(error), Some(json(r#""u:\/a""#)));
-        let expect = |text: &str| Some(Modern::Error(Cow::<str>::Owned(text.to_owned())));
+        let expect = |text: &str| Some(ModernError::Error(Cow::<str>::Owned(text.to_owned())));
         assert_eq!(
             told(r#"{"code":-32002,"message":"m"}"#),
             expect(r#"{"code":-32602,"message":"m","data":{"uri":"u:\/a"}}"#)
@@ -144,9 +144,9 @@ mod tests {
         let error = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url"}]}}"#;
         assert_eq!(
             to_modern("tools/call", json(error), None),
-            Some(Modern::InputRequired(r#"[{"mode":"url"}]"#))
+            Some(ModernError::InputRequired(r#"[{"mode":"url"}]"#))
         );
         let bare = r#"{"code":-32042,"message":"m"}"#;
-        assert_eq!(to_modern("tools/call", json(bare), None), Some(Modern::Error(Cow::Borrowed(bare))));
+        assert_eq!(to_modern("tools/call", json(bare), None), Some(ModernError::Error(Cow::Borrowed(bare))));
     }
 }

@@ -27,7 +27,7 @@ const CACHEABLE: [&str; 6] = [
 
 /// What kind of result a modern server has given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ResultKind {
     /// What was asked for.
     Complete,
     /// The request is to be made again with what it asks for here.
@@ -38,29 +38,31 @@ pub enum Kind {
     Unknown(String),
 }
 
-impl Kind {
+impl ResultKind {
     /// What it is where nothing but a complete result may come: the words for whoever wants to know which rule its server broke.
     #[must_use]
     pub fn out_of_place(&self) -> String {
         match self {
             // SEP-2663.
-            Kind::Task => "a task, which nobody had declared to cope with".to_owned(),
-            Kind::InputRequired => "a question, which nobody can be asked".to_owned(),
-            Kind::Complete | Kind::Unknown(_) => format!("a result that is not complete ({self:?})"),
+            ResultKind::Task => "a task, which nobody had declared to cope with".to_owned(),
+            ResultKind::InputRequired => "a question, which nobody can be asked".to_owned(),
+            ResultKind::Complete | ResultKind::Unknown(_) => {
+                format!("a result that is not complete ({self:?})")
+            }
         }
     }
 }
 
 /// What kind of result this is. One that does not say so is complete, as those of legacy servers are.
 #[must_use]
-pub fn kind(result: Json<'_>) -> Kind {
-    let Some(said) = result.member(RESULT_TYPE) else { return Kind::Complete };
+pub fn kind(result: Json<'_>) -> ResultKind {
+    let Some(said) = result.member(RESULT_TYPE) else { return ResultKind::Complete };
     match said.text().as_deref() {
-        Some("complete") => Kind::Complete,
-        Some("input_required") => Kind::InputRequired,
-        Some("task") => Kind::Task,
-        Some(other) => Kind::Unknown(other.to_owned()),
-        None => Kind::Unknown(said.get().to_owned()),
+        Some("complete") => ResultKind::Complete,
+        Some("input_required") => ResultKind::InputRequired,
+        Some("task") => ResultKind::Task,
+        Some(other) => ResultKind::Unknown(other.to_owned()),
+        None => ResultKind::Unknown(said.get().to_owned()),
     }
 }
 
@@ -137,12 +139,12 @@ mod tests {
     #[test]
     fn kinds_are_told_apart() {
         for (result, expect) in [
-            (r#"{"content":[]}"#, Kind::Complete),
-            (r#"{"resultType":"complete"}"#, Kind::Complete),
-            (r#"{"resultType":"input_required","requestState":"s"}"#, Kind::InputRequired),
-            (r#"{"resultType":"task","taskId":"t"}"#, Kind::Task),
-            (r#"{"resultType":"later"}"#, Kind::Unknown("later".to_owned())),
-            (r#"{"resultType":5}"#, Kind::Unknown("5".to_owned())),
+            (r#"{"content":[]}"#, ResultKind::Complete),
+            (r#"{"resultType":"complete"}"#, ResultKind::Complete),
+            (r#"{"resultType":"input_required","requestState":"s"}"#, ResultKind::InputRequired),
+            (r#"{"resultType":"task","taskId":"t"}"#, ResultKind::Task),
+            (r#"{"resultType":"later"}"#, ResultKind::Unknown("later".to_owned())),
+            (r#"{"resultType":5}"#, ResultKind::Unknown("5".to_owned())),
         ] {
             assert_eq!(kind(json(result)), expect, "{result}");
         }

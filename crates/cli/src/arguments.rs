@@ -20,11 +20,11 @@ use unhang::{tools::ModeOverrides, units::parse_duration};
 use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
 use self::{
-    client::{Batch, Call, Listing, Prompt, Read, Servers, Tools},
+    client::{Batch, CallArguments, ListArguments, Prompt, Read, Servers, Tools},
     doctor::Doctor,
     limits::{GuardLimits, SessionLimits},
     logging::Logging,
-    login::{Login, Logout},
+    login::{LoginArguments, Logout},
     number::whole_number,
     trust::Trust,
 };
@@ -66,13 +66,13 @@ pub(crate) enum Command {
     /// List the tools of a server, or of all, or show one
     Tools(Tools),
     /// List the resources of a server, or of all
-    Resources(Listing),
+    Resources(ListArguments),
     /// List the prompts of a server, or of all
-    Prompts(Listing),
+    Prompts(ListArguments),
     /// Ask a server, or all, for a sign of life
-    Ping(Listing),
+    Ping(ListArguments),
     /// Call a tool of a server
-    Call(Call),
+    Call(CallArguments),
     /// Read a resource of a server
     Read(Read),
     /// Get a prompt of a server
@@ -82,7 +82,7 @@ pub(crate) enum Command {
     /// Find out what could hang: start, use, annoy and end a server, or all
     Doctor(Doctor),
     /// Log in to a server on the network
-    Login(Login),
+    Login(LoginArguments),
     /// Forget the login to a server
     Logout(Logout),
     /// Consent to a project's files, so that the servers and settings in them count
@@ -285,12 +285,12 @@ fn job_peer(path: &str) -> Result<JobPeer, String> {
 /// `unhang zoo`.
 #[derive(Debug, Args)]
 pub(crate) struct Zoo {
-    /// The animal and its arguments, `run` and its own, `--list`, or `--page` for the list as a page
+    /// The faulty server and its arguments, `run` and its own, `--list`, or `--page` for the list as a page
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<String>,
 }
 
-/// `unhang zoo run`: parsed by itself, since what follows `zoo` belongs to the animals.
+/// `unhang zoo run`: parsed by itself, since what follows `zoo` belongs to the faulty servers.
 #[derive(Debug, Parser)]
 #[command(
     name = "unhang zoo run",

@@ -33,7 +33,7 @@ use unhang::{
     settings::{Declaration, sha256, without_secrets},
 };
 
-use crate::{data_folder, output::Failure, progress, terminal_text::escaped};
+use crate::{data_folder, output::CommandFailure, progress, terminal_text::escaped};
 
 /// The form of what is kept.
 const FORMAT: u32 = 1;
@@ -75,7 +75,7 @@ pub(crate) struct Consent {
     /// When it was given.
     pub(crate) consented_at: String,
     /// What it was given for.
-    declarations: Vec<Known>,
+    declarations: Vec<ConsentedDeclaration>,
 }
 
 impl Consent {
@@ -94,7 +94,7 @@ impl Consent {
 
 /// A declaration that was consented to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Known {
+struct ConsentedDeclaration {
     kind: String,
     name: String,
     how: String,
@@ -103,8 +103,8 @@ struct Known {
     rest: String,
 }
 
-impl Known {
-    fn of(declaration: &Declaration) -> Known {
+impl ConsentedDeclaration {
+    fn of(declaration: &Declaration) -> ConsentedDeclaration {
         let Declaration { kind, name, how, environment, rest } = declaration;
         let hashed = |(name, value): (&String, &String)| {
             // With its name, so that the same value elsewhere is not seen to be the same.
@@ -112,7 +112,13 @@ impl Known {
         };
         let environment = environment.iter().map(hashed).collect();
         let (name, how) = (name.clone(), how.clone());
-        Known { kind: (*kind).to_owned(), name, how, environment, rest: sha256(rest.as_bytes()) }
+        ConsentedDeclaration {
+            kind: (*kind).to_owned(),
+            name,
+            how,
+            environment,
+            rest: sha256(rest.as_bytes()),
+        }
     }
 }
 
@@ -132,7 +138,7 @@ impl ProjectFile {
             sha256: self.sha256.clone(),
             env_files: self.env_files.clone(),
             consented_at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-            declarations: self.declarations.iter().map(Known::of).collect(),
+            declarations: self.declarations.iter().map(ConsentedDeclaration::of).collect(),
         }
     }
 
@@ -172,7 +178,7 @@ impl Consents {
     ///
     /// # Errors
     /// Another user could have put one there, or the working folder decides which folder that is.
-    pub(crate) fn open() -> Result<Consents, Failure> {
+    pub(crate) fn open() -> Result<Consents, CommandFailure> {
         Ok(Consents { folder: data_folder::check()?.map(|folder| folder.join("trust")) })
     }
 
@@ -210,14 +216,14 @@ impl Consents {
     }
 
     /// Keeps the consent to this file as it is.
-    pub(crate) fn give(&self, file: &ProjectFile) -> Result<(), Failure> {
+    pub(crate) fn give(&self, file: &ProjectFile) -> Result<(), CommandFailure> {
         let Some(folder) = &self.folder else {
-            return Err(Failure::usage(
+            return Err(CommandFailure::usage(
                 "there is no place to keep a consent: neither UNHANG_HOME nor HOME is set".to_owned(),
                 Some("set UNHANG_HOME to the folder that shall hold it, or add --trust for one run"),
             ));
         };
-        let failed = |error: &dyn std::fmt::Display| Failure {
+        let failed = |error: &dyn std::fmt::Display| CommandFailure {
             code: exit::FAILED,
             kind: "system",
             message: format!("the consent cannot be kept: {error}"),
@@ -246,7 +252,7 @@ impl Consents {
 ///
 /// # Errors
 /// Nobody has, or they said no.
-pub(crate) fn demand(files: &[ProjectFile]) -> Result<(), Failure> {
+pub(crate) fn demand(files: &[ProjectFile]) -> Result<(), CommandFailure> {
     if files.is_empty() {
         return Ok(());
     }
@@ -293,7 +299,7 @@ fn shown(file: &ProjectFile, earlier: Option<&Consent>) -> String {
     }
 }
 
-fn refusal(files: &[&ProjectFile], earlier: &[Option<Consent>]) -> Failure {
+fn refusal(files: &[&ProjectFile], earlier: &[Option<Consent>]) -> CommandFailure {
     let paths: Vec<String> = files.iter().map(|file| file.shown()).collect();
     let has_changed = earlier.iter().all(Option::is_some);
     let state = match (has_changed, files.len()) {
@@ -311,7 +317,7 @@ fn refusal(files: &[&ProjectFile], earlier: &[Option<Consent>]) -> Failure {
     // For the link, where it is one: a consent to what it points to is for another folder.
     let trust: Vec<String> =
         files.iter().map(|file| format!("`unhang trust {}`", data_folder::quoted(&file.named))).collect();
-    Failure {
+    CommandFailure {
         code: exit::USAGE,
         kind: "untrusted",
         message: format!("{} {state}{changed}", paths.join(" and ")),
@@ -334,7 +340,7 @@ fn changes(earlier: &Consent, now: &ProjectFile) -> String {
             lines.push(format!("new: {}", line(one)));
             continue;
         };
-        let is = Known::of(one);
+        let is = ConsentedDeclaration::of(one);
         let (kind, name) = (one.kind, &one.name);
         if is.how != was.how {
             lines.push(format!("changed: {}", line(one)));

@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::geteuid;
 
-use crate::{output::Failure, terminal_text::escaped};
+use crate::{output::CommandFailure, terminal_text::escaped};
 
 /// The kind of the error for a folder that another user owns or can write to.
 pub(crate) const UNSAFE: &str = "unsafe_data_folder";
@@ -28,21 +28,21 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// The data folder, if the environment names any. One that another user owns or can write to is refused, and one that the working folder
 /// decides on. One that is not there yet is made for its owner alone.
-pub(crate) fn check() -> Result<Option<PathBuf>, Failure> {
+pub(crate) fn check() -> Result<Option<PathBuf>, CommandFailure> {
     if let Some(relative) = variable(VARIABLE).filter(|path| !path.is_absolute()) {
         let message = format!(
             "{VARIABLE} is {}, which is no whole path: any folder that unhang is started in could have such a folder",
             escaped(&relative.display().to_string())
         );
         let hint = format!("set {VARIABLE} to a path that begins with `/`");
-        return Err(Failure { kind: UNSAFE, ..Failure::usage(message, Some(&hint)) });
+        return Err(CommandFailure { kind: UNSAFE, ..CommandFailure::usage(message, Some(&hint)) });
     }
     let folder = data_folder();
     folder.as_deref().map_or(Ok(()), check_folder).map(|()| folder)
 }
 
 /// Refuses this folder, or one in it, where another user owns it or can write to it.
-fn check_folder(folder: &Path) -> Result<(), Failure> {
+fn check_folder(folder: &Path) -> Result<(), CommandFailure> {
     let inside = INSIDE.iter().map(|name| folder.join(name));
     std::iter::once(folder.to_owned()).chain(inside).try_for_each(|path| {
         match fs::metadata(&path) {
@@ -62,11 +62,11 @@ fn check_folder(folder: &Path) -> Result<(), Failure> {
     })
 }
 
-fn no_folder(path: &Path) -> Failure {
+fn no_folder(path: &Path) -> CommandFailure {
     let message =
         format!("the data folder cannot be used: {} is no folder", escaped(&path.display().to_string()));
     let hint = format!("set {VARIABLE} to a folder, or move what lies there away");
-    Failure { kind: "no_data_folder", ..Failure::usage(message, Some(&hint)) }
+    CommandFailure { kind: "no_data_folder", ..CommandFailure::usage(message, Some(&hint)) }
 }
 
 /// Whether another user than this one could have written what has this owner and this mode.
@@ -75,7 +75,7 @@ pub(crate) fn is_of(own: u32, owner: u32, mode: u32) -> bool {
 }
 
 /// Judges a folder by its owner, by who we are, and by its mode.
-fn judge(path: &Path, owner: u32, own: u32, mode: u32) -> Result<(), Failure> {
+fn judge(path: &Path, owner: u32, own: u32, mode: u32) -> Result<(), CommandFailure> {
     let (shown, quoted) = (escaped(&path.display().to_string()), quoted(path));
     let (why, hint) = if owner != own {
         (
@@ -91,7 +91,7 @@ fn judge(path: &Path, owner: u32, own: u32, mode: u32) -> Result<(), Failure> {
         return Ok(());
     };
     let message = format!("the data folder {shown} is not used: {why}");
-    Err(Failure { kind: UNSAFE, ..Failure::usage(message, Some(&hint)) })
+    Err(CommandFailure { kind: UNSAFE, ..CommandFailure::usage(message, Some(&hint)) })
 }
 
 /// The path as a shell takes it.

@@ -25,7 +25,7 @@ use unhang::{
     secrets::Secrets,
 };
 
-use self::json::Json;
+use self::json::JsonEvents;
 use crate::{
     arguments::logging::{LogFormat, Logging},
     data_folder::{self, data_folder},
@@ -47,7 +47,7 @@ const LAST_FLUSH: Duration = Duration::from_millis(200);
 pub(crate) const LOG_HINT: &str = "name a file that can be written with --log-file, or leave it out";
 
 /// Which log is kept.
-pub(crate) struct Log<'a> {
+pub(crate) struct KeptLog<'a> {
     /// What is logged.
     pub(crate) name: &'a str,
     /// Bytes that it may have on the disk.
@@ -94,8 +94,8 @@ impl Diagnostics {
     ///
     /// # Errors
     /// Why the log cannot be where somebody wants it to be.
-    pub(crate) fn start(log: &Log<'_>, verbose: bool) -> Result<Diagnostics, String> {
-        let &Log { name, cap, logging: Logging { log_format: format, log_file }, may_be_stderr } = log;
+    pub(crate) fn start(log: &KeptLog<'_>, verbose: bool) -> Result<Diagnostics, String> {
+        let &KeptLog { name, cap, logging: Logging { log_format: format, log_file }, may_be_stderr } = log;
         let format = *format;
         let writer = |name: &str, sink: Box<dyn Write + Send>, bytes| match format {
             LogFormat::Text => LossyWriter::new(name, sink, bytes),
@@ -213,7 +213,7 @@ impl Diagnostics {
                 tracing::subscriber::set_global_default(builder.with_ansi(false).event_format(lines).finish())
             }
             LogFormat::Json => {
-                let lines = Json { redaction: self.redaction.clone() };
+                let lines = JsonEvents { redaction: self.redaction.clone() };
                 tracing::subscriber::set_global_default(builder.with_ansi(false).event_format(lines).finish())
             }
         };

@@ -22,12 +22,12 @@ use unhang::exit;
 use crate::{
     arguments,
     arguments::jobs::Format,
-    terminal_text::{Plain, PlainBytes, escaped, escaped_json, escaped_lines},
+    terminal_text::{PlainBytes, PlainText, escaped, escaped_json, escaped_lines},
 };
 
 /// What went wrong, as it is told.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CommandFailure {
     /// The exit code.
     pub(crate) code: u8,
     /// The kind, for programs.
@@ -43,10 +43,10 @@ pub(crate) struct Failure {
 /// Lines of a server's stderr, and of its stdout, that are told with an error.
 const TAIL: usize = 10;
 
-impl Failure {
+impl CommandFailure {
     /// What the system refused.
-    pub(crate) fn system(what: &str, error: &io::Error) -> Failure {
-        Failure {
+    pub(crate) fn system(what: &str, error: &io::Error) -> CommandFailure {
+        CommandFailure {
             code: exit::FAILED,
             kind: "system",
             message: format!("{what}: {error}"),
@@ -56,8 +56,14 @@ impl Failure {
     }
 
     /// What is wrong with the command line or the configuration.
-    pub(crate) fn usage(message: String, hint: Option<&str>) -> Failure {
-        Failure { code: exit::USAGE, kind: "usage", message, hint: hint.map(str::to_owned), data: None }
+    pub(crate) fn usage(message: String, hint: Option<&str>) -> CommandFailure {
+        CommandFailure {
+            code: exit::USAGE,
+            kind: "usage",
+            message,
+            hint: hint.map(str::to_owned),
+            data: None,
+        }
     }
 
     /// The end of what a server wrote besides its answers, where that may explain it.
@@ -186,7 +192,7 @@ pub(crate) fn say(text: &str) {
 
 /// A text of several lines without its control sequences, if stderr is a terminal: what is left of them would only be in the way there.
 pub(crate) fn plain_on_stderr(text: &str) -> Cow<'_, str> {
-    for_stderr(text, |text| Plain::default().take(text))
+    for_stderr(text, |text| PlainText::default().take(text))
 }
 
 fn for_stderr(text: &str, escape: impl FnOnce(&str) -> String) -> Cow<'_, str> {
@@ -252,7 +258,7 @@ pub(crate) fn usage_error(error: &clap::Error, command: &str) -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if wants_json(&words) {
         let (message, hint) = usage_parts(&usage_rendered(error, &words), command);
-        return Failure::usage(message, Some(&hint)).print(Some(Format::Json));
+        return CommandFailure::usage(message, Some(&hint)).print(Some(Format::Json));
     }
     let told = match error.kind() {
         // A help, which says all there is to say.

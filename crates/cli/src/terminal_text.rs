@@ -127,7 +127,7 @@ fn is_format(character: char) -> bool {
 /// Makes plain text of bytes that come in pieces, wherever those were cut.
 #[derive(Debug, Default)]
 pub(crate) struct PlainBytes {
-    plain: Plain,
+    plain: PlainText,
     /// The beginning of a character whose rest is in the next piece.
     unfinished: Vec<u8>,
 }
@@ -151,7 +151,7 @@ impl PlainBytes {
 
 /// Takes control sequences out of a text that comes in pieces.
 #[derive(Debug, Default)]
-pub(crate) struct Plain {
+pub(crate) struct PlainText {
     state: State,
     /// A carriage return has come, and what comes next says what it meant.
     has_returned: bool,
@@ -169,7 +169,7 @@ enum State {
     Title,
 }
 
-impl Plain {
+impl PlainText {
     /// The plain text of the next piece.
     pub(crate) fn take(&mut self, piece: &str) -> String {
         let mut plain = String::with_capacity(piece.len());
@@ -222,8 +222,8 @@ mod tests {
 
     /// Whole, and in pieces of one character.
     fn check(text: &str, expect: &str) {
-        assert_eq!(Plain::default().take(text), expect, "{text:?}");
-        let mut plain = Plain::default();
+        assert_eq!(PlainText::default().take(text), expect, "{text:?}");
+        let mut plain = PlainText::default();
         let pieces: String = text.chars().map(|character| plain.take(&character.to_string())).collect();
         assert_eq!(pieces, expect, "{text:?} in pieces");
     }

@@ -24,7 +24,7 @@ pub enum Verdict {
 
 /// Where it is, for whoever looks after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum BreakerPhase {
     /// Requests pass.
     Closed,
     /// Requests are refused, for this long.
@@ -85,11 +85,11 @@ impl Breaker {
     }
 
     /// Where it is. Asking changes nothing.
-    pub fn phase(&self, now: Duration) -> Phase {
+    pub fn phase(&self, now: Duration) -> BreakerPhase {
         match self.state {
-            State::Closed => Phase::Closed,
-            State::Open { until } if now < until => Phase::Open(until - now),
-            State::Open { .. } | State::Trial => Phase::Trial,
+            State::Closed => BreakerPhase::Closed,
+            State::Open { until } if now < until => BreakerPhase::Open(until - now),
+            State::Open { .. } | State::Trial => BreakerPhase::Trial,
         }
     }
 
@@ -163,16 +163,19 @@ mod tests {
         }
         assert!(breaker.failed(at(1)));
         assert_eq!(breaker.ask(at(2)), Verdict::Refuse(at(29)));
-        assert_eq!((breaker.phase(at(2)), breaker.phase(at(31))), (Phase::Open(at(29)), Phase::Trial));
+        assert_eq!(
+            (breaker.phase(at(2)), breaker.phase(at(31))),
+            (BreakerPhase::Open(at(29)), BreakerPhase::Trial)
+        );
         assert_eq!(breaker.ask(at(31)), Verdict::Trial);
         assert!(matches!(breaker.ask(at(31)), Verdict::Refuse(_)), "only one trial");
-        assert_eq!(breaker.phase(at(31)), Phase::Trial);
+        assert_eq!(breaker.phase(at(31)), BreakerPhase::Trial);
         assert!(breaker.failed(at(32)), "a failed trial opens it again at once");
         assert!(matches!(breaker.ask(at(33)), Verdict::Refuse(_)));
         assert_eq!(breaker.ask(at(62)), Verdict::Trial);
         breaker.succeeded();
         assert_eq!((breaker.ask(at(62)), breaker.failures()), (Verdict::Pass, 0));
-        assert_eq!(breaker.phase(at(62)), Phase::Closed);
+        assert_eq!(breaker.phase(at(62)), BreakerPhase::Closed);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     exit,
-    fault::{BAD_RESPONSE_HINT, Evidence, Fault, Kind, STDERR_AT_STATUS},
+    fault::{BAD_RESPONSE_HINT, Evidence, Fault, FaultKind, STDERR_AT_STATUS},
     units::in_words,
 };
 
@@ -75,7 +75,7 @@ impl Error {
         match self {
             Error::Server(_) => "server_error",
             Error::Failure(failure) => failure.kind.word(),
-            Error::Unfinished(_) => Kind::Deadline.word(),
+            Error::Unfinished(_) => FaultKind::Deadline.word(),
             Error::NoSuchServer { .. } => "no_such_server",
             Error::InvalidArguments { .. } => "invalid_arguments",
             Error::Disposed => "disposed",
@@ -91,7 +91,7 @@ impl Error {
             Error::Unfinished(unfinished) => {
                 let Unfinished { server, tool, job, limit, .. } = &**unfinished;
                 let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-                serde_json::json!({ "origin": "unhang", "kind": Kind::Deadline.word(), "server": server, "tool": tool,
+                serde_json::json!({ "origin": "unhang", "kind": FaultKind::Deadline.word(), "server": server, "tool": tool,
                     "job_id": job, "limitMs": limit })
             }
             _ => serde_json::json!({}),
@@ -163,7 +163,7 @@ impl std::error::Error for ServerError {}
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// What went wrong.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// The server's name.
     pub server: String,
     /// What was asked of it.
@@ -190,7 +190,7 @@ impl Failure {
     /// The actor that held the server has ended, and can say no more.
     pub fn ended() -> Self {
         Failure {
-            kind: Kind::ShuttingDown,
+            kind: FaultKind::ShuttingDown,
             server: String::new(),
             method: None,
             happened: "the connection has ended".to_owned(),
@@ -222,11 +222,12 @@ impl Failure {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self.kind {
-            Kind::Deadline => exit::DEADLINE,
-            Kind::ServerExited | Kind::StartFailed | Kind::BreakerOpen | Kind::Overloaded => {
-                exit::UNREACHABLE
-            }
-            Kind::TooLarge | Kind::BadResponse => exit::PROTOCOL,
+            FaultKind::Deadline => exit::DEADLINE,
+            FaultKind::ServerExited
+            | FaultKind::StartFailed
+            | FaultKind::BreakerOpen
+            | FaultKind::Overloaded => exit::UNREACHABLE,
+            FaultKind::TooLarge | FaultKind::BadResponse => exit::PROTOCOL,
             _ => exit::FAILED,
         }
     }
@@ -316,7 +317,7 @@ impl std::error::Error for Unfinished {}
 mod tests {
     use super::*;
 
-    fn failed(kind: Kind, hint: &str) -> Failure {
+    fn failed(kind: FaultKind, hint: &str) -> Failure {
         let words = || vec!["the account of alice".to_owned()];
         let evidence = Evidence { stderr_tail: words(), stderr_age: None, junk: words() };
         let (happened, hint) = ("`s` ended".to_owned(), hint.to_owned());
@@ -327,14 +328,20 @@ mod tests {
     fn what_a_server_wrote_is_not_in_what_others_are_told() {
         let quoted = Some("left alone".to_owned());
         for (failure, expect) in [
-            (failed(Kind::ServerExited, "wait"), "`s` ended (an operator sees its stderr at /status); wait"),
-            (failed(Kind::Deadline, "wait"), "`s` ended (an operator sees its stderr at /status); wait"),
             (
-                failed(Kind::BadResponse, BAD_RESPONSE_HINT),
+                failed(FaultKind::ServerExited, "wait"),
+                "`s` ended (an operator sees its stderr at /status); wait",
+            ),
+            (failed(FaultKind::Deadline, "wait"), "`s` ended (an operator sees its stderr at /status); wait"),
+            (
+                failed(FaultKind::BadResponse, BAD_RESPONSE_HINT),
                 "`s` ended (an operator sees its stderr at /status); this is a fault of the server; what it wrote is in the gateway's log",
             ),
-            (Failure { unquoted: quoted, ..failed(Kind::BreakerOpen, "wait") }, "left alone; wait"),
-            (Failure { evidence: Evidence::default(), ..failed(Kind::Deadline, "wait") }, "`s` ended; wait"),
+            (Failure { unquoted: quoted, ..failed(FaultKind::BreakerOpen, "wait") }, "left alone; wait"),
+            (
+                Failure { evidence: Evidence::default(), ..failed(FaultKind::Deadline, "wait") },
+                "`s` ended; wait",
+            ),
         ] {
             let told = failure.unquoted();
             assert_eq!(told.to_string(), expect);

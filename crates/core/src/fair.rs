@@ -33,14 +33,14 @@ const LONGEST_SAID: usize = 100;
 
 /// Who asks, as far as that says whose turn it is. Clones are the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asker {
+pub struct FairnessKey {
     name: Arc<str>,
     weight: NonZeroU32,
     /// Others may be called so as well.
     is_vague: bool,
 }
 
-impl Asker {
+impl FairnessKey {
     /// Whoever is called so.
     #[must_use]
     pub fn new(name: &str) -> Self {
@@ -92,7 +92,7 @@ pub struct Ticket(u64);
 #[derive(Debug, PartialEq, Eq)]
 pub struct Served<Waiter> {
     /// Whose turn it is.
-    pub asker: Asker,
+    pub fairness_key: FairnessKey,
     /// What was kept for them.
     pub waiter: Waiter,
 }
@@ -106,17 +106,17 @@ pub struct Fair<Waiter> {
     tickets: u64,
     /// The turn that was served last. Who comes anew is not owed the turns that went before.
     now: u64,
-    lines: HashMap<Arc<str>, Line<Waiter>>,
+    lines: HashMap<Arc<str>, ClientQueue<Waiter>>,
     /// Those who have lines in which somebody waits, the next one first.
-    order: BTreeMap<Turn, Asker>,
+    order: BTreeMap<Turn, FairnessKey>,
     /// The same lines, the shortest first.
     lengths: BTreeSet<(u64, Arc<str>)>,
 }
 
-/// One asker.
+/// One client.
 #[derive(Debug)]
-struct Line<Waiter> {
-    asker: Asker,
+struct ClientQueue<Waiter> {
+    fairness_key: FairnessKey,
     /// Places that they have.
     taken: u64,
     /// From when on it is their turn.
@@ -124,12 +124,12 @@ struct Line<Waiter> {
     waiters: VecDeque<(Ticket, Waiter)>,
 }
 
-/// What lines are ordered by: how much their askers have, whose turn it is, and who came first.
+/// What lines are ordered by: how much their clients have, whose turn it is, and who came first.
 type Turn = (u64, u64, Ticket);
 
-impl<Waiter> Line<Waiter> {
+impl<Waiter> ClientQueue<Waiter> {
     fn cost(&self) -> u64 {
-        COST / u64::from(self.asker.weight.get())
+        COST / u64::from(self.fairness_key.weight.get())
     }
 
     /// Nothing where nobody waits.
@@ -143,7 +143,7 @@ impl<Waiter> Line<Waiter> {
 
     fn length(&self) -> (u64, Arc<str>) {
         let waiters = u64::try_from(self.waiters.len()).unwrap_or(u64::MAX);
-        (waiters.saturating_mul(self.cost()), Arc::clone(&self.asker.name))
+        (waiters.saturating_mul(self.cost()), Arc::clone(&self.fairness_key.name))
     }
 }
 
@@ -173,11 +173,11 @@ impl<Waiter> Fair<Waiter> {
     }
 
     /// Takes a place that is free; whether there was one.
-    pub fn take(&mut self, asker: &Asker) -> bool {
+    pub fn take(&mut self, fairness_key: &FairnessKey) -> bool {
         // Where one is free nobody waits for it.
         let is_free = self.taken < self.bounds.places;
         if is_free {
-            self.seat(asker, |_| {});
+            self.seat(fairness_key, |_| {});
         }
         is_free
     }
@@ -186,13 +186,18 @@ impl<Waiter> Fair<Waiter> {
     ///
     /// # Errors
     /// There is no more room, and nobody has a longer line. What would have been kept comes back.
-    pub fn wait(&mut self, asker: &Asker, waiter: Waiter) -> Result<(Ticket, Option<Waiter>), Waiter> {
+    pub fn wait(
+        &mut self,
+        fairness_key: &FairnessKey,
+        waiter: Waiter,
+    ) -> Result<(Ticket, Option<Waiter>), Waiter> {
         let mut displaced = None;
         if self.waiting >= self.bounds.room && stands("waiting-is-bounded") {
-            let own = self.lines.get(&asker.name).map_or(0, |line| line.length().0);
-            let one = COST / u64::from(asker.weight.get());
+            let own = self.lines.get(&fairness_key.name).map_or(0, |line| line.length().0);
+            let one = COST / u64::from(fairness_key.weight.get());
             let longest = self.lengths.last().filter(|(longest, _)| own.saturating_add(one) < *longest);
-            let longest = longest.and_then(|(_, name)| self.lines.get(name)).map(|line| line.asker.clone());
+            let longest =
+                longest.and_then(|(_, name)| self.lines.get(name)).map(|line| line.fairness_key.clone());
             let Some(longest) = longest.filter(|_| stands("longest-line-gives-way")) else {
                 return Err(waiter);
             };
@@ -201,7 +206,7 @@ impl<Waiter> Fair<Waiter> {
         }
         self.tickets += 1;
         let (ticket, now) = (Ticket(self.tickets), self.now);
-        self.change(asker, |line| {
+        self.change(fairness_key, |line| {
             if line.waiters.is_empty() {
                 line.turn = line.turn.max(now);
             }
@@ -212,18 +217,18 @@ impl<Waiter> Fair<Waiter> {
     }
 
     /// Gives a place back; it is the next one's, who is to be told.
-    pub fn leave(&mut self, asker: &Asker) -> Option<Served<Waiter>> {
+    pub fn leave(&mut self, fairness_key: &FairnessKey) -> Option<Served<Waiter>> {
         self.taken -= 1;
-        self.change(asker, |line| line.taken -= 1);
+        self.change(fairness_key, |line| line.taken -= 1);
         self.serve()
     }
 
     /// Waits no more. Nothing where that was over already.
-    pub fn withdraw(&mut self, asker: &Asker, ticket: Ticket) -> Option<Waiter> {
-        if !self.lines.contains_key(&asker.name) {
+    pub fn withdraw(&mut self, fairness_key: &FairnessKey, ticket: Ticket) -> Option<Waiter> {
+        if !self.lines.contains_key(&fairness_key.name) {
             return None;
         }
-        let (_, waiter) = self.change(asker, |line| {
+        let (_, waiter) = self.change(fairness_key, |line| {
             // They are in the order in which they came.
             let place = line.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
             line.waiters.remove(place)
@@ -243,16 +248,20 @@ impl<Waiter> Fair<Waiter> {
         if self.taken >= self.bounds.places {
             return None;
         }
-        let asker = self.order.first_key_value()?.1.clone();
-        let (_, waiter) = self.seat(&asker, |line| line.waiters.pop_front())?;
+        let fairness_key = self.order.first_key_value()?.1.clone();
+        let (_, waiter) = self.seat(&fairness_key, |line| line.waiters.pop_front())?;
         self.waiting -= 1;
-        Some(Served { asker, waiter })
+        Some(Served { fairness_key, waiter })
     }
 
-    fn seat<T>(&mut self, asker: &Asker, change: impl FnOnce(&mut Line<Waiter>) -> T) -> T {
+    fn seat<T>(
+        &mut self,
+        fairness_key: &FairnessKey,
+        change: impl FnOnce(&mut ClientQueue<Waiter>) -> T,
+    ) -> T {
         self.taken += 1;
         let now = self.now;
-        let (turn, changed) = self.change(asker, |line| {
+        let (turn, changed) = self.change(fairness_key, |line| {
             line.taken += 1;
             let turn = line.turn.max(now);
             line.turn = turn.saturating_add(line.cost());
@@ -263,19 +272,28 @@ impl<Waiter> Fair<Waiter> {
     }
 
     /// Changes a line, and puts it where it belongs after that.
-    fn change<T>(&mut self, asker: &Asker, change: impl FnOnce(&mut Line<Waiter>) -> T) -> T {
-        let line = || Line { asker: asker.clone(), taken: 0, turn: 0, waiters: VecDeque::new() };
-        let line = self.lines.entry(Arc::clone(&asker.name)).or_insert_with(line);
+    fn change<T>(
+        &mut self,
+        fairness_key: &FairnessKey,
+        change: impl FnOnce(&mut ClientQueue<Waiter>) -> T,
+    ) -> T {
+        let line = || ClientQueue {
+            fairness_key: fairness_key.clone(),
+            taken: 0,
+            turn: 0,
+            waiters: VecDeque::new(),
+        };
+        let line = self.lines.entry(Arc::clone(&fairness_key.name)).or_insert_with(line);
         if let Some(order) = line.order() {
             self.order.remove(&order);
             self.lengths.remove(&line.length());
         }
         let changed = change(line);
         if let Some(order) = line.order() {
-            self.order.insert(order, line.asker.clone());
+            self.order.insert(order, line.fairness_key.clone());
             self.lengths.insert(line.length());
         } else if line.taken == 0 {
-            self.lines.remove(&asker.name);
+            self.lines.remove(&fairness_key.name);
         }
         changed
     }
@@ -287,45 +305,45 @@ mod tests {
 
     use super::*;
 
-    fn asker(name: &str) -> Asker {
-        Asker::new(name)
+    fn fairness_key(name: &str) -> FairnessKey {
+        FairnessKey::new(name)
     }
 
-    fn weighing(name: &str, weight: u32) -> Asker {
-        asker(name).weighing(NonZeroU32::new(weight).expect("a weight"))
+    fn weighing(name: &str, weight: u32) -> FairnessKey {
+        fairness_key(name).weighing(NonZeroU32::new(weight).expect("a weight"))
     }
 
     fn fair(places: usize, room: usize) -> Fair<u32> {
         Fair::new(Bounds { places, room })
     }
 
-    fn waits(fair: &mut Fair<u32>, asker: &Asker, number: u32) {
-        let (_, displaced) = fair.wait(asker, number).expect("room");
+    fn waits(fair: &mut Fair<u32>, fairness_key: &FairnessKey, number: u32) {
+        let (_, displaced) = fair.wait(fairness_key, number).expect("room");
         assert_eq!(displaced, None);
     }
 
     /// Who is served, by their names, when each gives the place back at once.
-    fn served(fair: &mut Fair<u32>, first: &Asker) -> String {
+    fn served(fair: &mut Fair<u32>, first: &FairnessKey) -> String {
         let mut names = String::new();
         let mut next = fair.leave(first);
-        while let Some(Served { asker, .. }) = next {
-            names.push_str(asker.name());
-            next = fair.leave(&asker);
+        while let Some(Served { fairness_key, .. }) = next {
+            names.push_str(fairness_key.name());
+            next = fair.leave(&fairness_key);
         }
         names
     }
 
     #[test]
     fn who_asks_once_is_next_however_often_others_ask() {
-        let (mut fair, (many, once)) = (fair(4, 1000), (asker("m"), asker("o")));
+        let (mut fair, (many, once)) = (fair(4, 1000), (fairness_key("m"), fairness_key("o")));
         (0..4).for_each(|_| assert!(fair.take(&many)));
         (0..500).for_each(|number| waits(&mut fair, &many, number));
         assert!(!fair.take(&once));
         waits(&mut fair, &once, 500);
-        assert_eq!(fair.leave(&many), Some(Served { asker: once.clone(), waiter: 500 }));
+        assert_eq!(fair.leave(&many), Some(Served { fairness_key: once.clone(), waiter: 500 }));
         assert_eq!(
             fair.leave(&once),
-            Some(Served { asker: many, waiter: 0 }),
+            Some(Served { fairness_key: many, waiter: 0 }),
             "in one line the first is first"
         );
     }
@@ -333,13 +351,13 @@ mod tests {
     #[test]
     fn those_who_want_much_are_served_in_turn_and_by_weight() {
         for (weights, of_first) in [([1, 1], 39..=41), ([3, 1], 59..=61)] {
-            let askers = [weighing("a", weights[0]), weighing("b", weights[1])];
+            let fairness_keys = [weighing("a", weights[0]), weighing("b", weights[1])];
             let mut fair = fair(1, 1000);
-            assert!(fair.take(&askers[0]));
+            assert!(fair.take(&fairness_keys[0]));
             for number in 0..100 {
-                askers.iter().for_each(|asker| waits(&mut fair, asker, number));
+                fairness_keys.iter().for_each(|fairness_key| waits(&mut fair, fairness_key, number));
             }
-            let served = served(&mut fair, &askers[0]);
+            let served = served(&mut fair, &fairness_keys[0]);
             assert_eq!(served.len(), 200);
             assert!(of_first.contains(&served[..80].matches('a').count()), "{served}");
         }
@@ -347,7 +365,7 @@ mod tests {
 
     #[test]
     fn places_are_shared_alike_though_calls_of_one_take_longer() {
-        let (mut fair, (slow, quick)) = (fair(4, 1000), (asker("s"), asker("q")));
+        let (mut fair, (slow, quick)) = (fair(4, 1000), (fairness_key("s"), fairness_key("q")));
         for _ in 0..2 {
             assert!(fair.take(&slow) && fair.take(&quick));
         }
@@ -358,13 +376,13 @@ mod tests {
         // Those of the slow one never end.
         for _ in 0..100 {
             let next = fair.leave(&quick).expect("they wait");
-            assert_eq!(next.asker, quick, "it keeps its half");
+            assert_eq!(next.fairness_key, quick, "it keeps its half");
         }
     }
 
     #[test]
     fn whoever_has_the_longest_line_gives_way() {
-        let (mut fair, (many, few)) = (fair(1, 3), (asker("m"), asker("f")));
+        let (mut fair, (many, few)) = (fair(1, 3), (fairness_key("m"), fairness_key("f")));
         assert!(fair.take(&many));
         (0..3).for_each(|number| waits(&mut fair, &many, number));
         assert_eq!(fair.wait(&many, 3), Err(3), "what comes last is what they pay with");
@@ -375,7 +393,7 @@ mod tests {
 
     #[test]
     fn there_can_be_more_or_less_from_now_on() {
-        let (mut fair, one) = (fair(1, 10), asker("o"));
+        let (mut fair, one) = (fair(1, 10), fairness_key("o"));
         assert!(fair.take(&one));
         (0..3).for_each(|number| waits(&mut fair, &one, number));
         let served = fair.bound(Bounds { places: 3, room: 10 });
@@ -410,20 +428,20 @@ mod tests {
             events in prop::collection::vec(event(), 0..200),
         ) {
             let mut fair: Fair<u32> = fair(2, 4);
-            let askers: Vec<Asker> = (1..6).map(|weight| weighing(&format!("{weight}"), weight)).collect();
-            let (mut next, mut has, mut waits) = (0, Vec::<Asker>::new(), Vec::<(Asker, Ticket, u32)>::new());
+            let fairness_keys: Vec<FairnessKey> = (1..6).map(|weight| weighing(&format!("{weight}"), weight)).collect();
+            let (mut next, mut has, mut waits) = (0, Vec::<FairnessKey>::new(), Vec::<(FairnessKey, Ticket, u32)>::new());
             let mut taken_most = 2;
             for event in events {
                 let mut served = Vec::new();
                 match event {
                     Event::Ask(who) => {
-                        let asker = &askers[usize::from(who)];
+                        let fairness_key = &fairness_keys[usize::from(who)];
                         next += 1;
-                        if fair.take(asker) {
+                        if fair.take(fairness_key) {
                             prop_assert!(waits.is_empty());
-                            has.push(asker.clone());
-                        } else if let Ok((ticket, displaced)) = fair.wait(asker, next) {
-                            waits.push((asker.clone(), ticket, next));
+                            has.push(fairness_key.clone());
+                        } else if let Ok((ticket, displaced)) = fair.wait(fairness_key, next) {
+                            waits.push((fairness_key.clone(), ticket, next));
                             if let Some(displaced) = displaced {
                                 let place = waits.iter().position(|(.., waiter)| *waiter == displaced);
                                 waits.remove(place.expect("it waited"));
@@ -433,13 +451,13 @@ mod tests {
                         }
                     }
                     Event::Leave(place) if !has.is_empty() => {
-                        let asker = has.swap_remove(place % has.len());
-                        served.extend(fair.leave(&asker));
+                        let fairness_key = has.swap_remove(place % has.len());
+                        served.extend(fair.leave(&fairness_key));
                     }
                     Event::Withdraw(place) if !waits.is_empty() => {
-                        let (asker, ticket, waiter) = waits.remove(place % waits.len());
-                        prop_assert_eq!(fair.withdraw(&asker, ticket), Some(waiter));
-                        prop_assert_eq!(fair.withdraw(&asker, ticket), None);
+                        let (fairness_key, ticket, waiter) = waits.remove(place % waits.len());
+                        prop_assert_eq!(fair.withdraw(&fairness_key, ticket), Some(waiter));
+                        prop_assert_eq!(fair.withdraw(&fairness_key, ticket), None);
                     }
                     Event::Bound(places, room) => {
                         taken_most = places.max(has.len());
@@ -447,21 +465,21 @@ mod tests {
                     }
                     Event::Leave(_) | Event::Withdraw(_) => {}
                 }
-                for Served { asker, waiter } in served {
-                    let share = |one: &Asker| {
+                for Served { fairness_key, waiter } in served {
+                    let share = |one: &FairnessKey| {
                         let count = has.iter().filter(|other| *other == one).count();
                         u64::try_from(count).expect("few") * (COST / u64::from(one.weight.get()))
                     };
-                    prop_assert!(waits.iter().all(|(other, ..)| share(&asker) <= share(other)));
+                    prop_assert!(waits.iter().all(|(other, ..)| share(&fairness_key) <= share(other)));
                     let place = waits.iter().position(|(.., known)| *known == waiter).expect("it waited");
-                    prop_assert_eq!(&waits.remove(place).0, &asker);
-                    has.push(asker);
+                    prop_assert_eq!(&waits.remove(place).0, &fairness_key);
+                    has.push(fairness_key);
                 }
                 prop_assert_eq!((fair.taken, fair.waiting()), (has.len(), waits.len()));
                 prop_assert!(has.len() <= taken_most);
                 prop_assert!(waits.is_empty() || has.len() >= fair.bounds().places);
                 let known = |line: &Arc<str>| {
-                    has.iter().chain(waits.iter().map(|(asker, ..)| asker)).any(|asker| asker.name == *line)
+                    has.iter().chain(waits.iter().map(|(fairness_key, ..)| fairness_key)).any(|fairness_key| fairness_key.name == *line)
                 };
                 prop_assert!(fair.lines.keys().all(known));
                 prop_assert_eq!(fair.order.len(), fair.lengths.len());

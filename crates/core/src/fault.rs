@@ -16,7 +16,7 @@ use crate::units::in_words;
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum FaultKind {
     /// No answer within the limit.
     Deadline,
     /// The server's process ended while the request was with it.
@@ -47,44 +47,44 @@ pub enum Kind {
     HeaderMismatch,
 }
 
-impl Kind {
+impl FaultKind {
     /// The JSON-RPC error code.
     pub fn code(self) -> i32 {
         match self {
-            Kind::Deadline => -31001,
-            Kind::ServerExited => -31002,
-            Kind::StartFailed => -31003,
-            Kind::BreakerOpen => -31004,
-            Kind::Overloaded => -31005,
-            Kind::TooLarge => -31006,
-            Kind::BadResponse => -31007,
-            Kind::ShuttingDown => -31008,
-            Kind::Cancelled => -31009,
-            Kind::ParseError => -32700,
-            Kind::InvalidRequest => -32600,
-            Kind::MethodNotFound => -32601,
-            Kind::InvalidParams => -32602,
-            Kind::HeaderMismatch => -32020,
+            FaultKind::Deadline => -31001,
+            FaultKind::ServerExited => -31002,
+            FaultKind::StartFailed => -31003,
+            FaultKind::BreakerOpen => -31004,
+            FaultKind::Overloaded => -31005,
+            FaultKind::TooLarge => -31006,
+            FaultKind::BadResponse => -31007,
+            FaultKind::ShuttingDown => -31008,
+            FaultKind::Cancelled => -31009,
+            FaultKind::ParseError => -32700,
+            FaultKind::InvalidRequest => -32600,
+            FaultKind::MethodNotFound => -32601,
+            FaultKind::InvalidParams => -32602,
+            FaultKind::HeaderMismatch => -32020,
         }
     }
 
     /// The word for `error.data.kind`.
     pub const fn word(self) -> &'static str {
         match self {
-            Kind::Deadline => "deadline",
-            Kind::ServerExited => "server_exited",
-            Kind::StartFailed => "start_failed",
-            Kind::BreakerOpen => "breaker_open",
-            Kind::Overloaded => "overloaded",
-            Kind::TooLarge => "too_large",
-            Kind::BadResponse => "bad_response",
-            Kind::ShuttingDown => "shutting_down",
-            Kind::Cancelled => "cancelled",
-            Kind::ParseError => "parse_error",
-            Kind::InvalidRequest => "invalid_request",
-            Kind::MethodNotFound => "method_not_found",
-            Kind::InvalidParams => "invalid_params",
-            Kind::HeaderMismatch => "header_mismatch",
+            FaultKind::Deadline => "deadline",
+            FaultKind::ServerExited => "server_exited",
+            FaultKind::StartFailed => "start_failed",
+            FaultKind::BreakerOpen => "breaker_open",
+            FaultKind::Overloaded => "overloaded",
+            FaultKind::TooLarge => "too_large",
+            FaultKind::BadResponse => "bad_response",
+            FaultKind::ShuttingDown => "shutting_down",
+            FaultKind::Cancelled => "cancelled",
+            FaultKind::ParseError => "parse_error",
+            FaultKind::InvalidRequest => "invalid_request",
+            FaultKind::MethodNotFound => "method_not_found",
+            FaultKind::InvalidParams => "invalid_params",
+            FaultKind::HeaderMismatch => "header_mismatch",
         }
     }
 }
@@ -104,7 +104,7 @@ pub struct Evidence {
 #[derive(Clone, Debug)]
 pub struct Fault<'a> {
     /// What went wrong.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// The server's name.
     pub server: &'a str,
     /// The request's method, where there was one.
@@ -144,14 +144,14 @@ pub fn ended(server: &str, exit: &str, elapsed: Duration, method: &str) -> Strin
 }
 
 #[derive(Serialize)]
-struct Envelope<'a> {
+struct ErrorEnvelope<'a> {
     jsonrpc: &'static str,
     id: Option<&'a serde_json::value::RawValue>,
-    error: Error<'a>,
+    error: ErrorMember<'a>,
 }
 
 #[derive(Serialize)]
-struct Error<'a> {
+struct ErrorMember<'a> {
     code: i32,
     message: String,
     data: Data<'a>,
@@ -186,7 +186,7 @@ impl Fault<'_> {
     /// What happened, without what to do.
     pub fn cause(&self) -> String {
         let last_words = match self.kind {
-            Kind::ServerExited | Kind::StartFailed if stands("last-words-told") => {
+            FaultKind::ServerExited | FaultKind::StartFailed if stands("last-words-told") => {
                 self.evidence.stderr_tail.last()
             }
             _ => None,
@@ -214,10 +214,10 @@ impl Fault<'_> {
         // An array may have line breaks in it, which would split our line for some readers.
         let one_line = |text: &str| String::from_utf8_lossy(&one_line(text.as_bytes())).into_owned();
         let raw_id = id.and_then(|text| serde_json::value::RawValue::from_string(one_line(text)).ok());
-        let envelope = Envelope {
+        let envelope = ErrorEnvelope {
             jsonrpc: "2.0",
             id: raw_id.as_deref(),
-            error: Error { code: self.kind.code(), message: self.message(), data: self.members() },
+            error: ErrorMember { code: self.kind.code(), message: self.message(), data: self.members() },
         };
         serde_json::to_vec(&envelope).expect("strings and numbers always serialise")
     }
@@ -266,7 +266,7 @@ mod tests {
 
     fn fault() -> Fault<'static> {
         Fault {
-            kind: Kind::ServerExited,
+            kind: FaultKind::ServerExited,
             server: "time",
             method: Some("tools/call"),
             happened: "`time` ended (exit code 1) 20ms after `tools/call`".to_owned(),

@@ -2,7 +2,7 @@
 
 /// A list that servers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
+pub enum ServerList {
     /// `tools/list`
     Tools,
     /// `resources/list`
@@ -13,33 +13,33 @@ pub enum List {
     Prompts,
 }
 
-impl List {
+impl ServerList {
     /// Returns the method that asks for it.
     pub fn method(self) -> &'static str {
         match self {
-            List::Tools => "tools/list",
-            List::Resources => "resources/list",
-            List::ResourceTemplates => "resources/templates/list",
-            List::Prompts => "prompts/list",
+            ServerList::Tools => "tools/list",
+            ServerList::Resources => "resources/list",
+            ServerList::ResourceTemplates => "resources/templates/list",
+            ServerList::Prompts => "prompts/list",
         }
     }
 
     /// Returns the member of the result that has its items.
     pub fn member(self) -> &'static str {
         match self {
-            List::Tools => "tools",
-            List::Resources => "resources",
-            List::ResourceTemplates => "resourceTemplates",
-            List::Prompts => "prompts",
+            ServerList::Tools => "tools",
+            ServerList::Resources => "resources",
+            ServerList::ResourceTemplates => "resourceTemplates",
+            ServerList::Prompts => "prompts",
         }
     }
 
     /// What a server that has this list declares.
     pub fn capability(self) -> &'static str {
         match self {
-            List::Tools => "tools",
-            List::Resources | List::ResourceTemplates => "resources",
-            List::Prompts => "prompts",
+            ServerList::Tools => "tools",
+            ServerList::Resources | ServerList::ResourceTemplates => "resources",
+            ServerList::Prompts => "prompts",
         }
     }
 }

@@ -46,7 +46,7 @@ pub enum Class {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct QueuedLine {
     class: Class,
     line: Waiting,
 }
@@ -77,7 +77,7 @@ impl Waiting {
     }
 }
 
-impl Entry {
+impl QueuedLine {
     fn bytes(&self) -> &[u8] {
         match &self.line {
             Waiting::Own(bytes) => bytes,
@@ -103,7 +103,7 @@ const VECTOR: usize = 64;
 #[derive(Debug)]
 pub struct Queue {
     limit: usize,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<QueuedLine>,
     /// Bytes of the first entry that have left already.
     begun: usize,
     cost: usize,
@@ -196,7 +196,7 @@ impl Queue {
             memory.and_then(|memory| Waiting::shared(rest, memory)).unwrap_or_else(|| Waiting::copied(rest));
         // The rest of a message that has begun to leave cannot be taken back.
         let has_begun = taken > 0 && class != Class::Reply && stands("rest-of-a-message-kept");
-        self.append(Entry { class: if has_begun { Class::Kept } else { class }, line });
+        self.append(QueuedLine { class: if has_begun { Class::Kept } else { class }, line });
         if self.is_full() {
             self.relieve();
         }
@@ -231,7 +231,7 @@ impl Queue {
         self.peer_gone = stands("failed-write-noticed");
     }
 
-    fn append(&mut self, entry: Entry) {
+    fn append(&mut self, entry: QueuedLine) {
         self.count(&entry.class, true);
         let cost = entry.cost();
         self.cost += cost;
@@ -289,7 +289,7 @@ impl Queue {
         positions.map(|(position, entry)| (format!("{:?}", entry.class), position)).collect()
     }
 
-    fn drop_where(&mut self, target: usize, unwanted: impl Fn(&Entry, usize) -> bool) {
+    fn drop_where(&mut self, target: usize, unwanted: impl Fn(&QueuedLine, usize) -> bool) {
         let begun = self.begun > 0 && stands("begun-message-kept");
         let mut cost = self.cost;
         let (mut position, mut dropped_logs, mut dropped) = (0, 0, 0);
@@ -309,7 +309,7 @@ impl Queue {
     }
 }
 
-fn superseded(newest: &HashMap<String, usize>, entry: &Entry, position: usize) -> bool {
+fn superseded(newest: &HashMap<String, usize>, entry: &QueuedLine, position: usize) -> bool {
     newest.get(&format!("{:?}", entry.class)).is_some_and(|last| *last > position)
 }
 

@@ -6,22 +6,22 @@
 use std::time::Duration;
 
 use unhang_switches::stands;
-use unhang_wire::{Body, Id, Invalid, Json, Oversized, Piece, Reason, Shape};
+use unhang_wire::{Body, Id, Invalid, InvalidReason, Json, Oversized, Piece, Shape};
 
 use crate::{
     batch::BatchId,
-    fault::{Fault, Kind},
+    fault::{Fault, FaultKind},
 };
 
 /// The one revision that has batches (protocol.md 1.1).
 pub const BATCH_REVISION: &str = "2025-03-26";
 
 /// What a sentence is made of.
-pub struct Telling<'a> {
+pub struct ErrorReport<'a> {
     /// What went wrong.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// What happened, as the beginning of a sentence.
-    pub happened: String,
+    pub summary: String,
     /// What to do, as its end.
     pub hint: &'a str,
 }
@@ -84,70 +84,78 @@ fn may_be_echoed(raw_id: &str) -> bool {
 const ONE_MESSAGE_A_LINE: &str = "send one whole JSON-RPC 2.0 message a line";
 
 /// Tells what is wrong with a line that is no valid message.
-pub fn invalid(invalid: &Invalid<'_>) -> Telling<'static> {
+pub fn invalid(invalid: &Invalid<'_>) -> ErrorReport<'static> {
     let kind = match invalid.reason {
-        Reason::NotJson | Reason::InvalidUtf8 => Kind::ParseError,
-        _ => Kind::InvalidRequest,
+        InvalidReason::NotJson | InvalidReason::InvalidUtf8 => FaultKind::ParseError,
+        _ => FaultKind::InvalidRequest,
     };
     let happened = match kind {
-        Kind::ParseError => format!("the client's line {}", invalid.reason),
+        FaultKind::ParseError => format!("the client's line {}", invalid.reason),
         _ => format!("the client's line is no valid JSON-RPC 2.0 message: it {}", invalid.reason),
     };
-    Telling { kind, happened, hint: ONE_MESSAGE_A_LINE }
+    ErrorReport { kind, summary: happened, hint: ONE_MESSAGE_A_LINE }
 }
 
 /// Tells that a line is no JSON.
-pub fn junk(bytes: &[u8]) -> Telling<'static> {
+pub fn junk(bytes: &[u8]) -> ErrorReport<'static> {
     let is_json = Json::new(bytes).is_some();
-    let kind = if is_json { Kind::InvalidRequest } else { Kind::ParseError };
+    let kind = if is_json { FaultKind::InvalidRequest } else { FaultKind::ParseError };
     let what = if is_json { "no JSON-RPC 2.0 message" } else { "no JSON" };
     let happened = format!("the client's line is {what} ({} bytes)", bytes.len());
-    Telling { kind, happened, hint: ONE_MESSAGE_A_LINE }
+    ErrorReport { kind, summary: happened, hint: ONE_MESSAGE_A_LINE }
 }
 
 /// Tells that a line is longer than `limit` bytes.
-pub fn oversized(oversized: &Oversized, limit: usize) -> Telling<'static> {
+pub fn oversized(oversized: &Oversized, limit: usize) -> ErrorReport<'static> {
     let happened =
         format!("the client's message is {} bytes long, over the limit of {limit}", oversized.length);
-    Telling { kind: Kind::TooLarge, happened, hint: "send less at once, or raise --max-message" }
+    ErrorReport {
+        kind: FaultKind::TooLarge,
+        summary: happened,
+        hint: "send less at once, or raise --max-message",
+    }
 }
 
 /// Tells that this revision has no batches.
-pub fn foreign_batch() -> Telling<'static> {
+pub fn foreign_batch() -> ErrorReport<'static> {
     let happened = "a JSON-RPC batch came, but the session is not of revision 2025-03-26".to_owned();
-    Telling { kind: Kind::InvalidRequest, happened, hint: "send one message a line" }
+    ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint: "send one message a line" }
 }
 
 /// Tells that `initialize` stands alone.
-pub fn handshake_in_batch() -> Telling<'static> {
+pub fn handshake_in_batch() -> ErrorReport<'static> {
     let happened = "`initialize` came in a batch".to_owned();
-    Telling { kind: Kind::InvalidRequest, happened, hint: "send it on a line of its own" }
+    ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint: "send it on a line of its own" }
 }
 
 /// Tells that another request with this id is in flight.
-pub fn repeated_id(id: &Id) -> Telling<'static> {
+pub fn repeated_id(id: &Id) -> ErrorReport<'static> {
     let happened = format!("a request with the id {id} is still in flight");
-    Telling { kind: Kind::InvalidRequest, happened, hint: "give each request an id of its own" }
+    ErrorReport {
+        kind: FaultKind::InvalidRequest,
+        summary: happened,
+        hint: "give each request an id of its own",
+    }
 }
 
 /// Tells that as many requests are in flight as there may be.
-pub fn overloaded(whom: &str, in_flight: usize) -> Telling<'static> {
+pub fn overloaded(whom: &str, in_flight: usize) -> ErrorReport<'static> {
     let happened = format!("`{whom}` has {in_flight} requests in flight already");
     let hint = "wait for answers before sending more, or raise --max-in-flight";
-    Telling { kind: Kind::Overloaded, happened, hint }
+    ErrorReport { kind: FaultKind::Overloaded, summary: happened, hint }
 }
 
 /// Tells that unhang ends.
-pub fn ending() -> Telling<'static> {
+pub fn ending() -> ErrorReport<'static> {
     let hint = "send the request again in the next session";
-    Telling { kind: Kind::ShuttingDown, happened: "unhang is ending".to_owned(), hint }
+    ErrorReport { kind: FaultKind::ShuttingDown, summary: "unhang is ending".to_owned(), hint }
 }
 
 /// For what nobody answers any more, since we end for this reason.
-pub fn ended(cause: &str, method: &str) -> Telling<'static> {
+pub fn ended(cause: &str, method: &str) -> ErrorReport<'static> {
     let hint = "send the request again in the next session";
     let happened = format!("unhang is ending because {cause}, before `{method}` was answered");
-    Telling { kind: Kind::ShuttingDown, happened, hint }
+    ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint }
 }
 
 /// Whether an element of a batch is owed an answer.

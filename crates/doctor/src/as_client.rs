@@ -12,17 +12,20 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     lists::tool,
-    observations::{Call, Handshake, List, ListFault, Modern, Observations, Slowest, Start, Trouble},
+    observations::{
+        DiscoverSeen, HandshakeSeen, ListFault, Observations, ObservedCall, ObservedList, Slowest, Start,
+        Trouble,
+    },
     session::{CALLS, IDLE, LONG, QUICK, refusal},
 };
-use unhang_core::fault::Kind;
-use unhang_upstream::client::{self, Client, ClientSpec, Endpoint, Error, Options};
+use unhang_core::fault::FaultKind;
+use unhang_upstream::client::{self, Client, ClientSpec, Endpoint, Error, RequestOptions};
 
-const LISTS: [(&str, client::List); 4] = [
-    ("tools/list", client::List::Tools),
-    ("resources/list", client::List::Resources),
-    ("resources/templates/list", client::List::ResourceTemplates),
-    ("prompts/list", client::List::Prompts),
+const LISTS: [(&str, client::ServerList); 4] = [
+    ("tools/list", client::ServerList::Tools),
+    ("resources/list", client::ServerList::Resources),
+    ("resources/templates/list", client::ServerList::ResourceTemplates),
+    ("prompts/list", client::ServerList::Prompts),
 ];
 
 /// Two answers that come within this came together: which of them was first is not to be seen from here.
@@ -36,18 +39,18 @@ pub(super) async fn observe(spec: &ClientSpec, seen: &mut Observations) {
         Ok(session) => {
             seen.cold = Some(Start::Answered(since.elapsed()));
             if session.revision.is_stateless() {
-                seen.modern = Some(Modern::Spoken { is_locked: false });
+                seen.modern = Some(DiscoverSeen::Spoken { is_locked: false });
             } else {
-                seen.handshake = Some(Handshake::Agreed(session.revision.name().to_owned()));
+                seen.handshake = Some(HandshakeSeen::Agreed(session.revision.name().to_owned()));
             }
             if let Err((what, error)) = attend(&client, seen).await {
                 trouble(what, error, seen);
             }
         }
         Err(Error::Server(error)) => {
-            seen.handshake = Some(Handshake::Refused(error.code, error.message.clone()));
+            seen.handshake = Some(HandshakeSeen::Refused(error.code, error.message.clone()));
         }
-        Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
+        Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline => {
             seen.cold = Some(Start::Silent(since.elapsed()));
         }
         Err(error) if matches!(spec.endpoint, Endpoint::Http(_)) => {
@@ -70,7 +73,7 @@ async fn attend(client: &Client, seen: &mut Observations) -> Result<(), (String,
     }
     sleep(IDLE).await;
     match ping(client, seen).await {
-        Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
+        Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline => {
             seen.troubles.push(Trouble::SilenceIdle(failure.elapsed));
             Ok(())
         }
@@ -82,26 +85,26 @@ async fn attend(client: &Client, seen: &mut Observations) -> Result<(), (String,
 async fn list(
     client: &Client,
     method: &'static str,
-    list: client::List,
+    list: client::ServerList,
     seen: &mut Observations,
 ) -> Result<(), (String, Error)> {
     let since = Instant::now();
-    let mut found = List { method, items: 0, bytes: 0, fault: None };
-    match client.list(list, &Options::default()).await {
+    let mut found = ObservedList { method, items: 0, bytes: 0, fault: None };
+    match client.list(list, &RequestOptions::default()).await {
         Ok(items) => {
             notice_slow(format!("`{method}`"), false, since.elapsed(), seen);
             (found.items, found.bytes) = (items.len(), items.iter().map(|item| item.get().len()).sum());
-            if list == client::List::Tools {
+            if list == client::ServerList::Tools {
                 let read = |item: &serde_json::value::RawValue| serde_json::from_str(item.get()).ok();
                 seen.tools = items.iter().filter_map(|item| read(item)).map(|item| tool(&item)).collect();
             }
         }
         // Nobody declares the templates by themselves.
-        Err(Error::Server(_)) if list == client::List::ResourceTemplates => return Ok(()),
+        Err(Error::Server(_)) if list == client::ServerList::ResourceTemplates => return Ok(()),
         Err(Error::Server(error)) => {
             found.fault = Some(ListFault::Refused(error.code, error.message.clone()));
         }
-        Err(Error::Failure(failure)) if failure.kind == Kind::BadResponse => {
+        Err(Error::Failure(failure)) if failure.kind == FaultKind::BadResponse => {
             found.fault = Some(ListFault::Invalid);
         }
         Err(error) => return Err((format!("`{method}`"), error)),
@@ -111,7 +114,7 @@ async fn list(
 }
 
 async fn ping(client: &Client, seen: &mut Observations) -> Result<(), Error> {
-    match client.ping(&Options::default()).await {
+    match client.ping(&RequestOptions::default()).await {
         Ok(took) => notice_slow("`ping`".to_owned(), false, took, seen),
         // A refusal is a sign of life as well.
         Err(Error::Server(_)) => {}
@@ -123,7 +126,7 @@ async fn ping(client: &Client, seen: &mut Observations) -> Result<(), Error> {
 /// Calls a tool. One that takes its time is looked at from the side: does the server answer a `ping` meanwhile?
 async fn call(client: &Client, name: &str, seen: &mut Observations) -> Result<(), (String, Error)> {
     let what = format!("`tools/call` of `{name}`");
-    let (since, options) = (Instant::now(), Options::default());
+    let (since, options) = (Instant::now(), RequestOptions::default());
     // What goes on in the background is followed, as whoever uses it would.
     let mut call = pin!(client.call_tool_to_its_end(name, Map::new(), &options));
     let mut blocked = false;
@@ -150,16 +153,16 @@ async fn call(client: &Client, name: &str, seen: &mut Observations) -> Result<()
         Err(error) => return Err((what, error)),
     };
     notice_slow(what, true, took, seen);
-    seen.calls.push(Call { tool: name.to_owned(), took, refusal: refusal(&answer), blocked });
+    seen.calls.push(ObservedCall { tool: name.to_owned(), took, refusal: refusal(&answer), blocked });
     Ok(())
 }
 
 fn trouble(what: String, error: Error, seen: &mut Observations) {
     match error {
-        Error::Failure(failure) if failure.kind == Kind::Deadline => {
+        Error::Failure(failure) if failure.kind == FaultKind::Deadline => {
             seen.troubles.push(Trouble::Silence(what, failure.elapsed));
         }
-        Error::Failure(failure) if matches!(failure.kind, Kind::BadResponse | Kind::TooLarge) => {
+        Error::Failure(failure) if matches!(failure.kind, FaultKind::BadResponse | FaultKind::TooLarge) => {
             seen.heard.invalid.add(failure.to_string().as_bytes());
         }
         error => seen.troubles.push(Trouble::Ended(what, error.to_string())),

@@ -9,8 +9,8 @@ use super::{
     Finding,
     checks::{self, Check, Severity},
     observations::{
-        Ending, Garbage, Handshake, Heard, List, ListFault, Modern, Observations, Samples, Start, Tool,
-        Trouble,
+        DiscoverSeen, Garbage, HandshakeSeen, ListFault, Observations, ObservedList, Samples, ServerExit,
+        Start, StdoutSeen, Tool, Trouble,
     },
 };
 use unhang_core::{
@@ -90,7 +90,7 @@ impl Verdict {
             Some(Start::Failed(why)) => return self.find(checks::CANNOT_START, why),
             Some(Start::Unreachable(why)) => return self.find(checks::CANNOT_REACH, why),
             Some(Start::Ended(exit)) => return self.find(checks::DIES_AT_START, exit),
-            Some(Start::Silent(waited)) if !matches!(seen.modern, Some(Modern::Spoken { .. })) => {
+            Some(Start::Silent(waited)) if !matches!(seen.modern, Some(DiscoverSeen::Spoken { .. })) => {
                 return self.find(
                     checks::SILENT_AT_START,
                     format!("no answer to `initialize` within {}", in_words(*waited)),
@@ -139,39 +139,41 @@ impl Verdict {
     }
 
     fn eras(&mut self, seen: &Observations) {
-        let is_modern = matches!(seen.modern, Some(Modern::Spoken { .. }));
+        let is_modern = matches!(seen.modern, Some(DiscoverSeen::Spoken { .. }));
         if let (Some(Start::Silent(waited)), true) = (&seen.cold, is_modern) {
             let waited = in_words(*waited);
             self.find(checks::MODERN_ONLY, format!("no answer to `initialize` within {waited}"));
         }
         match &seen.handshake {
-            Some(Handshake::Refused(WRONG_REVISION, why)) if is_modern => self.find(checks::MODERN_ONLY, why),
-            Some(Handshake::Refused(code, why)) if is_modern => {
+            Some(HandshakeSeen::Refused(WRONG_REVISION, why)) if is_modern => {
+                self.find(checks::MODERN_ONLY, why);
+            }
+            Some(HandshakeSeen::Refused(code, why)) if is_modern => {
                 self.find(checks::MODERN_ONLY, format!("{why} (error {code})"));
             }
-            Some(Handshake::Refused(code, why)) => {
+            Some(HandshakeSeen::Refused(code, why)) => {
                 self.find(checks::REFUSES_HANDSHAKE, format!("{why} (error {code})"));
             }
-            Some(Handshake::Agreed(revision)) if Revision::of_handshake(revision).is_none() => {
+            Some(HandshakeSeen::Agreed(revision)) if Revision::of_handshake(revision).is_none() => {
                 self.find(checks::STRANGE_REVISION, format!("it answered with `{revision}`"));
             }
             _ => {}
         }
         match &seen.modern {
-            Some(Modern::Late(after)) => {
+            Some(DiscoverSeen::Late(after)) => {
                 self.find(checks::LATE_DISCOVER, format!("it came {} after the start", in_words(*after)));
             }
-            Some(Modern::Silent(waited)) if seen.handshake.is_some() => {
+            Some(DiscoverSeen::Silent(waited)) if seen.handshake.is_some() => {
                 self.find(checks::LATE_DISCOVER, format!("none within {}", in_words(*waited)));
             }
             // One that starts no second time died of that.
-            Some(Modern::Ended(exit)) if matches!(seen.warm, Some(Start::Answered(_))) => {
+            Some(DiscoverSeen::Ended(exit)) if matches!(seen.warm, Some(Start::Answered(_))) => {
                 self.find(checks::DIES_ON_DISCOVER, exit);
             }
-            Some(Modern::Spoken { is_locked: true }) => {
+            Some(DiscoverSeen::Spoken { is_locked: true }) => {
                 self.find(checks::ERA_LOCKED, "`initialize` after `server/discover` is refused with -32022");
             }
-            Some(Modern::Unknown { is_ambiguous: true }) => {
+            Some(DiscoverSeen::Unknown { is_ambiguous: true }) => {
                 self.find(
                     checks::ERA_AMBIGUOUS,
                     "`tools/list` without a handshake is answered without `resultType`",
@@ -236,7 +238,7 @@ impl Verdict {
         }
     }
 
-    fn heard(&mut self, heard: &Heard) {
+    fn heard(&mut self, heard: &StdoutSeen) {
         self.samples(checks::STDOUT_JUNK, "", &heard.junk);
         self.samples(checks::GLUED_TEXT, "", &heard.glued);
         self.samples(checks::MANY_ON_A_LINE, "", &heard.crowded);
@@ -262,12 +264,12 @@ impl Verdict {
         }
     }
 
-    fn conversation(&mut self, heard: &Heard) {
+    fn conversation(&mut self, heard: &StdoutSeen) {
         if heard.most_notifications >= FLOOD {
             let count = heard.most_notifications;
             self.find(checks::NOTIFICATION_FLOOD, format!("{count} notifications before one answer"));
         } else if heard.answers > 2 && heard.announced * 2 > heard.answers {
-            let Heard { announced, answers, .. } = heard;
+            let StdoutSeen { announced, answers, .. } = heard;
             self.find(checks::NOTIFIES_BEFORE_ANSWERS, format!("before {announced} of {answers} answers"));
         }
         let asked: u64 = heard.questions.values().sum();
@@ -334,7 +336,7 @@ impl Verdict {
             }
             Some(Garbage::Survived) | None => {}
         }
-        let lives = |ending: &Ending| format!("still there after {}", in_words(ending.waited));
+        let lives = |ending: &ServerExit| format!("still there after {}", in_words(ending.waited));
         if let Some(ending) = &seen.stdin_end {
             if ending.after.is_none() {
                 self.find(checks::IGNORES_STDIN_END, lives(ending));
@@ -354,7 +356,7 @@ impl Verdict {
         }
     }
 
-    fn lists(&mut self, lists: &[List]) {
+    fn lists(&mut self, lists: &[ObservedList]) {
         for list in lists {
             let method = list.method;
             match &list.fault {

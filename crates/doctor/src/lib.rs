@@ -17,10 +17,10 @@
 
 mod as_client;
 mod checks;
-mod ear;
 mod judge;
 mod lists;
 pub mod observations;
+mod response_reader;
 mod session;
 mod stdio;
 mod talk;
@@ -72,7 +72,7 @@ pub struct Finding {
 
 /// The outcome of one examination.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct DoctorReport {
     /// The server's name.
     pub server: String,
     /// What was seen.
@@ -85,10 +85,10 @@ pub struct Report {
     pub took: Duration,
 }
 
-impl Report {
+impl DoctorReport {
     /// What there is to say of a server that cannot even be tried, and why.
     #[must_use]
-    pub fn untried(server: &str, why: String) -> Report {
+    pub fn untried(server: &str, why: String) -> DoctorReport {
         let observations = Observations { cold: Some(Start::Failed(why)), ..Observations::default() };
         report(server, observations, Duration::ZERO, Vec::new())
     }
@@ -165,7 +165,7 @@ impl Starts {
 }
 
 /// Examines a server. One over HTTP has no process that is ours, and is examined as any client sees it. Must be called in a runtime.
-pub async fn examine(patient: &Patient, starts: &Starts) -> Report {
+pub async fn examine(patient: &Patient, starts: &Starts) -> DoctorReport {
     let _turn = starts.servers.acquire().await;
     let Endpoint::Stdio(server) = &patient.spec.endpoint else { return examine_as_client(patient).await };
     let introduction = Introduction::new(
@@ -184,7 +184,7 @@ pub async fn examine(patient: &Patient, starts: &Starts) -> Report {
 
 /// Examines a server as any client sees it, without a look at its process: what can be done where it has none that is ours. The
 /// report says what was not checked. Must be called in a runtime.
-pub async fn examine_as_client(patient: &Patient) -> Report {
+pub async fn examine_as_client(patient: &Patient) -> DoctorReport {
     let spec = ClientSpec { limits: limits_of(patient), ..patient.spec.clone() };
     let mut seen = Observations::default();
     let work = async |seen: &mut Observations| as_client::observe(&spec, seen).await;
@@ -216,10 +216,10 @@ fn report(
     observations: Observations,
     took: Duration,
     unchecked: Vec<&'static Check>,
-) -> Report {
+) -> DoctorReport {
     let findings = judge(&observations);
     // Some of it can show nevertheless.
     let is_found = |check: &&Check| findings.iter().any(|finding| finding.check.id == check.id);
     let unchecked = unchecked.into_iter().filter(|check| !is_found(check)).collect();
-    Report { server: server.to_owned(), observations, findings, unchecked, took }
+    DoctorReport { server: server.to_owned(), observations, findings, unchecked, took }
 }

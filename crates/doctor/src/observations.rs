@@ -12,19 +12,19 @@ pub struct Observations {
     /// A later one.
     pub warm: Option<Start>,
     /// What it said to a handshake.
-    pub handshake: Option<Handshake>,
+    pub handshake: Option<HandshakeSeen>,
     /// What it said to a client of the stateless revision.
-    pub modern: Option<Modern>,
+    pub modern: Option<DiscoverSeen>,
     /// Its lists.
-    pub lists: Vec<List>,
+    pub lists: Vec<ObservedList>,
     /// Its tools.
     pub tools: Vec<Tool>,
     /// Calls that were made.
-    pub calls: Vec<Call>,
+    pub calls: Vec<ObservedCall>,
     /// What went wrong while it was used.
     pub troubles: Vec<Trouble>,
     /// What was read from its stdout.
-    pub heard: Heard,
+    pub heard: StdoutSeen,
     /// Bytes on stderr in the longest session.
     pub stderr_bytes: u64,
     /// A line on stderr had this many bytes at least.
@@ -36,9 +36,9 @@ pub struct Observations {
     /// Variables that it gets from whoever starts it, and not from its configuration.
     pub inherited: Vec<String>,
     /// Its end after its stdin had ended.
-    pub stdin_end: Option<Ending>,
+    pub stdin_end: Option<ServerExit>,
     /// Its end after SIGTERM.
-    pub sigterm: Option<Ending>,
+    pub sigterm: Option<ServerExit>,
     /// What became of it after lines that are no messages.
     pub garbage: Option<Garbage>,
     /// The slowest answer.
@@ -66,7 +66,7 @@ pub enum Start {
 
 /// The answer to `initialize`.
 #[derive(Clone, Debug)]
-pub enum Handshake {
+pub enum HandshakeSeen {
     /// It agreed on this revision.
     Agreed(String),
     /// It refused with this error.
@@ -75,7 +75,7 @@ pub enum Handshake {
 
 /// What it said to `server/discover`.
 #[derive(Clone, Debug)]
-pub enum Modern {
+pub enum DiscoverSeen {
     /// It speaks 2026-07-28.
     Spoken {
         /// It then refused a handshake.
@@ -96,7 +96,7 @@ pub enum Modern {
 
 /// One list.
 #[derive(Clone, Debug)]
-pub struct List {
+pub struct ObservedList {
     /// The method.
     pub method: &'static str,
     /// Items in it.
@@ -131,7 +131,7 @@ pub struct Tool {
 
 /// One call.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct ObservedCall {
     /// The tool.
     pub tool: String,
     /// How long it took.
@@ -161,7 +161,7 @@ pub enum Trouble {
 
 /// How the server ended, or not.
 #[derive(Clone, Debug)]
-pub struct Ending {
+pub struct ServerExit {
     /// After this; absent where it had to be killed.
     pub after: Option<Duration>,
     /// How long it was waited for.
@@ -228,7 +228,7 @@ impl Samples {
 
 /// What was heard on stdout that is not as it should be, or may be of interest.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct StdoutSeen {
     /// Lines that are no messages.
     pub junk: Samples,
     /// Lines on which text stands beside a message.

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use super::{
     lists::{LISTS, page, tool},
-    observations::{Call, List, ListFault, Observations, Slowest, Tool, Trouble},
+    observations::{ListFault, Observations, ObservedCall, ObservedList, Slowest, Tool, Trouble},
     stdio::{END_PATIENCE, Examination},
-    talk::{Answer, Failed, Talk},
+    talk::{Answer, NoAnswer, Talk},
 };
 use unhang_core::config::LIST_PAGES;
 use unhang_upstream::client::in_words::{JobInWords, StatusInWords};
@@ -39,19 +39,19 @@ const PAGES: usize = LIST_PAGES / 10;
 
 /// How requests are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Era {
+pub(super) enum ExaminedEra {
     /// After `initialize`.
     Handshake,
     /// By themselves.
     Stateless,
 }
 
-impl Era {
+impl ExaminedEra {
     /// What every server of the era answers.
     pub(super) fn ping(self) -> &'static str {
         match self {
-            Era::Handshake => "ping",
-            Era::Stateless => "server/discover",
+            ExaminedEra::Handshake => "ping",
+            ExaminedEra::Stateless => "server/discover",
         }
     }
 }
@@ -60,7 +60,7 @@ impl Era {
 pub(super) async fn attend(
     examination: &mut Examination<'_>,
     talk: &mut Talk,
-    era: Era,
+    era: ExaminedEra,
     capabilities: &Value,
 ) {
     let baseline = talk.holders().len();
@@ -82,24 +82,24 @@ pub(super) fn remember(seen: &mut Observations, talk: &mut Talk) {
         (seen.stderr_bytes, seen.stderr_last) = (bytes, last);
     }
     seen.stderr_longest = seen.stderr_longest.max(longest);
-    let heard = talk.ear().heard();
+    let heard = talk.reader().heard();
     if heard.answers >= seen.heard.answers && !talk.is_excused() {
-        seen.heard = talk.ear().heard().clone();
+        seen.heard = talk.reader().heard().clone();
     }
 }
 
-type Asked = Result<(Answer, Duration), (String, Failed)>;
+type Asked = Result<(Answer, Duration), (String, NoAnswer)>;
 
 struct Session<'a, 'b> {
     examination: &'a mut Examination<'b>,
     talk: &'a mut Talk,
-    era: Era,
+    era: ExaminedEra,
     /// Processes that held its stdin when it was ready: launchers hand it on.
     baseline: usize,
 }
 
 impl Session<'_, '_> {
-    async fn work(&mut self, capabilities: &Value) -> Result<(), (String, Failed)> {
+    async fn work(&mut self, capabilities: &Value) -> Result<(), (String, NoAnswer)> {
         for (method, member, capability) in LISTS {
             if method == "tools/list" || !capabilities[capability].is_null() {
                 self.list(method, member).await?;
@@ -127,8 +127,8 @@ impl Session<'_, '_> {
         Ok((answer, took))
     }
 
-    async fn list(&mut self, method: &'static str, member: &str) -> Result<(), (String, Failed)> {
-        let mut list = List { method, items: 0, bytes: 0, fault: None };
+    async fn list(&mut self, method: &'static str, member: &str) -> Result<(), (String, NoAnswer)> {
+        let mut list = ObservedList { method, items: 0, bytes: 0, fault: None };
         let mut cursor: Option<String> = None;
         for number in 0..=PAGES {
             let params = cursor.as_ref().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
@@ -172,7 +172,7 @@ impl Session<'_, '_> {
     }
 
     /// Calls a tool. One that takes its time is looked at from the side: does it answer a `ping` meanwhile?
-    async fn call(&mut self, tool: &str) -> Result<(), (String, Failed)> {
+    async fn call(&mut self, tool: &str) -> Result<(), (String, NoAnswer)> {
         let what = format!("`tools/call` of `{tool}`");
         let limits = self.examination.limits;
         let since = Instant::now();
@@ -180,15 +180,15 @@ impl Session<'_, '_> {
         let mut answer = self.talk.answer(id, QUICK.min(limits.call_timeout)).await;
         let mut blocked = false;
         let mut pinged = Ok(());
-        if matches!(answer, Err(Failed::Silence(_))) {
+        if matches!(answer, Err(NoAnswer::Silence(_))) {
             self.notice_sharers();
             let ping = self.examination.params(self.era, &json!({}));
             let ping = self.talk.send(self.era.ping(), &ping);
             answer = self.talk.answer(id, limits.call_timeout.saturating_sub(QUICK)).await;
-            let is_long = self.talk.ear().heard().longest > LONG_ANSWER;
-            blocked = since.elapsed() > LONG && !is_long && self.talk.ear().book().came_first(id, ping);
+            let is_long = self.talk.reader().heard().longest > LONG_ANSWER;
+            blocked = since.elapsed() > LONG && !is_long && self.talk.reader().book().came_first(id, ping);
             self.notice_sharers();
-            if matches!(answer, Err(Failed::Silence(_))) {
+            if matches!(answer, Err(NoAnswer::Silence(_))) {
                 self.talk.cancel(id);
                 self.talk.listen(AFTERMATH).await;
             }
@@ -206,18 +206,23 @@ impl Session<'_, '_> {
             Ok(answer) => {
                 self.notice_slow(what, true, took);
                 let refusal = refusal(&answer);
-                self.examination.seen.calls.push(Call { tool: tool.to_owned(), took, refusal, blocked });
+                self.examination.seen.calls.push(ObservedCall {
+                    tool: tool.to_owned(),
+                    took,
+                    refusal,
+                    blocked,
+                });
             }
             // The rest of it may be well.
-            Err(failed @ Failed::Silence(_)) if pinged.is_ok() => self.trouble(what, failed),
-            Err(Failed::Spoilt) => {}
+            Err(failed @ NoAnswer::Silence(_)) if pinged.is_ok() => self.trouble(what, failed),
+            Err(NoAnswer::Spoilt) => {}
             Err(failed) => return Err((what, failed)),
         }
         pinged
     }
 
     /// What a call comes to with which the server goes on as a job of ours, until this moment; every other answer as it is.
-    async fn at_its_end(&mut self, tool: &str, answer: Answer, by: Instant) -> Result<Answer, Failed> {
+    async fn at_its_end(&mut self, tool: &str, answer: Answer, by: Instant) -> Result<Answer, NoAnswer> {
         let raw = |result: &str| RawValue::from_string(result.to_owned()).ok();
         let job = answer.as_ref().ok().and_then(|result| JobInWords::read(&raw(result)?, tool));
         let Some(job) = job else { return Ok(answer) };
@@ -225,7 +230,7 @@ impl Session<'_, '_> {
         loop {
             let remaining = by.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                return Err(Failed::Silence(since.elapsed()));
+                return Err(NoAnswer::Silence(since.elapsed()));
             }
             let wait = remaining.min(JOB_LOOK).as_secs();
             let arguments = json!({ "job_id": job.job, "wait_seconds": wait });
@@ -243,7 +248,7 @@ impl Session<'_, '_> {
     }
 
     /// Asks a tool about jobs.
-    async fn about(&mut self, tool: &str, arguments: &Value, limit: Duration) -> Result<Answer, Failed> {
+    async fn about(&mut self, tool: &str, arguments: &Value, limit: Duration) -> Result<Answer, NoAnswer> {
         let params = json!({ "name": tool, "arguments": arguments });
         let params = self.examination.params(self.era, &params);
         self.talk.ask("tools/call", &params, limit).await.map(|(answer, _)| answer)
@@ -253,7 +258,7 @@ impl Session<'_, '_> {
     async fn cancel_a_slow_call(&mut self) {
         let slow = self.examination.seen.calls.iter().find(|call| call.took > QUICK && !call.blocked);
         let Some(tool) = slow.map(|call| call.tool.clone()) else { return };
-        if self.talk.ear().heard().longest > LONG_ANSWER {
+        if self.talk.reader().heard().longest > LONG_ANSWER {
             return;
         }
         let id = self.send_call(&tool);
@@ -272,22 +277,22 @@ impl Session<'_, '_> {
         }
         match self.ask(self.era.ping(), &json!({})).await {
             Ok(_) => {}
-            Err((_, Failed::Silence(waited))) => {
+            Err((_, NoAnswer::Silence(waited))) => {
                 self.examination.seen.troubles.push(Trouble::SilenceIdle(waited));
             }
-            Err((_, Failed::Ended(exit))) => self.examination.seen.troubles.push(Trouble::EndedIdle(exit)),
+            Err((_, NoAnswer::Ended(exit))) => self.examination.seen.troubles.push(Trouble::EndedIdle(exit)),
             Err((what, failed)) => self.trouble(what, failed),
         }
     }
 
-    fn trouble(&mut self, what: String, failed: Failed) {
+    fn trouble(&mut self, what: String, failed: NoAnswer) {
         self.examination.seen.troubles.extend(match failed {
-            Failed::Silence(waited) => Some(Trouble::Silence(what, waited)),
-            Failed::Ended(exit) => Some(Trouble::Ended(what, exit)),
-            Failed::Mute => Some(Trouble::Mute(what)),
-            Failed::Deaf => Some(Trouble::Deaf(what)),
+            NoAnswer::Silence(waited) => Some(Trouble::Silence(what, waited)),
+            NoAnswer::Ended(exit) => Some(Trouble::Ended(what, exit)),
+            NoAnswer::Mute => Some(Trouble::Mute(what)),
+            NoAnswer::Deaf => Some(Trouble::Deaf(what)),
             // It was noted where it was read.
-            Failed::Spoilt => None,
+            NoAnswer::Spoilt => None,
         });
     }
 

@@ -15,17 +15,17 @@ use unhang_proc::server::ServerSpec;
 
 use super::{
     Starts,
-    observations::{Garbage, Handshake, Modern, Observations, Start, Trouble},
-    session::{self, Era},
-    talk::{Answer, Failed, Talk},
+    observations::{DiscoverSeen, Garbage, HandshakeSeen, Observations, Start, Trouble},
+    session::{self, ExaminedEra},
+    talk::{Answer, NoAnswer, Talk},
 };
 use unhang_core::{
     config::{Limits, PROBE_PATIENCE},
     revision::Revision,
 };
 use unhang_upstream::{
-    conversation,
-    handshake::{Ask, Introduction},
+    handshake::{HandshakeRequest, Introduction},
+    request_table,
 };
 
 /// How long a server may take to end once it was told to. Clients and SDKs wait 2 to 3 s before they kill it.
@@ -64,7 +64,7 @@ impl Examination<'_> {
         let name = self.name;
         tracing::info!("examining `{name}`: its first start, and a session");
         let Some(era) = self.first().await else { return };
-        if era == Era::Handshake {
+        if era == ExaminedEra::Handshake {
             tracing::info!("examining `{name}`: a client of the stateless revision");
             self.modern().await;
         }
@@ -73,14 +73,14 @@ impl Examination<'_> {
     }
 
     /// The first start, and the session in whichever era the server speaks; none where there can be none.
-    async fn first(&mut self) -> Option<Era> {
-        let (talk, answer) = self.start(true, Ask::Initialize, self.limits.start_timeout).await;
+    async fn first(&mut self) -> Option<ExaminedEra> {
+        let (talk, answer) = self.start(true, HandshakeRequest::Initialize, self.limits.start_timeout).await;
         let (mut talk, answer) = match (talk, answer) {
             (Some(talk), Ok(answer)) => (talk, answer),
             (talk, failed) => {
                 match failed {
-                    Err(Failed::Mute) => self.seen.troubles.push(Trouble::Mute("`initialize`".to_owned())),
-                    Err(Failed::Deaf) => self.seen.troubles.push(Trouble::Deaf("`initialize`".to_owned())),
+                    Err(NoAnswer::Mute) => self.seen.troubles.push(Trouble::Mute("`initialize`".to_owned())),
+                    Err(NoAnswer::Deaf) => self.seen.troubles.push(Trouble::Deaf("`initialize`".to_owned())),
                     _ => {}
                 }
                 let is_silent = matches!(self.seen.cold, Some(Start::Silent(_)));
@@ -93,14 +93,14 @@ impl Examination<'_> {
             Ok(result) => {
                 let members: Value = serde_json::from_str(&result).unwrap_or_default();
                 let revision = members["protocolVersion"].as_str().unwrap_or_default().to_owned();
-                self.seen.handshake = Some(Handshake::Agreed(revision));
-                talk.say(&conversation::notification("notifications/initialized", "{}"));
-                session::attend(self, &mut talk, Era::Handshake, &members["capabilities"]).await;
+                self.seen.handshake = Some(HandshakeSeen::Agreed(revision));
+                talk.say(&request_table::notification("notifications/initialized", "{}"));
+                session::attend(self, &mut talk, ExaminedEra::Handshake, &members["capabilities"]).await;
                 self.dismiss(Some(talk)).await;
-                Some(Era::Handshake)
+                Some(ExaminedEra::Handshake)
             }
             Err((code, message)) => {
-                self.seen.handshake = Some(Handshake::Refused(code, message));
+                self.seen.handshake = Some(HandshakeSeen::Refused(code, message));
                 self.dismiss(Some(talk)).await;
                 self.stateless_session(self.limits.start_timeout).await
             }
@@ -108,19 +108,19 @@ impl Examination<'_> {
     }
 
     /// A session with a server that refuses handshakes.
-    async fn stateless_session(&mut self, limit: Duration) -> Option<Era> {
-        let (talk, answer) = self.start_unmeasured(Ask::Discover, limit).await;
+    async fn stateless_session(&mut self, limit: Duration) -> Option<ExaminedEra> {
+        let (talk, answer) = self.start_unmeasured(HandshakeRequest::Discover, limit).await;
         let mut talk = talk?;
         let capabilities = match answer {
             Ok(Ok(result)) => speaks_stateless(&result),
             _ => None,
         };
         if let Some(capabilities) = &capabilities {
-            self.seen.modern = Some(Modern::Spoken { is_locked: false });
-            session::attend(self, &mut talk, Era::Stateless, capabilities).await;
+            self.seen.modern = Some(DiscoverSeen::Spoken { is_locked: false });
+            session::attend(self, &mut talk, ExaminedEra::Stateless, capabilities).await;
         }
         self.dismiss(Some(talk)).await;
-        capabilities.map(|_| Era::Stateless)
+        capabilities.map(|_| ExaminedEra::Stateless)
     }
 
     /// What a client of the stateless revision meets.
@@ -130,55 +130,59 @@ impl Examination<'_> {
             Some(Start::Answered(after)) => after * 4,
             _ => Duration::ZERO,
         };
-        let (talk, answer) = self.start_unmeasured(Ask::Discover, usual + PROBE_PATIENCE).await;
+        let (talk, answer) = self.start_unmeasured(HandshakeRequest::Discover, usual + PROBE_PATIENCE).await;
         let Some(mut talk) = talk else { return };
         self.seen.modern = Some(match answer {
             Ok(Ok(result)) if speaks_stateless(&result).is_some() => {
-                let again = self.introduction.params(Ask::Initialize);
+                let again = self.introduction.params(HandshakeRequest::Initialize);
                 let answered = talk.ask("initialize", &again, self.limits.request_timeout).await;
                 let is_locked = matches!(answered, Ok((Err((WRONG_REVISION, _)), _)));
-                Modern::Spoken { is_locked }
+                DiscoverSeen::Spoken { is_locked }
             }
-            Ok(_) | Err(Failed::Spoilt) => {
-                let list = self.params(Era::Stateless, &json!({}));
+            Ok(_) | Err(NoAnswer::Spoilt) => {
+                let list = self.params(ExaminedEra::Stateless, &json!({}));
                 let listed = talk.ask("tools/list", &list, self.limits.request_timeout).await;
                 let is_ambiguous =
                     matches!(listed, Ok((Ok(result), _)) if !result.contains("\"resultType\""));
-                Modern::Unknown { is_ambiguous }
+                DiscoverSeen::Unknown { is_ambiguous }
             }
-            Err(Failed::Silence(waited)) => {
+            Err(NoAnswer::Silence(waited)) => {
                 talk.listen_for(1, LATE_PATIENCE).await;
-                match talk.ear().has_reply(1) {
-                    true => Modern::Late(talk.age()),
-                    false => Modern::Silent(waited + LATE_PATIENCE),
+                match talk.reader().has_reply(1) {
+                    true => DiscoverSeen::Late(talk.age()),
+                    false => DiscoverSeen::Silent(waited + LATE_PATIENCE),
                 }
             }
-            Err(Failed::Ended(exit)) => Modern::Ended(exit),
-            Err(Failed::Mute | Failed::Deaf) => Modern::Ended("it closed its pipes".to_owned()),
+            Err(NoAnswer::Ended(exit)) => DiscoverSeen::Ended(exit),
+            Err(NoAnswer::Mute | NoAnswer::Deaf) => DiscoverSeen::Ended("it closed its pipes".to_owned()),
         });
         self.dismiss(Some(talk)).await;
     }
 
     /// The second measured start, garbage, SIGTERM.
-    async fn second(&mut self, era: Era) {
-        let ask = if era == Era::Handshake { Ask::Initialize } else { Ask::Discover };
+    async fn second(&mut self, era: ExaminedEra) {
+        let ask = if era == ExaminedEra::Handshake {
+            HandshakeRequest::Initialize
+        } else {
+            HandshakeRequest::Discover
+        };
         let (talk, _) = self.start(false, ask, self.limits.start_timeout).await;
         let Some(mut talk) = talk else { return };
         if !matches!(self.seen.warm, Some(Start::Answered(_))) {
             return self.dismiss(Some(talk)).await;
         }
-        if era == Era::Handshake {
-            talk.say(&conversation::notification("notifications/initialized", "{}"));
+        if era == ExaminedEra::Handshake {
+            talk.say(&request_table::notification("notifications/initialized", "{}"));
         }
-        talk.ear().book().is_excused = true;
+        talk.reader().book().is_excused = true;
         GARBAGE.iter().for_each(|line| talk.say(line));
         let ping = self.params(era, &json!({}));
         let answered = talk.ask(era.ping(), &ping, self.limits.request_timeout).await;
         self.seen.garbage = Some(match answered {
-            Ok(_) | Err(Failed::Spoilt) => Garbage::Survived,
-            Err(Failed::Ended(exit)) => Garbage::Died(exit),
-            Err(Failed::Silence(waited)) => Garbage::Deaf(waited),
-            Err(Failed::Mute | Failed::Deaf) => Garbage::Deaf(self.limits.request_timeout),
+            Ok(_) | Err(NoAnswer::Spoilt) => Garbage::Survived,
+            Err(NoAnswer::Ended(exit)) => Garbage::Died(exit),
+            Err(NoAnswer::Silence(waited)) => Garbage::Deaf(waited),
+            Err(NoAnswer::Mute | NoAnswer::Deaf) => Garbage::Deaf(self.limits.request_timeout),
         });
         if !talk.is_over() {
             self.seen.sigterm = Some(talk.terminate(END_PATIENCE).await);
@@ -190,19 +194,19 @@ impl Examination<'_> {
     async fn start(
         &mut self,
         is_cold: bool,
-        ask: Ask,
+        ask: HandshakeRequest,
         limit: Duration,
-    ) -> (Option<Talk>, Result<Answer, Failed>) {
+    ) -> (Option<Talk>, Result<Answer, NoAnswer>) {
         let alone = self.starts.alone().await;
         let (talk, answer) = self.begin(ask, limit, alone).await;
         let start = match (&talk, &answer) {
-            (None, Err(Failed::Ended(why))) => Start::Failed(why.clone()),
-            (Some(talk), Err(Failed::Ended(_))) if talk.failure().is_some() => {
+            (None, Err(NoAnswer::Ended(why))) => Start::Failed(why.clone()),
+            (Some(talk), Err(NoAnswer::Ended(_))) if talk.failure().is_some() => {
                 Start::Failed(talk.failure().unwrap_or_default().to_owned())
             }
             (Some(talk), Ok(_)) => Start::Answered(talk.needed()),
-            (_, Err(Failed::Ended(exit))) => Start::Ended(exit.clone()),
-            (_, Err(Failed::Silence(waited))) => Start::Silent(*waited),
+            (_, Err(NoAnswer::Ended(exit))) => Start::Ended(exit.clone()),
+            (_, Err(NoAnswer::Silence(waited))) => Start::Silent(*waited),
             _ => Start::Unusable,
         };
         *(if is_cold { &mut self.seen.cold } else { &mut self.seen.warm }) = Some(start);
@@ -211,32 +215,32 @@ impl Examination<'_> {
 
     async fn start_unmeasured(
         &mut self,
-        ask: Ask,
+        ask: HandshakeRequest,
         limit: Duration,
-    ) -> (Option<Talk>, Result<Answer, Failed>) {
+    ) -> (Option<Talk>, Result<Answer, NoAnswer>) {
         let beside = self.starts.beside().await;
         self.begin(ask, limit, beside).await
     }
 
     async fn begin(
         &mut self,
-        ask: Ask,
+        ask: HandshakeRequest,
         limit: Duration,
         permit: Option<SemaphorePermit<'_>>,
-    ) -> (Option<Talk>, Result<Answer, Failed>) {
+    ) -> (Option<Talk>, Result<Answer, NoAnswer>) {
         let mut talk = match Talk::start(self.name, self.server, self.limits) {
             Ok(talk) => talk,
-            Err(why) => return (None, Err(Failed::Ended(why))),
+            Err(why) => return (None, Err(NoAnswer::Ended(why))),
         };
         self.starts.note(talk.lifeline());
         let by = Instant::now() + limit;
         let id = talk.send(ask.method(), &self.introduction.params(ask));
         let mut answer = talk.answer(id, limit.min(QUIET)).await;
         drop(permit);
-        if matches!(answer, Err(Failed::Silence(_))) && limit > QUIET {
+        if matches!(answer, Err(NoAnswer::Silence(_))) && limit > QUIET {
             let left = by.saturating_duration_since(Instant::now());
             answer = talk.answer(id, left).await.map_err(|failed| match failed {
-                Failed::Silence(_) => Failed::Silence(limit),
+                NoAnswer::Silence(_) => NoAnswer::Silence(limit),
                 failed => failed,
             });
         }
@@ -251,10 +255,10 @@ impl Examination<'_> {
     }
 
     /// Parameters as the era wants them.
-    pub(super) fn params(&self, era: Era, params: &Value) -> String {
+    pub(super) fn params(&self, era: ExaminedEra, params: &Value) -> String {
         match era {
-            Era::Handshake => params.to_string(),
-            Era::Stateless => self.introduction.signed(&params.to_string()),
+            ExaminedEra::Handshake => params.to_string(),
+            ExaminedEra::Stateless => self.introduction.signed(&params.to_string()),
         }
     }
 }

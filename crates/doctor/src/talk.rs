@@ -19,8 +19,8 @@ use unhang_proc::{
 };
 use unhang_wire::Id;
 
-use super::ear::{Ear, Reply};
-use super::observations::Ending;
+use super::observations::ServerExit;
+use super::response_reader::{ObservedReply, ResponseReader};
 use unhang_core::{
     config::{LAST_MOMENT, Limits, STOP_SLACK},
     queue::{Class, Queue},
@@ -28,8 +28,8 @@ use unhang_core::{
 };
 use unhang_upstream::{
     client::declined,
-    conversation,
-    process::{Awaited, Process, awaited},
+    process::{ProcessEvent, ServerProcess, awaited},
+    request_table,
 };
 
 /// What is read at once.
@@ -45,7 +45,7 @@ const SWEEP_PATIENCE: Duration = Duration::from_secs(6);
 
 /// Why there is no answer.
 #[derive(Clone, Debug)]
-pub(super) enum Failed {
+pub(super) enum NoAnswer {
     /// None came within this.
     Silence(Duration),
     /// The server ended, in this way.
@@ -63,8 +63,8 @@ pub(super) type Answer = Result<String, (i64, String)>;
 
 /// One start of a server.
 pub(super) struct Talk {
-    process: Option<Process>,
-    ear: Ear,
+    process: Option<ServerProcess>,
+    reader: ResponseReader,
     to_server: Queue,
     tail: Tail,
     longest_line: Arc<AtomicU64>,
@@ -91,10 +91,11 @@ impl Talk {
             }
         };
         let since = Instant::now();
-        let process = Process::start(name, spec, tail.clone(), on_line).map_err(|error| error.to_string())?;
+        let process =
+            ServerProcess::start(name, spec, tail.clone(), on_line).map_err(|error| error.to_string())?;
         Ok(Talk {
             process: Some(process),
-            ear: Ear::new(limits.max_message),
+            reader: ResponseReader::new(limits.max_message),
             to_server: Queue::new(usize::MAX),
             tail,
             longest_line,
@@ -124,8 +125,8 @@ impl Talk {
         age.saturating_sub(kept).max(age / LEAST_NEEDED)
     }
 
-    pub(super) fn ear(&mut self) -> &mut Ear {
-        &mut self.ear
+    pub(super) fn reader(&mut self) -> &mut ResponseReader {
+        &mut self.reader
     }
 
     /// Why the command could not be executed, if it could not.
@@ -184,16 +185,16 @@ impl Talk {
     /// Sends a request and returns its id. `params` is JSON.
     pub(super) fn send(&mut self, method: &str, params: &str) -> i64 {
         self.last_id += 1;
-        self.ear.book().ask(self.last_id);
-        let line = conversation::request(&Id::Integer(self.last_id), method, params);
+        self.reader.book().ask(self.last_id);
+        let line = request_table::request(&Id::Integer(self.last_id), method, params);
         self.say(&line);
         self.last_id
     }
 
     /// Withdraws a request.
     pub(super) fn cancel(&mut self, id: i64) {
-        self.ear.book().cancel(id);
-        self.say(&conversation::cancelled(&Id::Integer(id), "the examination goes on"));
+        self.reader.book().cancel(id);
+        self.say(&request_table::cancelled(&Id::Integer(id), "the examination goes on"));
     }
 
     /// Asks, and waits for the answer. Gives how long it took, too.
@@ -202,7 +203,7 @@ impl Talk {
         method: &str,
         params: &str,
         limit: Duration,
-    ) -> Result<(Answer, Duration), Failed> {
+    ) -> Result<(Answer, Duration), NoAnswer> {
         let since = Instant::now();
         let id = self.send(method, params);
         let answer = self.answer(id, limit).await?;
@@ -210,34 +211,36 @@ impl Talk {
     }
 
     /// Waits for the answer to a request that was sent.
-    pub(super) async fn answer(&mut self, id: i64, limit: Duration) -> Result<Answer, Failed> {
+    pub(super) async fn answer(&mut self, id: i64, limit: Duration) -> Result<Answer, NoAnswer> {
         let by = Instant::now() + limit;
-        self.until(by, |talk| talk.ear.has_reply(id) || talk.is_over() || talk.is_mute() || talk.is_deaf())
-            .await;
-        if !self.ear.has_reply(id) && (self.is_mute() || self.is_deaf()) {
+        self.until(by, |talk| {
+            talk.reader.has_reply(id) || talk.is_over() || talk.is_mute() || talk.is_deaf()
+        })
+        .await;
+        if !self.reader.has_reply(id) && (self.is_mute() || self.is_deaf()) {
             // One that is about to end closes its pipes a moment before; one that only reads no more may still answer.
             let moment = Instant::now() + LAST_MOMENT;
-            self.until(moment, |talk| talk.ear.has_reply(id) || talk.is_over()).await;
+            self.until(moment, |talk| talk.reader.has_reply(id) || talk.is_over()).await;
         }
-        match self.ear.book().take(id) {
-            Some(Reply::Result(result)) => Ok(Ok(result)),
-            Some(Reply::Error(code, message)) => Ok(Err((code, message))),
-            Some(Reply::Spoilt) => Err(Failed::Spoilt),
-            None if self.is_over() => Err(Failed::Ended(self.exit())),
-            None if self.is_mute() => Err(Failed::Mute),
-            None if self.is_deaf() => Err(Failed::Deaf),
-            None => Err(Failed::Silence(limit)),
+        match self.reader.book().take(id) {
+            Some(ObservedReply::Result(result)) => Ok(Ok(result)),
+            Some(ObservedReply::Error(code, message)) => Ok(Err((code, message))),
+            Some(ObservedReply::Spoilt) => Err(NoAnswer::Spoilt),
+            None if self.is_over() => Err(NoAnswer::Ended(self.exit())),
+            None if self.is_mute() => Err(NoAnswer::Mute),
+            None if self.is_deaf() => Err(NoAnswer::Deaf),
+            None => Err(NoAnswer::Silence(limit)),
         }
     }
 
     /// Whether it has been told what is no message.
     pub(super) fn is_excused(&mut self) -> bool {
-        self.ear.book().is_excused
+        self.reader.book().is_excused
     }
 
     /// Listens for a while, at most until the answer to this comes, which stays to be taken.
     pub(super) async fn listen_for(&mut self, id: i64, length: Duration) {
-        self.until(Instant::now() + length, |talk| talk.ear.has_reply(id) || talk.is_over()).await;
+        self.until(Instant::now() + length, |talk| talk.reader.has_reply(id) || talk.is_over()).await;
     }
 
     /// Listens for a while.
@@ -246,7 +249,7 @@ impl Talk {
     }
 
     /// Closes its stdin and waits for its end.
-    pub(super) async fn end_input(&mut self, patience: Duration) -> Ending {
+    pub(super) async fn end_input(&mut self, patience: Duration) -> ServerExit {
         // What still waits for it has its chance first.
         let by = Instant::now() + patience;
         self.until(by, |talk| talk.to_server.is_empty() || talk.is_over()).await;
@@ -257,14 +260,14 @@ impl Talk {
     }
 
     /// Sends it SIGTERM and waits for its end.
-    pub(super) async fn terminate(&mut self, patience: Duration) -> Ending {
+    pub(super) async fn terminate(&mut self, patience: Duration) -> ServerExit {
         if let Some(process) = &mut self.process {
             process.server.terminate();
         }
         self.ending(patience).await
     }
 
-    async fn ending(&mut self, patience: Duration) -> Ending {
+    async fn ending(&mut self, patience: Duration) -> ServerExit {
         let since = Instant::now();
         self.until(since + patience, Talk::is_over).await;
         let exit = self.exit;
@@ -272,7 +275,7 @@ impl Talk {
             // The count of those that it left comes with the end of the sweep.
             self.until(Instant::now() + SWEEP_PATIENCE, |talk| talk.swept.is_some()).await;
         }
-        Ending {
+        ServerExit {
             after: exit.map(|(_, at)| at.saturating_duration_since(since)),
             waited: patience,
             exit: exit.map(|(exit, _)| exit.to_string()),
@@ -304,10 +307,10 @@ impl Talk {
             () = sleep_until(by) => return,
         };
         match happened {
-            Awaited::Event(event) => self.process_event(event).await,
-            Awaited::Readable(ready) => drop(self.read(ready)),
-            Awaited::Writable => {}
-            Awaited::InputClosed => {
+            ProcessEvent::Event(event) => self.process_event(event).await,
+            ProcessEvent::Readable(ready) => drop(self.read(ready)),
+            ProcessEvent::Writable => {}
+            ProcessEvent::InputClosed => {
                 if let Some(process) = &mut self.process {
                     process.input_closed = true;
                 }
@@ -329,7 +332,7 @@ impl Talk {
         };
         match read {
             Ok(count @ 1..) => {
-                self.ear.hear(&chunk[..count]);
+                self.reader.hear(&chunk[..count]);
                 true
             }
             Err(error) if is_passing(&error) => false,
@@ -354,7 +357,7 @@ impl Talk {
                         break;
                     }
                 }
-                self.ear.finish();
+                self.reader.finish();
                 if let Some(process) = &mut self.process {
                     process.last_stderr().await;
                 }
@@ -369,15 +372,15 @@ impl Talk {
 
     /// As a client does that has declared nothing.
     fn answer_questions(&mut self) {
-        for (id, method) in std::mem::take(&mut self.ear.book().questions) {
+        for (id, method) in std::mem::take(&mut self.reader.book().questions) {
             if self.to_server.cost() > MOST_ANSWERS {
                 return;
             }
             let line = if method == "ping" {
-                conversation::answer(&id, "{}")
+                request_table::answer(&id, "{}")
             } else {
                 let (code, message) = declined(&method);
-                conversation::refusal(&id, code, &message)
+                request_table::refusal(&id, code, &message)
             };
             self.say(&line);
         }

@@ -10,23 +10,23 @@ use unhang_bridge::{Era, error, result};
 use unhang_wire::{Id, Json, one_line};
 
 use super::{
-    handover::Skin,
-    machine::{Call, ErrorAnswer, Machine, NAME, Outside, To, Way},
+    handover::PromotionReply,
+    mcp_session::{ErrorAnswer, McpSession, NAME, SessionCall, SessionEffects, To, Way},
     requests::MOST_ECHOED,
     tally::add_one,
     urls,
 };
 use unhang_core::{
     config::LIST_LIFE,
-    fault::{Evidence, Fault, Kind},
+    fault::{Evidence, Fault, FaultKind},
     queue::Class,
-    refusal::{Addressee, Telling},
+    refusal::{Addressee, ErrorReport},
     revision::Revision,
     wording::shortened,
 };
-use unhang_gateway::Answered;
-use unhang_tools::Listing;
-use unhang_upstream::client::{Error, List};
+use unhang_gateway::ServerAnswer;
+use unhang_tools::ToolListing;
+use unhang_upstream::client::{Error, ServerList};
 
 /// The error of 2026-07-28 for a revision that we do not speak (protocol.md 1.3).
 const UNSUPPORTED_VERSION: i32 = -32022;
@@ -45,7 +45,7 @@ pub(super) fn own_result(mut result: Map<String, Value>, revision: Revision) -> 
     Value::from(result).to_string()
 }
 
-impl Machine {
+impl McpSession {
     /// Answers with a result.
     pub(super) fn answer(
         &mut self,
@@ -53,38 +53,45 @@ impl Machine {
         revision: Revision,
         way: Way,
         result: Map<String, Value>,
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
-        self.answer_raw(id, way, &own_result(result, revision), outside);
+        self.answer_raw(id, way, &own_result(result, revision), effects);
     }
 
     /// Answers with a result as it stands.
-    pub(super) fn answer_raw(&mut self, id: &Id, way: Way, result: &str, outside: &mut impl Outside) {
+    pub(super) fn answer_raw(&mut self, id: &Id, way: Way, result: &str, effects: &mut impl SessionEffects) {
         self.counters.answered += 1;
         add_one(&self.tally.results);
         self.trace_result(id, result);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.to_json());
         // A server over HTTP may have written it on several.
-        self.send(way, None, &one_line(line.as_bytes()), outside);
+        self.send(way, None, &one_line(line.as_bytes()), effects);
     }
 
     /// Answers with a list: what we have ourselves, and then what the servers have.
-    pub(super) fn answer_list(&mut self, id: &Id, list: List, call: &Call, outside: &mut impl Outside) {
-        let own = |listing: Listing| {
-            let own = self.tools.iter().filter(move |tool| list == List::Tools && tool.listing == listing);
+    pub(super) fn answer_list(
+        &mut self,
+        id: &Id,
+        list: ServerList,
+        call: &SessionCall,
+        effects: &mut impl SessionEffects,
+    ) {
+        let own = |listing: ToolListing| {
+            let own =
+                self.tools.iter().filter(move |tool| list == ServerList::Tools && tool.listing == listing);
             own.map(|tool| self.own_tool(tool, call.revision))
         };
-        let mut items: Vec<String> = own(Listing::First).collect();
+        let mut items: Vec<String> = own(ToolListing::First).collect();
         let known = self.servers.as_ref();
         let others = known.map_or("[]", |known| known.catalog.list(list, call.revision.era()));
-        let copes_with_tasks = call.hand_over.skin != Skin::Words;
+        let copes_with_tasks = call.hand_over.promotion_reply != PromotionReply::Words;
         let others = match list {
-            List::Tools => self.with_jobs_in_mind(others, call.revision, copes_with_tasks),
+            ServerList::Tools => self.with_jobs_in_mind(others, call.revision, copes_with_tasks),
             _ => Cow::Borrowed(others),
         };
         let others = others.strip_prefix('[').and_then(|others| others.strip_suffix(']'));
         items.extend(others.filter(|others| !others.is_empty()).map(str::to_owned));
-        items.extend(own(Listing::Last));
+        items.extend(own(ToolListing::Last));
         let (member, items) = (list.member(), items.join(","));
         let result = if call.revision.is_stateless() {
             // What servers have may change at any time, and whoever has not asked to hear of it does not.
@@ -97,19 +104,30 @@ impl Machine {
         } else {
             format!(r#"{{"{member}":[{items}]}}"#)
         };
-        self.answer_raw(id, call.way, &result, outside);
+        self.answer_raw(id, call.way, &result, effects);
     }
 
     /// Answers with what a server has said, in the words of the client's era.
-    pub(super) fn pass_on(&mut self, id: &Id, call: &Call, answered: &Answered, outside: &mut impl Outside) {
+    pub(super) fn pass_on(
+        &mut self,
+        id: &Id,
+        call: &SessionCall,
+        answered: &ServerAnswer,
+        effects: &mut impl SessionEffects,
+    ) {
         let (method, client) = (call.awaited.method(), call.revision.era());
         match &answered.outcome {
             Ok(result) => match result_for(client, method, answered, result) {
-                Ok(result) => self.answer_raw(id, call.way, &result, outside),
+                Ok(result) => self.answer_raw(id, call.way, &result, effects),
                 Err(why) => {
                     let happened = format!("`{}` answered `{method}` with {why}", call.awaited.name());
                     let hint = "this is a fault of the server";
-                    self.tell(id, call, Telling { kind: Kind::BadResponse, happened, hint }, outside);
+                    self.tell(
+                        id,
+                        call,
+                        ErrorReport { kind: FaultKind::BadResponse, summary: happened, hint },
+                        effects,
+                    );
                 }
             },
             Err(Error::Server(error)) => {
@@ -117,10 +135,10 @@ impl Machine {
                 let wanted =
                     Json::new(own.as_bytes()).and_then(|error| urls::asked_for(call, answered, error));
                 if let Some(result) = wanted {
-                    return self.answer_raw(id, call.way, &result, outside);
+                    return self.answer_raw(id, call.way, &result, effects);
                 }
                 let error = error_for(client, method, answered, &own).unwrap_or(Cow::Borrowed(&own));
-                self.send_error(id, call.way, &error, false, outside);
+                self.send_error(id, call.way, &error, false, effects);
             }
             Err(Error::Failure(failure)) => {
                 let fault = failure.fault();
@@ -128,29 +146,37 @@ impl Machine {
                 self.count_fault();
                 self.trace_fault(id, &fault);
                 let error = ErrorAnswer { code: fault.kind.code(), is_ours: true };
-                self.send(call.way, Some(error), &fault.response(Some(id)), outside);
+                self.send(call.way, Some(error), &fault.response(Some(id)), effects);
             }
             Err(other) => {
                 let happened = format!("`{}` cannot be asked: {other}", call.awaited.name());
-                let telling = Telling { kind: Kind::ShuttingDown, happened, hint: "ask again later" };
-                self.tell(id, call, telling, outside);
+                let error_report =
+                    ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint: "ask again later" };
+                self.tell(id, call, error_report, effects);
             }
         }
     }
 
     /// Answers with an error of ours as it stands.
-    pub(super) fn refuse_raw(&mut self, id: &Id, way: Way, error: &str, outside: &mut impl Outside) {
-        self.send_error(id, way, error, true, outside);
+    pub(super) fn refuse_raw(&mut self, id: &Id, way: Way, error: &str, effects: &mut impl SessionEffects) {
+        self.send_error(id, way, error, true, effects);
     }
 
     /// Answers with an error as it stands, ours or a server's.
-    fn send_error(&mut self, id: &Id, way: Way, error: &str, is_ours: bool, outside: &mut impl Outside) {
+    fn send_error(
+        &mut self,
+        id: &Id,
+        way: Way,
+        error: &str,
+        is_ours: bool,
+        effects: &mut impl SessionEffects,
+    ) {
         self.count_fault();
         self.trace_error(id, error);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
         let code = Json::new(error.as_bytes()).and_then(|error| error.member("code")?.get().parse().ok());
         let error = code.map(|code| ErrorAnswer { code, is_ours });
-        self.send(way, error, &one_line(line.as_bytes()), outside);
+        self.send(way, error, &one_line(line.as_bytes()), effects);
     }
 
     /// Refuses to read a resource that nobody has, as the client's era has it.
@@ -160,28 +186,34 @@ impl Machine {
         uri: &str,
         revision: Revision,
         way: Way,
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
         let message = format!(
             "there is no resource `{}`; resources/list names all of them",
             shortened(uri, MOST_ECHOED)
         );
         let modern = json!({
-            "code": Kind::InvalidParams.code(),
+            "code": FaultKind::InvalidParams.code(),
             "message": message,
             "data": { "uri": uri, "origin": NAME, "kind": "resource_not_found" },
         })
         .to_string();
         let legacy = Json::new(modern.as_bytes()).filter(|_| !revision.is_stateless());
         let legacy = legacy.and_then(|modern| error::to_legacy("resources/read", modern));
-        self.refuse_raw(id, way, legacy.as_deref().unwrap_or(&modern), outside);
+        self.refuse_raw(id, way, legacy.as_deref().unwrap_or(&modern), effects);
     }
 
     /// Answers a call that will get no other answer.
-    pub(super) fn tell(&mut self, id: &Id, call: &Call, telling: Telling<'_>, outside: &mut impl Outside) {
-        let limit = (telling.kind == Kind::Deadline).then_some(call.limit);
+    pub(super) fn tell(
+        &mut self,
+        id: &Id,
+        call: &SessionCall,
+        error_report: ErrorReport<'_>,
+        effects: &mut impl SessionEffects,
+    ) {
+        let limit = (error_report.kind == FaultKind::Deadline).then_some(call.limit);
         let to = Addressee::request(id, call.awaited.method(), call.way.batch);
-        self.fault(call.way, to, telling, self.now.saturating_sub(call.since), limit, outside);
+        self.fault(call.way, to, error_report, self.now.saturating_sub(call.since), limit, effects);
     }
 
     /// Answers what never became a call.
@@ -189,27 +221,27 @@ impl Machine {
         &mut self,
         way: Way,
         to: Addressee<'_>,
-        telling: Telling<'_>,
-        outside: &mut impl Outside,
+        error_report: ErrorReport<'_>,
+        effects: &mut impl SessionEffects,
     ) {
-        self.fault(way, to, telling, to.waited, None, outside);
+        self.fault(way, to, error_report, to.waited, None, effects);
     }
 
     fn fault(
         &mut self,
         way: Way,
         to: Addressee<'_>,
-        telling: Telling<'_>,
+        error_report: ErrorReport<'_>,
         elapsed: Duration,
         limit: Option<Duration>,
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
         let fault = Fault {
-            kind: telling.kind,
+            kind: error_report.kind,
             server: to.server.unwrap_or(NAME),
             method: to.method,
-            happened: telling.happened,
-            hint: telling.hint,
+            happened: error_report.summary,
+            hint: error_report.hint,
             elapsed,
             limit,
             retry_after: None,
@@ -222,7 +254,7 @@ impl Machine {
             self.trace_fault(id, &fault);
         }
         let error = ErrorAnswer { code: fault.kind.code(), is_ours: true };
-        self.send(way, Some(error), &to.line(&fault), outside);
+        self.send(way, Some(error), &to.line(&fault), effects);
     }
 
     /// Says to whoever reads the log who got which error.
@@ -244,7 +276,13 @@ impl Machine {
     }
 
     /// Refuses a request of a revision that we do not speak, in the form that lets a client choose another.
-    pub(super) fn refuse_version(&mut self, id: &Id, asked: &str, way: Way, outside: &mut impl Outside) {
+    pub(super) fn refuse_version(
+        &mut self,
+        id: &Id,
+        asked: &str,
+        way: Way,
+        effects: &mut impl SessionEffects,
+    ) {
         let supported = Revision::stateless();
         let error = json!({
             "code": UNSUPPORTED_VERSION,
@@ -255,28 +293,28 @@ impl Machine {
             ),
             "data": { "supported": supported, "requested": asked, "origin": NAME, "kind": "unsupported_version" },
         });
-        self.refuse_raw(id, way, &error.to_string(), outside);
+        self.refuse_raw(id, way, &error.to_string(), effects);
     }
 
     /// The request was withdrawn: nothing goes out for it, but its batch may now be complete.
-    pub(super) fn answer_nothing(&mut self, way: Way, outside: &mut impl Outside) {
+    pub(super) fn answer_nothing(&mut self, way: Way, effects: &mut impl SessionEffects) {
         let array = way.batch.and_then(|batch| self.batches.settle(batch, None));
         match array {
             Some(array) => {
-                outside.to_client(To::Answer { stream: way.stream, error: None }, Class::Kept, &array);
+                effects.to_client(To::Answer { stream: way.stream, error: None }, Class::Kept, &array);
             }
             None if way.batch.is_some_and(|batch| self.batches.is_open(batch)) => {}
-            None => outside.nothing_to_client(way.stream),
+            None => effects.nothing_to_client(way.stream),
         }
     }
 
     /// Sends an answer, which may be this error.
-    fn send(&mut self, way: Way, error: Option<ErrorAnswer>, line: &[u8], outside: &mut impl Outside) {
+    fn send(&mut self, way: Way, error: Option<ErrorAnswer>, line: &[u8], effects: &mut impl SessionEffects) {
         match way.batch {
-            None => outside.to_client(To::Answer { stream: way.stream, error }, Class::Kept, line),
+            None => effects.to_client(To::Answer { stream: way.stream, error }, Class::Kept, line),
             Some(batch) => {
                 if let Some(array) = self.batches.settle(batch, Some(line)) {
-                    outside.to_client(To::Answer { stream: way.stream, error: None }, Class::Kept, &array);
+                    effects.to_client(To::Answer { stream: way.stream, error: None }, Class::Kept, &array);
                 }
             }
         }
@@ -287,16 +325,16 @@ impl Machine {
 fn result_for<'a>(
     client: Era,
     method: &str,
-    answered: &Answered,
+    answered: &ServerAnswer,
     result: &'a RawValue,
 ) -> Result<Cow<'a, str>, String> {
     let raw = Json::new(result.get().as_bytes()).filter(|raw| raw.get().starts_with('{'));
     let raw = raw.ok_or_else(|| "what is no object".to_owned())?;
     match (answered.era, result::kind(raw)) {
         // A server of old knows no other, whatever it writes there.
-        (Era::Legacy, _) | (Era::Modern, result::Kind::Complete) => {}
+        (Era::Legacy, _) | (Era::Modern, result::ResultKind::Complete) => {}
         // Whoever speaks as the server does knows what to do with it.
-        (Era::Modern, result::Kind::InputRequired) if client == Era::Modern => {}
+        (Era::Modern, result::ResultKind::InputRequired) if client == Era::Modern => {}
         (Era::Modern, other) => return Err(other.out_of_place()),
     }
     let translated = match (client, answered.era) {
@@ -309,16 +347,16 @@ fn result_for<'a>(
 }
 
 /// A server's error in the words of the client's era, where it has to be put into those.
-fn error_for<'a>(client: Era, method: &str, answered: &Answered, own: &'a str) -> Option<Cow<'a, str>> {
+fn error_for<'a>(client: Era, method: &str, answered: &ServerAnswer, own: &'a str) -> Option<Cow<'a, str>> {
     let raw = Json::new(own.as_bytes())?;
     match (client, answered.era) {
         (Era::Legacy, Era::Modern) => error::to_legacy(method, raw),
         (Era::Modern, Era::Legacy) => {
             let uri = answered.asked_for.as_deref().and_then(|uri| Json::new(uri.as_bytes()));
             match error::to_modern(method, raw, uri)? {
-                error::Modern::Error(error) => Some(error),
+                error::ModernError::Error(error) => Some(error),
                 // Nobody can be asked.
-                error::Modern::InputRequired(_) => None,
+                error::ModernError::InputRequired(_) => None,
             }
         }
         _ => None,

@@ -13,32 +13,34 @@ use unhang_jobs::id::JobId;
 use unhang_wire::Json;
 
 use super::{
-    machine::CallKey,
+    mcp_session::CallKey,
+    session_runtime::{Adopting, Ended},
     tasks::era_of,
-    work::{Adopting, Ended},
 };
 use unhang_background::{
-    Calling, Going, Made, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, SameCall, Source, ToolOfCaller,
-    joined, not_kept,
+    CallSource, Calling, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, RunningCall, SameCall,
+    ToolOfCaller, UpstreamRequest, joined, not_kept,
 };
-use unhang_core::fault::Kind;
-use unhang_gateway::{Answered, Aside, Asked, Joining, Servers, SessionKey, TaskNews, Whose};
+use unhang_core::fault::FaultKind;
+use unhang_gateway::{
+    CalledServer, Joining, ServerAnswer, ServerRequest, Servers, SessionKey, SideMessage, TaskNews,
+};
 use unhang_tools::{
     Cancellation,
-    job_report::{JobReport, Reader},
+    job_report::{JobReport, ReportReader},
     service::{Caller, JobService},
 };
 use unhang_upstream::client::Failure;
 
 /// Where what a server tells goes, on its way to the machine.
 #[derive(Clone)]
-pub(super) struct Tellers {
+pub(super) struct ProgressSinks {
     pub progress: mpsc::Sender<(CallKey, Box<RawValue>)>,
-    pub aside: mpsc::Sender<(CallKey, Aside)>,
+    pub aside: mpsc::Sender<(CallKey, SideMessage)>,
 }
 
 /// That a job is to be made of a call.
-pub(super) struct Order {
+pub(super) struct PromotionOrder {
     /// What its client calls the tool.
     pub name: String,
     pub elapsed: Duration,
@@ -57,19 +59,19 @@ pub(super) struct MayPromote {
     pub joining: Joining,
     /// Its client has asked for a task (2025-11-25).
     pub wants_a_task: bool,
-    pub orders: oneshot::Receiver<Order>,
+    pub orders: oneshot::Receiver<PromotionOrder>,
 }
 
 /// What a call is, as far as a job is made of it.
-pub(super) struct About {
-    server: Whose,
+pub(super) struct PromotableCall {
+    server: CalledServer,
     tool: String,
     params: Arc<str>,
     limit: Duration,
 }
 
-impl About {
-    fn of(servers: &Servers, asked: &Asked) -> Option<Self> {
+impl PromotableCall {
+    fn of(servers: &Servers, asked: &ServerRequest) -> Option<Self> {
         let (tool, params) = (asked.tool.clone()?, Arc::clone(&asked.params));
         Some(Self { server: servers.whose(asked.server)?, tool, params, limit: asked.limit })
     }
@@ -97,12 +99,12 @@ impl About {
 pub(super) async fn ask(
     key: CallKey,
     servers: Servers,
-    asked: Asked,
-    tellers: Tellers,
+    asked: ServerRequest,
+    progress_sinks: ProgressSinks,
     mut cancellation: Cancellation,
     mut promote: Option<MayPromote>,
 ) -> Ended {
-    let about = promote.as_ref().and_then(|_| About::of(&servers, &asked));
+    let about = promote.as_ref().and_then(|_| PromotableCall::of(&servers, &asked));
     if let (Some(about), Some(promote)) = (&about, &mut promote)
         && promote.joining != Joining::Never
         && !promote.calls.same().is_empty()
@@ -120,27 +122,27 @@ pub(super) async fn ask(
         }
     }
     let params = Arc::clone(&asked.params);
-    let mut source = Box::new(Made::new(servers, asked));
+    let mut source = Box::new(UpstreamRequest::new(servers, asked));
     if let (Some(about), Some(promote)) = (&about, promote.take_if(|promote| promote.wants_a_task)) {
         return match task_first(promote, about, source.news().cloned(), &mut cancellation).await {
             Ok(promoted) => {
-                let going = Going { way: source.ask(Arc::clone(&params)), params, source };
+                let going = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
                 Ended::Promoted(Box::new((promoted, going)))
             }
             Err(ended) => ended,
         };
     }
-    let going = Going { way: source.ask(Arc::clone(&params)), params, source };
-    answered(key, going, tellers, cancellation, promote.zip(about)).await
+    let going = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
+    answered(key, going, progress_sinks, cancellation, promote.zip(about)).await
 }
 
 /// Waits for what comes of a request that was made; it is a job where somebody may make one of it and orders that first.
 pub(super) async fn answered(
     key: CallKey,
-    mut going: Going,
-    tellers: Tellers,
+    mut going: RunningCall,
+    progress_sinks: ProgressSinks,
     mut cancellation: Cancellation,
-    promote: Option<(MayPromote, About)>,
+    promote: Option<(MayPromote, PromotableCall)>,
 ) -> Ended {
     let (mut promote, about) = promote.unzip();
     let mut adopting: Option<Adopting> = None;
@@ -154,10 +156,10 @@ pub(super) async fn answered(
             Ok(()) = going.way.seen.changed() => {
                 let newest: Option<Box<RawValue>> = going.way.seen.borrow_and_update().clone();
                 // Where it does not fit there is newer progress soon, or the end.
-                let _lossy = newest.map(|params| tellers.progress.try_send((key, params)));
+                let _lossy = newest.map(|params| progress_sinks.progress.try_send((key, params)));
             }
             // Where there are too many on their way it is dropped: a log is lost, and a question declined.
-            Some(one) = going.way.said.recv() => drop(tellers.aside.try_send((key, one))),
+            Some(one) = going.way.said.recv() => drop(progress_sinks.aside.try_send((key, one))),
             answered = &mut going.way.answering => {
                 forget(promote, adopting);
                 return Ended::Server(Box::new(answered));
@@ -181,7 +183,7 @@ pub(super) async fn answered(
 /// Makes a job of a call that nobody has been asked yet; or how the call ends without one.
 async fn task_first(
     promote: MayPromote,
-    about: &About,
+    about: &PromotableCall,
     news: Option<TaskNews>,
     cancellation: &mut Cancellation,
 ) -> Result<Promoted, Ended> {
@@ -205,7 +207,7 @@ async fn task_first(
     adopted.map_err(|why| {
         tracing::warn!("a call cannot be kept as a task, and is refused: {why}");
         let failure = Failure {
-            kind: Kind::Overloaded,
+            kind: FaultKind::Overloaded,
             server: about.server.name().to_owned(),
             method: Some("tools/call".to_owned()),
             happened: not_kept(&name, &why),
@@ -213,11 +215,21 @@ async fn task_first(
             ..Failure::ended()
         };
         let outcome = Err(failure.into());
-        Ended::Server(Box::new(Answered { era: Era::Legacy, server_info: None, outcome, asked_for: None }))
+        Ended::Server(Box::new(ServerAnswer {
+            era: Era::Legacy,
+            server_info: None,
+            outcome,
+            asked_for: None,
+        }))
     })
 }
 
-fn adopt(promote: &MayPromote, about: &About, order: Order, news: Option<TaskNews>) -> Adopting {
+fn adopt(
+    promote: &MayPromote,
+    about: &PromotableCall,
+    order: PromotionOrder,
+    news: Option<TaskNews>,
+) -> Adopting {
     let (server, tool) = about.server.owner_of(&about.tool);
     let call = Promotable {
         name: order.name,
@@ -246,7 +258,7 @@ fn forget(promote: Option<MayPromote>, adopting: Option<Adopting>) {
 }
 
 /// That a job is to be made of it; never, where it may not. Comes once. Cancel-safe.
-async fn ordered(promote: &mut Option<MayPromote>) -> Option<Order> {
+async fn ordered(promote: &mut Option<MayPromote>) -> Option<PromotionOrder> {
     match promote {
         Some(promote) if !promote.orders.is_terminated() => (&mut promote.orders).await.ok(),
         _ => pending().await,
@@ -272,7 +284,7 @@ async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<En
         _order = &mut promote.orders => {
             let status = promote.calls.join(id, Duration::ZERO).await.ok()?;
             if !status.record.status.is_final() {
-                return Some(Ended::Joined(Box::new(JobReport::new(&status, Reader::Agent(promote.jobs.names())))));
+                return Some(Ended::Joined(Box::new(JobReport::new(&status, ReportReader::Agent(promote.jobs.names())))));
             }
             status
         }
@@ -281,5 +293,5 @@ async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<En
     promote.calls.was_read(id);
     let era = era_of(Json::new(result.as_bytes())?);
     let outcome = Ok(RawValue::from_string(result).ok()?);
-    Some(Ended::Server(Box::new(Answered { era, server_info: None, outcome, asked_for: None })))
+    Some(Ended::Server(Box::new(ServerAnswer { era, server_info: None, outcome, asked_for: None })))
 }

@@ -20,8 +20,8 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, one_line};
 
 use super::{
-    jobs::Jobs,
-    machine::{Action, Awaited, Call, CallKey, Machine, Outside, To},
+    jobs::SessionJobs,
+    mcp_session::{Awaited, CallKey, McpSession, SessionAction, SessionCall, SessionEffects, To},
     requests::capabilities,
     tasks::{Came, POLL_INTERVAL, TaskTold, TaskView},
 };
@@ -37,7 +37,7 @@ const BREATH: Duration = Duration::from_millis(100);
 /// What is told of a task on its way to the machine.
 pub(super) type Following = mpsc::Sender<(CallKey, Box<TaskTold>)>;
 
-impl Machine {
+impl McpSession {
     /// The tasks that a subscription is about; none, where its client has not declared that it copes with them.
     pub(super) fn tasks_wanted(&self, params: Option<Json<'_>>) -> Vec<JobId> {
         let mut wanted = Vec::new();
@@ -59,23 +59,29 @@ impl Machine {
         for id in wanted {
             let key = self.new_key();
             self.running.insert(key, Some(subscription.clone()));
-            self.actions.push_back(Action::FollowTask { key, id: *id });
+            self.actions.push_back(SessionAction::FollowTask { key, id: *id });
             keys.push(key);
         }
         keys
     }
 
     /// A subscription is over.
-    pub(super) fn follow_no_more(&mut self, ended: &Call, outside: &mut impl Outside) {
+    pub(super) fn follow_no_more(&mut self, ended: &SessionCall, effects: &mut impl SessionEffects) {
         if let Awaited::Changes(filter) = &ended.awaited
             && stands("tasks-followed-until-the-end")
         {
-            filter.followed.iter().for_each(|key| self.abandon(*key, outside));
+            filter.followed.iter().for_each(|key| self.abandon(*key, effects));
         }
     }
 
     /// A task that somebody follows is another than it was.
-    pub fn task_changed(&mut self, now: Duration, key: CallKey, told: &TaskTold, outside: &mut impl Outside) {
+    pub fn task_changed(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        told: &TaskTold,
+        effects: &mut impl SessionEffects,
+    ) {
         self.now = now;
         let Some(id) = self.running.get(&key).and_then(Option::as_ref) else { return };
         let Some(call) = self.calls.get(id) else { return };
@@ -86,11 +92,11 @@ impl Machine {
         let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
         // The newest says it all.
         let class = Class::ListChanged(format!("task {} {}", told.report.job_id, id.to_json()).into());
-        outside.to_client(To::Beside(call.way.stream), class, &one_line(line.as_bytes()));
+        effects.to_client(To::Beside(call.way.stream), class, &one_line(line.as_bytes()));
     }
 }
 
-impl Jobs {
+impl SessionJobs {
     /// Says how a task is now, and again whenever it is another than it was, until it has ended.
     pub(super) async fn follow(&self, id: JobId, key: CallKey, tell: Following) {
         let Some(promoted) = self.promoted() else { return };

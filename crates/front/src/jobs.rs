@@ -12,29 +12,29 @@ use unhang_jobs::{id::JobId, record::JobState};
 use unhang_wire::Json;
 
 use super::{
-    machine::CallKey,
+    mcp_session::CallKey,
     tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
 };
-use unhang_background::{EngineService, Input, PromotedCalls};
-use unhang_gateway::{Aside, Question};
+use unhang_background::{EngineService, OpenInput, PromotedCalls};
+use unhang_gateway::{OpenServerQuestion, SideMessage};
 use unhang_tools::{
     job_report::JobReport,
     service::{Caller, Extent, JobError, JobService},
 };
 
 /// Where questions go that are asked beside the answer to this request.
-pub(super) type Beside = (CallKey, mpsc::Sender<(CallKey, Aside)>);
+pub(super) type Beside = (CallKey, mpsc::Sender<(CallKey, SideMessage)>);
 
 /// Jobs behind a front. Clones are the same.
 #[derive(Clone)]
-pub struct Jobs {
+pub struct SessionJobs {
     /// Runs them.
     pub service: Arc<EngineService>,
     /// Whoever comes is told from others, so that there can be lists for each.
     pub tells_callers_apart: bool,
 }
 
-impl Jobs {
+impl SessionJobs {
     /// What keeps calls as jobs; none become one where this says nothing.
     pub(super) fn promoted(&self) -> Option<PromotedCalls> {
         self.service.promoted()
@@ -124,14 +124,15 @@ impl Jobs {
         let (mut asked, mut replies) = (HashSet::new(), JoinSet::new());
         loop {
             changes.mark_unchanged();
-            for Input { key: name, method, params } in promoted.inputs().open(id) {
+            for OpenInput { key: name, method, params } in promoted.inputs().open(id) {
                 if !asked.insert(name.clone()) {
                     continue;
                 }
                 let params = params.as_deref().and_then(|params| Json::new(params.get().as_bytes()));
                 let params = RawValue::from_string(tasks::related(params, id.as_str())).ok();
                 let (reply, replied) = oneshot::channel();
-                let question = Aside::Asked(Question { method, params, is_of_several: false, reply });
+                let question =
+                    SideMessage::Asked(OpenServerQuestion { method, params, is_of_several: false, reply });
                 // Where there are too many on their way it is asked with the next request.
                 if beside.try_send((key, question)).is_ok() {
                     replies.spawn(async move { (name, replied.await) });
@@ -198,13 +199,13 @@ fn page(all: Vec<JobReport>, after: Option<JobId>) -> TasksTold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unhang_tools::job_report::{Reader, ToolNames, testing::status};
+    use unhang_tools::job_report::{ReportReader, ToolNames, testing::status};
 
     #[test]
     fn a_list_has_pages_and_each_task_is_on_one() {
         let all: Vec<JobReport> = (0..250)
             .map(|_| status(|record| record.job_id = JobId::random().unwrap()))
-            .map(|status| JobReport::new(&status, Reader::Agent(ToolNames::default())))
+            .map(|status| JobReport::new(&status, ReportReader::Agent(ToolNames::default())))
             .collect();
         let (mut seen, mut after) = (Vec::new(), None);
         loop {

@@ -1,6 +1,6 @@
 //! The front: one MCP session over two pipes, in every revision of the protocol, with tools of our own behind it.
 //!
-//! Two halves, as in the guard. [`machine::Machine`] is pure: it is told what happened (a line, a tick, the end of a call)
+//! Two halves, as in the guard. [`mcp_session::McpSession`] is pure: it is told what happened (a line, a tick, the end of a call)
 //! and answers with what is to be written and done. [`run`] is the thin shell that owns the descriptors, the clock and a
 //! task for each call. What lies behind the tools is a [`Toolbox`](unhang_tools::Toolbox).
 //!
@@ -12,12 +12,12 @@
 
 mod answers;
 mod asking;
-mod desk;
 mod followed;
 mod handover;
 pub mod http;
 mod jobs;
-pub mod machine;
+mod local_job_server;
+pub mod mcp_session;
 mod offers;
 mod outcomes;
 mod owners;
@@ -25,20 +25,20 @@ mod parking;
 mod questions;
 mod requests;
 mod run;
+mod session_runtime;
 mod subscriptions;
 mod tally;
 mod tasks;
 mod time;
 mod traces;
 mod urls;
-mod work;
 
 #[cfg(test)]
 mod tests;
 
-pub use desk::Desk;
-pub use handover::Skin;
-pub use jobs::Jobs;
+pub use handover::PromotionReply;
+pub use jobs::SessionJobs;
+pub use local_job_server::LocalJobServer;
 pub use offers::listed;
 pub use run::{AtEnd, FrontSpec, run};
 pub use tasks::job_of;

@@ -18,9 +18,9 @@ use unhang_bridge::{
 use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
-use super::machine::Machine;
+use super::mcp_session::McpSession;
 use unhang_core::{promotion::Promotion, revision::Revision};
-use unhang_gateway::Patience;
+use unhang_gateway::RequestPatience;
 use unhang_tools::{Definition, handed_over_schema};
 
 /// Members of a schema that those within it refer to.
@@ -30,7 +30,7 @@ const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 const PLACES: [&str; 6] =
     ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
 
-impl Machine {
+impl McpSession {
     /// The tools of servers as they are listed for this revision; `list` is an array of them.
     pub(super) fn with_jobs_in_mind<'a>(
         &self,
@@ -68,7 +68,7 @@ impl Machine {
         let Some((known, name)) = self.servers.as_ref().zip(text_member(tool, "name")) else { return false };
         let Some(owner) = known.catalog.tool(&name) else { return false };
         let promotion = known.patience.get(&owner.server);
-        let promotion = promotion.map(|patience: &Patience| patience.of_promotion(&owner.name));
+        let promotion = promotion.map(|patience: &RequestPatience| patience.of_promotion(&owner.name));
         promotion.unwrap_or_default() != Promotion::Off
     }
 }

@@ -13,37 +13,51 @@ use unhang_switches::stands;
 use unhang_wire::{Json, one_line, text_member};
 
 use super::{
-    handover::Skin,
-    machine::{About, Action, Awaited, CallKey, Machine, Outside, QuestionKey, To},
+    handover::PromotionReply,
+    mcp_session::{
+        Awaited, CallKey, McpSession, QuestionKey, QuestionSubject, SessionAction, SessionEffects, To,
+    },
 };
-use unhang_core::{fault::Kind, queue::Class};
-use unhang_gateway::{Answered, Known, Level};
+use unhang_core::{fault::FaultKind, queue::Class};
+use unhang_gateway::{KnownServers, Level, ServerAnswer};
 use unhang_tools::ToolAnswer;
 
-impl Machine {
+impl McpSession {
     /// A call has come to its end.
-    pub fn ended(&mut self, now: Duration, key: CallKey, answer: &ToolAnswer, outside: &mut impl Outside) {
+    pub fn ended(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        answer: &ToolAnswer,
+        effects: &mut impl SessionEffects,
+    ) {
         self.now = now;
-        let id = self.over(key, outside);
+        let id = self.over(key, effects);
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)
         {
             match &answer.job {
-                Some(job) if call.hand_over.skin != Skin::Words => {
-                    self.hand_over_as(&id, &call, job, outside);
+                Some(job) if call.hand_over.promotion_reply != PromotionReply::Words => {
+                    self.hand_over_as(&id, &call, job, effects);
                 }
                 _ => {
                     let result = answer.to_json(call.revision);
-                    self.answer(&id, call.revision, call.way, result, outside);
+                    self.answer(&id, call.revision, call.way, result, effects);
                 }
             }
         }
-        self.check_drained(outside);
+        self.check_drained(effects);
         self.check_stopped();
     }
 
     /// A server has answered, or will not.
-    pub fn answered(&mut self, now: Duration, key: CallKey, answered: &Answered, outside: &mut impl Outside) {
+    pub fn answered(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        answered: &ServerAnswer,
+        effects: &mut impl SessionEffects,
+    ) {
         self.now = now;
         if self.answered_meanwhile(key, answered) {
             self.running.remove(&key);
@@ -52,26 +66,32 @@ impl Machine {
         // As long as it is known what is asked.
         let late = self.with_why_it_was_late(key, answered);
         let answered = late.as_ref().unwrap_or(answered);
-        let id = self.over(key, outside);
+        let id = self.over(key, effects);
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)
         {
-            self.pass_on(&id, &call, answered, outside);
+            self.pass_on(&id, &call, answered, effects);
         }
-        self.check_drained(outside);
+        self.check_drained(effects);
         self.check_stopped();
     }
 
     /// A request to a server that nobody waited for any more has come to its end.
-    pub fn forgotten(&mut self, now: Duration, key: CallKey, outside: &mut impl Outside) {
+    pub fn forgotten(&mut self, now: Duration, key: CallKey, effects: &mut impl SessionEffects) {
         self.now = now;
-        self.over(key, outside);
-        self.check_drained(outside);
+        self.over(key, effects);
+        self.check_drained(effects);
         self.check_stopped();
     }
 
     /// A server has told how far it is with a call.
-    pub fn progressed(&mut self, now: Duration, key: CallKey, params: &RawValue, outside: &mut impl Outside) {
+    pub fn progressed(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        params: &RawValue,
+        effects: &mut impl SessionEffects,
+    ) {
         self.now = now;
         let id = self.running.get(&key).and_then(Option::as_ref);
         let Some(call) = id.and_then(|id| self.calls.get_mut(id)) else { return };
@@ -86,12 +106,18 @@ impl Machine {
         if let Some(params) = told.apply() {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
             let class = Class::Progress(token.clone());
-            outside.to_client(To::Beside(call.way.stream), class, &one_line(line.as_bytes()));
+            effects.to_client(To::Beside(call.way.stream), class, &one_line(line.as_bytes()));
         }
     }
 
     /// A server logs something while it works on a call.
-    pub fn logged(&mut self, now: Duration, key: CallKey, params: &RawValue, outside: &mut impl Outside) {
+    pub fn logged(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        params: &RawValue,
+        effects: &mut impl SessionEffects,
+    ) {
         self.now = now;
         let id = self.running.get(&key).and_then(Option::as_ref);
         let Some(call) = id.and_then(|id| self.calls.get(id)) else { return };
@@ -107,7 +133,7 @@ impl Machine {
         let from = said.or(hears_all.then_some(Level::Debug));
         if from.is_some_and(|from| level >= from) || !stands("logs-as-asked") {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{params}}}"#);
-            outside.to_client(To::Beside(call.way.stream), Class::Log, &one_line(line.as_bytes()));
+            effects.to_client(To::Beside(call.way.stream), Class::Log, &one_line(line.as_bytes()));
         }
     }
 
@@ -115,35 +141,41 @@ impl Machine {
     pub fn asked(
         &mut self,
         now: Duration,
-        about: About,
+        about: QuestionSubject,
         question: QuestionKey,
         asked: (&str, Option<&RawValue>),
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        if let Err(why) = self.ask_client(about, question, asked, outside) {
-            let replied = Err((Kind::MethodNotFound.code(), format!("`{}` is declined: {why}", asked.0)));
-            self.actions.push_back(Action::Reply { question, replied });
+        if let Err(why) = self.ask_client(about, question, asked, effects) {
+            let replied =
+                Err((FaultKind::MethodNotFound.code(), format!("`{}` is declined: {why}", asked.0)));
+            self.actions.push_back(SessionAction::Reply { question, replied });
         }
     }
 
     /// Something else is known of the servers.
-    pub fn servers_changed(&mut self, now: Duration, known: &Known, outside: &mut impl Outside) {
+    pub fn servers_changed(
+        &mut self,
+        now: Duration,
+        known: &KnownServers,
+        effects: &mut impl SessionEffects,
+    ) {
         self.now = now;
         let Some(before) = self.servers.replace(known.clone()) else { return };
-        self.tell_of_changes(&before, outside);
+        self.tell_of_changes(&before, effects);
         self.follow_resources();
-        self.resume_owned(outside);
+        self.resume_owned(effects);
         if known.has_lists {
             let lists = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::List(_)));
             for id in lists.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
                 if let Some(call) = self.calls.cancel(&id)
                     && let Awaited::List(list) = call.awaited
                 {
-                    self.answer_list(&id, list, &call, outside);
+                    self.answer_list(&id, list, &call, effects);
                 }
             }
-            self.check_drained(outside);
+            self.check_drained(effects);
         }
     }
 }

@@ -11,18 +11,18 @@ use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json};
 
 use super::{
-    machine::{Awaited, Call, CallKey, Machine, Outside},
-    requests::{MOST_ECHOED, Request, invalid_params},
+    mcp_session::{Awaited, CallKey, McpSession, SessionCall, SessionEffects},
+    requests::{ClientRequest, MOST_ECHOED, invalid_params},
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
 };
 use unhang_core::{
     clients,
-    refusal::Telling,
+    refusal::ErrorReport,
     revision::Revision,
     wording::{nearest, shortened},
 };
 use unhang_gateway::{
-    Known,
+    KnownServers,
     route::{catalog::Catalog, names::Owner},
 };
 use unhang_upstream::http::headers::CallLimit;
@@ -43,7 +43,7 @@ pub(super) struct Subject {
 pub(super) enum Unasked {
     /// There is no such resource.
     Resource(String),
-    Told(Telling<'static>),
+    Told(ErrorReport<'static>),
 }
 
 /// A request about something whose server is not known yet.
@@ -70,7 +70,7 @@ struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     /// Nothing where a request of this method is about nothing that has a name.
-    fn by(request: &Request<'a>) -> Option<Wanted<'a>> {
+    fn by(request: &ClientRequest<'a>) -> Option<Wanted<'a>> {
         let params = request.params.unwrap_or(Json::EMPTY);
         let (method, member, holder) = match &*request.method {
             "tools/call" => ("tools/call", "name", None),
@@ -101,7 +101,7 @@ impl<'a> Wanted<'a> {
     }
 
     /// Who may have it though nothing of the kind is listed.
-    fn unlisted(&self, known: &Known) -> Option<Owner> {
+    fn unlisted(&self, known: &KnownServers) -> Option<Owner> {
         let about = self.about.as_deref()?;
         match (self.method, self.member) {
             ("tools/call", _) => known.tool(about),
@@ -112,7 +112,7 @@ impl<'a> Wanted<'a> {
 }
 
 /// Whose it is that a request is about.
-pub(super) fn subject(known: &Known, request: &Request<'_>) -> Result<Subject, Unasked> {
+pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Result<Subject, Unasked> {
     let catalog = &*known.catalog;
     let told = |happened: String, hint| Unasked::Told(invalid_params(happened, hint));
     let Some(wanted) = Wanted::by(request) else {
@@ -152,7 +152,7 @@ pub(super) fn subject(known: &Known, request: &Request<'_>) -> Result<Subject, U
 }
 
 /// There is nothing of this name because the server that its name says could not be listed, and why; nothing where that is not so.
-pub(super) fn missing(known: &Known, what: &str, name: &str) -> Option<Telling<'static>> {
+pub(super) fn missing(known: &KnownServers, what: &str, name: &str) -> Option<ErrorReport<'static>> {
     let (absent, why) = known.absent.iter().find_map(|absent| Some((absent, absent.why_without(name)?)))?;
     let name = shortened(name, MOST_ECHOED);
     let happened = format!("there is no {what} `{name}`, for `{}` is not there: {why}", absent.server);
@@ -165,16 +165,16 @@ pub(super) fn no_such<'a>(
     hint: &'static str,
     name: &str,
     known: impl Iterator<Item = &'a str>,
-) -> Telling<'static> {
+) -> ErrorReport<'static> {
     let meant = nearest(name, known);
     let meant = meant.map_or_else(String::new, |meant| format!(" (did you mean `{meant}`?)"));
     let happened = format!("there is no {what} `{}`{meant}", shortened(name, MOST_ECHOED));
     invalid_params(happened, hint)
 }
 
-impl Machine {
+impl McpSession {
     /// Whether a request is about something that a server may turn out to have which is still coming up.
-    pub(super) fn is_of_nobody_yet(&self, request: &Request<'_>) -> bool {
+    pub(super) fn is_of_nobody_yet(&self, request: &ClientRequest<'_>) -> bool {
         let Some(known) = self.servers.as_ref().filter(|known| !known.is_settled) else { return false };
         let Some(wanted) = Wanted::by(request) else { return false };
         let is_ours = |name: &str| self.tools.iter().any(|tool| tool.name == name);
@@ -192,7 +192,7 @@ impl Machine {
     }
 
     /// Has it wait until servers have been listed.
-    pub(super) fn wait_for_owner(&mut self, request: &Request<'_>, revision: Revision) {
+    pub(super) fn wait_for_owner(&mut self, request: &ClientRequest<'_>, revision: Revision) {
         // Nothing else comes here.
         let Some(Wanted { method, about: Some(about), .. }) = Wanted::by(request) else { return };
         let limit = match method {
@@ -208,12 +208,12 @@ impl Machine {
         let server = may_be.next().filter(|_| may_be.next().is_none()).map(|absent| absent.server.clone());
         let awaited = Awaited::Owner(Box::new(Ownerless { method, about, params, server }));
         let (key, since, way) = (self.new_key(), self.now, request.way);
-        let call = Call::new((key, awaited), (revision, way), since, limit);
+        let call = SessionCall::new((key, awaited), (revision, way), since, limit);
         self.put_in_flight(request.id.clone(), call);
     }
 
     /// Goes on with those whose servers are known now; with all, once nothing more is awaited.
-    pub(super) fn resume_owned(&mut self, outside: &mut impl Outside) {
+    pub(super) fn resume_owned(&mut self, effects: &mut impl SessionEffects) {
         let waiting = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::Owner(_)));
         let mut waiting: Vec<(CallKey, Id)> = waiting.map(|(id, call)| (call.key, id.clone())).collect();
         // As they came, so that who came last waits longest, or is refused.
@@ -222,7 +222,7 @@ impl Machine {
             let Some(call) = self.calls.cancel(&id) else { continue };
             let (now, since) = (self.now, call.since);
             let Awaited::Owner(ownerless) = &call.awaited else { continue };
-            let request = Request {
+            let request = ClientRequest {
                 id: id.clone(),
                 method: ownerless.method.into(),
                 params: Json::new(ownerless.params.as_bytes()),
@@ -233,7 +233,7 @@ impl Machine {
             if self.is_of_nobody_yet(&request) {
                 self.put_in_flight(id, call);
             } else {
-                self.dispatch(&request, call.revision, outside);
+                self.dispatch(&request, call.revision, effects);
             }
         }
     }

@@ -26,27 +26,30 @@ use unhang_wire::{Id, Json, progress_token, text_member};
 
 use super::{
     answers::implementation,
-    machine::{Action, Awaited, Call, CallKey, End, Machine, Outside, QuestionKey, Way},
-    questions::{Asked, members},
+    mcp_session::{
+        Awaited, CallKey, McpSession, QuestionKey, SessionAction, SessionCall, SessionEffects, SessionEnd,
+        Way,
+    },
+    questions::{AskedParams, members},
 };
 use unhang_core::{
-    fault::Kind,
-    refusal::{Addressee, Telling},
+    fault::FaultKind,
+    refusal::{Addressee, ErrorReport},
     revision::Revision,
 };
-use unhang_gateway::Answered;
+use unhang_gateway::ServerAnswer;
 use unhang_upstream::question::STATE;
 
 /// A call that waits for its client.
 #[derive(Debug)]
 pub(super) struct Parked {
-    call: Call,
+    call: SessionCall,
     /// The state under which the client comes back.
     state: String,
     /// Questions that the client has not answered: by our names for them, what was asked.
     questions: Vec<(QuestionKey, String)>,
     /// What the server has answered meanwhile.
-    answered: Option<Answered>,
+    answered: Option<ServerAnswer>,
     /// When nobody is expected to come back any more.
     until: Duration,
 }
@@ -83,7 +86,7 @@ impl Parking {
     }
 
     /// The call of this key, where it is parked.
-    pub(super) fn call(&self, key: CallKey) -> Option<&Call> {
+    pub(super) fn call(&self, key: CallKey) -> Option<&SessionCall> {
         self.calls.get(&key).map(|parked| &parked.call)
     }
 
@@ -140,7 +143,7 @@ pub(super) fn own_state(params: Option<Json<'_>>) -> Option<String> {
     text_member(params?, "requestState").filter(|state| state.starts_with(STATE))
 }
 
-impl Machine {
+impl McpSession {
     /// Calls may be parked under names that begin with this, which nobody guesses.
     pub fn parks_under(&mut self, secret: String) {
         self.parking.secret = Some(secret);
@@ -156,8 +159,8 @@ impl Machine {
         &mut self,
         key: CallKey,
         question: QuestionKey,
-        asked: Asked<'_>,
-        outside: &mut impl Outside,
+        asked: AskedParams<'_>,
+        effects: &mut impl SessionEffects,
     ) -> Result<(), &'static str> {
         let asked = format!("{{{}}}", members(asked, Era::Modern, ""));
         if let Some(parked) = self.parking.calls.get_mut(&key) {
@@ -168,7 +171,7 @@ impl Machine {
         if self.parking.secret.is_none() {
             return Err("nobody could come back with the answer");
         }
-        if !matches!(self.end, End::None) {
+        if !matches!(self.end, SessionEnd::None) {
             // The call itself gets the time that an end has.
             return Err("unhang is ending, and nobody could come back with the answer");
         }
@@ -178,18 +181,24 @@ impl Machine {
         let until = call.since + call.limit;
         let questions = vec![(question, asked)];
         let parked = Parked { call, state: String::new(), questions, answered: None, until };
-        self.ask_by_answer(&id, key, parked, outside);
+        self.ask_by_answer(&id, key, parked, effects);
         Ok(())
     }
 
     /// Answers a request with what is to be known before its real answer, and keeps the call until its client comes back.
-    fn ask_by_answer(&mut self, id: &Id, key: CallKey, mut parked: Parked, outside: &mut impl Outside) {
+    fn ask_by_answer(
+        &mut self,
+        id: &Id,
+        key: CallKey,
+        mut parked: Parked,
+        effects: &mut impl SessionEffects,
+    ) {
         parked.state = self.parking.new_state();
         let requests = parked.questions.iter();
         let requests: Vec<String> =
             requests.map(|(question, asked)| format!(r#""question-{question}":{asked}"#)).collect();
         let result = input_required(&requests, &parked.state);
-        self.answer_raw(id, parked.call.way, &result, outside);
+        self.answer_raw(id, parked.call.way, &result, effects);
         self.parking.calls.insert(key, parked);
     }
 
@@ -200,7 +209,7 @@ impl Machine {
         method: &str,
         params: Json<'_>,
         (revision, way): (Revision, Way),
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
         let state = own_state(Some(params)).unwrap_or_default();
         let is_same = |parked: &Parked| {
@@ -211,8 +220,8 @@ impl Machine {
             let happened =
                 format!("the requestState of `{method}` is not one that this request was given, or is over");
             let hint = "make the request anew, without requestState and inputResponses";
-            let telling = Telling { kind: Kind::InvalidParams, happened, hint };
-            return self.refuse(way, Addressee::request(id, method, None), telling, outside);
+            let error_report = ErrorReport { kind: FaultKind::InvalidParams, summary: happened, hint };
+            return self.refuse(way, Addressee::request(id, method, None), error_report, effects);
         };
         let Some(mut parked) = self.parking.calls.remove(&key) else { return };
         parked.call.way = way;
@@ -232,7 +241,7 @@ impl Machine {
             match responses.and_then(|responses| responses.member(&name)) {
                 Some(response) => {
                     let replied = Ok(response.get().to_owned());
-                    self.actions.push_back(Action::Reply { question, replied });
+                    self.actions.push_back(SessionAction::Reply { question, replied });
                     None
                 }
                 None => Some((question, asked)),
@@ -241,13 +250,13 @@ impl Machine {
         parked.questions = answers.collect();
         if !parked.questions.is_empty() && parked.answered.is_none() {
             // What is still to be known is asked once more.
-            return self.ask_by_answer(id, key, parked, outside);
+            return self.ask_by_answer(id, key, parked, effects);
         }
         for (question, _) in parked.questions {
-            self.actions.push_back(Action::Reply { question, replied: Err(over()) });
+            self.actions.push_back(SessionAction::Reply { question, replied: Err(over()) });
         }
         match parked.answered {
-            Some(answered) => self.pass_on(id, &parked.call, &answered, outside),
+            Some(answered) => self.pass_on(id, &parked.call, &answered, effects),
             None => {
                 self.running.insert(key, Some(id.clone()));
                 self.put_in_flight(id.clone(), parked.call);
@@ -256,7 +265,7 @@ impl Machine {
     }
 
     /// The server has answered a parked call; true where it is one.
-    pub(super) fn answered_meanwhile(&mut self, key: CallKey, answered: &Answered) -> bool {
+    pub(super) fn answered_meanwhile(&mut self, key: CallKey, answered: &ServerAnswer) -> bool {
         match self.parking.calls.get_mut(&key) {
             Some(parked) => {
                 parked.answered = Some(answered.clone());
@@ -274,10 +283,10 @@ impl Machine {
         for key in over_now {
             let Some(parked) = self.parking.calls.remove(&key) else { continue };
             for (question, _) in parked.questions {
-                self.actions.push_back(Action::Reply { question, replied: Err(over()) });
+                self.actions.push_back(SessionAction::Reply { question, replied: Err(over()) });
             }
             if parked.answered.is_none() && stands("forgotten-call-is-cancelled") {
-                self.actions.push_back(Action::Cancel(key));
+                self.actions.push_back(SessionAction::Cancel(key));
             }
         }
     }
@@ -285,5 +294,5 @@ impl Machine {
 
 /// Why a question has no answer.
 fn over() -> (i32, String) {
-    (Kind::Cancelled.code(), "the client has not come back with an answer".to_owned())
+    (FaultKind::Cancelled.code(), "the client has not come back with an answer".to_owned())
 }

@@ -18,26 +18,29 @@ use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, rea
 
 use super::{
     answers::implementation,
-    handover::{HandOver, Skin},
-    machine::{Action, Awaited, Call, CallKey, End, Introduced, Machine, NAME, Outside, StreamKey, Way},
+    handover::{PromotionPlan, PromotionReply},
+    mcp_session::{
+        Awaited, CallKey, Introduced, McpSession, NAME, SessionAction, SessionCall, SessionEffects,
+        SessionEnd, StreamKey, Way,
+    },
     owners::{Subject, Unasked, missing, no_such, subject},
     parking::{digest, own_state},
     questions::replied,
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
     tally::add_one,
-    urls::{self, Again},
+    urls::{self, Resumption},
 };
 use unhang_core::{
     clients,
     config::{LIST_LIFE, LIST_PATIENCE},
-    fault::Kind,
-    refusal::{self, Addressee, Telling, gets_an_answer},
+    fault::FaultKind,
+    refusal::{self, Addressee, ErrorReport, gets_an_answer},
     revision::Revision,
     wording::shortened,
 };
-use unhang_gateway::{Asked, Joining, Level, Patience, leader_lost};
-use unhang_tools::Listing;
-use unhang_upstream::client::{LISTEN, List};
+use unhang_gateway::{Joining, Level, RequestPatience, ServerRequest, leader_lost};
+use unhang_tools::ToolListing;
+use unhang_upstream::client::{LISTEN, ServerList};
 
 /// The member of a request's `_meta` for what its client can do.
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -46,7 +49,7 @@ const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 pub(super) const MOST_ECHOED: usize = 200;
 
 /// A request as it came.
-pub(super) struct Request<'a> {
+pub(super) struct ClientRequest<'a> {
     pub id: Id,
     /// At most [`MOST_ECHOED`] of it; no method that there is has a longer name.
     pub method: Cow<'a, str>,
@@ -58,7 +61,7 @@ pub(super) struct Request<'a> {
     pub server: Option<&'a str>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> ClientRequest<'a> {
     pub(super) fn addressee(&'a self) -> Addressee<'a> {
         let Self { server, waited, .. } = *self;
         Addressee { server, waited, ..Addressee::request(&self.id, &self.method, self.way.batch) }
@@ -83,25 +86,25 @@ pub(super) fn capabilities(params: Json<'_>) -> Option<Json<'_>> {
     capabilities.get().starts_with('{').then_some(capabilities)
 }
 
-pub(super) fn invalid_params(happened: String, hint: &str) -> Telling<'_> {
-    Telling { kind: Kind::InvalidParams, happened, hint }
+pub(super) fn invalid_params(happened: String, hint: &str) -> ErrorReport<'_> {
+    ErrorReport { kind: FaultKind::InvalidParams, summary: happened, hint }
 }
 
-impl Machine {
+impl McpSession {
     /// A line came from the client, on this stream.
     pub fn client_line(
         &mut self,
         now: Duration,
         stream: StreamKey,
         line: Line<'_>,
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
         self.now = now;
         let way = Way { stream, batch: None };
         match line {
             Line::Whole(bytes) => {
                 for piece in read(bytes) {
-                    self.piece(piece, way, outside);
+                    self.piece(piece, way, effects);
                 }
             }
             Line::Oversized(oversized) => {
@@ -110,48 +113,48 @@ impl Machine {
                     Shape::Request => Addressee { id, method, ..Addressee::nobody() },
                     Shape::Response | Shape::Unknown => Addressee::nobody(),
                 };
-                self.refuse(way, to, refusal::oversized(&oversized, self.limits.max_message), outside);
+                self.refuse(way, to, refusal::oversized(&oversized, self.limits.max_message), effects);
             }
         }
     }
 
-    fn piece(&mut self, piece: Piece<'_>, way: Way, outside: &mut impl Outside) {
+    fn piece(&mut self, piece: Piece<'_>, way: Way, effects: &mut impl SessionEffects) {
         match piece {
             Piece::Message(Message { body, .. }) => match body {
                 Body::Request { id, method, params, .. } => {
                     let method = shortened(&method, MOST_ECHOED);
                     let (waited, server) = (Duration::ZERO, None);
-                    self.request(&Request { id, method, params, way, waited, server }, outside);
+                    self.request(&ClientRequest { id, method, params, way, waited, server }, effects);
                 }
-                Body::Notification { method, params } => self.notification(&method, params, outside),
+                Body::Notification { method, params } => self.notification(&method, params, effects),
                 Body::Response { id, outcome, .. } => self.client_answered(&id, replied(outcome)),
             },
-            Piece::Batch(pieces) => self.batch(pieces, way, outside),
+            Piece::Batch(pieces) => self.batch(pieces, way, effects),
             Piece::Invalid(_) | Piece::Junk(_) if !stands("front-answers-garbage") => {}
             Piece::Invalid(invalid) => {
                 let to = Addressee::of_invalid(&invalid, way.batch);
                 // An answer that is none is not counted among those of a batch.
                 let way = Way { batch: to.batch, ..way };
-                self.refuse(way, to, refusal::invalid(&invalid), outside);
+                self.refuse(way, to, refusal::invalid(&invalid), effects);
             }
             Piece::Junk(bytes) => {
-                self.refuse(way, Addressee::nobody(), refusal::junk(bytes), outside);
+                self.refuse(way, Addressee::nobody(), refusal::junk(bytes), effects);
             }
         }
     }
 
-    fn batch(&mut self, pieces: Vec<Piece<'_>>, way: Way, outside: &mut impl Outside) {
+    fn batch(&mut self, pieces: Vec<Piece<'_>>, way: Way, effects: &mut impl SessionEffects) {
         if !self.session.is_some_and(Revision::has_batches) && stands("front-batch-by-revision") {
-            return self.refuse(way, Addressee::nobody(), refusal::foreign_batch(), outside);
+            return self.refuse(way, Addressee::nobody(), refusal::foreign_batch(), effects);
         }
         let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
         let batch = (answers > 0).then(|| self.batches.open(answers));
         for piece in pieces {
-            self.piece(piece, Way { batch, ..way }, outside);
+            self.piece(piece, Way { batch, ..way }, effects);
         }
     }
 
-    fn notification(&mut self, method: &str, params: Option<Json<'_>>, outside: &mut impl Outside) {
+    fn notification(&mut self, method: &str, params: Option<Json<'_>>, effects: &mut impl SessionEffects) {
         if method == "notifications/cancelled"
             && let Some(id) = params.and_then(wire::cancelled_request)
             && let Some(call) = self.calls.cancel(&id)
@@ -159,57 +162,57 @@ impl Machine {
             self.counters.withdrawn += 1;
             add_one(&self.tally.withdrawn);
             self.trace_nothing(&id);
-            self.abandon(call.key, outside);
+            self.abandon(call.key, effects);
             self.unwatch_after(&call);
-            self.follow_no_more(&call, outside);
-            self.answer_nothing(call.way, outside);
-            self.check_drained(outside);
+            self.follow_no_more(&call, effects);
+            self.answer_nothing(call.way, effects);
+            self.check_drained(effects);
         }
     }
 
-    fn request(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
+    fn request(&mut self, request: &ClientRequest<'_>, effects: &mut impl SessionEffects) {
         self.counters.requests += 1;
         self.tally.requested(&request.method);
-        if let Some(telling) = self.refusal(request) {
+        if let Some(error_report) = self.refusal(request) {
             // Not of a trace: under a repeated id the first request is.
             let first = self.traces.set_aside(&request.id);
-            self.refuse(request.way, request.addressee(), telling, outside);
+            self.refuse(request.way, request.addressee(), error_report, effects);
             return self.traces.put_back(first);
         }
         self.trace(request);
         if request.method == "initialize" && self.shakes_hands {
-            return self.initialize(request, outside);
+            return self.initialize(request, effects);
         }
         let named = request.params.and_then(wire::request_version);
         match (named, self.session) {
             (Some(name), session) => match Revision::of_request(&name) {
-                Some(revision) => self.stateless(request, revision, outside),
+                Some(revision) => self.stateless(request, revision, effects),
                 // Some clients of a session name its revision with each request too.
                 None if session.is_some_and(|revision| revision.name() == name) => {
-                    self.dispatch(request, session.unwrap_or(Revision::V2025November), outside);
+                    self.dispatch(request, session.unwrap_or(Revision::V2025November), effects);
                 }
                 None => {
                     let name = shortened(&name, MOST_ECHOED);
-                    self.refuse_version(&request.id, &name, request.way, outside);
+                    self.refuse_version(&request.id, &name, request.way, effects);
                 }
             },
-            (None, Some(revision)) => self.dispatch(request, revision, outside),
+            (None, Some(revision)) => self.dispatch(request, revision, effects),
             // Harmless, and some clients ask before they shake hands.
             (None, None) if request.method == "ping" && self.shakes_hands => {
-                self.answer(&request.id, Revision::V2025November, request.way, Map::new(), outside);
+                self.answer(&request.id, Revision::V2025November, request.way, Map::new(), effects);
             }
             (None, None) => {
                 let happened = format!("`{}` names no revision, and there was no handshake", request.method);
                 let hint = "begin with `initialize`, or give each request params._meta with \
                             io.modelcontextprotocol/protocolVersion and /clientCapabilities";
-                self.refuse(request.way, request.addressee(), invalid_params(happened, hint), outside);
+                self.refuse(request.way, request.addressee(), invalid_params(happened, hint), effects);
             }
         }
     }
 
     /// Why a request is not taken, if it is not.
-    fn refusal(&self, request: &Request<'_>) -> Option<Telling<'static>> {
-        if self.end != End::None && stands("front-refuses-while-ending") {
+    fn refusal(&self, request: &ClientRequest<'_>) -> Option<ErrorReport<'static>> {
+        if self.end != SessionEnd::None && stands("front-refuses-while-ending") {
             return Some(refusal::ending());
         }
         if self.calls.contains(&request.id) && stands("front-refuses-a-repeated-id") {
@@ -227,16 +230,16 @@ impl Machine {
     }
 
     /// Whose request it is, by the client's own name for itself.
-    fn notice_client(&mut self, request: &Request<'_>) {
+    fn notice_client(&mut self, request: &ClientRequest<'_>) {
         let name = request.params.and_then(wire::client_name);
         self.client = name.map(|name| shortened(&name, MOST_ECHOED).into());
     }
 
-    fn initialize(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
+    fn initialize(&mut self, request: &ClientRequest<'_>, effects: &mut impl SessionEffects) {
         let Some(asked) = request.text("protocolVersion") else {
             let happened = "`initialize` names no protocolVersion".to_owned();
             let hint = "name the newest revision that the client speaks";
-            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), outside);
+            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), effects);
         };
         let revision = Revision::negotiated(&asked);
         self.session = Some(revision);
@@ -262,7 +265,7 @@ impl Machine {
         result.insert("protocolVersion".to_owned(), revision.name().into());
         result.insert("serverInfo".to_owned(), implementation());
         self.introduce(revision, &mut result);
-        self.answer(&request.id, revision, request.way, result, outside);
+        self.answer(&request.id, revision, request.way, result, effects);
     }
 
     /// What both handshakes say of us.
@@ -288,17 +291,27 @@ impl Machine {
     }
 
     /// A request that names its revision itself.
-    fn stateless(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+    fn stateless(
+        &mut self,
+        request: &ClientRequest<'_>,
+        revision: Revision,
+        effects: &mut impl SessionEffects,
+    ) {
         self.notice_client(request);
         if !request.params.is_some_and(declares_capabilities) {
             let happened = format!("`{}` has no {CLIENT_CAPABILITIES} in params._meta", request.method);
             let hint = "give each request both members; an empty object will do";
-            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), outside);
+            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), effects);
         }
-        self.dispatch(request, revision, outside);
+        self.dispatch(request, revision, effects);
     }
 
-    pub(super) fn dispatch(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+    pub(super) fn dispatch(
+        &mut self,
+        request: &ClientRequest<'_>,
+        revision: Revision,
+        effects: &mut impl SessionEffects,
+    ) {
         if let Some((id, uri)) = self.job_read(request) {
             return self.read_job(request, revision, id, uri);
         }
@@ -307,35 +320,37 @@ impl Machine {
         }
         match &*request.method {
             "ping" if !revision.is_stateless() => {
-                self.answer(&request.id, revision, request.way, Map::new(), outside);
+                self.answer(&request.id, revision, request.way, Map::new(), effects);
             }
             "server/discover" if revision.is_stateless() => {
                 let mut result = cacheable();
                 result.insert("supportedVersions".to_owned(), Revision::stateless().into());
                 self.introduce(revision, &mut result);
-                self.answer(&request.id, revision, request.way, result, outside);
+                self.answer(&request.id, revision, request.way, result, effects);
             }
-            "tools/list" => self.list(request, List::Tools, revision, outside),
-            "tools/call" => self.call(request, revision, outside),
-            "prompts/list" if self.servers.is_some() => self.list(request, List::Prompts, revision, outside),
+            "tools/list" => self.list(request, ServerList::Tools, revision, effects),
+            "tools/call" => self.call(request, revision, effects),
+            "prompts/list" if self.servers.is_some() => {
+                self.list(request, ServerList::Prompts, revision, effects);
+            }
             "resources/list" if self.servers.is_some() => {
-                self.list(request, List::Resources, revision, outside);
+                self.list(request, ServerList::Resources, revision, effects);
             }
             "resources/templates/list" if self.servers.is_some() => {
-                self.list(request, List::ResourceTemplates, revision, outside);
+                self.list(request, ServerList::ResourceTemplates, revision, effects);
             }
             "prompts/get" | "resources/read" | "completion/complete" if self.servers.is_some() => {
-                self.ask(request, revision, outside);
+                self.ask(request, revision, effects);
             }
-            method if self.is_about_tasks(method, revision) => self.task(request, revision, outside),
+            method if self.is_about_tasks(method, revision) => self.task(request, revision, effects),
             method @ (SUBSCRIBE | UNSUBSCRIBE) if self.servers.is_some() && !revision.is_stateless() => {
-                self.subscription(request, method == SUBSCRIBE, revision, outside);
+                self.subscription(request, method == SUBSCRIBE, revision, effects);
             }
             "logging/setLevel" if self.servers.is_some() && !revision.is_stateless() => {
-                self.set_level(request, revision, outside);
+                self.set_level(request, revision, effects);
             }
             LISTEN if (self.servers.is_some() || self.jobs.are_there) && revision.is_stateless() => {
-                self.listen(&request.id, request.params, (revision, request.way), outside);
+                self.listen(&request.id, request.params, (revision, request.way), effects);
             }
             method => {
                 let happened =
@@ -344,81 +359,92 @@ impl Machine {
                     None => "there are tools/list and tools/call",
                     Some(_) => "there are those of tools, prompts, resources and completions",
                 };
-                let telling = Telling { kind: Kind::MethodNotFound, happened, hint };
-                self.refuse(request.way, request.addressee(), telling, outside);
+                let error_report = ErrorReport { kind: FaultKind::MethodNotFound, summary: happened, hint };
+                self.refuse(request.way, request.addressee(), error_report, effects);
             }
         }
     }
 
-    fn set_level(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+    fn set_level(
+        &mut self,
+        request: &ClientRequest<'_>,
+        revision: Revision,
+        effects: &mut impl SessionEffects,
+    ) {
         let Some(level) = request.text("level").as_deref().and_then(Level::named) else {
             let happened = "`logging/setLevel` names no level that there is".to_owned();
-            let telling = invalid_params(happened, "name one from debug, which says most, to emergency");
-            return self.refuse(request.way, request.addressee(), telling, outside);
+            let error_report = invalid_params(happened, "name one from debug, which says most, to emergency");
+            return self.refuse(request.way, request.addressee(), error_report, effects);
         };
         self.log_from = Some(level);
         if let Some(signature) = &mut self.signature {
             Arc::make_mut(signature).log_level = Some(level.name().to_owned());
         }
-        self.actions.push_back(Action::Log(level));
-        self.answer(&request.id, revision, request.way, Map::new(), outside);
+        self.actions.push_back(SessionAction::Log(level));
+        self.answer(&request.id, revision, request.way, Map::new(), effects);
     }
 
-    fn list(&mut self, request: &Request<'_>, list: List, revision: Revision, outside: &mut impl Outside) {
+    fn list(
+        &mut self,
+        request: &ClientRequest<'_>,
+        list: ServerList,
+        revision: Revision,
+        effects: &mut impl SessionEffects,
+    ) {
         let cursor = request.params.and_then(|params| params.member("cursor"));
         if cursor.is_some_and(|cursor| cursor.get() != "null") {
             let happened =
                 format!("`{}` was asked for a page with a cursor that was never given out", list.method());
             let hint = "everything is on the first page, which has no cursor";
-            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), outside);
+            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), effects);
         }
         let awaited = (self.new_key(), Awaited::List(list));
-        let mut call = Call::new(awaited, (revision, request.way), self.now, LIST_PATIENCE);
-        call.hand_over.skin = self.skin(request, revision);
+        let mut call = SessionCall::new(awaited, (revision, request.way), self.now, LIST_PATIENCE);
+        call.hand_over.promotion_reply = self.promotion_reply(request, revision);
         if self.servers.as_ref().is_none_or(|known| known.has_lists) || !stands("list-waits-for-servers") {
-            return self.answer_list(&request.id, list, &call, outside);
+            return self.answer_list(&request.id, list, &call, effects);
         }
         self.put_in_flight(request.id.clone(), call);
     }
 
-    fn call(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+    fn call(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let name = request.text("name");
         let is_servers = |name: &String| {
             let is_ours = self.tools.iter().any(|tool| tool.name == *name);
             !is_ours && self.servers.as_ref().is_some_and(|known| known.tool(name).is_some())
         };
         if name.as_ref().is_some_and(is_servers) {
-            return self.ask(request, revision, outside);
+            return self.ask(request, revision, effects);
         }
         let (tool, arguments) = match self.called(request, name) {
             Ok(called) => called,
-            Err(telling) => return self.refuse(request.way, request.addressee(), telling, outside),
+            Err(error_report) => return self.refuse(request.way, request.addressee(), error_report, effects),
         };
-        let skin = self.skin(request, revision);
+        let promotion_reply = self.promotion_reply(request, revision);
         let is_job = self.tools.iter().any(|known| known.name == tool && known.is_job);
-        if skin == Skin::Task(Dialect::Core) && !is_job {
-            return self.refuse_raw(&request.id, request.way, &tasks::not_as_task(&tool), outside);
+        if promotion_reply == PromotionReply::Task(Dialect::Core) && !is_job {
+            return self.refuse_raw(&request.id, request.way, &tasks::not_as_task(&tool), effects);
         }
         let limit = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
         let limit = limit.saturating_sub(request.waited);
         let key = self.new_key();
         let awaited = Awaited::Tool(tool.clone());
-        let mut call = Call::new((key, awaited), (revision, request.way), self.now, limit);
-        call.hand_over.skin = skin;
+        let mut call = SessionCall::new((key, awaited), (revision, request.way), self.now, limit);
+        call.hand_over.promotion_reply = promotion_reply;
         let beats = self.limits.promote_after.has_heartbeats();
         call.heartbeat = beats.then(|| self.heartbeat(request, revision, &tool)).flatten();
         self.begin(&request.id, call);
         let length = request.params.map_or(0, |params| params.get().len());
-        self.actions.push_back(Action::Call { key, tool, arguments, length });
+        self.actions.push_back(SessionAction::Call { key, tool, arguments, length });
     }
 
     /// Puts a request in flight for which somebody works.
-    pub(super) fn begin(&mut self, id: &Id, call: Call) {
+    pub(super) fn begin(&mut self, id: &Id, call: SessionCall) {
         self.running.insert(call.key, Some(id.clone()));
         self.put_in_flight(id.clone(), call);
     }
 
-    pub(super) fn put_in_flight(&mut self, id: Id, call: Call) {
+    pub(super) fn put_in_flight(&mut self, id: Id, call: SessionCall) {
         // It is free: a repeated id was refused, and none is remembered.
         let _registered = self.calls.register(id, Some(call.next_moment()), call);
     }
@@ -429,7 +455,7 @@ impl Machine {
     }
 
     /// After how long the client gives a call up, where that is known.
-    pub(super) fn clock(&self, request: &Request<'_>, revision: Revision) -> Option<Duration> {
+    pub(super) fn clock(&self, request: &ClientRequest<'_>, revision: Revision) -> Option<Duration> {
         let call = |name: &str, version: Option<&str>| match &self.servers {
             Some(known) => known.clocks.call(name, version),
             None => clients::call_clock(name, version),
@@ -443,19 +469,19 @@ impl Machine {
     }
 
     /// Asks the server whose it is.
-    fn ask(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+    fn ask(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let again = request.params.filter(|_| revision.is_stateless()).and_then(urls::made_again);
         let first = match &again {
             None => None,
-            Some(Again::Asked(params)) => Json::new(params.as_bytes()),
-            Some(Again::Declined) => {
+            Some(Resumption::Asked(params)) => Json::new(params.as_bytes()),
+            Some(Resumption::Declined) => {
                 let happened = format!("`{}` needs a URL to be opened, and nobody has", request.method);
                 let hint = "make the request anew, without requestState and inputResponses";
-                let telling = Telling { kind: Kind::Cancelled, happened, hint };
-                return self.refuse(request.way, request.addressee(), telling, outside);
+                let error_report = ErrorReport { kind: FaultKind::Cancelled, summary: happened, hint };
+                return self.refuse(request.way, request.addressee(), error_report, effects);
             }
         };
-        let request = &Request {
+        let request = &ClientRequest {
             id: request.id.clone(),
             method: request.method.clone(),
             params: first.or(request.params),
@@ -468,23 +494,23 @@ impl Machine {
         if state.as_deref().is_some_and(|state| self.parking.was_given_elsewhere(state)) {
             // Whose it was is known to the window that asks.
             let (happened, hint) = leader_lost(None, &request.method);
-            let telling = Telling { kind: Kind::ServerExited, happened, hint };
-            return self.refuse(request.way, request.addressee(), telling, outside);
+            let error_report = ErrorReport { kind: FaultKind::ServerExited, summary: happened, hint };
+            return self.refuse(request.way, request.addressee(), error_report, effects);
         }
         let comes_back = state.is_some();
         if let Some(params) = request.params.filter(|_| comes_back && revision.is_stateless()) {
-            return self.come_back(&request.id, &request.method, params, (revision, request.way), outside);
+            return self.come_back(&request.id, &request.method, params, (revision, request.way), effects);
         }
         let Subject { method, owner, params, about, asked_for } = match subject(known, request) {
             Ok(subject) => subject,
             Err(Unasked::Resource(uri)) => {
-                return self.refuse_resource(&request.id, &uri, revision, request.way, outside);
+                return self.refuse_resource(&request.id, &uri, revision, request.way, effects);
             }
-            Err(Unasked::Told(telling)) => {
-                return self.refuse(request.way, request.addressee(), telling, outside);
+            Err(Unasked::Told(error_report)) => {
+                return self.refuse(request.way, request.addressee(), error_report, effects);
             }
         };
-        let usual = Patience::default();
+        let usual = RequestPatience::default();
         let patience = known.patience.get(&owner.server).unwrap_or(&usual);
         let (limit, clock) = match method {
             "tools/call" => {
@@ -502,10 +528,10 @@ impl Machine {
                 // As a job it would have ended already.
                 self.hand_over(request, revision, promotion, limit.min(job_limit))
             }
-            _ => HandOver::never(),
+            _ => PromotionPlan::never(),
         };
         if hand_over.is_refused() {
-            return self.refuse_raw(&request.id, request.way, &tasks::not_as_task(&about), outside);
+            return self.refuse_raw(&request.id, request.way, &tasks::not_as_task(&about), effects);
         }
         let beats = method == "tools/call" && patience.has_heartbeat(&owner.name);
         let heartbeat = beats.then(|| self.heartbeat(request, revision, &about)).flatten();
@@ -524,8 +550,8 @@ impl Machine {
         };
         let token = request.params.and_then(wire::progress_token);
         let said = request.params.filter(|_| revision.is_stateless()).and_then(wire::client_name);
-        let asker = self.asker.saying(said.as_deref());
-        let asked = Asked {
+        let fairness_key = self.fairness_key.saying(said.as_deref());
+        let asked = ServerRequest {
             server: owner.server,
             method,
             params: hand_over.asked(params).into(),
@@ -537,7 +563,7 @@ impl Machine {
             limit: asked_limit.saturating_add(waited),
             waited,
             asked_for,
-            asker,
+            fairness_key,
             session: None,
             trace: self.trace_of(&request.id),
         };
@@ -550,32 +576,33 @@ impl Machine {
         let level = introduced.as_ref().and_then(|introduced| introduced.log_from);
         if let Some(level) = level.filter(|_| self.jobs.are_of_windows) {
             // What a window's client has set once comes with each of its requests.
-            self.actions.push_back(Action::Log(level));
+            self.actions.push_back(SessionAction::Log(level));
         }
         let awaited = Awaited::Server { method, about, token, introduced };
         // Where windows ask, whoever serves their clients knows when to stop.
         let limit = if self.jobs.are_of_windows { asked_limit } else { limit };
-        let mut call = Call::new((key, awaited), (revision, request.way), self.now, limit);
+        let mut call = SessionCall::new((key, awaited), (revision, request.way), self.now, limit);
         (call.hand_over, call.heartbeat, call.clock) = (hand_over, heartbeat, clock);
         call.server = Some(asked.server);
         self.begin(&request.id, call);
-        self.actions.push_back(Action::Ask { key, asked, may_be_a_job, joining });
+        self.actions.push_back(SessionAction::Ask { key, asked, may_be_a_job, joining });
     }
 
     /// The tool and the arguments of a `tools/call`, or what is wrong with them.
     fn called(
         &self,
-        request: &Request<'_>,
+        request: &ClientRequest<'_>,
         name: Option<String>,
-    ) -> Result<(String, Map<String, Value>), Telling<'static>> {
+    ) -> Result<(String, Map<String, Value>), ErrorReport<'static>> {
         let Some(name) = name else {
             return Err(invalid_params("`tools/call` names no tool".to_owned(), "give params.name"));
         };
         if self.tools.iter().all(|tool| tool.name != name) {
-            if let Some(telling) = self.servers.as_ref().and_then(|known| missing(known, "tool", &name)) {
-                return Err(telling);
+            if let Some(error_report) = self.servers.as_ref().and_then(|known| missing(known, "tool", &name))
+            {
+                return Err(error_report);
             }
-            let own = self.tools.iter().filter(|tool| tool.listing != Listing::Nowhere);
+            let own = self.tools.iter().filter(|tool| tool.listing != ToolListing::Nowhere);
             let own = own.map(|tool| tool.name.as_str());
             let others = self.servers.iter().flat_map(|known| known.catalog.tool_names());
             return Err(no_such("tool", "tools/list names all of them", &name, own.chain(others)));

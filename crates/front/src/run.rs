@@ -1,9 +1,9 @@
-//! The shell around a front over two pipes: descriptors and the clock, beside what [`Work`] does for the session.
+//! The shell around a front over two pipes: descriptors and the clock, beside what [`SessionRuntime`] does for the session.
 //!
-//! Theory of operation. One task, one `select!`. Reads feed the machine, the machine writes through [`World`], which hands
+//! Theory of operation. One task, one `select!`. Reads feed the machine, the machine writes through [`PipeEffects`], which hands
 //! to the kernel what it takes now and queues the rest.
 //!
-//! Invariants: no branch awaits a write or a call; after [`Action::Exit`](super::machine::Action::Exit) nothing is read any more, tasks that have not ended
+//! Invariants: no branch awaits a write or a call; after [`SessionAction::Exit`](super::mcp_session::Action::Exit) nothing is read any more, tasks that have not ended
 //! are dropped, and what waits for the client is delivered for as long as it reads, within [`EXIT_LIMIT`].
 
 use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc};
@@ -17,11 +17,11 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    jobs::Jobs,
-    machine::{ONLY_STREAM, Outside, StreamKey, To},
-    work::{Behind, Work, random_name},
+    jobs::SessionJobs,
+    mcp_session::{ONLY_STREAM, SessionEffects, StreamKey, To},
+    session_runtime::{SessionContext, SessionRuntime, random_name},
 };
-use unhang_background::Ending;
+use unhang_background::CallsEnd;
 use unhang_core::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, Limits},
     exit,
@@ -29,11 +29,11 @@ use unhang_core::{
     shell::{FromClient, Stop, Taken, ToClient, set},
     telemetry::Telemetry,
 };
-use unhang_gateway::{Asker, MayRead, Servers};
+use unhang_gateway::{FairnessKey, MayRead, Servers};
 use unhang_tools::Toolbox;
 
 /// What is done at the end of a session, with why the jobs end that are calls.
-pub type AtEnd = Box<dyn FnOnce(Ending) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+pub type AtEnd = Box<dyn FnOnce(CallsEnd) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// What a front needs.
 pub struct FrontSpec {
@@ -44,7 +44,7 @@ pub struct FrontSpec {
     /// Servers behind it, where there are any.
     pub servers: Option<Servers>,
     /// Jobs behind it, where there are any.
-    pub jobs: Option<Jobs>,
+    pub jobs: Option<SessionJobs>,
     /// What the client is told about the whole, to give to its model.
     pub instructions: Option<String>,
     /// Where its requests are told, where somebody wants to see them.
@@ -66,14 +66,14 @@ pub struct FrontSpec {
 /// Only when the client's descriptors cannot be used at all.
 pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result<u8> {
     let at_end = spec.at_end.take();
-    let mut shell = Shell::new(spec)?;
+    let mut shell = PipeSession::new(spec)?;
     let mut timer = Box::pin(sleep_until(Instant::now()));
     let code = loop {
         if let Some(code) = shell.work.act() {
             break code;
         }
         set(&mut timer, shell.next_tick());
-        let reads_client = !shell.from_client.ended && shell.work.machine.reads_client(&shell.world);
+        let reads_client = !shell.from_client.ended && shell.work.mcp_session.reads_client(&shell.effects);
         tokio::select! {
             stop = stops.recv() => {
                 if let Some(code) = shell.stop(stop.unwrap_or(Stop::Terminate)) {
@@ -81,13 +81,13 @@ pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Re
                 }
             }
             ready = shell.from_client.readable(), if reads_client => shell.read_client(ready),
-            event = shell.work.event() => shell.work.take(event, &mut shell.world),
-            () = shell.world.to_client.writable(), if shell.world.to_client.is_waiting() => {}
-            () = shell.world.to_client.closed(), if !shell.ending => shell.client_gone(),
+            event = shell.work.event() => shell.work.take(event, &mut shell.effects),
+            () = shell.effects.to_client.writable(), if shell.effects.to_client.is_waiting() => {}
+            () = shell.effects.to_client.closed(), if !shell.ending => shell.client_gone(),
             () = &mut timer => shell.tick(),
         }
-        shell.world.to_client.flush();
-        if shell.world.to_client.peer_gone() && !shell.ending {
+        shell.effects.to_client.flush();
+        if shell.effects.to_client.peer_gone() && !shell.ending {
             shell.client_gone();
         }
         if shell.from_client.turn.is_over() && stands("flooding-client-gives-way") {
@@ -109,11 +109,11 @@ pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Re
 }
 
 /// The machine's outside world.
-struct World {
+struct PipeEffects {
     to_client: ToClient,
 }
 
-impl Outside for World {
+impl SessionEffects for PipeEffects {
     fn to_client(&mut self, _only_one: To, class: Class, line: &[u8]) {
         self.to_client.send(class, line, None);
     }
@@ -129,32 +129,32 @@ impl Outside for World {
     }
 }
 
-struct Shell {
-    work: Work,
-    world: World,
+struct PipeSession {
+    work: SessionRuntime,
+    effects: PipeEffects,
     from_client: FromClient,
     /// When memory that long lines needed is looked at.
     release_at: Option<Instant>,
     ending: bool,
     /// Why the jobs that are calls end with the session.
-    why: Ending,
+    why: CallsEnd,
     told: watch::Sender<bool>,
     /// By when the process has to be gone, once something has ended the session.
     ends_by: Option<Deadline>,
 }
 
-impl Shell {
-    fn new(spec: FrontSpec) -> io::Result<Shell> {
+impl PipeSession {
+    fn new(spec: FrontSpec) -> io::Result<PipeSession> {
         let limits = spec.limits;
-        let behind = Behind::new(spec.toolbox, spec.servers, spec.instructions).with_jobs(spec.jobs);
-        let behind = behind.traced_by(spec.telemetry, "pipe").for_session(None, MayRead::default());
-        Ok(Shell {
-            world: World { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },
+        let context = SessionContext::new(spec.toolbox, spec.servers, spec.instructions).with_jobs(spec.jobs);
+        let context = context.traced_by(spec.telemetry, "pipe").for_session(None, MayRead::default());
+        Ok(PipeSession {
+            effects: PipeEffects { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
-            work: Work::new(limits, &behind, Asker::new("stdio"), random_name()),
+            work: SessionRuntime::new(limits, &context, FairnessKey::new("stdio"), random_name()),
             release_at: None,
             ending: false,
-            why: Ending::ClientGone,
+            why: CallsEnd::ClientGone,
             told: spec.ending,
             ends_by: None,
         })
@@ -164,7 +164,7 @@ impl Shell {
         if self.ending {
             return Some(stop.exit_code());
         }
-        self.why = Ending::UnhangEnds;
+        self.why = CallsEnd::UnhangEnds;
         self.end(stop.exit_code(), stop.cause());
         None
     }
@@ -176,7 +176,7 @@ impl Shell {
     fn end(&mut self, code: u8, cause: &str) {
         self.begin_end();
         self.ending = true;
-        self.work.machine.stop(self.work.now(), code, cause, &mut self.world);
+        self.work.mcp_session.stop(self.work.now(), code, cause, &mut self.effects);
     }
 
     /// From now on the end has a deadline; the diagnostics after us need a moment of it.
@@ -192,14 +192,14 @@ impl Shell {
         }
         let now = self.work.now();
         while let Some(line) = self.from_client.lines.next_line() {
-            self.work.machine.client_line(now, ONLY_STREAM, line, &mut self.world);
+            self.work.mcp_session.client_line(now, ONLY_STREAM, line, &mut self.effects);
         }
         if taken == Taken::End {
             self.begin_end();
             while let Some(line) = self.from_client.lines.finish() {
-                self.work.machine.client_line(now, ONLY_STREAM, line, &mut self.world);
+                self.work.mcp_session.client_line(now, ONLY_STREAM, line, &mut self.effects);
             }
-            self.work.machine.client_end(now, &mut self.world);
+            self.work.mcp_session.client_end(now, &mut self.effects);
         }
     }
 
@@ -211,7 +211,7 @@ impl Shell {
     }
 
     fn tick(&mut self) {
-        self.work.machine.tick(self.work.now(), &mut self.world);
+        self.work.mcp_session.tick(self.work.now(), &mut self.effects);
         if self.release_at.take_if(|at| *at <= Instant::now()).is_some() {
             self.from_client.lines.release();
         }
@@ -220,8 +220,8 @@ impl Shell {
     /// Delivers what waits for the client.
     async fn finish(mut self) {
         self.begin_end();
-        let counters = self.work.machine.counters();
-        self.world.to_client.deliver(self.ends_by).await;
+        let counters = self.work.mcp_session.counters();
+        self.effects.to_client.deliver(self.ends_by).await;
         tracing::info!(?counters, "done");
     }
 }

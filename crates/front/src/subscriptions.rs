@@ -16,22 +16,24 @@ use unhang_wire::{Id, Json};
 
 use super::{
     answers::implementation,
-    machine::{Action, Awaited, Call, CallKey, Machine, Outside, Resource, To, Way},
-    requests::{Request, invalid_params},
+    mcp_session::{
+        Awaited, CallKey, McpSession, Resource, SessionAction, SessionCall, SessionEffects, To, Way,
+    },
+    requests::{ClientRequest, invalid_params},
 };
 use unhang_core::{
     config::{MAX_SUBSCRIPTIONS, REQUEST_TIMEOUT},
-    fault::Kind,
+    fault::FaultKind,
     queue::Class,
-    refusal::{Addressee, Telling},
+    refusal::{Addressee, ErrorReport},
     revision::Revision,
 };
 use unhang_gateway::{
-    Answered, Known,
+    KnownServers, ServerAnswer,
     route::{catalog::Catalog, names::Owner},
 };
 use unhang_tools::Definition;
-use unhang_upstream::client::{Error, LISTEN, List};
+use unhang_upstream::client::{Error, LISTEN, ServerList};
 
 /// The requests of a session that wants to hear of a resource, and has heard enough.
 pub(super) const SUBSCRIBE: &str = "resources/subscribe";
@@ -42,10 +44,10 @@ const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The lists whose changes clients hear of, what those are called, and the member of a filter that asks for them. Templates come
 /// with resources.
-const LISTS: [(List, &str, &str); 3] = [
-    (List::Tools, "tools", "toolsListChanged"),
-    (List::Prompts, "prompts", "promptsListChanged"),
-    (List::Resources, "resources", "resourcesListChanged"),
+const LISTS: [(ServerList, &str, &str); 3] = [
+    (ServerList::Tools, "tools", "toolsListChanged"),
+    (ServerList::Prompts, "prompts", "promptsListChanged"),
+    (ServerList::Resources, "resources", "resourcesListChanged"),
 ];
 
 /// What a subscription wants to hear of.
@@ -108,19 +110,23 @@ fn heard_as(watched: &Resource, public: &str, changed: &Resource) -> Option<Stri
     (part.is_empty() || part.starts_with('/') || watched.1.ends_with('/')).then(|| format!("{public}{part}"))
 }
 
-impl Machine {
+impl McpSession {
     /// A client wants to hear of changes from now on.
     pub(super) fn listen(
         &mut self,
         id: &Id,
         params: Option<Json<'_>>,
         (revision, way): (Revision, Way),
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
-        if !outside.takes_more(way.stream) {
+        if !effects.takes_more(way.stream) {
             let happened = format!("`{LISTEN}` came from a client that takes nothing but an answer");
-            let telling = Telling { kind: Kind::InvalidRequest, happened, hint: "accept text/event-stream" };
-            return self.refuse(way, Addressee::request(id, LISTEN, None), telling, outside);
+            let error_report = ErrorReport {
+                kind: FaultKind::InvalidRequest,
+                summary: happened,
+                hint: "accept text/event-stream",
+            };
+            return self.refuse(way, Addressee::request(id, LISTEN, None), error_report, effects);
         }
         let catalog = self.servers.as_ref().map(|known| Arc::clone(&known.catalog)).unwrap_or_default();
         let mut filter = Filter::of(params, &catalog);
@@ -129,7 +135,7 @@ impl Machine {
             // What comes of it nobody waits for.
             let key = self.new_key();
             self.running.insert(key, None);
-            self.actions.push_back(Action::Watch { key, resource, limit: REQUEST_TIMEOUT });
+            self.actions.push_back(SessionAction::Watch { key, resource, limit: REQUEST_TIMEOUT });
         }
         let told = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"{SUBSCRIPTION}":{}}},"notifications":{}}}}}"#,
@@ -139,31 +145,31 @@ impl Machine {
         filter.followed = self.follow_tasks(id, &filter.tasks);
         let (key, awaited) = (self.new_key(), Awaited::Changes(filter));
         let (since, limit) = (self.now, Duration::MAX);
-        let call = Call::new((key, awaited), (revision, way), since, limit);
+        let call = SessionCall::new((key, awaited), (revision, way), since, limit);
         // It is free: a repeated id was refused, and none is remembered.
         let _registered = self.calls.register(id.clone(), None, call);
-        outside.to_client(To::Beside(way.stream), Class::Kept, told.as_bytes());
+        effects.to_client(To::Beside(way.stream), Class::Kept, told.as_bytes());
     }
 
     /// A client of a session wants to hear of a resource from now on, or no more.
     pub(super) fn subscription(
         &mut self,
-        request: &Request<'_>,
+        request: &ClientRequest<'_>,
         begins: bool,
         revision: Revision,
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
         let Some(uri) = request.text("uri") else {
             let happened = format!("`{}` names no resource in params.uri", request.method);
-            let telling = invalid_params(happened, "name what it is about");
-            return self.refuse(request.way, request.addressee(), telling, outside);
+            let error_report = invalid_params(happened, "name what it is about");
+            return self.refuse(request.way, request.addressee(), error_report, effects);
         };
         let owner = self.servers.as_ref().and_then(|known| known.catalog.resource(&uri));
         let how = (revision, request.way);
         match owner {
-            Some(owner) if begins => self.subscribe(&request.id, &uri, owner, how, outside),
-            Some(owner) => self.unsubscribe(&request.id, owner, how, outside),
-            None => self.refuse_resource(&request.id, &uri, revision, request.way, outside),
+            Some(owner) if begins => self.subscribe(&request.id, &uri, owner, how, effects),
+            Some(owner) => self.unsubscribe(&request.id, owner, how, effects),
+            None => self.refuse_resource(&request.id, &uri, revision, request.way, effects),
         }
     }
 
@@ -174,7 +180,7 @@ impl Machine {
         uri: &str,
         owner: Owner,
         (revision, way): (Revision, Way),
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
         let known = self.servers.as_ref();
         let patience = known.and_then(|known| known.patience.get(&owner.server));
@@ -182,15 +188,19 @@ impl Machine {
         let resource = resource(owner);
         if self.watched.len() >= MAX_SUBSCRIPTIONS && stands("front-subscriptions-bounded") {
             let happened = format!("the session hears of {} resources already", self.watched.len());
-            let telling = Telling { kind: Kind::Overloaded, happened, hint: "unsubscribe from some of them" };
-            return self.refuse(way, Addressee::request(id, SUBSCRIBE, None), telling, outside);
+            let error_report = ErrorReport {
+                kind: FaultKind::Overloaded,
+                summary: happened,
+                hint: "unsubscribe from some of them",
+            };
+            return self.refuse(way, Addressee::request(id, SUBSCRIBE, None), error_report, effects);
         }
         self.watched.insert(resource.clone(), uri.to_owned());
         let (key, about) = (self.new_key(), uri.to_owned());
         let awaited = Awaited::Server { method: SUBSCRIBE, about, token: None, introduced: None };
-        let call = Call::new((key, awaited), (revision, way), self.now, limit);
+        let call = SessionCall::new((key, awaited), (revision, way), self.now, limit);
         self.begin(id, call);
-        self.actions.push_back(Action::Watch { key, resource, limit });
+        self.actions.push_back(SessionAction::Watch { key, resource, limit });
     }
 
     /// It has heard enough of it.
@@ -199,13 +209,13 @@ impl Machine {
         id: &Id,
         owner: Owner,
         (revision, way): (Revision, Way),
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
         let resource = resource(owner);
         if self.watched.remove(&resource).is_some() {
-            self.actions.push_back(Action::Unwatch(resource));
+            self.actions.push_back(SessionAction::Unwatch(resource));
         }
-        self.answer(id, revision, way, Map::new(), outside);
+        self.answer(id, revision, way, Map::new(), effects);
     }
 
     /// A server tells of a resource from now on, or why it does not.
@@ -215,19 +225,19 @@ impl Machine {
         key: CallKey,
         resource: &Resource,
         outcome: Result<(), Error>,
-        outside: &mut impl Outside,
+        effects: &mut impl SessionEffects,
     ) {
         self.now = now;
         if outcome.is_err() {
             self.watched.remove(resource);
         }
         let outcome = outcome.map(|()| RawValue::from_string("{}".to_owned()).unwrap_or_default());
-        let answered = Answered { era: Era::Legacy, server_info: None, outcome, asked_for: None };
-        self.answered(now, key, &answered, outside);
+        let answered = ServerAnswer { era: Era::Legacy, server_info: None, outcome, asked_for: None };
+        self.answered(now, key, &answered, effects);
     }
 
     /// A resource has changed: whoever wants to hear of it does.
-    pub fn updated(&mut self, now: Duration, changed: &Resource, outside: &mut impl Outside) {
+    pub fn updated(&mut self, now: Duration, changed: &Resource, effects: &mut impl SessionEffects) {
         self.now = now;
         let line = |public: &str, meta: &str| {
             let uri = Value::from(public);
@@ -239,7 +249,7 @@ impl Machine {
         if let Some(public) = heard {
             // One of several says it all.
             let class = Class::ListChanged(public.as_str().into());
-            outside.to_client(To::Session, class, line(&public, "").as_bytes());
+            effects.to_client(To::Session, class, line(&public, "").as_bytes());
         }
         for (id, call) in self.calls.iter() {
             let Awaited::Changes(filter) = &call.awaited else { continue };
@@ -247,7 +257,7 @@ impl Machine {
                 let id = id.to_json();
                 let class = Class::ListChanged(format!("{public} {id}").into());
                 let line = line(&public, &format!(r#""_meta":{{"{SUBSCRIPTION}":{id}}},"#));
-                outside.to_client(To::Beside(call.way.stream), class, line.as_bytes());
+                effects.to_client(To::Beside(call.way.stream), class, line.as_bytes());
             }
         }
     }
@@ -258,33 +268,38 @@ impl Machine {
     }
 
     /// There are other tools of ours.
-    pub fn tools_changed(&mut self, now: Duration, tools: Arc<[Definition]>, outside: &mut impl Outside) {
+    pub fn tools_changed(
+        &mut self,
+        now: Duration,
+        tools: Arc<[Definition]>,
+        effects: &mut impl SessionEffects,
+    ) {
         self.now = now;
         if *self.tools != *tools {
             self.tools = tools;
-            self.tell_of_list(0, outside);
+            self.tell_of_list(0, effects);
         }
     }
 
     /// What is known of the servers has changed: whoever wants to hear of it does.
-    pub(super) fn tell_of_changes(&self, before: &Known, outside: &mut impl Outside) {
+    pub(super) fn tell_of_changes(&self, before: &KnownServers, effects: &mut impl SessionEffects) {
         let Some(known) = &self.servers else { return };
         for (place, (list, ..)) in LISTS.iter().enumerate() {
             if before.catalog.list(*list, Era::Modern) != known.catalog.list(*list, Era::Modern) {
-                self.tell_of_list(place, outside);
+                self.tell_of_list(place, effects);
             }
         }
     }
 
     /// The list at this place of [`LISTS`] has changed.
-    pub(super) fn tell_of_list(&self, place: usize, outside: &mut impl Outside) {
+    pub(super) fn tell_of_list(&self, place: usize, effects: &mut impl SessionEffects) {
         let (_, kind, _) = LISTS[place];
         let line = |params: &str| {
             format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#)
         };
         // A client without a handshake hears of nothing that it has not asked to hear of.
         if self.session.is_some() {
-            outside.to_client(To::Session, Class::ListChanged(kind.into()), line("").as_bytes());
+            effects.to_client(To::Session, Class::ListChanged(kind.into()), line("").as_bytes());
         }
         for (id, call) in self.calls.iter() {
             let Awaited::Changes(filter) = &call.awaited else { continue };
@@ -292,7 +307,7 @@ impl Machine {
                 let id = id.to_json();
                 let params = format!(r#","params":{{"_meta":{{"{SUBSCRIPTION}":{id}}}}}"#);
                 let class = Class::ListChanged(format!("{kind} {id}").into());
-                outside.to_client(To::Beside(call.way.stream), class, line(&params).as_bytes());
+                effects.to_client(To::Beside(call.way.stream), class, line(&params).as_bytes());
             }
         }
     }
@@ -331,45 +346,45 @@ impl Machine {
         moves.sort();
         moves.dedup();
         for (before, now) in moves {
-            self.actions.push_back(Action::Unwatch(before));
+            self.actions.push_back(SessionAction::Unwatch(before));
             // What comes of it nobody waits for.
             let key = self.new_key();
             self.running.insert(key, None);
-            self.actions.push_back(Action::Watch { key, resource: now, limit: REQUEST_TIMEOUT });
+            self.actions.push_back(SessionAction::Watch { key, resource: now, limit: REQUEST_TIMEOUT });
         }
     }
 
     /// The client has heard enough: what nobody else in its session wants to hear of is watched no more.
-    pub(super) fn unwatch_after(&mut self, ended: &Call) {
+    pub(super) fn unwatch_after(&mut self, ended: &SessionCall) {
         let Awaited::Changes(filter) = &ended.awaited else { return };
         for (resource, _) in &filter.resources {
-            let is_same = |call: &Call| match &call.awaited {
+            let is_same = |call: &SessionCall| match &call.awaited {
                 Awaited::Changes(other) => other.resources.iter().any(|(other, _)| other == resource),
                 _ => false,
             };
             if !self.watched.contains_key(resource) && !self.calls.iter().any(|(_, call)| is_same(call)) {
-                self.actions.push_back(Action::Unwatch(resource.clone()));
+                self.actions.push_back(SessionAction::Unwatch(resource.clone()));
             }
         }
     }
 
     /// A subscription ends by itself, not because its client wants it.
-    pub(super) fn end_of_changes(&mut self, id: &Id, call: &Call, outside: &mut impl Outside) {
+    pub(super) fn end_of_changes(&mut self, id: &Id, call: &SessionCall, effects: &mut impl SessionEffects) {
         let result = format!(
             r#"{{"_meta":{{"{SUBSCRIPTION}":{},"io.modelcontextprotocol/serverInfo":{}}},"resultType":"complete"}}"#,
             id.to_json(),
             implementation()
         );
-        self.answer_raw(id, call.way, &result, outside);
+        self.answer_raw(id, call.way, &result, effects);
     }
 
     /// Ends all subscriptions: nobody hears them any more.
-    pub(super) fn end_all_changes(&mut self, outside: &mut impl Outside) {
+    pub(super) fn end_all_changes(&mut self, effects: &mut impl SessionEffects) {
         let changes = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::Changes(_)));
         for id in changes.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
             if let Some(call) = self.calls.cancel(&id) {
-                self.follow_no_more(&call, outside);
-                self.end_of_changes(&id, &call, outside);
+                self.follow_no_more(&call, effects);
+                self.end_of_changes(&id, &call, effects);
             }
         }
     }

@@ -14,23 +14,23 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use unhang_bridge::{
     Era, Splice, result,
-    tasks::{self, Dialect, Outcome, Status},
+    tasks::{self, Dialect, Status, TaskOutcome},
 };
 use unhang_jobs::{
     id::JobId,
-    record::{JobState, Reason},
+    record::{EndReason, JobState},
 };
 use unhang_wire::Json;
 
 use super::{
     answers::implementation,
-    machine::{Action, Awaited, Call, CallKey, Machine, Outside},
+    mcp_session::{Awaited, CallKey, McpSession, SessionAction, SessionCall, SessionEffects},
     questions::members,
-    requests::{Request, capabilities, invalid_params},
+    requests::{ClientRequest, capabilities, invalid_params},
 };
-use unhang_background::Input;
-use unhang_core::{clients, config::VERDICT_SLACK, fault::Kind, revision::Revision};
-use unhang_gateway::Patience;
+use unhang_background::OpenInput;
+use unhang_core::{clients, config::VERDICT_SLACK, fault::FaultKind, revision::Revision};
+use unhang_gateway::RequestPatience;
 use unhang_tools::{job_report::JobReport, service::CallAnswer};
 
 /// How the URI of a job begins, as a resource.
@@ -98,7 +98,7 @@ pub struct TaskTold {
     /// What has come of it, once it has ended.
     pub answer: Option<CallAnswer>,
     /// What it waits for.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<OpenInput>,
 }
 
 /// What is known of what was asked.
@@ -196,18 +196,18 @@ impl Came {
         }
     }
 
-    pub(super) fn outcome(&self) -> Outcome<'_> {
+    pub(super) fn outcome(&self) -> TaskOutcome<'_> {
         match self {
-            Came::Nothing => Outcome::Open,
-            Came::Asked(inputs) => Outcome::Input(inputs),
-            Came::Result(text) => json_or_open(text, Outcome::Result),
-            Came::Error(text) => json_or_open(text, Outcome::Error),
+            Came::Nothing => TaskOutcome::Open,
+            Came::Asked(inputs) => TaskOutcome::Input(inputs),
+            Came::Result(text) => json_or_open(text, TaskOutcome::Result),
+            Came::Error(text) => json_or_open(text, TaskOutcome::Error),
         }
     }
 }
 
 /// What is asked, as a request of 2026-07-28 under its name.
-fn request(input: &Input) -> (String, String) {
+fn request(input: &OpenInput) -> (String, String) {
     let members = members((&input.method, input.params.as_deref()), Era::Modern, &input.key);
     (input.key.clone(), format!("{{{members}}}"))
 }
@@ -230,11 +230,11 @@ fn as_resource(uri: &str, told: &TaskTold) -> String {
 /// The error for a list that begins nowhere.
 fn no_such_page() -> String {
     let message = "tasks/list was asked for a page with a cursor that was never given out, or is too old; ask without one";
-    json!({ "code": Kind::InvalidParams.code(), "message": message }).to_string()
+    json!({ "code": FaultKind::InvalidParams.code(), "message": message }).to_string()
 }
 
-fn json_or_open<'a>(text: &'a str, outcome: fn(Json<'a>) -> Outcome<'a>) -> Outcome<'a> {
-    Json::new(text.as_bytes()).map_or(Outcome::Open, outcome)
+fn json_or_open<'a>(text: &'a str, outcome: fn(Json<'a>) -> TaskOutcome<'a>) -> TaskOutcome<'a> {
+    Json::new(text.as_bytes()).map_or(TaskOutcome::Open, outcome)
 }
 
 /// The era of whoever gave a result: those of 2026-07-28 say what kind it is.
@@ -245,11 +245,11 @@ pub(super) fn era_of(result: Json<'_>) -> Era {
 /// Why a job has no result, as the error of its call.
 fn error_of(report: &JobReport) -> Value {
     let kind = match (report.status, report.reason) {
-        (JobState::Cancelled, _) => Kind::Cancelled,
-        (_, Some(Reason::Timeout)) => Kind::Deadline,
-        (_, Some(Reason::ServerError)) => Kind::BadResponse,
-        (_, Some(Reason::ServerExited)) => Kind::ServerExited,
-        _ => Kind::ShuttingDown,
+        (JobState::Cancelled, _) => FaultKind::Cancelled,
+        (_, Some(EndReason::Timeout)) => FaultKind::Deadline,
+        (_, Some(EndReason::ServerError)) => FaultKind::BadResponse,
+        (_, Some(EndReason::ServerExited)) => FaultKind::ServerExited,
+        _ => FaultKind::ShuttingDown,
     };
     json!({
         "code": kind.code(),
@@ -258,7 +258,7 @@ fn error_of(report: &JobReport) -> Value {
     })
 }
 
-impl Machine {
+impl McpSession {
     /// Whether this is a request about tasks that a client of this revision can make here.
     pub(super) fn is_about_tasks(&self, method: &str, revision: Revision) -> bool {
         let core = revision == Revision::V2025November;
@@ -275,7 +275,7 @@ impl Machine {
     /// Whether anything here may be a task: a tool of ours that is a job, or the call of a server's tool.
     fn has_tasks(&self) -> bool {
         let patience = self.servers.iter().flat_map(|known| known.patience.values());
-        let promotes = || self.jobs.promotes && patience.into_iter().any(Patience::promotes);
+        let promotes = || self.jobs.promotes && patience.into_iter().any(RequestPatience::promotes);
         self.jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes())
     }
 
@@ -292,31 +292,42 @@ impl Machine {
     }
 
     /// The job that a client reads as a resource, where it does.
-    pub(super) fn job_read(&self, request: &Request<'_>) -> Option<(JobId, String)> {
+    pub(super) fn job_read(&self, request: &ClientRequest<'_>) -> Option<(JobId, String)> {
         let is_read = request.method == "resources/read" && self.jobs.are_there;
         let uri = is_read.then(|| request.text("uri")).flatten()?;
         Some((job_of(&uri)?, uri))
     }
 
     /// Asks for what has come of a job, as a resource.
-    pub(super) fn read_job(&mut self, request: &Request<'_>, revision: Revision, id: JobId, uri: String) {
+    pub(super) fn read_job(
+        &mut self,
+        request: &ClientRequest<'_>,
+        revision: Revision,
+        id: JobId,
+        uri: String,
+    ) {
         let awaited = (self.new_key(), Awaited::Job(uri.into()));
         let key = awaited.0;
         let limit = self.limits.request_timeout;
-        let call = Call::new(awaited, (revision, request.way), self.now, limit);
+        let call = SessionCall::new(awaited, (revision, request.way), self.now, limit);
         self.begin(&request.id, call);
-        self.actions.push_back(Action::Task { key, asked: TaskAsked::Resource(id) });
+        self.actions.push_back(SessionAction::Task { key, asked: TaskAsked::Resource(id) });
     }
 
     /// Asks for what is known of a task.
-    pub(super) fn task(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+    pub(super) fn task(
+        &mut self,
+        request: &ClientRequest<'_>,
+        revision: Revision,
+        effects: &mut impl SessionEffects,
+    ) {
         let is_declared = request.params.and_then(capabilities).is_some_and(tasks::declares);
         if revision.is_stateless() && !is_declared {
-            return self.refuse_raw(&request.id, request.way, &tasks::missing_capability(), outside);
+            return self.refuse_raw(&request.id, request.way, &tasks::missing_capability(), effects);
         }
         let asked = match self.task_asked(request, revision) {
             Ok(asked) => asked,
-            Err(error) => return self.refuse_raw(&request.id, request.way, &error, outside),
+            Err(error) => return self.refuse_raw(&request.id, request.way, &error, effects),
         };
         let (method, limit) = match &asked {
             TaskAsked::Get(_) | TaskAsked::Resource(_) => (tasks::GET, self.limits.request_timeout),
@@ -327,13 +338,13 @@ impl Machine {
         };
         let (key, since, way) = (self.new_key(), self.now, request.way);
         let awaited = Awaited::Task(method);
-        let call = Call::new((key, awaited), (revision, way), since, limit);
+        let call = SessionCall::new((key, awaited), (revision, way), since, limit);
         self.begin(&request.id, call);
-        self.actions.push_back(Action::Task { key, asked });
+        self.actions.push_back(SessionAction::Task { key, asked });
     }
 
     /// What is asked, or the error for whoever asks.
-    fn task_asked(&self, request: &Request<'_>, revision: Revision) -> Result<TaskAsked, String> {
+    fn task_asked(&self, request: &ClientRequest<'_>, revision: Revision) -> Result<TaskAsked, String> {
         let job = |id: &str| id.parse::<JobId>().map_err(|_| tasks::unknown_task(id));
         let about = || job(&tasks::about_whom(&request.method, request.params)?);
         Ok(match &*request.method {
@@ -358,33 +369,39 @@ impl Machine {
     }
 
     /// What was asked of tasks is known.
-    pub fn task_told(&mut self, now: Duration, key: CallKey, told: &TasksTold, outside: &mut impl Outside) {
+    pub fn task_told(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        told: &TasksTold,
+        effects: &mut impl SessionEffects,
+    ) {
         self.now = now;
-        let id = self.over(key, outside);
+        let id = self.over(key, effects);
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)
         {
             if let (Awaited::Job(uri), TasksTold::Unknown(_)) = (&call.awaited, told) {
-                self.refuse_resource(&id, uri, call.revision, call.way, outside);
-                return self.check_drained(outside);
+                self.refuse_resource(&id, uri, call.revision, call.way, effects);
+                return self.check_drained(effects);
             }
             match self.about_task(&call, told) {
-                Ok(result) => self.answer_raw(&id, call.way, &result, outside),
-                Err(error) => self.refuse_raw(&id, call.way, &error, outside),
+                Ok(result) => self.answer_raw(&id, call.way, &result, effects),
+                Err(error) => self.refuse_raw(&id, call.way, &error, effects),
             }
         }
-        self.check_drained(outside);
+        self.check_drained(effects);
         self.check_stopped();
     }
 
     /// The result of a request about tasks, or its error.
-    fn about_task(&self, call: &Call, told: &TasksTold) -> Result<String, String> {
+    fn about_task(&self, call: &SessionCall, told: &TasksTold) -> Result<String, String> {
         let dialect = if call.revision.is_stateless() { Dialect::Extension } else { Dialect::Core };
         let server = implementation().to_string();
         let view = |report: &JobReport| TaskView::of(report, self.jobs.ttl, POLL_INTERVAL);
         let failed = |why: &str| {
-            let telling = invalid_params(why.to_owned(), "");
-            json!({ "code": Kind::ShuttingDown.code(), "message": telling.happened }).to_string()
+            let error_report = invalid_params(why.to_owned(), "");
+            json!({ "code": FaultKind::ShuttingDown.code(), "message": error_report.summary }).to_string()
         };
         if let (Awaited::Job(uri), TasksTold::One(told)) = (&call.awaited, told) {
             let result = as_resource(uri, told);

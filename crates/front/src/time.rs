@@ -1,6 +1,6 @@
 //! What happens because time has passed: calls that are over, those that become jobs, and those whose clients hear that they are waited for.
 //!
-//! Theory of operation. A call is in flight with the first moment at which anything is to be done about it ([`Call::next_moment`]). At that
+//! Theory of operation. A call is in flight with the first moment at which anything is to be done about it ([`SessionCall::next_moment`]). At that
 //! moment what is due is done, and unless the call is over it stays in flight with the next one.
 //!
 //! # Invariants
@@ -15,15 +15,15 @@ use unhang_switches::stands;
 use unhang_wire::{Id, progress_token};
 
 use super::{
-    machine::{Awaited, Call, End, Machine, Outside, To},
-    requests::Request,
+    mcp_session::{Awaited, McpSession, SessionCall, SessionEffects, SessionEnd, To},
+    requests::ClientRequest,
 };
 use unhang_core::{
-    config::VERDICT_SLACK, exit, fault::Kind, heartbeat::Heartbeat, queue::Class, refusal::Telling,
+    config::VERDICT_SLACK, exit, fault::FaultKind, heartbeat::Heartbeat, queue::Class, refusal::ErrorReport,
     revision::Revision, units::in_words,
 };
 
-impl Call {
+impl SessionCall {
     /// When it is over, if nothing has come of it by then.
     pub(super) fn last_moment(&self) -> Duration {
         let slack = match self.awaited {
@@ -41,49 +41,51 @@ impl Call {
     }
 }
 
-impl Machine {
-    /// When [`Machine::tick`] is due at the latest.
+impl McpSession {
+    /// When [`McpSession::tick`] is due at the latest.
     pub fn next_tick(&self) -> Option<Duration> {
         let end = match self.end {
-            End::Draining { until, .. } | End::Stopping { until, .. } => Some(until),
-            End::None | End::Over => None,
+            SessionEnd::Draining { until, .. } | SessionEnd::Stopping { until, .. } => Some(until),
+            SessionEnd::None | SessionEnd::Over => None,
         };
         let calls = self.calls.next_deadline().filter(|_| stands("tool-deadline"));
         end.into_iter().chain(calls).chain(self.parking.next_tick()).min()
     }
 
     /// Time has passed.
-    pub fn tick(&mut self, now: Duration, outside: &mut impl Outside) {
+    pub fn tick(&mut self, now: Duration, effects: &mut impl SessionEffects) {
         self.now = now;
-        while let Some((id, call)) = self.next_over(outside) {
+        while let Some((id, call)) = self.next_over(effects) {
             if let Awaited::List(list) = call.awaited {
                 // What is known by now has to do.
-                self.answer_list(&id, list, &call, outside);
+                self.answer_list(&id, list, &call, effects);
                 continue;
             }
             let unanswered = self.unanswered(&call);
-            self.abandon(call.key, outside);
+            self.abandon(call.key, effects);
             let silent =
                 || format!("`{}` did not answer within {}", call.awaited.name(), in_words(call.limit));
             let (happened, hint) = unanswered.unwrap_or_else(|| (silent(), call.awaited.hint_to_wait()));
-            let telling = Telling { kind: Kind::Deadline, happened, hint };
-            self.tell(&id, &call, telling, outside);
+            let error_report = ErrorReport { kind: FaultKind::Deadline, summary: happened, hint };
+            self.tell(&id, &call, error_report, effects);
         }
         self.unpark(Some(now));
-        self.check_drained(outside);
+        self.check_drained(effects);
         match self.end {
-            End::Draining { until, cause } if now >= until => self.stop(now, exit::DONE, cause, outside),
-            End::Stopping { until, code } if now >= until => self.finish(code),
+            SessionEnd::Draining { until, cause } if now >= until => {
+                self.stop(now, exit::DONE, cause, effects);
+            }
+            SessionEnd::Stopping { until, code } if now >= until => self.finish(code),
             _ => {}
         }
     }
 
     /// The next call that is over, once whatever is due about others has been done.
-    fn next_over(&mut self, outside: &mut impl Outside) -> Option<(Id, Call)> {
+    fn next_over(&mut self, effects: &mut impl SessionEffects) -> Option<(Id, SessionCall)> {
         while let Some(id) = self.calls.due(self.now).cloned() {
             self.hand_over_where_due(&id);
-            self.beat_where_due(&id, outside);
-            let next = self.calls.get(&id).map(Call::next_moment).filter(|next| *next > self.now);
+            self.beat_where_due(&id, effects);
+            let next = self.calls.get(&id).map(SessionCall::next_moment).filter(|next| *next > self.now);
             if next.is_none_or(|next| !self.calls.postpone(&id, next)) {
                 break;
             }
@@ -92,19 +94,19 @@ impl Machine {
     }
 
     /// Tells the client of this call that it is still waited for, where that is due.
-    fn beat_where_due(&mut self, id: &Id, outside: &mut impl Outside) {
+    fn beat_where_due(&mut self, id: &Id, effects: &mut impl SessionEffects) {
         let Some(call) = self.calls.get_mut(id).filter(|call| call.last_moment() > self.now) else { return };
         let Some(heartbeat) = &mut call.heartbeat else { return };
         if let Some(line) = heartbeat.beat(self.now) {
             let class = Class::Progress(heartbeat.token().clone());
-            outside.to_client(To::Beside(call.way.stream), class, line.as_bytes());
+            effects.to_client(To::Beside(call.way.stream), class, line.as_bytes());
         }
     }
 
     /// What the client of this call of a tool hears while nothing else comes, where it wants to hear of progress.
     pub(super) fn heartbeat(
         &self,
-        request: &Request<'_>,
+        request: &ClientRequest<'_>,
         revision: Revision,
         tool: &str,
     ) -> Option<Box<Heartbeat>> {

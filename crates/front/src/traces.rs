@@ -9,8 +9,8 @@ use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json};
 
 use super::{
-    machine::Machine,
-    requests::{MOST_ECHOED, Request},
+    mcp_session::McpSession,
+    requests::{ClientRequest, MOST_ECHOED},
 };
 use unhang_core::{
     fault::Fault,
@@ -40,9 +40,9 @@ impl Traces {
     }
 }
 
-impl Machine {
+impl McpSession {
     /// The same, and its requests are told there.
-    pub(crate) fn traced_by(mut self, telemetry: Option<Telemetry>, transport: &'static str) -> Machine {
+    pub(crate) fn traced_by(mut self, telemetry: Option<Telemetry>, transport: &'static str) -> McpSession {
         self.traces = Traces { telemetry, transport, ..Traces::default() };
         self
     }
@@ -53,7 +53,7 @@ impl Machine {
     }
 
     /// A request has come.
-    pub(super) fn trace(&mut self, request: &Request<'_>) {
+    pub(super) fn trace(&mut self, request: &ClientRequest<'_>) {
         let Some(telemetry) = &self.traces.telemetry else { return };
         let params = request.params.unwrap_or(Json::EMPTY);
         let meta = params.member("_meta");

@@ -7,18 +7,19 @@ use serde_json::value::RawValue;
 use unhang_bridge::{Era, Splice, error, question::is_offered};
 use unhang_wire::{Json, text_member};
 
-use super::{machine::Call, parking::input_required, questions::members};
-use unhang_gateway::Answered;
+use super::{mcp_session::SessionCall, parking::input_required, questions::members};
+use unhang_gateway::ServerAnswer;
 
 /// The state with which such a request comes back. It stands for nothing that would have to be kept secret.
 const STATE: &str = "unhang-again";
 
 /// The answer to a request in the place of this error; `None` where it is another one, or where the client cannot be asked.
-pub(super) fn asked_for(call: &Call, answered: &Answered, error: Json<'_>) -> Option<String> {
+pub(super) fn asked_for(call: &SessionCall, answered: &ServerAnswer, error: Json<'_>) -> Option<String> {
     if answered.era != Era::Legacy || !call.revision.is_stateless() {
         return None;
     }
-    let error::Modern::InputRequired(wanted) = error::to_modern(call.awaited.method(), error, None)? else {
+    let error::ModernError::InputRequired(wanted) = error::to_modern(call.awaited.method(), error, None)?
+    else {
         return None;
     };
     let offers = Json::new(call.awaited.introduced()?.offers.as_bytes())?;
@@ -33,7 +34,7 @@ pub(super) fn asked_for(call: &Call, answered: &Answered, error: Json<'_>) -> Op
 }
 
 /// The params of a request that comes back, as they were at first; `None` for any other request.
-pub(super) fn made_again(params: Json<'_>) -> Option<Again> {
+pub(super) fn made_again(params: Json<'_>) -> Option<Resumption> {
     text_member(params, "requestState").filter(|state| state == STATE)?;
     let mut is_done = true;
     if let Some(responses) = params.member("inputResponses") {
@@ -42,12 +43,12 @@ pub(super) fn made_again(params: Json<'_>) -> Option<Again> {
         });
     }
     let first = Splice::new(params).remove("requestState").remove("inputResponses").apply()?;
-    Some(if is_done { Again::Asked(first.into_owned()) } else { Again::Declined })
+    Some(if is_done { Resumption::Asked(first.into_owned()) } else { Resumption::Declined })
 }
 
 /// What becomes of a request that comes back.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum Resumption {
     /// Its server is asked with these params.
     Asked(String),
     /// The person would not.

@@ -6,7 +6,7 @@
 //! - Its death or a failed start is counted once, when it happens; after so many in a row it is left alone for a while, and then tried
 //!   once (promise 6). Whoever asks meanwhile is refused at once.
 //! - Whoever waits for it to start may stop waiting: the start goes on for the next one.
-//! - An instance of one session is started by whoever asks it something alone, and only where there is a seat for it.
+//! - An instance of one session is started by whoever asks it something alone, and only where there is a permit for it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,25 +25,25 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Absent, Level, Memory, Patience, Scope, ServerEntry, SessionKey,
-    ear::Ear,
+    Absent, Level, ListStore, RequestPatience, Scope, ServerEntry, SessionKey,
+    admission_limits::AdmissionLimits,
     in_turn,
-    memory::Recalled,
-    rest::Wanted,
-    seats::{Seats, Taken},
-    status::{Now, Record, ServerStatus},
+    instance_limit::{InstanceLimit, NoInstance},
+    list_store::Recalled,
+    notification_listener::NotificationListener,
+    rest::Demand,
+    status::{Now, ServerRecord, ServerStatus},
     tally::Tally,
-    turns::Turns,
     watched::{Updates, Watched},
 };
 use crate::route::{catalog::Offered, names::Style, rules::ToolRules};
 use unhang_core::{
-    breaker::{Breaker, Phase, Verdict},
+    breaker::{Breaker, BreakerPhase, Verdict},
     digest::digest,
-    fair::Asker,
+    fair::FairnessKey,
 };
 use unhang_upstream::{
-    client::{Client, ClientSpec, Endpoint, Error, Session, Subscription},
+    client::{Client, ClientSpec, Endpoint, Error, ServerInfo, Subscription},
     http::REQUESTS,
 };
 
@@ -59,12 +59,12 @@ pub(super) struct Backend {
     own: Option<OwnInstance>,
     /// What it is known by.
     place: usize,
-    patience: Patience,
+    patience: RequestPatience,
     origin: Instant,
     /// What it says that belongs to no call.
-    pub(super) ear: Arc<Ear>,
+    pub(super) listener: Arc<NotificationListener>,
     /// Whose turn it is.
-    pub(super) turns: Turns,
+    pub(super) admission: AdmissionLimits,
     /// Resources that somebody wants to hear of.
     pub(super) watched: Mutex<HashMap<Arc<str>, Watched>>,
     /// Held while it is being stopped because nobody wants it, or while the one before it is.
@@ -72,7 +72,7 @@ pub(super) struct Backend {
     /// What came of what clients asked of it.
     pub(super) tally: Arc<Tally>,
     /// What has become of it.
-    pub(super) record: Arc<Record>,
+    pub(super) record: Arc<ServerRecord>,
     /// Held while it is being ended for good.
     ending: AsyncMutex<()>,
     /// Rung when nobody wants anything of it any more.
@@ -102,7 +102,7 @@ pub(super) struct State {
     pub(super) level: Option<Level>,
     starts: u64,
     pub(super) in_flight: usize,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: Demand,
     /// What the log has said once: rules without effect, and lists that are cut.
     pub(super) told: HashSet<String>,
     /// When it was last started.
@@ -113,8 +113,8 @@ pub(super) struct State {
 #[derive(Clone)]
 pub(super) struct OwnInstance {
     /// Whose it is, where that is told from others.
-    pub owner: Option<Asker>,
-    pub seats: Arc<Seats>,
+    pub owner: Option<FairnessKey>,
+    pub instance_limit: Arc<InstanceLimit>,
     /// Turns for starts.
     pub starts: Arc<Semaphore>,
     /// Tells it from every other.
@@ -127,7 +127,7 @@ struct Inherited {
     offered: Offered,
     recalled: Recalled,
     tally: Arc<Tally>,
-    record: Option<Arc<Record>>,
+    record: Option<Arc<ServerRecord>>,
 }
 
 /// What is to be done about a server that is wanted.
@@ -136,7 +136,7 @@ pub(super) enum Next {
     Ask(Box<Client>, u64),
     Wait(Instant),
     Refuse(Duration),
-    Full(Taken),
+    Full(NoInstance),
     Closed,
 }
 
@@ -195,13 +195,14 @@ impl Backend {
         own: Option<OwnInstance>,
     ) -> Self {
         let Inherited { mut offered, recalled, tally, record } = inherited;
-        let patience = Patience::from(&entry);
+        let patience = RequestPatience::from(&entry);
         offered.tools = entry.tool_rules.offered(offered.tools);
         let asked_patience = entry.spec.limits.call_timeout / 10;
-        let record = record.unwrap_or_else(|| Arc::new(Record::new(entry.secrets.clone())));
+        let record = record.unwrap_or_else(|| Arc::new(ServerRecord::new(entry.secrets.clone())));
         let name = entry.spec.name.clone();
-        let ear = Arc::new(Ear::new(name, place, asked_patience, updates, Arc::clone(&record)));
-        let mut spec = ClientSpec { listener: ear.clone(), ..entry.spec.clone() };
+        let listener =
+            Arc::new(NotificationListener::new(name, place, asked_patience, updates, Arc::clone(&record)));
+        let mut spec = ClientSpec { listener: listener.clone(), ..entry.spec.clone() };
         let mut limits = spec.limits.clone();
         if matches!(spec.endpoint, Endpoint::Http(_)) {
             // Beyond that they would wait where turns are not fair.
@@ -228,18 +229,18 @@ impl Backend {
             starts: 0,
             started: Moment::now(),
             in_flight: 0,
-            wanted: Wanted::new(),
+            wanted: Demand::new(),
             told: HashSet::new(),
         };
         Self {
-            turns: Turns::new(&entry.tool_rules, &limits),
+            admission: AdmissionLimits::new(&entry.tool_rules, &limits),
             entry,
             spec,
             own,
             place,
             patience,
             origin: Instant::now(),
-            ear,
+            listener,
             watched: Mutex::default(),
             stop: Arc::default(),
             tally,
@@ -280,7 +281,7 @@ impl Backend {
     }
 
     /// How long requests to it are waited for, where it offers this.
-    pub(super) fn patience(&self, offered: &Offered) -> Patience {
+    pub(super) fn patience(&self, offered: &Offered) -> RequestPatience {
         let patience = self.patience.clone();
         match &self.entry.behind {
             Some(behind) => patience.translated(behind, &offered.owners),
@@ -325,7 +326,7 @@ impl Backend {
         self.state().starts
     }
 
-    pub(super) fn memory(&self) -> Option<&Memory> {
+    pub(super) fn memory(&self) -> Option<&ListStore> {
         self.entry.memory.as_ref()
     }
 
@@ -357,7 +358,7 @@ impl Backend {
             is_running,
             is_fenced_off: state.breaker.is_open(),
             in_flight: state.in_flight,
-            waiting: self.turns.waiting(),
+            waiting: self.admission.waiting(),
             failures: state.breaker.failures(),
             breaker: state.breaker.phase(self.origin.elapsed()),
         }
@@ -424,7 +425,10 @@ impl Backend {
     }
 
     /// The client, once it is ready; started where it is not there. The caller has the deadline.
-    pub(super) async fn ready(self: &Arc<Self>, starter: Starter) -> Result<(Client, Arc<Session>), Error> {
+    pub(super) async fn ready(
+        self: &Arc<Self>,
+        starter: Starter,
+    ) -> Result<(Client, Arc<ServerInfo>), Error> {
         loop {
             // One that is being stopped has its limits, and may hold what the next one needs.
             if stands("next-start-after-the-stop") {
@@ -477,7 +481,7 @@ impl Backend {
             return Next::Closed;
         }
         // Before any pause: to be refused nobody waits.
-        if let Phase::Open(rest) = state.breaker.phase(since)
+        if let BreakerPhase::Open(rest) = state.breaker.phase(since)
             && stands("gateway-fences-off")
         {
             return Next::Refuse(rest);
@@ -485,21 +489,22 @@ impl Backend {
         if now < state.not_before && stands("gateway-restart-delayed") {
             return Next::Wait(state.not_before);
         }
-        let seat = match self.own.as_ref().map(|own| own.seats.take(own.owner.as_ref())).transpose() {
-            Ok(seat) => seat,
-            Err(taken) => return Next::Full(taken),
-        };
+        let instance_permit =
+            match self.own.as_ref().map(|own| own.instance_limit.take(own.owner.as_ref())).transpose() {
+                Ok(instance_permit) => instance_permit,
+                Err(taken) => return Next::Full(taken),
+            };
         if let Verdict::Refuse(rest) = state.breaker.ask(since)
             && stands("gateway-fences-off")
         {
             return Next::Refuse(rest);
         }
         let client = Client::start_knowing(self.spec.clone(), state.recalled.started());
-        if let Some(seat) = seat {
+        if let Some(instance_permit) = instance_permit {
             let gone = client.gone();
             tokio::spawn(async move {
                 gone.await;
-                drop(seat);
+                drop(instance_permit);
             });
         }
         state.client = Some(client.clone());
@@ -509,7 +514,7 @@ impl Backend {
         state.started = Moment::now();
         if starter != Starter::Keeper {
             // What it offers may differ from what the last one offered.
-            self.ear.changed.notify_one();
+            self.listener.changed.notify_one();
         }
         self.tend(&client, state.starts, starter);
         Next::Ask(Box::new(client), state.starts)

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use unhang_switches::stands;
 
-use super::{Patience, Shared, backend::Backend, roster::Roster};
+use super::{RequestPatience, Shared, backend::Backend, roster::Roster};
 use crate::route::{
     catalog::{Catalog, Offered, Source},
     names::Owner,
@@ -19,11 +19,11 @@ use unhang_core::clients::Clocks;
 
 /// What is known of all servers.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct KnownServers {
     /// What they offer.
     pub catalog: Arc<Catalog>,
     /// By the place of the server.
-    pub patience: Arc<BTreeMap<usize, Patience>>,
+    pub patience: Arc<BTreeMap<usize, RequestPatience>>,
     /// Those of the clients that ask.
     pub clocks: Clocks,
     /// Every server has been listed, or has failed to be, since it is there.
@@ -49,7 +49,7 @@ pub struct Absent {
     pub why: Option<String>,
 }
 
-impl Known {
+impl KnownServers {
     /// Whose a tool is that is listed, or that whoever leads may have of a server of which it has listed nothing yet. It knows whether
     /// that is still starting, has the call wait for it, and says why there is nothing of the name.
     #[must_use]
@@ -84,7 +84,7 @@ impl Absent {
     }
 }
 
-impl Known {
+impl KnownServers {
     /// What somebody knows for whom each of these servers offers that. It was settled before where this says so.
     pub(super) fn of(roster: &Roster, offers: &[(&Arc<Backend>, Arc<Offered>)], was_settled: bool) -> Self {
         let sources = offers.iter().map(|(backend, offered)| Source {
@@ -97,7 +97,7 @@ impl Known {
         let own: Vec<&str> = roster.own.iter().map(String::as_str).collect();
         let catalog = Catalog::new(&roster.style, &own, &sources);
         let all = || offers.iter().map(|(backend, _)| backend);
-        let patience: BTreeMap<usize, Patience> =
+        let patience: BTreeMap<usize, RequestPatience> =
             offers.iter().map(|(backend, offered)| (backend.place(), backend.patience(offered))).collect();
         let is_settled = all().all(|backend| backend.was_listed());
         Self {
@@ -140,7 +140,7 @@ impl Shared {
         let is_new = self.known.send_if_modified(|known| {
             let roster = self.roster();
             let offers: Vec<_> = roster.current.iter().map(|backend| (backend, backend.offered())).collect();
-            let now = Known::of(&roster, &offers, known.was_settled);
+            let now = KnownServers::of(&roster, &offers, known.was_settled);
             let before = Arc::clone(&known.catalog);
             let is_new = known.become_known(now);
             if is_new {
@@ -149,8 +149,8 @@ impl Shared {
             is_new
         });
         if is_new {
-            for visit in self.visits() {
-                visit.publish();
+            for session_servers in self.visits() {
+                session_servers.publish();
             }
         }
     }

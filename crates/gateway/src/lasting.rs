@@ -1,9 +1,9 @@
 //! Tasks with which servers go on with calls, as far as they can outlive us: what has to be known to ask for one from another process.
 //!
 //! ```text
-//! Course ─ TaskNews ─► whoever keeps the call: writes down the task, and tells what it is doing
-//! Course ◄─ TaskNews ◄─ we end, and somebody else is to go on with it: it is not cancelled
-//! another process ─ Servers::keeper_of, take_up ─ Course
+//! TaskPoller ─ TaskNews ─► whoever keeps the call: writes down the task, and tells what it is doing
+//! TaskPoller ◄─ TaskNews ◄─ we end, and somebody else is to go on with it: it is not cancelled
+//! another process ─ Servers::keeper_of, take_up ─ TaskPoller
 //! ```
 //!
 //! Invariants
@@ -30,7 +30,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 use unhang_wire::Json;
 
-use super::{Answered, Aside, Servers, backend::Backend, tasks::Course};
+use super::{ServerAnswer, Servers, SideMessage, backend::Backend, tasks::TaskPoller};
 use unhang_core::{digest::digest, revision::Revision};
 use unhang_tools::job_report::Does;
 use unhang_upstream::client::{Endpoint, Error, Signed};
@@ -49,7 +49,7 @@ pub struct ServerTask {
     /// The server's name for it.
     pub id: String,
     /// Which tasks are spoken of.
-    dialect: Spoken,
+    dialect: StoredDialect,
     /// As whom the server was asked, where it hears that with every request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client: Option<AskedAs>,
@@ -58,25 +58,25 @@ pub struct ServerTask {
 /// [`Dialect`], as it is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Spoken {
+pub(crate) enum StoredDialect {
     Core,
     Extension,
 }
 
-impl From<Dialect> for Spoken {
+impl From<Dialect> for StoredDialect {
     fn from(dialect: Dialect) -> Self {
         match dialect {
-            Dialect::Core => Spoken::Core,
-            Dialect::Extension => Spoken::Extension,
+            Dialect::Core => StoredDialect::Core,
+            Dialect::Extension => StoredDialect::Extension,
         }
     }
 }
 
-impl From<Spoken> for Dialect {
-    fn from(spoken: Spoken) -> Self {
+impl From<StoredDialect> for Dialect {
+    fn from(spoken: StoredDialect) -> Self {
         match spoken {
-            Spoken::Core => Dialect::Core,
-            Spoken::Extension => Dialect::Extension,
+            StoredDialect::Core => Dialect::Core,
+            StoredDialect::Extension => Dialect::Extension,
         }
     }
 }
@@ -113,7 +113,7 @@ impl ServerTask {
 
     /// As whom its server is asked for it.
     fn signed(&self) -> Signed {
-        if self.dialect == Spoken::Core {
+        if self.dialect == StoredDialect::Core {
             return Signed::ByUs;
         }
         let (info, capabilities) = match &self.client {
@@ -295,20 +295,20 @@ impl Servers {
         place: usize,
         task: &ServerTask,
         deadline: Deadline,
-        asides: mpsc::Sender<Aside>,
+        asides: mpsc::Sender<SideMessage>,
         news: &TaskNews,
-    ) -> impl Future<Output = Answered> + Send + use<> {
+    ) -> impl Future<Output = ServerAnswer> + Send + use<> {
         let backend = self.at(place);
         let (task, news, may_read) = (task.clone(), news.clone(), self.may_read());
         async move {
             let era = match task.dialect {
-                Spoken::Core => Era::Legacy,
-                Spoken::Extension => Era::Modern,
+                StoredDialect::Core => Era::Legacy,
+                StoredDialect::Extension => Era::Modern,
             };
-            let answered = |outcome| Answered { era, server_info: None, outcome, asked_for: None };
+            let answered = |outcome| ServerAnswer { era, server_info: None, outcome, asked_for: None };
             let Some(backend) = backend else { return answered(Err(Error::Disposed)) };
             let _use = backend.used();
-            let course = Course::again(&backend, task.dialect.into(), task.signed(), asides, news);
+            let poller = TaskPoller::again(&backend, task.dialect.into(), task.signed(), asides, news);
             let seen = SeenTask {
                 id: task.id,
                 status: Status::Working,
@@ -317,7 +317,7 @@ impl Servers {
                 // It is looked at soon.
                 poll_interval_ms: Some(0),
             };
-            may_read.told(&backend, answered(course.pursue(seen, deadline).await))
+            may_read.told(&backend, answered(poller.pursue(seen, deadline).await))
         }
     }
 }

@@ -2,10 +2,10 @@
 //! something of it.
 //!
 //! ```text
-//! front ─ Asked ─ Servers (Visit) ─ Backend ─┬ Breaker   whether it may be started
+//! front ─ Asked ─ Servers (SessionServers) ─ Backend ─┬ Breaker   whether it may be started
 //!                                            └ Client ─ upstream
-//! front ◄─ Answered ─────────────────────────┘
-//! front ◄─ Known (watched) ◄─ Catalog ◄─ lists of all ◄─ one task a server, which asks again when they change
+//! front ◄─ ServerAnswer ─────────────────────────┘
+//! front ◄─ KnownServers (watched) ◄─ Catalog ◄─ lists of all ◄─ one task a server, which asks again when they change
 //! ```
 //!
 //! Invariants
@@ -14,32 +14,32 @@
 //! - A server that cannot be started, hangs or dies costs those who ask it an error, and nobody else anything.
 //! - What was listed stays listed while a server is away: it comes back when it is asked.
 
+mod admission_limits;
 mod backend;
-mod ear;
+mod busy_poll;
+mod instance_limit;
 mod known;
 mod lasting;
 mod level;
 mod line;
+mod list_store;
 mod lists;
-mod memory;
+mod notification_listener;
 mod owners;
 mod patience;
-mod places;
+mod permits;
 mod put;
 mod rest;
 mod roster;
 pub mod route;
-mod seats;
+mod session_servers;
 mod status;
 pub(crate) mod tally;
 mod tasks;
 mod tending;
 mod together;
 mod told;
-mod turns;
 mod verdicts;
-mod vigil;
-mod visit;
 mod watched;
 
 use std::{
@@ -64,25 +64,25 @@ use unhang_wire::{Json, text_member};
 
 use self::{
     backend::Backend,
-    places::Places,
+    busy_poll::Vigil,
+    instance_limit::InstanceLimit,
+    permits::PermitQueue,
     put::put,
     roster::Roster,
-    seats::Seats,
-    tally::{Counted, Tally},
+    session_servers::{SessionServers, Visits},
+    tally::{CountedRequest, Tally},
     told::tell_absence,
-    vigil::Vigil,
-    visit::{Visit, Visits},
 };
 pub use self::{
-    known::{Absent, Known},
+    known::{Absent, KnownServers},
     level::Level,
-    memory::Memory,
+    list_store::ListStore,
     owners::{Behind, BehindOne},
-    patience::{Joining, Patience},
+    patience::{Joining, RequestPatience},
     roster::Change,
+    session_servers::Changes,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
     told::MayRead,
-    visit::Changes,
     watched::{Updated, Watch},
 };
 pub use self::{
@@ -124,7 +124,7 @@ pub struct ServerEntry {
     /// What all of this was made from, in any words: while they stay the same in a new configuration the server goes on as it is.
     pub made_from: String,
     /// Where it is kept what it offers, for the next run; nowhere where this says nothing.
-    pub memory: Option<Memory>,
+    pub memory: Option<ListStore>,
     /// How long those are waited for that are behind it, where it is a gateway that says whose its tools are.
     pub behind: Option<Arc<Behind>>,
 }
@@ -178,7 +178,7 @@ impl Lineup {
     /// Has what these servers offered in the last run read from the disk, so that those that are started find it. Waits for a moment at
     /// most; what was not read by then is not known.
     pub async fn read_ahead(&self) {
-        memory::read_ahead(self.entries.iter().filter_map(|entry| entry.memory.clone()).collect()).await;
+        list_store::read_ahead(self.entries.iter().filter_map(|entry| entry.memory.clone()).collect()).await;
     }
 }
 
@@ -190,7 +190,7 @@ impl From<Vec<ServerEntry>> for Lineup {
 
 /// What a server is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ServerRequest {
     /// Its place.
     pub server: usize,
     /// The method.
@@ -214,7 +214,7 @@ pub struct Asked {
     /// The URI that it is about, as JSON.
     pub asked_for: Option<String>,
     /// Who asks, where others want their turn as well.
-    pub asker: Asker,
+    pub fairness_key: FairnessKey,
     /// The session that asks, where it is one.
     pub session: Option<OfSession>,
     /// The trace that it belongs to, where somebody wants to see it.
@@ -223,7 +223,7 @@ pub struct Asked {
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub struct Answered {
+pub struct ServerAnswer {
     /// The server's era.
     pub era: Era,
     /// What the server calls itself, as JSON, where a result has to say it that does not.
@@ -234,8 +234,8 @@ pub struct Answered {
     pub asked_for: Option<String>,
 }
 
-pub use unhang_core::fair::{Asker, Bounds};
-pub use unhang_upstream::question::{Aside, OfSession, Question, Replied, SessionKey};
+pub use unhang_core::fair::{Bounds, FairnessKey};
+pub use unhang_upstream::question::{OfSession, OpenServerQuestion, Replied, SessionKey, SideMessage};
 
 /// The newest progress of a request.
 pub type Progress = watch::Sender<Option<Box<RawValue>>>;
@@ -247,13 +247,13 @@ pub struct Servers {
     /// For each server, by its place: one that keeps its lists, and one that stops it when nobody wants it, where that is wanted.
     keepers: Arc<Mutex<HashMap<usize, JoinSet<()>>>>,
     /// Who asks, where it is not whoever looks after them.
-    visit: Option<Arc<Visit>>,
+    session_servers: Option<Arc<SessionServers>>,
 }
 
 /// A server whose tool is called.
-pub struct Whose(Arc<Backend>);
+pub struct CalledServer(Arc<Backend>);
 
-impl Whose {
+impl CalledServer {
     /// What it is called.
     pub fn name(&self) -> &str {
         self.0.name()
@@ -276,17 +276,17 @@ impl Whose {
 /// What the keepers need. They do not keep themselves alive.
 struct Shared {
     roster: Mutex<Roster>,
-    known: watch::Sender<Known>,
+    known: watch::Sender<KnownServers>,
     updates: broadcast::Sender<Updated>,
     starts: Arc<Semaphore>,
     visits: Mutex<Visits>,
     /// Of the instances that sessions have.
-    seats: Arc<Seats>,
+    instance_limit: Arc<InstanceLimit>,
     /// From which level on somebody has asked them to log.
     level: Mutex<Option<Level>>,
     /// Requests with all of them together.
-    all: Arc<Places>,
-    vigil: Arc<Vigil>,
+    all: Arc<PermitQueue>,
+    busy_poll: Arc<Vigil>,
     notices: Notices,
 }
 
@@ -302,13 +302,13 @@ impl Servers {
             updates,
             starts: Arc::new(Semaphore::new(STARTS)),
             visits: Mutex::default(),
-            seats: Seats::new(lineup.capacity.instances),
+            instance_limit: InstanceLimit::new(lineup.capacity.instances),
             level: Mutex::default(),
-            all: Places::new(lineup.capacity.requests),
-            vigil: Arc::default(),
+            all: PermitQueue::new(lineup.capacity.requests),
+            busy_poll: Arc::default(),
             notices: lineup.notices.clone(),
         });
-        let servers = Self { shared, keepers: Arc::default(), visit: None };
+        let servers = Self { shared, keepers: Arc::default(), session_servers: None };
         servers.replace(lineup);
         servers
     }
@@ -316,7 +316,7 @@ impl Servers {
     /// From now on they have so much together. Nobody loses what they have by that.
     fn bound(&self, capacity: Capacity) {
         self.shared.all.bound(capacity.requests);
-        self.shared.seats.bound(capacity.instances);
+        self.shared.instance_limit.bound(capacity.instances);
     }
 
     /// How many requests wait because all of them together have as many as they may.
@@ -339,8 +339,8 @@ impl Servers {
     }
 
     /// The server at this place, for whoever wants to know more of it later, whatever the configuration has become by then.
-    pub fn whose(&self, place: usize) -> Option<Whose> {
-        self.at(place).map(Whose)
+    pub fn whose(&self, place: usize) -> Option<CalledServer> {
+        self.at(place).map(CalledServer)
     }
 
     /// How they are, in their order.
@@ -365,31 +365,31 @@ impl Servers {
     /// Asks one of them. Whoever stops waiting withdraws the request.
     pub fn ask(
         &self,
-        asked: Asked,
+        asked: ServerRequest,
         progress: Option<Progress>,
-        asides: Option<mpsc::Sender<Aside>>,
-    ) -> impl Future<Output = Answered> + Send + use<> {
+        asides: Option<mpsc::Sender<SideMessage>>,
+    ) -> impl Future<Output = ServerAnswer> + Send + use<> {
         self.ask_and_hear(asked, progress, asides, None)
     }
 
     /// The same for whoever wants to hear of the task with which a server goes on with a call.
     pub fn ask_and_hear(
         &self,
-        asked: Asked,
+        asked: ServerRequest,
         progress: Option<Progress>,
-        asides: Option<mpsc::Sender<Aside>>,
+        asides: Option<mpsc::Sender<SideMessage>>,
         news: Option<TaskNews>,
-    ) -> impl Future<Output = Answered> + Send + use<> {
+    ) -> impl Future<Output = ServerAnswer> + Send + use<> {
         let backend = self.at(asked.server);
-        let (all, vigil) = (Arc::clone(&self.shared.all), Arc::clone(&self.shared.vigil));
+        let (all, busy_poll) = (Arc::clone(&self.shared.all), Arc::clone(&self.shared.busy_poll));
         let may_read = self.may_read();
         async move {
-            vigil.heard();
+            busy_poll.heard();
             let Some(backend) = backend else {
-                let Asked { client: era, asked_for, .. } = asked;
-                return Answered { era, server_info: None, outcome: Err(Error::Disposed), asked_for };
+                let ServerRequest { client: era, asked_for, .. } = asked;
+                return ServerAnswer { era, server_info: None, outcome: Err(Error::Disposed), asked_for };
             };
-            let counted = Counted::begin(Arc::clone(&backend.tally), asked.method);
+            let counted = CountedRequest::begin(Arc::clone(&backend.tally), asked.method);
             let span = asked.trace.as_ref().map(|trace| {
                 let subject =
                     Subject { method: asked.method, tool: asked.tool.as_deref(), ..Subject::default() };
@@ -398,7 +398,7 @@ impl Servers {
             let tool = asked.tool.clone().filter(|_| backend.is_gateway());
             let mut answered = put(&backend, &all, asked, progress, asides, news).await;
             answered.outcome = backend.told_of_owner(tool.as_deref(), answered.outcome);
-            vigil.heard();
+            busy_poll.heard();
             counted.ended(&answered.outcome);
             if let Some(span) = span {
                 span.ended(&answered.outcome);
@@ -411,7 +411,7 @@ impl Servers {
     /// awaited needs it. For a runtime that has one thread. Never ends.
     pub async fn stay_awake(&self) {
         match thread::available_parallelism() {
-            Ok(processors) if processors.get() > 1 => self.shared.vigil.keep().await,
+            Ok(processors) if processors.get() > 1 => self.shared.busy_poll.keep().await,
             _ => future::pending().await,
         }
     }

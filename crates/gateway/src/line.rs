@@ -22,7 +22,7 @@ use super::SessionKey;
 
 /// See the module's text.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct WaitingLine {
     state: Mutex<State>,
     /// Rung when somebody comes or goes.
     changed: Notify,
@@ -37,11 +37,11 @@ struct State {
 
 /// A request that waits, until this is dropped.
 pub(super) struct InLine<'a> {
-    line: &'a Line,
+    line: &'a WaitingLine,
     number: u64,
 }
 
-impl Line {
+impl WaitingLine {
     /// A request of this session waits, and has since then. One of no session is of nobody else's either.
     pub(super) fn enter(&self, session: Option<SessionKey>, since: Instant) -> InLine<'_> {
         let mut state = self.state();
@@ -99,7 +99,7 @@ mod tests {
     const LONG: Duration = Duration::from_hours(1);
 
     /// After how long nobody waits for this session's answer any more.
-    async fn crowded_after(line: &Line, asked: Option<SessionKey>) -> Option<Duration> {
+    async fn crowded_after(line: &WaitingLine, asked: Option<SessionKey>) -> Option<Duration> {
         let put = Instant::now();
         timeout(LONG, line.until_crowded(asked, put, PATIENCE)).await.ok().map(|()| put.elapsed())
     }
@@ -111,7 +111,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_has_its_time_from_the_question_and_from_when_another_began_to_wait() {
         let (one, other) = (Some(SessionKey::drawn()), Some(SessionKey::drawn()));
-        let line = Line::default();
+        let line = WaitingLine::default();
         assert_eq!(crowded_after(&line, one).await, None, "nobody waits");
         let own = line.enter(one, Instant::now());
         assert_eq!(crowded_after(&line, one).await, None, "it waits for itself");
@@ -143,7 +143,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_comes_and_goes_hurries_nobody() {
         let (one, other) = (Some(SessionKey::drawn()), Some(SessionKey::drawn()));
-        let line = Line::default();
+        let line = WaitingLine::default();
         let come_and_go = async {
             loop {
                 let waits = line.enter(other, Instant::now());

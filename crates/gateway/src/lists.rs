@@ -14,8 +14,8 @@ use super::{
     owners,
 };
 use crate::route::catalog::{Offered, Owners};
-use unhang_core::fault::Kind;
-use unhang_upstream::client::{Client, Error, List, Options, Topics};
+use unhang_core::fault::FaultKind;
+use unhang_upstream::client::{Client, Error, RequestOptions, ServerList, Topics};
 
 /// Between a change of a list and the question for it: changes come in crowds, and some servers tell of them without end.
 const CALM: Duration = Duration::from_millis(250);
@@ -48,13 +48,13 @@ impl Backend {
 
     async fn lists(self: &Arc<Self>) -> Result<Offered, Error> {
         let (client, session) = self.ready(Starter::Keeper).await?;
-        let options = Options::default();
+        let options = RequestOptions::default();
         let (tools, prompts, resources, templates) = tokio::join!(
-            client.list(List::Tools, &options),
-            client.list(List::Prompts, &options),
-            client.list(List::Resources, &options),
+            client.list(ServerList::Tools, &options),
+            client.list(ServerList::Prompts, &options),
+            client.list(ServerList::Resources, &options),
             // Nobody declares them by themselves, and many have none.
-            client.list(List::ResourceTemplates, &options),
+            client.list(ServerList::ResourceTemplates, &options),
         );
         let (tools, owners) = match self.names_owners() {
             true => owners::read(tools?),
@@ -62,9 +62,9 @@ impl Backend {
         };
         let listed = Offered {
             tools,
-            prompts: self.or_none(List::Prompts, prompts),
-            resources: self.or_none(List::Resources, resources),
-            templates: self.or_none(List::ResourceTemplates, templates),
+            prompts: self.or_none(ServerList::Prompts, prompts),
+            resources: self.or_none(ServerList::Resources, resources),
+            templates: self.or_none(ServerList::ResourceTemplates, templates),
             owners,
         };
         self.remember(&session, &listed);
@@ -93,10 +93,10 @@ impl Backend {
     }
 
     /// What a server that has tools gives besides; nothing where that goes wrong.
-    fn or_none(&self, list: List, listed: Result<Vec<Box<RawValue>>, Error>) -> Vec<Box<RawValue>> {
+    fn or_none(&self, list: ServerList, listed: Result<Vec<Box<RawValue>>, Error>) -> Vec<Box<RawValue>> {
         listed.unwrap_or_else(|error| {
             let why = error.to_string();
-            let is_cut = matches!(&error, Error::Failure(failure) if failure.kind == Kind::TooLarge);
+            let is_cut = matches!(&error, Error::Failure(failure) if failure.kind == FaultKind::TooLarge);
             if is_cut && self.state().told.insert(list.method().to_owned()) {
                 tracing::warn!("{why}; it is taken to have none of these");
             } else {
@@ -128,7 +128,7 @@ impl Backend {
             return;
         }
         let params = Map::from_iter([("level".to_owned(), level.name().into())]);
-        if let Err(error) = client.request("logging/setLevel", params, &Options::default()).await {
+        if let Err(error) = client.request("logging/setLevel", params, &RequestOptions::default()).await {
             tracing::debug!("`{}` does not log by level: {error}", self.name());
         }
     }
@@ -136,13 +136,13 @@ impl Backend {
     /// Waits until its lists may be others, or it may be tried again.
     pub(super) async fn until_changed(&self, was_listed: bool) {
         if was_listed {
-            self.ear.changed.notified().await;
+            self.listener.changed.notified().await;
             sleep(CALM).await;
         } else {
             tokio::select! {
                 () = sleep(self.pause()) => {}
                 // Somebody has asked for it meanwhile, so that it was started anew.
-                () = self.ear.changed.notified() => sleep(CALM).await,
+                () = self.listener.changed.notified() => sleep(CALM).await,
             }
         }
     }

@@ -14,9 +14,9 @@ use serde_json::{Value, json, value::RawValue};
 use unhang_bridge::Splice;
 use unhang_wire::{Json, text_member};
 
-use super::{OfSession, Patience, Whose, backend::Backend};
+use super::{CalledServer, OfSession, RequestPatience, backend::Backend};
 use crate::route::catalog::{Offered, Owners};
-use unhang_core::fault::Kind;
+use unhang_core::fault::FaultKind;
 use unhang_upstream::{
     client::{Error, Failure, ServerError},
     http::headers::{CallLimit, LIMIT, WINDOW},
@@ -54,7 +54,7 @@ pub type Behind = BTreeMap<String, BehindOne>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BehindOne {
     /// How long it is waited for.
-    pub patience: Patience,
+    pub patience: RequestPatience,
     /// What the public names of its tools and prompts begin with; nothing where it is not that gateway's.
     pub beginning: Option<String>,
 }
@@ -131,7 +131,7 @@ impl Backend {
         outcome.map_err(|error| match error {
             Error::Failure(mut failure) if self.is_gateway() && failure.server == self.name() => {
                 let owner = tool.and_then(|tool| self.owner_of(tool)).map(|(server, _)| server);
-                let is_lost = matches!(failure.kind, Kind::ServerExited | Kind::StartFailed);
+                let is_lost = matches!(failure.kind, FaultKind::ServerExited | FaultKind::StartFailed);
                 // It may say for itself that it ends, or has too much to do.
                 if is_lost && !failure.happened.contains(" with HTTP ") {
                     let about = failure.method.as_deref().unwrap_or("the request");
@@ -155,7 +155,7 @@ impl Backend {
             Error::Server(told) if self.is_gateway() && is_of_no_server(&told) => {
                 let owner = tool.and_then(|tool| self.owner_of(tool)).map(|(server, _)| server);
                 let (happened, hint) = leader_lost(owner.as_deref(), &told.method);
-                let failure = self.failure(Kind::ServerExited, &told.method, happened, hint);
+                let failure = self.failure(FaultKind::ServerExited, &told.method, happened, hint);
                 Failure { server: owner.unwrap_or_else(|| NAME.to_owned()), ..failure }.into()
             }
             error => error,
@@ -167,10 +167,10 @@ impl Backend {
 fn is_of_no_server(error: &ServerError) -> bool {
     let told = error.data.as_ref().and_then(|data| Json::new(data.get().as_bytes()));
     let says = |member| told.and_then(|told| text_member(told, member)).is_some_and(|said| said == NAME);
-    error.code == i64::from(Kind::ServerExited.code()) && says("origin") && says("server")
+    error.code == i64::from(FaultKind::ServerExited.code()) && says("origin") && says("server")
 }
 
-impl Whose {
+impl CalledServer {
     /// What is called, for people: the server that the configuration names, and what that calls the tool.
     pub fn owner_of(&self, tool: &str) -> (String, String) {
         self.0.owner_of(tool).unwrap_or_else(|| (self.name().to_owned(), tool.to_owned()))
@@ -205,16 +205,16 @@ mod tests {
             }
         };
         for (kind, tool, server, happened) in [
-            (Kind::Deadline, Some("one__a"), "one", "`one` did not answer `tools/call` within 3s"),
-            (Kind::Deadline, None, NAME, "the window that leads did not answer `tools/call` within 3s"),
+            (FaultKind::Deadline, Some("one__a"), "one", "`one` did not answer `tools/call` within 3s"),
+            (FaultKind::Deadline, None, NAME, "the window that leads did not answer `tools/call` within 3s"),
             (
-                Kind::ServerExited,
+                FaultKind::ServerExited,
                 Some("one__a"),
                 "one",
                 "`one` has not answered `tools/call`: the window that led has ended",
             ),
             (
-                Kind::ServerExited,
+                FaultKind::ServerExited,
                 Some("another"),
                 NAME,
                 "`tools/call` was not answered: the window that led has ended",

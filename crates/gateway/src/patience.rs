@@ -24,7 +24,7 @@ use unhang_core::{
 
 /// How long requests to a server are waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RequestPatience {
     /// A `tools/call`.
     pub call: Duration,
     /// Those of single tools, by the names that the server gave them.
@@ -48,7 +48,7 @@ pub struct Patience {
     /// Tools whose server says something else of that.
     pub otherwise_quiet: BTreeSet<String>,
     /// Of another gateway: servers of which it has listed no tool yet, by what the names of their tools begin with there.
-    pub unlisted: BTreeMap<String, Patience>,
+    pub unlisted: BTreeMap<String, RequestPatience>,
 }
 
 /// Which calls of a tool join the job that the same call has become.
@@ -75,7 +75,7 @@ impl Joining {
     }
 }
 
-impl Default for Patience {
+impl Default for RequestPatience {
     fn default() -> Self {
         Self {
             call: CALL_TIMEOUT,
@@ -94,7 +94,7 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
+impl RequestPatience {
     /// What is said of this tool, or of a tool of which nothing is listed yet.
     fn of<T: Copy>(
         &self,
@@ -194,7 +194,7 @@ impl Patience {
     }
 }
 
-impl From<&ServerEntry> for Patience {
+impl From<&ServerEntry> for RequestPatience {
     fn from(entry: &ServerEntry) -> Self {
         let limits = &entry.spec.limits;
         let rules = &entry.tool_rules;
@@ -235,7 +235,7 @@ mod tests {
         let off = ToolRule { promote_after: Some(Promotion::Off), ..ToolRule::default() };
         let long = ToolRule { job_timeout: Some(Duration::from_secs(3600)), ..ToolRule::default() };
         entry.tool_rules.tools = [("off".to_owned(), off), ("long".to_owned(), long)].into();
-        let patience = Patience::from(&entry);
+        let patience = RequestPatience::from(&entry);
         let twenty = Promotion::After(Duration::from_secs(20));
         for (tool, promotion, job) in
             [("off", Promotion::Off, 60), ("long", twenty, 3600), ("another", twenty, 60)]
@@ -254,7 +254,7 @@ mod tests {
         }
         for (joins, others) in [(false, Joining::Never), (true, Joining::WhereDeclared)] {
             entry.spec.limits.join_same_call = joins;
-            let patience = Patience::from(&entry);
+            let patience = RequestPatience::from(&entry);
             let said = ["yes", "no", "other"].map(|tool| patience.of_joining(tool));
             assert_eq!(said, [Joining::Always, Joining::Never, others]);
         }
@@ -268,14 +268,14 @@ mod tests {
         entry.spec.limits.quiet = true;
         let short = ToolRule { call_timeout: Some(Duration::from_secs(2)), ..ToolRule::default() };
         entry.tool_rules.tools.insert("b".to_owned(), short);
-        let srv = BehindOne { patience: Patience::from(&entry), beginning: Some("x__".to_owned()) };
+        let srv = BehindOne { patience: RequestPatience::from(&entry), beginning: Some("x__".to_owned()) };
         let behind: Behind = [("srv".to_owned(), srv)].into();
-        let unlisted = Patience::default().translated(&behind, &Owners::new());
+        let unlisted = RequestPatience::default().translated(&behind, &Owners::new());
         assert_eq!(["x__a", "x__b"].map(|tool| unlisted.of_call(tool).as_secs()), [7, 2], "not listed yet");
         assert!(!unlisted.has_heartbeat("x__a") && unlisted.may_have("x__a") && !unlisted.may_have("y__a"));
         let owned = |tool: &str| ("srv".to_owned(), tool.to_owned());
         let owners = [("x__a".to_owned(), owned("a")), ("x__b".to_owned(), owned("b"))].into();
-        let patience = Patience::default().translated(&behind, &owners);
+        let patience = RequestPatience::default().translated(&behind, &owners);
         let waits = ["x__a", "x__b", "b"].map(|tool| patience.of_call(tool).as_secs());
         assert_eq!(waits, [7, 2, CALL_TIMEOUT.as_secs()]);
         assert!(!patience.may_have("x__c"), "all that it has is listed");

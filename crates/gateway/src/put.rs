@@ -14,29 +14,29 @@ use unhang_switches::stands;
 use unhang_wire::Json;
 
 use super::{
-    Answered, Aside, Asked, Progress,
+    Progress, ServerAnswer, ServerRequest, SideMessage,
+    admission_limits::Acquire,
     backend::{Backend, Starter},
     lasting::{Stage, TaskNews},
-    places::Places,
-    tasks::Course,
+    permits::PermitQueue,
+    tasks::TaskPoller,
     told::{Spent, explained, named},
-    turns::Wanting,
 };
 use unhang_upstream::{
-    client::{Error, Manner, Signed},
+    client::{CallOptions, Error, Signed},
     http::headers::CallLimit,
 };
 
 /// Puts a question to a server, once it is ready and it is this caller's turn.
 pub(super) async fn put(
     backend: &Arc<Backend>,
-    all: &Arc<Places>,
-    asked: Asked,
+    all: &Arc<PermitQueue>,
+    asked: ServerRequest,
     progress: Option<Progress>,
-    asides: Option<mpsc::Sender<Aside>>,
+    asides: Option<mpsc::Sender<SideMessage>>,
     news: Option<TaskNews>,
-) -> Answered {
-    let Asked {
+) -> ServerAnswer {
+    let ServerRequest {
         method,
         params,
         client,
@@ -45,22 +45,30 @@ pub(super) async fn put(
         limit,
         waited,
         asked_for,
-        asker,
+        fairness_key,
         may_wait,
         session: key,
         ..
     } = asked;
-    let mut answered = Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
+    let mut answered =
+        ServerAnswer { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
     let now = Instant::now();
     let (since, deadline) =
         (now.checked_sub(waited).unwrap_or(now), Deadline::after(limit.saturating_sub(waited)));
     let _use = backend.used();
-    let wanting =
-        Wanting { asker: &asker, session: key, method, tool: tool.as_deref(), limit, deadline, since: now };
+    let acquire = Acquire {
+        fairness_key: &fairness_key,
+        session: key,
+        method,
+        tool: tool.as_deref(),
+        limit,
+        deadline,
+        since: now,
+    };
     // Before anything else, so that what is waited for longest is not what grew old meanwhile.
     let comes_to = |stage| news.as_ref().map(|news| news.comes_to(stage)).unwrap_or_default();
     let mut spent = Spent::default();
-    let turn = backend.turn(&wanting).await;
+    let turn = backend.turn(&acquire).await;
     spent.in_line += now.elapsed();
     let _turn = match turn {
         Ok(turn) => turn,
@@ -104,31 +112,31 @@ pub(super) async fn put(
         };
         comes_to(Stage::InLine);
         let wanted = Instant::now();
-        let turns = backend.turns_once_ready(answered.era, all, &wanting).await;
+        let admission = backend.turns_once_ready(answered.era, all, &acquire).await;
         let asked = Instant::now();
         spent.in_line += asked - wanted;
-        let turns = match turns.and_then(|turns| backend.in_time(&wanting).map(|()| turns)) {
-            Ok(turns) => turns,
+        let admission = match admission.and_then(|admission| backend.in_time(&acquire).map(|()| admission)) {
+            Ok(admission) => admission,
             Err(error) => {
                 answered.outcome = Err(error);
                 return answered;
             }
         };
         if asks.is_usable() {
-            break (asks, session, legacy, asides, signed, asked, turns);
+            break (asks, session, legacy, asides, signed, asked, admission);
         }
         // It has ended while this request waited for its turn, and never had it: the next one has it instead.
     };
     let params = legacy.as_deref().unwrap_or(&params);
-    let course = tool
+    let poller = tool
         .as_deref()
-        .and_then(|tool| Course::of(backend, &session, tool, params, &signed, asides.as_ref(), may_wait))
-        .map(|course| course.asked_in(key));
-    let as_task = course.as_ref().and_then(|course| course.params(params, may_wait));
-    let signed = course.as_ref().map_or(signed, Course::signed);
+        .and_then(|tool| TaskPoller::of(backend, &session, tool, params, &signed, asides.as_ref(), may_wait))
+        .map(|poller| poller.asked_in(key));
+    let as_task = poller.as_ref().and_then(|poller| poller.params(params, may_wait));
+    let signed = poller.as_ref().map_or(signed, TaskPoller::signed);
     let call_limit = (method == "tools/call").then(|| CallLimit { limit, waited: since.elapsed() });
     let headers = backend.headers(key, call_limit);
-    let manner = Manner {
+    let manner = CallOptions {
         timeout: Some(backend.patience_for(limit)),
         since: Some(since),
         progress,
@@ -142,8 +150,8 @@ pub(super) async fn put(
     answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
     answered.outcome = answered.outcome.map_err(|error| explained(error, spent, asked));
     trial.ended(&answered.outcome);
-    if let Some(course) = course {
-        answered.outcome = course.told_to(news).follow(answered.outcome, deadline).await;
+    if let Some(poller) = poller {
+        answered.outcome = poller.told_to(news).follow(answered.outcome, deadline).await;
     }
     answered
 }

@@ -19,7 +19,7 @@ use unhang_core::units::in_words;
 use unhang_upstream::client::Client;
 
 /// Whether a server is wanted.
-pub(super) struct Wanted {
+pub(super) struct Demand {
     /// Those who want something of it now.
     users: usize,
     /// When it was last wanted.
@@ -31,7 +31,7 @@ pub(super) struct Wanted {
 /// Somebody wants something of a server until this is dropped.
 pub(super) struct Use<'a>(&'a Backend);
 
-impl Wanted {
+impl Demand {
     pub(super) fn new() -> Self {
         Self { users: 0, last: Instant::now(), rests: false }
     }

@@ -16,7 +16,7 @@ use tokio::{sync::OwnedMutexGuard, task::JoinSet};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use super::{Lineup, Scope, ServerEntry, Servers, Shared, backend::Backend, keep, memory};
+use super::{Lineup, Scope, ServerEntry, Servers, Shared, backend::Backend, keep, list_store};
 use crate::route::names::Style;
 use unhang_core::{clients::Clocks, config::DISPOSE_LIMIT};
 
@@ -157,11 +157,11 @@ impl Servers {
             roster.clocks = clocks;
             roster.replace(entries, &self.shared)
         };
-        memory::recall(&new);
+        list_store::recall(&new);
         self.shared.publish();
         let gone: Vec<usize> = leaving.iter().map(|leaving| leaving.backend.place()).collect();
-        for visit in self.shared.visits() {
-            visit.part_with(&gone);
+        for session_servers in self.shared.visits() {
+            session_servers.part_with(&gone);
         }
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         for leaving in leaving {
@@ -221,7 +221,7 @@ mod tests {
         super::testing::{call, mute},
         *,
     };
-    use unhang_core::fault::Kind;
+    use unhang_core::fault::FaultKind;
     use unhang_upstream::client::Error;
 
     const SOON: Duration = Duration::from_secs(10);
@@ -268,7 +268,7 @@ mod tests {
         assert!(servers.shared.roster().at(0).is_some(), "somebody waits for it");
         match asked.await.expect("no panic").outcome {
             // It was waited for as long as it was allowed, and not cut off.
-            Err(Error::Failure(failure)) => assert_eq!(failure.kind, Kind::Deadline),
+            Err(Error::Failure(failure)) => assert_eq!(failure.kind, FaultKind::Deadline),
             other => panic!("it never answers: {other:?}"),
         }
         let gone = async {

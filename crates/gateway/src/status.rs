@@ -14,7 +14,7 @@ use std::{
 use serde::Serialize;
 use unhang_jobs::moment::Moment;
 
-use unhang_core::{breaker::Phase, config::TAIL_LINES, fault::Kind, secrets::Secrets};
+use unhang_core::{breaker::BreakerPhase, config::TAIL_LINES, fault::FaultKind, secrets::Secrets};
 use unhang_upstream::client::{Error, Failure};
 
 /// How a server is, for whoever looks after it.
@@ -125,16 +125,16 @@ pub enum BreakerState {
     Trial,
 }
 
-impl From<Phase> for BreakerStatus {
-    fn from(phase: Phase) -> Self {
+impl From<BreakerPhase> for BreakerStatus {
+    fn from(phase: BreakerPhase) -> Self {
         match phase {
-            Phase::Closed => Self { state: BreakerState::Closed, until: None },
-            Phase::Open(rest) => {
+            BreakerPhase::Closed => Self { state: BreakerState::Closed, until: None },
+            BreakerPhase::Open(rest) => {
                 let rest = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
                 let until = Moment::from_millis(Moment::now().millis().saturating_add(rest));
                 Self { state: BreakerState::Open, until: Some(until) }
             }
-            Phase::Trial => Self { state: BreakerState::Trial, until: None },
+            BreakerPhase::Trial => Self { state: BreakerState::Trial, until: None },
         }
     }
 }
@@ -148,7 +148,7 @@ pub(super) struct Now {
     pub in_flight: usize,
     pub waiting: usize,
     pub failures: u32,
-    pub breaker: Phase,
+    pub breaker: BreakerPhase,
 }
 
 impl Now {
@@ -174,32 +174,32 @@ impl Now {
 }
 
 /// The breaker that is open for longest, or nearest to that.
-fn worse(one: Phase, other: Phase) -> Phase {
+fn worse(one: BreakerPhase, other: BreakerPhase) -> BreakerPhase {
     match (one, other) {
-        (Phase::Open(one), Phase::Open(other)) => Phase::Open(one.max(other)),
-        (Phase::Open(rest), _) | (_, Phase::Open(rest)) => Phase::Open(rest),
-        (Phase::Trial, _) | (_, Phase::Trial) => Phase::Trial,
-        (Phase::Closed, Phase::Closed) => Phase::Closed,
+        (BreakerPhase::Open(one), BreakerPhase::Open(other)) => BreakerPhase::Open(one.max(other)),
+        (BreakerPhase::Open(rest), _) | (_, BreakerPhase::Open(rest)) => BreakerPhase::Open(rest),
+        (BreakerPhase::Trial, _) | (_, BreakerPhase::Trial) => BreakerPhase::Trial,
+        (BreakerPhase::Closed, BreakerPhase::Closed) => BreakerPhase::Closed,
     }
 }
 
 /// What has become of a server, and of every instance of it there ever was.
 #[derive(Debug, Default)]
-pub(super) struct Record {
-    counts: Arc<Counts>,
+pub(super) struct ServerRecord {
+    counts: Arc<ServerCounts>,
     trouble: Mutex<Trouble>,
 }
 
 /// What was counted of a server of one name, whatever the configuration said of it at the time.
 #[derive(Debug, Default)]
-struct Counts {
+struct ServerCounts {
     starts: AtomicU64,
     restarts: AtomicU64,
     failures: AtomicU64,
     junk_lines: AtomicU64,
 }
 
-impl Record {
+impl ServerRecord {
     pub(super) fn new(secrets: Secrets) -> Self {
         Self { trouble: Mutex::new(Trouble::new(secrets)), ..Self::default() }
     }
@@ -304,7 +304,7 @@ impl Trouble {
     }
 
     fn note_failure(&mut self, failure: &Failure, at: Moment) {
-        if matches!(failure.kind, Kind::BreakerOpen | Kind::Cancelled | Kind::ShuttingDown) {
+        if matches!(failure.kind, FaultKind::BreakerOpen | FaultKind::Cancelled | FaultKind::ShuttingDown) {
             // It says nothing of the server that was not known.
             return;
         }
@@ -322,7 +322,7 @@ impl Trouble {
             self.exit = exit;
         }
         // A verdict of ours that has no evidence takes none away.
-        if !tail.is_empty() || failure.kind == Kind::ServerExited {
+        if !tail.is_empty() || failure.kind == FaultKind::ServerExited {
             self.stderr_tail = tail;
         }
     }

@@ -18,7 +18,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use unhang_core::fault::Kind;
+use unhang_core::fault::FaultKind;
 use unhang_upstream::client::Error;
 
 /// What servers are asked for clients.
@@ -28,23 +28,23 @@ const METHODS: [&str; 5] = ["tools/call", "prompts/get", "resources/read", "comp
 const OUTCOMES: [&str; 16] = [
     "ok",
     "error",
-    Kind::Deadline.word(),
-    Kind::ServerExited.word(),
-    Kind::StartFailed.word(),
-    Kind::BreakerOpen.word(),
-    Kind::Overloaded.word(),
-    Kind::TooLarge.word(),
-    Kind::BadResponse.word(),
-    Kind::ShuttingDown.word(),
+    FaultKind::Deadline.word(),
+    FaultKind::ServerExited.word(),
+    FaultKind::StartFailed.word(),
+    FaultKind::BreakerOpen.word(),
+    FaultKind::Overloaded.word(),
+    FaultKind::TooLarge.word(),
+    FaultKind::BadResponse.word(),
+    FaultKind::ShuttingDown.word(),
     CANCELLED,
-    Kind::InvalidRequest.word(),
-    Kind::MethodNotFound.word(),
-    Kind::InvalidParams.word(),
-    Kind::HeaderMismatch.word(),
+    FaultKind::InvalidRequest.word(),
+    FaultKind::MethodNotFound.word(),
+    FaultKind::InvalidParams.word(),
+    FaultKind::HeaderMismatch.word(),
     "other",
 ];
 
-const CANCELLED: &str = Kind::Cancelled.word();
+const CANCELLED: &str = FaultKind::Cancelled.word();
 
 /// Seconds, from what a server on this machine takes up to the longest default limit.
 const BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
@@ -90,7 +90,7 @@ fn place(names: &[&str], name: &str) -> usize {
 }
 
 /// A request that has begun.
-pub(crate) struct Counted {
+pub(crate) struct CountedRequest {
     tally: Arc<Tally>,
     method: &'static str,
     since: Instant,
@@ -98,7 +98,7 @@ pub(crate) struct Counted {
     outcome: &'static str,
 }
 
-impl Counted {
+impl CountedRequest {
     pub(crate) fn begin(tally: Arc<Tally>, method: &'static str) -> Self {
         Self { tally, method, since: Instant::now(), outcome: CANCELLED }
     }
@@ -109,13 +109,13 @@ impl Counted {
             Ok(_) => "ok",
             Err(Error::Server(_)) => "error",
             Err(Error::Failure(failure)) => failure.kind.word(),
-            Err(Error::Disposed) => Kind::ShuttingDown.word(),
+            Err(Error::Disposed) => FaultKind::ShuttingDown.word(),
             Err(_) => "other",
         };
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
         self.tally.add(self.method, self.outcome, self.since);
     }
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn each_request_is_counted_once_with_what_came_of_it() {
         let tally = Arc::new(Tally::default());
-        let begin = |method| Counted::begin(Arc::clone(&tally), method);
+        let begin = |method| CountedRequest::begin(Arc::clone(&tally), method);
         begin("tools/call").ended(&Ok(RawValue::NULL.to_owned()));
         begin("tools/call").ended(&Ok(RawValue::NULL.to_owned()));
-        begin("tools/call").ended(&Err(Failure { kind: Kind::Deadline, ..Failure::ended() }.into()));
+        begin("tools/call").ended(&Err(Failure { kind: FaultKind::Deadline, ..Failure::ended() }.into()));
         begin("resources/read").ended(&Err(Error::Disposed));
         drop(begin("tools/call"));
         begin("tools/dance").ended(&Ok(RawValue::NULL.to_owned()));

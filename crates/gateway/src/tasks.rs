@@ -27,13 +27,13 @@ use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 use super::{
-    Aside, Question,
+    OpenServerQuestion, SideMessage,
     backend::{Backend, Starter},
     lasting::{KnownTask, ServerTask, TaskNews},
 };
-use unhang_core::fault::Kind;
+use unhang_core::fault::FaultKind;
 use unhang_upstream::{
-    client::{Error, Failure, Manner, ServerError, Session, Signed},
+    client::{CallOptions, Error, Failure, ServerError, ServerInfo, Signed},
     question::{self, ASIDES, OfSession, Replied},
 };
 
@@ -52,13 +52,13 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a call may go on as a task of its server.
 #[derive(Clone)]
-pub(super) struct Course {
+pub(super) struct TaskPoller {
     backend: Arc<Backend>,
     dialect: Dialect,
     /// `_meta` of the call, without what is about that alone.
     meta: Option<String>,
     signed: Signed,
-    asides: Option<mpsc::Sender<Aside>>,
+    asides: Option<mpsc::Sender<SideMessage>>,
     /// The session that has called, where it is one that is there.
     session: Option<OfSession>,
     /// Who hears of the task.
@@ -68,15 +68,15 @@ pub(super) struct Course {
 }
 
 /// Cancels a task that nobody waits for any more.
-struct Wanted {
-    course: Course,
+struct CancelOnDrop {
+    poller: TaskPoller,
     task: Option<String>,
 }
 
-impl Drop for Wanted {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let (course, Some(task)) = (self.course.clone(), self.task.take()) else { return };
-        let is_left = course.news.as_ref().is_some_and(TaskNews::is_left);
+        let (poller, Some(task)) = (self.poller.clone(), self.task.take()) else { return };
+        let is_left = poller.news.as_ref().is_some_and(TaskNews::is_left);
         if is_left && stands("left-task-goes-on") {
             return;
         }
@@ -84,25 +84,25 @@ impl Drop for Wanted {
             && stands("unwanted-task-is-cancelled")
         {
             runtime.spawn(async move {
-                let cancelled = course.ask(tasks::CANCEL, &tasks::about(&task), CANCEL_LIMIT, None).await;
+                let cancelled = poller.ask(tasks::CANCEL, &tasks::about(&task), CANCEL_LIMIT, None).await;
                 if let Err(error) = cancelled {
-                    tracing::debug!("a task of `{}` could not be cancelled: {error}", course.backend.name());
+                    tracing::debug!("a task of `{}` could not be cancelled: {error}", poller.backend.name());
                 }
             });
         }
     }
 }
 
-impl Course {
+impl TaskPoller {
     /// That of a call of this tool; none, where the server knows no tasks. `may_wait` says whether more may be said to the server than
     /// the caller has said itself.
     pub(super) fn of(
         backend: &Arc<Backend>,
-        session: &Session,
+        session: &ServerInfo,
         tool: &str,
         params: &str,
         signed: &Signed,
-        asides: Option<&mpsc::Sender<Aside>>,
+        asides: Option<&mpsc::Sender<SideMessage>>,
         may_wait: bool,
     ) -> Option<Self> {
         let capabilities = Value::from(session.capabilities.clone()).to_string();
@@ -132,7 +132,7 @@ impl Course {
             }
             other => other.clone(),
         };
-        let mut course = Self {
+        let mut poller = Self {
             backend: Arc::clone(backend),
             dialect,
             meta: meta.map(Into::into),
@@ -143,9 +143,9 @@ impl Course {
             is_taken_up: false,
         };
         if may_wait {
-            course.meta = course.meta.map(|meta| declared(&meta).unwrap_or(meta));
+            poller.meta = poller.meta.map(|meta| declared(&meta).unwrap_or(meta));
         }
-        Some(course)
+        Some(poller)
     }
 
     /// That of a task that another process has waited for.
@@ -153,7 +153,7 @@ impl Course {
         backend: &Arc<Backend>,
         dialect: Dialect,
         signed: Signed,
-        asides: mpsc::Sender<Aside>,
+        asides: mpsc::Sender<SideMessage>,
         news: TaskNews,
     ) -> Self {
         let backend = Arc::clone(backend);
@@ -224,9 +224,9 @@ impl Course {
                 doing: task.message.clone(),
             });
         }
-        let mut wanted = Wanted { task: Some(task.id.clone()), course: self };
-        let outcome = wanted.course.clone().wait(task, deadline).await;
-        if !matches!(&outcome, Err(Error::Failure(failure)) if failure.kind == Kind::Deadline) {
+        let mut wanted = CancelOnDrop { task: Some(task.id.clone()), poller: self };
+        let outcome = wanted.poller.clone().wait(task, deadline).await;
+        if !matches!(&outcome, Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline) {
             wanted.task = None;
         }
         outcome
@@ -304,11 +304,11 @@ impl Course {
                 result = &mut answer => break result?,
                 Some(aside) = said.recv() => if let Some(asides) = &self.asides {
                     let aside = match aside {
-                        Aside::Asked(question) => {
+                        SideMessage::Asked(question) => {
                             let params = question.params.map(unrelated);
-                            Aside::Asked(Question { params, ..question })
+                            SideMessage::Asked(OpenServerQuestion { params, ..question })
                         }
-                        logged @ Aside::Logged(_) => logged,
+                        logged @ SideMessage::Logged(_) => logged,
                     };
                     // Where there are too many on their way it is declined.
                     let _lossy = asides.try_send(aside);
@@ -345,7 +345,7 @@ impl Course {
         method: &str,
         params: &str,
         limit: Duration,
-        asides: Option<mpsc::Sender<Aside>>,
+        asides: Option<mpsc::Sender<SideMessage>>,
     ) -> Result<Box<RawValue>, Error> {
         let deadline = Deadline::after(limit);
         let ready = deadline.timeout(self.backend.ready(Starter::Caller)).await;
@@ -353,7 +353,7 @@ impl Course {
         let signed = Json::new(params.as_bytes()).zip(self.meta.as_ref()).and_then(|(params, meta)| {
             Some(Splice::new(params).set("_meta", meta.as_str()).apply()?.into_owned())
         });
-        let manner = Manner {
+        let manner = CallOptions {
             timeout: Some(deadline.remaining()),
             since: None,
             progress: None,
@@ -369,14 +369,14 @@ impl Course {
         if self.is_taken_up { MOST_FAILURES_TAKEN_UP } else { MOST_FAILURES }
     }
 
-    fn failure(&self, kind: Kind, happened: String, hint: &str) -> Error {
+    fn failure(&self, kind: FaultKind, happened: String, hint: &str) -> Error {
         let (server, method) = (self.backend.name().to_owned(), Some("tools/call".to_owned()));
         Failure { kind, server, method, happened, hint: hint.to_owned(), ..Failure::ended() }.into()
     }
 
     fn broken(&self, why: &str) -> Error {
         let happened = format!("`{}` goes on with `tools/call` as a task, and {why}", self.backend.name());
-        self.failure(Kind::BadResponse, happened, "this is a fault of the server")
+        self.failure(FaultKind::BadResponse, happened, "this is a fault of the server")
     }
 
     fn forgotten(&self, error: &ServerError) -> Error {
@@ -385,20 +385,20 @@ impl Course {
             self.backend.name(),
             error.message
         );
-        self.failure(Kind::BadResponse, happened, "what came of the call cannot be had any more")
+        self.failure(FaultKind::BadResponse, happened, "what came of the call cannot be had any more")
     }
 
     fn cancelled(&self, task: &SeenTask) -> Error {
         let why = task.message.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
         let happened = format!("`{}` has cancelled the task of this call{why}", self.backend.name());
-        self.failure(Kind::Cancelled, happened, "call it again if it is still wanted")
+        self.failure(FaultKind::Cancelled, happened, "call it again if it is still wanted")
     }
 
     fn late(&self, task: &SeenTask) -> Error {
         let doing = task.message.as_deref().map_or_else(String::new, |doing| format!(" ({doing})"));
         let happened =
             format!("the task with which `{}` goes on has not ended in time{doing}", self.backend.name());
-        self.failure(Kind::Deadline, happened, "raise job-timeout if it needs longer")
+        self.failure(FaultKind::Deadline, happened, "raise job-timeout if it needs longer")
     }
 }
 
@@ -411,7 +411,7 @@ fn rest_after(failures: u32) -> Duration {
 
 /// Whether a server that was asked for a task says by this that there is none.
 fn is_forgotten(error: &ServerError) -> bool {
-    let codes = [Kind::InvalidParams.code(), Kind::MethodNotFound.code()];
+    let codes = [FaultKind::InvalidParams.code(), FaultKind::MethodNotFound.code()];
     codes.iter().any(|code| i64::from(*code) == error.code) && stands("forgotten-task-is-told")
 }
 

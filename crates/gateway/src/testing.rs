@@ -36,8 +36,8 @@ pub fn mute() -> (TcpListener, ServerEntry) {
 }
 
 /// A call of this tool of the only server.
-pub fn call(tool: &str, limit: Duration) -> Asked {
-    Asked {
+pub fn call(tool: &str, limit: Duration) -> ServerRequest {
+    ServerRequest {
         server: 0,
         method: "tools/call",
         params: "{}".into(),
@@ -49,7 +49,7 @@ pub fn call(tool: &str, limit: Duration) -> Asked {
         limit,
         waited: Duration::ZERO,
         asked_for: None,
-        asker: Asker::new("one"),
+        fairness_key: FairnessKey::new("one"),
         session: None,
         trace: None,
     }

@@ -26,13 +26,13 @@ use tokio::sync::{Notify, OnceCell};
 
 use super::{
     SessionKey,
-    places::{Full, Place, Places},
+    permits::{Permit, PermitQueue, QueueFull},
 };
-use unhang_core::fair::{Asker, Bounds};
+use unhang_core::fair::{Bounds, FairnessKey};
 
 /// See the module's text.
 pub(super) struct Together {
-    place: Arc<Places>,
+    place: Arc<PermitQueue>,
     /// The newest group of each session that has one.
     groups: Mutex<HashMap<SessionKey, Weak<Group>>>,
     /// Calls that wait.
@@ -44,10 +44,10 @@ pub(super) struct Together {
 }
 
 /// Calls that are with the server together, or wait for that.
-type Group = OnceCell<Place>;
+type Group = OnceCell<Permit>;
 
 /// A call that has its turn, until it is dropped.
-pub(super) enum Joined {
+pub(super) enum TogetherTurn {
     /// With the others of its session.
     #[expect(dead_code, reason = "held, and given back when it is dropped")]
     Turn(Arc<Group>),
@@ -55,7 +55,7 @@ pub(super) enum Joined {
     Early(#[expect(dead_code, reason = "held, and counted until it is dropped")] Early),
 }
 
-impl Joined {
+impl TogetherTurn {
     /// Whether it came before there were turns.
     pub(super) fn is_early(&self) -> bool {
         matches!(self, Self::Early(_))
@@ -101,7 +101,7 @@ impl Drop for Waiting<'_> {
 impl Together {
     /// With room for so many groups to wait.
     pub(super) fn new(room: usize) -> Arc<Self> {
-        let place = Places::new(Bounds { places: 1, room });
+        let place = PermitQueue::new(Bounds { places: 1, room });
         let (groups, early) = (Mutex::default(), Mutex::default());
         Arc::new(Self { place, groups, waiting: AtomicUsize::new(0), early, one_less: Notify::new() })
     }
@@ -118,14 +118,14 @@ impl Together {
     pub(super) async fn take(
         &self,
         session: Option<SessionKey>,
-        asker: &Asker,
+        fairness_key: &FairnessKey,
         early_ones_count: bool,
-    ) -> Result<Joined, Full> {
+    ) -> Result<TogetherTurn, QueueFull> {
         let group = session.map_or_else(Arc::default, |session| self.group(session));
         if !group.initialized() {
             let _waiting = Waiting::begin(&self.waiting);
             let turn = || async {
-                let place = self.place.take(asker).await?;
+                let place = self.place.take(fairness_key).await?;
                 if early_ones_count {
                     self.until_early_ones_are_of(session).await;
                 }
@@ -133,13 +133,13 @@ impl Together {
             };
             group.get_or_try_init(turn).await?;
         }
-        Ok(Joined::Turn(group))
+        Ok(TogetherTurn::Turn(group))
     }
 
     /// A call of this session comes while there are no turns.
-    pub(super) fn early(self: &Arc<Self>, session: Option<SessionKey>) -> Joined {
+    pub(super) fn early(self: &Arc<Self>, session: Option<SessionKey>) -> TogetherTurn {
         *self.early_ones().entry(session).or_default() += 1;
-        Joined::Early(Early { together: Arc::clone(self), session })
+        TogetherTurn::Early(Early { together: Arc::clone(self), session })
     }
 
     /// Waits until all calls have ended that came before there were turns, but for those of this session.
@@ -192,16 +192,16 @@ mod tests {
     }
 
     /// Has its turn at once.
-    async fn has(together: &Arc<Together>, session: Option<SessionKey>) -> Joined {
-        let taken = timeout(Duration::ZERO, together.take(session, &Asker::new("one"), true)).await;
+    async fn has(together: &Arc<Together>, session: Option<SessionKey>) -> TogetherTurn {
+        let taken = timeout(Duration::ZERO, together.take(session, &FairnessKey::new("one"), true)).await;
         taken.expect("it need not wait").unwrap_or_else(|full| panic!("there is room: {full:?}"))
     }
 
     /// Has to wait.
-    async fn waits(together: &Arc<Together>, session: Option<SessionKey>) -> JoinHandle<Joined> {
+    async fn waits(together: &Arc<Together>, session: Option<SessionKey>) -> JoinHandle<TogetherTurn> {
         let together = Arc::clone(together);
         let waiting = tokio::spawn(async move {
-            let taken = together.take(session, &Asker::new("one"), true).await;
+            let taken = together.take(session, &FairnessKey::new("one"), true).await;
             taken.unwrap_or_else(|full| panic!("there is room: {full:?}"))
         });
         yield_now().await;
@@ -248,7 +248,7 @@ mod tests {
             drop(one.await.expect("no panic"));
         }
         let _left = together.early(other);
-        let taken = timeout(Duration::ZERO, together.take(one, &Asker::new("one"), false)).await;
+        let taken = timeout(Duration::ZERO, together.take(one, &FairnessKey::new("one"), false)).await;
         assert!(taken.is_ok_and(|taken| taken.is_ok()), "where nobody was asked nobody waits for them");
         assert_eq!((together.early_ones().len(), together.waiting()), (1, 0));
     }

@@ -7,9 +7,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Answered, Servers, backend::Backend};
+use super::{ServerAnswer, Servers, backend::Backend};
 use unhang_core::{
-    fault::{Kind, RESTART_HINT, WORTH_TELLING, of_which_starting},
+    fault::{FaultKind, RESTART_HINT, WORTH_TELLING, of_which_starting},
     notices::Notices,
     units::in_words,
 };
@@ -38,13 +38,14 @@ impl MayRead {
     }
 
     /// What is told of what this server came to.
-    pub(super) fn told(&self, backend: &Backend, mut answered: Answered) -> Answered {
+    pub(super) fn told(&self, backend: &Backend, mut answered: ServerAnswer) -> ServerAnswer {
         answered.outcome = answered.outcome.map_err(|error| self.error(backend, error));
         answered
     }
 
     pub(super) fn error(&self, backend: &Backend, error: Error) -> Error {
-        let is_fenced_off = matches!(&error, Error::Failure(failure) if failure.kind == Kind::BreakerOpen);
+        let is_fenced_off =
+            matches!(&error, Error::Failure(failure) if failure.kind == FaultKind::BreakerOpen);
         // What last went wrong is told of all instances together.
         let is_their_own = backend.is_own() && !is_fenced_off;
         if is_their_own || self.now() { error } else { error.unquoted() }
@@ -54,7 +55,10 @@ impl MayRead {
 impl Servers {
     /// Whether whoever asks here may read what shared servers write.
     pub(super) fn may_read(&self) -> MayRead {
-        self.visit.as_ref().map(|visit| visit.may_read().clone()).unwrap_or_default()
+        self.session_servers
+            .as_ref()
+            .map(|session_servers| session_servers.may_read().clone())
+            .unwrap_or_default()
     }
 }
 
@@ -72,16 +76,16 @@ pub(super) struct Spent {
 pub(super) fn explained(error: Error, spent: Spent, since: Instant) -> Error {
     let Error::Failure(mut failure) = error else { return error };
     let failed = &mut *failure;
-    if failed.kind == Kind::Deadline && spent.in_line >= WORTH_TELLING {
+    if failed.kind == FaultKind::Deadline && spent.in_line >= WORTH_TELLING {
         let (server, line) = (&failed.server, in_words(spent.in_line));
         let asked = in_words(since.elapsed());
         failed.happened.push_str(&format!(
             ": it waited {line} for its turn behind other calls, and `{server}` had it for {asked}"
         ));
         failed.hint = "ask again when others have ended, or raise call-timeout or max-in-flight".to_owned();
-    } else if failed.kind == Kind::Deadline {
+    } else if failed.kind == FaultKind::Deadline {
         failed.happened.push_str(&of_which_starting(spent.starting));
-    } else if failed.kind == Kind::ServerExited {
+    } else if failed.kind == FaultKind::ServerExited {
         RESTART_HINT.clone_into(&mut failed.hint);
     }
     Error::Failure(failure)

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{backend::Backend, seats::Taken};
-use unhang_core::{config::RETRY_MOST, fault::Kind, units::in_words};
+use super::{backend::Backend, instance_limit::NoInstance};
+use unhang_core::{config::RETRY_MOST, fault::FaultKind, units::in_words};
 use unhang_upstream::client::{Error, Failure};
 
 impl Backend {
@@ -12,15 +12,19 @@ impl Backend {
         let happened =
             format!("`{}` was not ready to answer `{method}` within {}", self.name(), in_words(limit));
         let hint = "it is still being started; ask again, or look at its stderr in the log";
-        Failure { limit: Some(limit), elapsed: limit, ..self.failure(Kind::Deadline, method, happened, hint) }
-            .into()
+        Failure {
+            limit: Some(limit),
+            elapsed: limit,
+            ..self.failure(FaultKind::Deadline, method, happened, hint)
+        }
+        .into()
     }
 
     /// Our verdict for a caller who answers what was not asked.
     pub(super) fn no_such_question(&self, method: &str) -> Error {
         let happened = format!("`{}` was not asking anything about this `{method}`", self.name());
         let hint = "make the request anew, without requestState and inputResponses";
-        self.failure(Kind::InvalidParams, method, happened, hint).into()
+        self.failure(FaultKind::InvalidParams, method, happened, hint).into()
     }
 
     /// Our verdict for a caller while it is left alone.
@@ -28,7 +32,7 @@ impl Backend {
         let failures = self.state().breaker.failures();
         let happened = self.left_alone(failures, true);
         let hint = format!("ask again in {}", in_words(Duration::from_secs(rest.as_secs() + 1)));
-        let failure = self.failure(Kind::BreakerOpen, "", happened, &hint);
+        let failure = self.failure(FaultKind::BreakerOpen, "", happened, &hint);
         let unquoted = Some(self.left_alone(failures, false));
         Failure { retry_after: Some(rest), unquoted, ..failure }.into()
     }
@@ -41,15 +45,15 @@ impl Backend {
     }
 
     /// Our verdict for a caller whose session cannot have one of its own.
-    pub(super) fn no_seat(&self, taken: Taken) -> Error {
+    pub(super) fn no_seat(&self, taken: NoInstance) -> Error {
         let (happened, whose) = match taken {
-            Taken::All(most) => (
+            NoInstance::All(most) => (
                 format!("`{}` cannot be started for this session: {most} instances run already", self.name()),
                 format!(
                     "max-instances = {most} of [gateway] bounds the servers that run once for each session"
                 ),
             ),
-            Taken::OfOne(share) => (
+            NoInstance::OfOne(share) => (
                 format!(
                     "`{}` cannot be started for this session: its client has {share} instances",
                     self.name()
@@ -58,11 +62,11 @@ impl Backend {
             ),
         };
         let hint = format!("{whose}; end a session that has one, or ask again in {}", in_words(RETRY_MOST));
-        let failure = self.failure(Kind::Overloaded, "", happened, &hint);
+        let failure = self.failure(FaultKind::Overloaded, "", happened, &hint);
         Failure { retry_after: Some(RETRY_MOST), ..failure }.into()
     }
 
-    pub(super) fn failure(&self, kind: Kind, method: &str, happened: String, hint: &str) -> Failure {
+    pub(super) fn failure(&self, kind: FaultKind, method: &str, happened: String, hint: &str) -> Failure {
         let method = Some(method.to_owned()).filter(|method| !method.is_empty());
         Failure {
             kind,

@@ -16,7 +16,7 @@ use tokio::{
 use unhang_switches::stands;
 
 use super::backend::{Backend, Starter};
-use unhang_upstream::client::{Client, Error, Options, Subscription, Topics};
+use unhang_upstream::client::{Client, Error, RequestOptions, Subscription, Topics};
 
 /// Resources that a server is asked for anew at the same time.
 const AT_ONCE: usize = 16;
@@ -30,10 +30,10 @@ pub(super) struct Watched {
     heard: Hearing,
 }
 
-type Hearing = Arc<AsyncMutex<Option<Heard>>>;
+type Hearing = Arc<AsyncMutex<Option<ResourceListener>>>;
 
 /// A server tells of a resource.
-struct Heard {
+struct ResourceListener {
     /// Since which of its starts.
     since: u64,
     _subscription: Subscription,
@@ -70,7 +70,7 @@ impl Backend {
         let (client, since) = self.current().unwrap_or((ready.0, self.starts()));
         if heard.as_ref().is_none_or(|heard| heard.since != since) {
             let _subscription = subscribed(&client, &watch.uri, limit).await?;
-            *heard = Some(Heard { since, _subscription });
+            *heard = Some(ResourceListener { since, _subscription });
         }
         Ok(watch)
     }
@@ -108,7 +108,7 @@ impl Backend {
                     return;
                 }
                 match subscribed(&client, &uri, limit).await {
-                    Ok(_subscription) => *heard = Some(Heard { since: now, _subscription }),
+                    Ok(_subscription) => *heard = Some(ResourceListener { since: now, _subscription }),
                     Err(error) => tracing::warn!("`{name}` does not tell of {uri} any more: {error}"),
                 }
             });
@@ -118,7 +118,7 @@ impl Backend {
 }
 
 async fn subscribed(client: &Client, uri: &str, limit: Duration) -> Result<Subscription, Error> {
-    let options = Options { timeout: Some(limit), ..Options::default() };
+    let options = RequestOptions { timeout: Some(limit), ..RequestOptions::default() };
     client.subscribe(Topics { resources: vec![uri.to_owned()], lists: false }, &options).await
 }
 

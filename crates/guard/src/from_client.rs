@@ -7,14 +7,16 @@ use std::{ops::Range, time::Duration};
 
 use unhang_switches::stands;
 use unhang_wire::{
-    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Outcome, Oversized, Piece, Refused,
-    Shape, one_line, read, replace_id,
+    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, RegisterError,
+    ResponseOutcome, Shape, one_line, read, replace_id,
 };
 
 use super::{
     handover::{HandOver, unrelated, without_task},
-    machine::{Call, End, Era, Held, Link, Machine, Outside, Role},
     tell::START_HINT,
+    wrap_session::{
+        ClientEra, GuardedCall, Role, ServerLink, WaitingForServer, WrapEffects, WrapEnd, WrapSession,
+    },
 };
 use unhang_core::{
     batch::BatchId,
@@ -22,8 +24,8 @@ use unhang_core::{
     clients,
     config::RETRY_BYTES,
     exit,
-    fault::{Fault, Kind},
-    refusal::{self, Addressee, BATCH_REVISION, Telling, gets_an_answer},
+    fault::{Fault, FaultKind},
+    refusal::{self, Addressee, BATCH_REVISION, ErrorReport, gets_an_answer},
     units::in_words,
 };
 
@@ -37,74 +39,74 @@ pub(super) struct Request<'a> {
     pub batch: Option<BatchId>,
 }
 
-impl Machine {
+impl WrapSession {
     /// A line came from the client.
-    pub fn client_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
+    pub fn client_line(&mut self, now: Duration, line: Line<'_>, effects: &mut impl WrapEffects) {
         self.now = now;
         match line {
-            Line::Oversized(oversized) => self.client_oversized(&oversized, outside),
+            Line::Oversized(oversized) => self.client_oversized(&oversized, effects),
             Line::Whole(bytes) => {
                 for piece in read(bytes) {
-                    self.client_piece(piece, None, outside);
+                    self.client_piece(piece, None, effects);
                 }
             }
         }
     }
 
-    fn client_piece(&mut self, piece: Piece<'_>, batch: Option<BatchId>, outside: &mut impl Outside) {
+    fn client_piece(&mut self, piece: Piece<'_>, batch: Option<BatchId>, effects: &mut impl WrapEffects) {
         match piece {
             Piece::Message(Message { raw, body }) => match body {
                 Body::Request { id, id_span, method, params } => {
                     let request = Request { id, id_span, method: &method, params, raw, batch };
-                    self.client_request(&request, outside);
+                    self.client_request(&request, effects);
                 }
                 Body::Notification { method, params } => {
-                    self.client_notification(raw, &method, params, outside);
+                    self.client_notification(raw, &method, params, effects);
                 }
                 Body::Response { id, id_span, outcome } => {
-                    self.client_response(raw, &id, id_span, &outcome, outside);
+                    self.client_response(raw, &id, id_span, &outcome, effects);
                 }
             },
-            Piece::Batch(pieces) => self.client_batch(pieces, outside),
+            Piece::Batch(pieces) => self.client_batch(pieces, effects),
             Piece::Invalid(_) | Piece::Junk(_) if !stands("garbage-answered") => {}
-            Piece::Invalid(invalid) => self.client_invalid(&invalid, batch, outside),
+            Piece::Invalid(invalid) => self.client_invalid(&invalid, batch, effects),
             Piece::Junk(bytes) => {
-                self.refuse(Addressee { batch, ..Addressee::nobody() }, refusal::junk(bytes), outside);
+                self.refuse(Addressee { batch, ..Addressee::nobody() }, refusal::junk(bytes), effects);
             }
         }
     }
 
-    fn client_batch(&mut self, pieces: Vec<Piece<'_>>, outside: &mut impl Outside) {
+    fn client_batch(&mut self, pieces: Vec<Piece<'_>>, effects: &mut impl WrapEffects) {
         if self.negotiated.as_deref() != Some(BATCH_REVISION) && stands("batch-by-revision") {
-            return self.refuse(Addressee::nobody(), refusal::foreign_batch(), outside);
+            return self.refuse(Addressee::nobody(), refusal::foreign_batch(), effects);
         }
         let is_owed = |piece: &&Piece<'_>| gets_an_answer(piece) || !stands("batch-awaits-answers-alone");
         let answers = pieces.iter().filter(is_owed).count();
         let batch = (answers > 0).then(|| self.batches.open(answers));
         for piece in pieces {
-            self.client_piece(piece, batch, outside);
+            self.client_piece(piece, batch, effects);
         }
     }
 
-    fn client_request(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
+    fn client_request(&mut self, request: &Request<'_>, effects: &mut impl WrapEffects) {
         self.counters.requests += 1;
         let is_for_desk = self.is_for_desk(request.method, request.params);
-        let of_whom = |machine: &Self| match is_for_desk {
-            true => machine.refusal_of_desk(outside),
-            false => machine
-                .refusal_of_server(outside)
-                .or_else(|| machine.refusal_of_task(request.method, request.params)),
+        let of_whom = |wrap_session: &Self| match is_for_desk {
+            true => wrap_session.refusal_of_desk(effects),
+            false => wrap_session
+                .refusal_of_server(effects)
+                .or_else(|| wrap_session.refusal_of_task(request.method, request.params)),
         };
-        if let Some(telling) = self.refusal(request).or_else(|| of_whom(self)) {
+        if let Some(error_report) = self.refusal(request).or_else(|| of_whom(self)) {
             let to = Addressee::request(&request.id, request.method, request.batch);
-            self.refuse(to, telling, outside);
-            if matches!(self.end, End::Unstartable { .. }) {
-                self.finish(exit::UNREACHABLE, outside);
+            self.refuse(to, error_report, effects);
+            if matches!(self.end, WrapEnd::Unstartable { .. }) {
+                self.finish(exit::UNREACHABLE, effects);
             }
             return;
         }
         if is_for_desk {
-            return self.ask_desk(request, outside);
+            return self.ask_desk(request, effects);
         }
         let verdict = self.breaker.ask(self.now);
         if let Verdict::Refuse(wait) = verdict {
@@ -114,27 +116,27 @@ impl Machine {
                 self.breaker.failures(),
                 in_words(wait)
             );
-            let telling = Telling {
-                kind: Kind::BreakerOpen,
-                happened,
+            let error_report = ErrorReport {
+                kind: FaultKind::BreakerOpen,
+                summary: happened,
                 hint: "mend what error.data.stderrTail shows, then try again",
             };
             let to = Addressee::request(&request.id, request.method, request.batch);
-            return self.refuse(to, telling, outside);
+            return self.refuse(to, error_report, effects);
         }
-        self.accept(request, verdict == Verdict::Trial, outside);
+        self.accept(request, verdict == Verdict::Trial, effects);
     }
 
     /// Why a request is not taken, if it is not.
-    fn refusal(&self, request: &Request<'_>) -> Option<Telling<'static>> {
+    fn refusal(&self, request: &Request<'_>) -> Option<ErrorReport<'static>> {
         // Also for what comes behind the request that was the last to be waited for.
         if let Some(fault) = &self.start_fault
             && stands("later-requests-told-of-the-start")
         {
             let happened = fault.happened.clone();
-            return Some(Telling { kind: Kind::StartFailed, happened, hint: START_HINT });
+            return Some(ErrorReport { kind: FaultKind::StartFailed, summary: happened, hint: START_HINT });
         }
-        if self.end != End::None && stands("refused-while-ending") {
+        if self.end != WrapEnd::None && stands("refused-while-ending") {
             return Some(refusal::ending());
         }
         if self.is_in_flight(&request.id) && stands("repeated-id-refused") {
@@ -150,21 +152,25 @@ impl Machine {
     }
 
     /// Why the server is not asked anything, if it is not.
-    fn refusal_of_server(&self, outside: &impl Outside) -> Option<Telling<'static>> {
-        let waiting = self.waiting_for_server(outside);
+    fn refusal_of_server(&self, effects: &impl WrapEffects) -> Option<ErrorReport<'static>> {
+        let waiting = self.waiting_for_server(effects);
         (waiting > self.limits.queue_bytes && stands("server-backlog-bounded")).then(|| {
             let happened = format!("`{}` does not read its input; {waiting} bytes wait for it", self.name);
-            Telling { kind: Kind::Overloaded, happened, hint: "try again later, or restart the server" }
+            ErrorReport {
+                kind: FaultKind::Overloaded,
+                summary: happened,
+                hint: "try again later, or restart the server",
+            }
         })
     }
 
     /// Bytes on their way to the server.
-    fn waiting_for_server(&self, outside: &impl Outside) -> usize {
-        outside.server_backlog() + if stands("held-bytes-bounded") { self.held_bytes } else { 0 }
+    fn waiting_for_server(&self, effects: &impl WrapEffects) -> usize {
+        effects.server_backlog() + if stands("held-bytes-bounded") { self.held_bytes } else { 0 }
     }
 
     fn is_in_flight(&self, client_id: &Id) -> bool {
-        self.desk.has(client_id)
+        self.local_jobs.has(client_id)
             || self.renamed.contains_key(client_id)
             || self.calls.get(client_id).is_some_and(|call| call.client_id == *client_id && !call.is_job)
     }
@@ -173,9 +179,9 @@ impl Machine {
     pub(super) fn learn_from(&mut self, request: &Request<'_>) {
         match (request.method, request.params) {
             ("initialize", params) => {
-                self.era = Era::Legacy;
+                self.era = ClientEra::Legacy;
                 self.negotiated = None;
-                self.desk.forget_session();
+                self.local_jobs.forget_session();
                 self.session.initialize(request.raw, request.id_span.clone());
                 self.learn_client(params);
             }
@@ -190,9 +196,9 @@ impl Machine {
                     self.session.unsubscribe(&uri);
                 }
             }
-            (_, Some(params)) if self.era == Era::Unknown => {
+            (_, Some(params)) if self.era == ClientEra::Unknown => {
                 if let Some(version) = wire::request_version(params) {
-                    self.era = Era::Modern;
+                    self.era = ClientEra::Modern;
                     self.modern_version = Some(version);
                     self.learn_client(Some(params));
                 }
@@ -209,12 +215,12 @@ impl Machine {
         // Without a handshake a client hears of changes only where it listens, and what is listed is not its own affair.
         let follows = name.as_deref().is_some_and(|name| clients::follows_lists(name, version.as_deref()));
         if let Some(offers) = &mut self.offers {
-            offers.wait_for_a_use(follows && self.era == Era::Legacy);
+            offers.wait_for_a_use(follows && self.era == ClientEra::Legacy);
         }
         self.client_name = name;
     }
 
-    fn accept(&mut self, request: &Request<'_>, trial: bool, outside: &mut impl Outside) {
+    fn accept(&mut self, request: &Request<'_>, trial: bool, effects: &mut impl WrapEffects) {
         self.learn_from(request);
         let role = match request.method {
             "initialize" => Role::Initialize,
@@ -231,9 +237,9 @@ impl Machine {
             limit.map_or_else(|| "until it ends".to_owned(), in_words)
         );
         let hand_over = self.hand_over_of(request.method, request.params, limit);
-        let joins = hand_over.as_deref().and_then(|hand_over| self.joined_by(hand_over, outside));
+        let joins = hand_over.as_deref().and_then(|hand_over| self.joined_by(hand_over, effects));
         let is_of_a_task = hand_over.as_deref().is_some_and(HandOver::is_of_a_task);
-        let call = Call {
+        let call = GuardedCall {
             client_id: request.id.clone(),
             method: request.method.into(),
             role,
@@ -271,13 +277,13 @@ impl Machine {
         match joins {
             Some(job) => self.join(wire_id, job, &line),
             None if is_of_a_task => self.keep_for_its_task(&wire_id, &line),
-            None => self.send(wire_id, &line, outside),
+            None => self.send(wire_id, &line, effects),
         }
     }
 
     /// Sends a call to the server, or holds it until the server is back.
-    fn send(&mut self, wire_id: Id, line: &[u8], outside: &mut impl Outside) {
-        let live = self.link == Link::Live || !stands("held-until-replayed");
+    fn send(&mut self, wire_id: Id, line: &[u8], effects: &mut impl WrapEffects) {
+        let live = self.link == ServerLink::Live || !stands("held-until-replayed");
         if let Some(call) = self.calls.get_mut(&wire_id) {
             call.sent = live;
             if !live
@@ -288,17 +294,17 @@ impl Machine {
             }
         }
         if live {
-            outside.to_server(line);
+            effects.to_server(line);
         } else {
             self.held_bytes += line.len();
-            self.held.push_back(Held::Call(wire_id));
+            self.held.push_back(WaitingForServer::Call(wire_id));
             self.wake();
         }
     }
 
     /// Enters a call in the table under its own id, or under one of ours where the answer could be taken for another's: its
     /// own is still awaited from an earlier, withdrawn request, or the same id in the other type is (servers change types).
-    fn register(&mut self, call: Call) -> Id {
+    fn register(&mut self, call: GuardedCall) -> Id {
         let own_id = call.client_id.clone();
         let deadline = call.next_moment();
         let variant = own_id.variant().filter(|_| stands("ids-apart-by-more-than-type"));
@@ -306,7 +312,7 @@ impl Machine {
         let call = if is_distinct && (self.own.is_free(&own_id) || !stands("ids-apart-from-ours")) {
             match self.calls.register(own_id.clone(), deadline, call) {
                 Ok(()) => return own_id,
-                Err(Refused::InFlight(call) | Refused::AwaitsLate(call)) => call,
+                Err(RegisterError::InFlight(call) | RegisterError::AwaitsLate(call)) => call,
             }
         } else {
             call
@@ -341,23 +347,23 @@ impl Machine {
         raw: &[u8],
         method: &str,
         params: Option<Json<'_>>,
-        outside: &mut impl Outside,
+        effects: &mut impl WrapEffects,
     ) {
         match method {
             "notifications/initialized" => self.session.initialized(raw),
             "notifications/cancelled" => {
                 if let Some(id) = params.and_then(wire::cancelled_request) {
-                    return self.client_cancels(&id, raw, outside);
+                    return self.client_cancels(&id, raw, effects);
                 }
             }
             _ => {}
         }
-        self.forward(raw, outside);
+        self.forward(raw, effects);
     }
 
     /// Sends a line that is no request, or holds it until the server is back.
-    fn forward(&mut self, raw: &[u8], outside: &mut impl Outside) {
-        let waiting = self.waiting_for_server(outside);
+    fn forward(&mut self, raw: &[u8], effects: &mut impl WrapEffects) {
+        let waiting = self.waiting_for_server(effects);
         if waiting > self.limits.queue_bytes && stands("notifications-bounded") {
             tracing::warn!(
                 server = self.name,
@@ -368,22 +374,22 @@ impl Machine {
         }
         let line = one_line(raw);
         match self.link {
-            Link::Live => outside.to_server(&line),
+            ServerLink::Live => effects.to_server(&line),
             // The replay says it again in its place; twice would be once too often.
             _ if self.session.says(raw) => {}
             _ => {
                 self.held_bytes += line.len();
-                self.held.push_back(Held::Line(line.into_owned()));
+                self.held.push_back(WaitingForServer::Line(line.into_owned()));
             }
         }
     }
 
     /// The client withdraws a request: it gets nothing more for that id, and its wait ends now (design 5).
-    fn client_cancels(&mut self, client_id: &Id, raw: &[u8], outside: &mut impl Outside) {
+    fn client_cancels(&mut self, client_id: &Id, raw: &[u8], effects: &mut impl WrapEffects) {
         if !stands("cancelled-is-over") {
-            return self.forward(raw, outside);
+            return self.forward(raw, effects);
         }
-        if self.desk_cancels(client_id, raw, outside) {
+        if self.desk_cancels(client_id, raw, effects) {
             return;
         }
         let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());
@@ -394,29 +400,29 @@ impl Machine {
             if self.calls.contains(client_id) || self.own.contains(client_id) {
                 return;
             }
-            return self.forward(raw, outside);
+            return self.forward(raw, effects);
         };
         self.settle_trial(&wire_id);
         self.bury_token(call.token.clone());
-        self.answer_nothing(call.batch, outside);
+        self.answer_nothing(call.batch, effects);
         if call.sent {
             if wire_id == *client_id || !stands("cancelled-by-its-id-there") {
-                self.forward(raw, outside);
+                self.forward(raw, effects);
             } else {
-                self.cancel_at_server(&wire_id, "the client cancelled the request", outside);
+                self.cancel_at_server(&wire_id, "the client cancelled the request", effects);
             }
         } else {
             // It never reached the server, so there is nobody to tell and no late answer to expect.
             let _never_answered = self.calls.complete(&wire_id);
         }
-        self.after_call(outside);
+        self.after_call(effects);
     }
 
     /// Tells the server that nobody waits for this any more, best effort.
-    pub(super) fn cancel_at_server(&mut self, wire_id: &Id, reason: &str, outside: &mut impl Outside) {
-        if self.link == Link::Live {
+    pub(super) fn cancel_at_server(&mut self, wire_id: &Id, reason: &str, effects: &mut impl WrapEffects) {
+        if self.link == ServerLink::Live {
             let line = cancelled(wire_id, reason);
-            outside.to_server(&line);
+            effects.to_server(&line);
         }
     }
 
@@ -425,11 +431,11 @@ impl Machine {
         raw: &[u8],
         id: &Id,
         id_span: Range<usize>,
-        outcome: &Outcome<'_>,
-        outside: &mut impl Outside,
+        outcome: &ResponseOutcome<'_>,
+        effects: &mut impl WrapEffects,
     ) {
         if !stands("answers-to-questions-alone") {
-            return outside.to_server(&one_line(raw));
+            return effects.to_server(&one_line(raw));
         }
         let (ask, repaired) = match self.asks.complete(id) {
             Completion::Matched(ask) => (ask, false),
@@ -447,18 +453,23 @@ impl Machine {
                 return;
             }
         };
-        let failed = matches!(outcome, Outcome::Error(_));
+        let failed = matches!(outcome, ResponseOutcome::Error(_));
         tracing::debug!(server = self.name, method = &*ask.method, failed, "the client answered the server");
         let renamed = ((repaired || ask.server_id != *id) && stands("question-id-restored"))
             .then(|| replace_id(raw, id_span, &ask.server_id));
         let line = one_line(renamed.as_deref().unwrap_or(raw));
         match unrelated(&line).filter(|_| ask.is_of_a_task) {
-            Some(unrelated) => outside.to_server(&unrelated),
-            None => outside.to_server(&line),
+            Some(unrelated) => effects.to_server(&unrelated),
+            None => effects.to_server(&line),
         }
     }
 
-    fn client_invalid(&mut self, invalid: &Invalid<'_>, batch: Option<BatchId>, outside: &mut impl Outside) {
+    fn client_invalid(
+        &mut self,
+        invalid: &Invalid<'_>,
+        batch: Option<BatchId>,
+        effects: &mut impl WrapEffects,
+    ) {
         if invalid.shape == Shape::Response
             && stands("invalid-reply-told")
             && let Some(id) = &invalid.id
@@ -468,20 +479,23 @@ impl Machine {
                 "the client answered `{}` with what is no valid response: {}",
                 ask.method, invalid.reason
             );
-            let telling =
-                Telling { kind: Kind::BadResponse, happened, hint: "this is a fault of the client" };
-            self.answer_server(&ask.server_id, &ask.method, telling, outside);
+            let error_report = ErrorReport {
+                kind: FaultKind::BadResponse,
+                summary: happened,
+                hint: "this is a fault of the client",
+            };
+            self.answer_server(&ask.server_id, &ask.method, error_report, effects);
             return;
         }
-        self.refuse(Addressee::of_invalid(invalid, batch), refusal::invalid(invalid), outside);
+        self.refuse(Addressee::of_invalid(invalid, batch), refusal::invalid(invalid), effects);
     }
 
-    fn client_oversized(&mut self, oversized: &Oversized, outside: &mut impl Outside) {
-        let telling = refusal::oversized(oversized, self.limits.max_message);
+    fn client_oversized(&mut self, oversized: &Oversized, effects: &mut impl WrapEffects) {
+        let error_report = refusal::oversized(oversized, self.limits.max_message);
         if oversized.shape == Shape::Request {
             let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
             if stands("oversized-request-told") {
-                self.refuse(Addressee { id, method, ..Addressee::nobody() }, telling, outside);
+                self.refuse(Addressee { id, method, ..Addressee::nobody() }, error_report, effects);
             }
             return;
         }
@@ -489,9 +503,9 @@ impl Machine {
             && let Some(id) = &oversized.id
             && let Completion::Matched(ask) | Completion::Repaired { entry: ask, .. } = self.asks.complete(id)
         {
-            return self.answer_server(&ask.server_id, &ask.method, telling, outside);
+            return self.answer_server(&ask.server_id, &ask.method, error_report, effects);
         }
-        self.refuse(Addressee::nobody(), telling, outside);
+        self.refuse(Addressee::nobody(), error_report, effects);
     }
 
     /// Answers a request of the server in the client's place.
@@ -499,15 +513,15 @@ impl Machine {
         &mut self,
         server_id: &Id,
         method: &str,
-        telling: Telling<'_>,
-        outside: &mut impl Outside,
+        error_report: ErrorReport<'_>,
+        effects: &mut impl WrapEffects,
     ) {
         let fault = Fault {
-            kind: telling.kind,
+            kind: error_report.kind,
             server: &self.name,
             method: Some(method),
-            happened: telling.happened,
-            hint: telling.hint,
+            happened: error_report.summary,
+            hint: error_report.hint,
             elapsed: Duration::ZERO,
             limit: None,
             retry_after: None,
@@ -515,11 +529,11 @@ impl Machine {
             evidence: unhang_core::fault::Evidence::default(),
         };
         // A server that asks and asks and reads nothing would fill the memory with what it is told.
-        if outside.server_backlog() > self.limits.queue_bytes.saturating_mul(2) {
+        if effects.server_backlog() > self.limits.queue_bytes.saturating_mul(2) {
             tracing::warn!(server = self.name, "its request `{method}` is not answered: it does not read");
             return;
         }
-        outside.to_server(&fault.response(Some(server_id)));
+        effects.to_server(&fault.response(Some(server_id)));
     }
 }
 

@@ -7,27 +7,27 @@ use std::{ops::Range, time::Duration};
 
 use unhang_switches::stands;
 use unhang_wire::{
-    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Outcome, Oversized, Piece, Refused,
-    Shape, one_line, read, replace_id,
+    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, RegisterError,
+    ResponseOutcome, Shape, one_line, read, replace_id,
 };
 
 use super::{
     from_client::cancelled,
     handover::with_params,
-    machine::{Ask, Call, Era, Machine, Outside, Role},
+    wrap_session::{ClientEra, GuardedCall, Role, ServerQuestion, WrapEffects, WrapSession},
 };
-use unhang_core::{fault::Kind, queue::Class, refusal::Telling, units::in_words};
+use unhang_core::{fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
 
-impl Machine {
+impl WrapSession {
     /// A line came from the server's stdout.
-    pub fn server_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
+    pub fn server_line(&mut self, now: Duration, line: Line<'_>, effects: &mut impl WrapEffects) {
         self.now = now;
         self.health.life(now);
         match line {
-            Line::Oversized(oversized) => self.server_oversized(&oversized, outside),
+            Line::Oversized(oversized) => self.server_oversized(&oversized, effects),
             Line::Whole(bytes) => {
                 for piece in read(bytes) {
-                    self.server_piece(piece, outside);
+                    self.server_piece(piece, effects);
                 }
             }
         }
@@ -35,35 +35,35 @@ impl Machine {
 
     /// What stood on stdout when it ended. A message without its line ending is a message; half of one is a trace of the
     /// server's end, which is the better explanation for whoever waits.
-    pub fn server_last_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
+    pub fn server_last_line(&mut self, now: Duration, line: Line<'_>, effects: &mut impl WrapEffects) {
         let is_whole = matches!(&line, Line::Whole(bytes) if Json::new(bytes).is_some());
         match line {
             Line::Whole(bytes) if !is_whole && stands("half-a-message-is-a-trace") => {
                 self.now = now;
-                self.quarantine(bytes, "half a message", outside);
+                self.quarantine(bytes, "half a message", effects);
             }
-            line => self.server_line(now, line, outside),
+            line => self.server_line(now, line, effects),
         }
     }
 
-    fn server_piece(&mut self, piece: Piece<'_>, outside: &mut impl Outside) {
+    fn server_piece(&mut self, piece: Piece<'_>, effects: &mut impl WrapEffects) {
         match piece {
             Piece::Message(Message { raw, body }) => match body {
                 Body::Response { id, id_span, outcome } => {
-                    self.server_response(raw, &id, id_span, &outcome, outside);
+                    self.server_response(raw, &id, id_span, &outcome, effects);
                 }
                 Body::Request { id, id_span, method, params: _ } => {
-                    self.server_request(raw, &id, id_span, &method, outside);
+                    self.server_request(raw, &id, id_span, &method, effects);
                 }
                 Body::Notification { method, params } => {
-                    self.server_notification(raw, &method, params, outside);
+                    self.server_notification(raw, &method, params, effects);
                 }
             },
             // Arrays are split whatever was negotiated; no client minds (protocol.md 3.2).
-            Piece::Batch(pieces) => pieces.into_iter().for_each(|piece| self.server_piece(piece, outside)),
-            Piece::Invalid(invalid) => self.server_invalid(&invalid, outside),
-            Piece::Junk(bytes) if stands("junk-filtered") => self.quarantine(bytes, "no message", outside),
-            Piece::Junk(bytes) => outside.to_client(Class::Kept, bytes),
+            Piece::Batch(pieces) => pieces.into_iter().for_each(|piece| self.server_piece(piece, effects)),
+            Piece::Invalid(invalid) => self.server_invalid(&invalid, effects),
+            Piece::Junk(bytes) if stands("junk-filtered") => self.quarantine(bytes, "no message", effects),
+            Piece::Junk(bytes) => effects.to_client(Class::Kept, bytes),
         }
     }
 
@@ -72,12 +72,12 @@ impl Machine {
         raw: &[u8],
         id: &Id,
         id_span: Range<usize>,
-        outcome: &Outcome<'_>,
-        outside: &mut impl Outside,
+        outcome: &ResponseOutcome<'_>,
+        effects: &mut impl WrapEffects,
     ) {
         match self.own.complete(id) {
             Completion::Matched(own) if stands("own-answers-swallowed") => {
-                return self.own_answered(own, outcome, outside);
+                return self.own_answered(own, outcome, effects);
             }
             // A health check that a busy server comes to in the end: it was a sign of life, and nobody waits for more.
             Completion::Late if stands("late-own-answers-swallowed") => return,
@@ -90,7 +90,7 @@ impl Machine {
                 (wire_id, entry)
             }
             Completion::Late | Completion::Unknown if !stands("unasked-answer-dropped") => {
-                return outside.to_client(Class::Kept, &one_line(raw));
+                return effects.to_client(Class::Kept, &one_line(raw));
             }
             Completion::Late => {
                 self.counters.late_answers += 1;
@@ -99,13 +99,13 @@ impl Machine {
             }
             Completion::Unknown => {
                 self.counters.unknown_ids += 1;
-                return self.quarantine(raw, "an answer that nobody waits for", outside);
+                return self.quarantine(raw, "an answer that nobody waits for", effects);
             }
         };
         self.settle(&wire_id, &call, outcome);
         if call.is_job {
-            self.answer_job(&wire_id, raw, outside);
-            return self.after_call(outside);
+            self.answer_job(&wire_id, raw, effects);
+            return self.after_call(effects);
         }
         self.note_undeclared_task(&call, outcome);
         let renamed = (call.client_id != *id && stands("client-id-restored")).then(|| {
@@ -116,19 +116,19 @@ impl Machine {
         });
         let line = one_line(renamed.as_deref().unwrap_or(raw));
         match self.with_ours(&call, &line, outcome) {
-            Some(with_ours) => self.deliver(&call, &with_ours, outside),
-            None => self.deliver(&call, &line, outside),
+            Some(with_ours) => self.deliver(&call, &with_ours, effects),
+            None => self.deliver(&call, &line, effects),
         }
-        self.after_call(outside);
+        self.after_call(effects);
     }
 
     /// What an answer says about the server and the session.
-    fn settle(&mut self, wire_id: &Id, call: &Call, outcome: &Outcome<'_>) {
+    fn settle(&mut self, wire_id: &Id, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
         self.counters.answered += 1;
         self.answered_ever = true;
         self.settle_trial(wire_id);
         if call.role == Role::Initialize {
-            if let Outcome::Result(result) = outcome {
+            if let ResponseOutcome::Result(result) = outcome {
                 self.negotiated = wire::text_member(*result, "protocolVersion");
             }
             tracing::info!(
@@ -145,22 +145,22 @@ impl Machine {
         }
     }
 
-    fn deliver(&mut self, call: &Call, line: &[u8], outside: &mut impl Outside) {
+    fn deliver(&mut self, call: &GuardedCall, line: &[u8], effects: &mut impl WrapEffects) {
         let array_is_too_large =
             call.batch.is_some() && self.batches.cost() + line.len() > self.limits.max_message;
         if array_is_too_large && stands("array-bounded") {
-            self.tell_too_large(call, line.len() as u64, outside);
+            self.tell_too_large(call, line.len() as u64, effects);
         } else {
-            self.answer(call.batch, line, outside);
+            self.answer(call.batch, line, effects);
         }
     }
 
     /// A call has ended, however.
-    pub(super) fn after_call(&mut self, outside: &mut impl Outside) {
+    pub(super) fn after_call(&mut self, effects: &mut impl WrapEffects) {
         if !self.quiet_held.is_empty() && self.is_idle() {
-            self.release_quiet(outside);
+            self.release_quiet(effects);
         }
-        self.check_drained(outside);
+        self.check_drained(effects);
     }
 
     fn server_request(
@@ -169,16 +169,19 @@ impl Machine {
         id: &Id,
         id_span: Range<usize>,
         method: &str,
-        outside: &mut impl Outside,
+        effects: &mut impl WrapEffects,
     ) {
-        let telling = |kind, happened: String, hint| Telling { kind, happened, hint };
-        if self.era == Era::Modern && stands("stateless-never-asked") {
+        let error_report = |kind, happened: String, hint| ErrorReport { kind, summary: happened, hint };
+        if self.era == ClientEra::Modern && stands("stateless-never-asked") {
             // A stateless server must not ask (protocol.md 1.1); it is told so rather than left waiting.
-            self.quarantine(raw, "a request, which revision 2026-07-28 does not allow", outside);
+            self.quarantine(raw, "a request, which revision 2026-07-28 does not allow", effects);
             let happened = format!("`{method}` cannot be asked of a client of revision 2026-07-28");
-            let telling =
-                telling(Kind::InvalidRequest, happened, "answer with resultType input_required instead");
-            return self.answer_server(id, method, telling, outside);
+            let error_report = error_report(
+                FaultKind::InvalidRequest,
+                happened,
+                "answer with resultType input_required instead",
+            );
+            return self.answer_server(id, method, error_report, effects);
         }
         if self.asks.len() >= self.limits.max_in_flight && stands("questions-bounded") {
             let happened =
@@ -186,24 +189,26 @@ impl Machine {
             return self.answer_server(
                 id,
                 method,
-                telling(Kind::Overloaded, happened, "wait for its answers"),
-                outside,
+                error_report(FaultKind::Overloaded, happened, "wait for its answers"),
+                effects,
             );
         }
         if self.asks.iter().any(|(_, ask)| ask.server_id == *id) && stands("repeated-question-refused") {
             let happened = format!("a request with the id {id} is still in flight");
-            let telling = telling(Kind::InvalidRequest, happened, "give each request an id of its own");
-            return self.answer_server(id, method, telling, outside);
+            let error_report =
+                error_report(FaultKind::InvalidRequest, happened, "give each request an id of its own");
+            return self.answer_server(id, method, error_report, effects);
         }
         let related = self.related(raw);
         let is_of_a_task = related.is_some();
-        let ask = Ask { server_id: id.clone(), is_of_a_task, method: method.into(), since: self.now };
+        let ask =
+            ServerQuestion { server_id: id.clone(), is_of_a_task, method: method.into(), since: self.now };
         // A person may have to answer; a call's patience is the longest there is.
         let deadline = Some(self.now + self.limits.call_timeout);
         let renamed = match self.asks.register(id.clone(), deadline, ask) {
             Ok(()) => None,
             // The client still owes an answer to an earlier request of this id, of a process that is gone.
-            Err(Refused::InFlight(ask) | Refused::AwaitsLate(ask)) => {
+            Err(RegisterError::InFlight(ask) | RegisterError::AwaitsLate(ask)) => {
                 let client_side_id = self.own_id();
                 let _registered = self.asks.register(client_side_id.clone(), deadline, ask);
                 Some(replace_id(raw, id_span, &client_side_id))
@@ -211,21 +216,26 @@ impl Machine {
         };
         let line = one_line(renamed.as_deref().unwrap_or(raw));
         match related.and_then(|related| with_params(&line, related)) {
-            Some(related) => outside.to_client(Class::Kept, &related),
-            None => outside.to_client(Class::Kept, &line),
+            Some(related) => effects.to_client(Class::Kept, &related),
+            None => effects.to_client(Class::Kept, &line),
         }
     }
 
     /// The client did not answer the server in time; both are told.
-    pub(super) fn ask_expired(&mut self, client_side_id: &Id, ask: &Ask, outside: &mut impl Outside) {
+    pub(super) fn ask_expired(
+        &mut self,
+        client_side_id: &Id,
+        ask: &ServerQuestion,
+        effects: &mut impl WrapEffects,
+    ) {
         let waited = in_words(self.now.saturating_sub(ask.since));
-        let telling = Telling {
-            kind: Kind::Deadline,
-            happened: format!("the client did not answer `{}` within {waited}", ask.method),
+        let error_report = ErrorReport {
+            kind: FaultKind::Deadline,
+            summary: format!("the client did not answer `{}` within {waited}", ask.method),
             hint: "go on without its answer",
         };
-        self.answer_server(&ask.server_id, &ask.method, telling, outside);
-        outside.to_client(Class::Kept, &cancelled(client_side_id, "unhang: it was not answered in time"));
+        self.answer_server(&ask.server_id, &ask.method, error_report, effects);
+        effects.to_client(Class::Kept, &cancelled(client_side_id, "unhang: it was not answered in time"));
     }
 
     fn server_notification(
@@ -233,16 +243,16 @@ impl Machine {
         raw: &[u8],
         method: &str,
         params: Option<Json<'_>>,
-        outside: &mut impl Outside,
+        effects: &mut impl WrapEffects,
     ) {
         let mut raised = None;
         let class = match method {
             "notifications/message" => {
-                self.job_logs(params, outside);
+                self.job_logs(params, effects);
                 Class::Log
             }
             "notifications/progress" => match params.and_then(wire::notified_token) {
-                Some(token) if self.job_progresses(&token, params, outside) => return,
+                Some(token) if self.job_progresses(&token, params, effects) => return,
                 Some(token) if self.dead_tokens.contains(&token) && stands("no-progress-after-the-end") => {
                     self.counters.dropped_notifications += 1;
                     return;
@@ -253,19 +263,19 @@ impl Machine {
                 }
                 None => Class::Kept,
             },
-            "notifications/cancelled" => return self.server_cancels(raw, params, outside),
+            "notifications/cancelled" => return self.server_cancels(raw, params, effects),
             _ if method.ends_with("/list_changed") => Class::ListChanged(method.into()),
             _ => Class::Kept,
         };
-        self.tell_client(class, raised.as_deref().unwrap_or(raw), outside);
+        self.tell_client(class, raised.as_deref().unwrap_or(raw), effects);
     }
 
     /// Tells the client something that it has not asked for.
-    pub(super) fn tell_client(&mut self, class: Class, raw: &[u8], outside: &mut impl Outside) {
+    pub(super) fn tell_client(&mut self, class: Class, raw: &[u8], effects: &mut impl WrapEffects) {
         if self.limits.quiet && !self.is_idle() && stands("quiet-while-calling") {
             self.keep_quiet(class, raw);
         } else {
-            outside.to_client(class, &one_line(raw));
+            effects.to_client(class, &one_line(raw));
         }
     }
 
@@ -282,55 +292,55 @@ impl Machine {
     }
 
     /// The server withdraws a request of its own, or ends a `subscriptions/listen`.
-    fn server_cancels(&mut self, raw: &[u8], params: Option<Json<'_>>, outside: &mut impl Outside) {
+    fn server_cancels(&mut self, raw: &[u8], params: Option<Json<'_>>, effects: &mut impl WrapEffects) {
         let Some(server_id) = params.and_then(wire::cancelled_request) else {
-            return outside.to_client(Class::Kept, &one_line(raw));
+            return effects.to_client(Class::Kept, &one_line(raw));
         };
         if self.calls.get(&server_id).is_some_and(|call| call.role == Role::Listen)
             && stands("ended-subscription-is-over")
             && let Some(call) = self.calls.cancel(&server_id)
         {
             self.renamed.remove(&call.client_id);
-            self.pass_on_cancel(raw, &server_id, &call.client_id, outside);
-            self.answer_nothing(call.batch, outside);
-            return self.after_call(outside);
+            self.pass_on_cancel(raw, &server_id, &call.client_id, effects);
+            self.answer_nothing(call.batch, effects);
+            return self.after_call(effects);
         }
         let asked_as = self.asks.iter().find(|(_, ask)| ask.server_id == server_id).map(|(id, _)| id.clone());
         if let Some(client_side_id) = asked_as
             && stands("withdrawn-question-is-over")
         {
             let _withdrawn = self.asks.cancel(&client_side_id);
-            self.pass_on_cancel(raw, &server_id, &client_side_id, outside);
+            self.pass_on_cancel(raw, &server_id, &client_side_id, effects);
         } else if !self.asks.contains(&server_id) {
             // Otherwise the client knows another request of the server by this id.
-            outside.to_client(Class::Kept, &one_line(raw));
+            effects.to_client(Class::Kept, &one_line(raw));
         }
     }
 
     /// Tells the client that a request is over which it knows by this id.
-    fn pass_on_cancel(&self, raw: &[u8], server_id: &Id, client_id: &Id, outside: &mut impl Outside) {
+    fn pass_on_cancel(&self, raw: &[u8], server_id: &Id, client_id: &Id, effects: &mut impl WrapEffects) {
         if server_id == client_id {
-            outside.to_client(Class::Kept, &one_line(raw));
+            effects.to_client(Class::Kept, &one_line(raw));
         } else {
-            outside.to_client(Class::Kept, &cancelled(client_id, "the server withdrew it"));
+            effects.to_client(Class::Kept, &cancelled(client_id, "the server withdrew it"));
         }
     }
 
-    fn server_invalid(&mut self, invalid: &Invalid<'_>, outside: &mut impl Outside) {
-        self.quarantine(invalid.raw, &format!("no valid message ({})", invalid.reason), outside);
+    fn server_invalid(&mut self, invalid: &Invalid<'_>, effects: &mut impl WrapEffects) {
+        self.quarantine(invalid.raw, &format!("no valid message ({})", invalid.reason), effects);
         if invalid.shape == Shape::Request {
             if let Some(id) = &invalid.id
                 && stands("invalid-question-told")
             {
-                let telling = Telling {
-                    kind: Kind::InvalidRequest,
-                    happened: format!(
+                let error_report = ErrorReport {
+                    kind: FaultKind::InvalidRequest,
+                    summary: format!(
                         "the server's request is no valid JSON-RPC 2.0 message: {}",
                         invalid.reason
                     ),
                     hint: "this is a fault of the server",
                 };
-                self.answer_server(id, "", telling, outside);
+                self.answer_server(id, "", error_report, effects);
             }
             return;
         }
@@ -341,7 +351,7 @@ impl Machine {
                     && let Completion::Matched(call) | Completion::Repaired { entry: call, .. } =
                         self.calls.complete(id)
                 {
-                    self.fail_response(&call, &reason, outside);
+                    self.fail_response(&call, &reason, effects);
                 }
             }
             // An answer without a usable id can only be meant for the one request that waits.
@@ -349,39 +359,39 @@ impl Machine {
                 if let Some(id) = self.calls.only().map(|(id, _)| id.clone())
                     && let Some(call) = self.calls.cancel(&id)
                 {
-                    self.fail_response(&call, &reason, outside);
+                    self.fail_response(&call, &reason, effects);
                 }
             }
             None => {}
         }
     }
 
-    fn fail_response(&mut self, call: &Call, reason: &str, outside: &mut impl Outside) {
-        self.tell_bad_response(call, reason, outside);
+    fn fail_response(&mut self, call: &GuardedCall, reason: &str, effects: &mut impl WrapEffects) {
+        self.tell_bad_response(call, reason, effects);
         self.end_trial();
-        self.after_call(outside);
+        self.after_call(effects);
     }
 
-    fn server_oversized(&mut self, oversized: &Oversized, outside: &mut impl Outside) {
+    fn server_oversized(&mut self, oversized: &Oversized, effects: &mut impl WrapEffects) {
         let length = oversized.length;
-        self.quarantine(oversized.to_string().as_bytes(), "longer than --max-message", outside);
+        self.quarantine(oversized.to_string().as_bytes(), "longer than --max-message", effects);
         match (&oversized.id, &oversized.method) {
             (Some(id), Some(method)) if stands("oversized-question-told") => {
-                let telling = Telling {
-                    kind: Kind::TooLarge,
-                    happened: format!("the server's request is {length} bytes long, over the limit"),
+                let error_report = ErrorReport {
+                    kind: FaultKind::TooLarge,
+                    summary: format!("the server's request is {length} bytes long, over the limit"),
                     hint: "send less at once",
                 };
-                self.answer_server(id, method, telling, outside);
+                self.answer_server(id, method, error_report, effects);
             }
             (Some(id), None) => {
                 if stands("oversized-answer-told")
                     && let Completion::Matched(call) | Completion::Repaired { entry: call, .. } =
                         self.calls.complete(id)
                 {
-                    self.tell_too_large(&call, length, outside);
+                    self.tell_too_large(&call, length, effects);
                     self.end_trial();
-                    self.after_call(outside);
+                    self.after_call(effects);
                 }
             }
             // Nobody can be told apart, unless only one waits.
@@ -389,9 +399,9 @@ impl Machine {
                 if let Some(id) = self.calls.only().map(|(id, _)| id.clone())
                     && let Some(call) = self.calls.cancel(&id)
                 {
-                    self.tell_too_large(&call, length, outside);
+                    self.tell_too_large(&call, length, effects);
                     self.end_trial();
-                    self.after_call(outside);
+                    self.after_call(effects);
                 }
             }
             _ => {}

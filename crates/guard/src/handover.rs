@@ -1,9 +1,9 @@
 //! Calls that are handed over as jobs before their clients give them up, while the server goes on with them undisturbed.
 //!
 //! Theory of operation. A call that may become a job knows the moment ([`HandOver`]). Then the owner is asked to make a job of it
-//! ([`Action::Promote`]), which takes a write to the disk, and meanwhile it is a call like any other: whichever comes first is the answer, the
-//! server's own or the job ([`Machine::promoted`]). From then on it stays in flight under its id on the server's side, and who keeps the job
-//! takes the place of the client ([`Outside::to_job`]). The call of a client that has asked for a task (2025-11-25) is kept from the server
+//! ([`WrapAction::Promote`]), which takes a write to the disk, and meanwhile it is a call like any other: whichever comes first is the answer, the
+//! server's own or the job ([`WrapSession::promoted`]). From then on it stays in flight under its id on the server's side, and who keeps the job
+//! takes the place of the client ([`WrapEffects::to_job`]). The call of a client that has asked for a task (2025-11-25) is kept from the server
 //! until there is one, so that no answer comes first and no question is about nothing; where there can be none it is refused.
 //!
 //! # Invariants
@@ -24,12 +24,17 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
-    machine::{Action, Call, End, Era, Held, JobNews, Link, Machine, Outside, Role},
     offers::Offers,
+    wrap_session::{
+        ClientEra, GuardedCall, JobNews, Role, ServerLink, WaitingForServer, WrapAction, WrapEffects,
+        WrapEnd, WrapSession,
+    },
 };
 use unhang_background::{NOT_KEPT_HINT, not_kept};
-use unhang_core::{batch::BatchId, config::RETRY_BYTES, fault::Kind, refusal::Telling, revision::Revision};
-use unhang_front::Skin;
+use unhang_core::{
+    batch::BatchId, config::RETRY_BYTES, fault::FaultKind, refusal::ErrorReport, revision::Revision,
+};
+use unhang_front::PromotionReply;
 use unhang_tools::{job_report::ToolNames, service::JobError};
 
 /// When a call is looked at again while the client is asked something.
@@ -42,16 +47,16 @@ pub(super) struct HandOver {
     pub at: Option<Duration>,
     /// As they came.
     params: Box<[u8]>,
-    skin: Skin,
+    promotion_reply: PromotionReply,
     /// The job that the same call has become before, which this one waits for.
     joins: Option<JobId>,
     /// What was asked for about it last. Another call may have its id by the time that it comes to something.
-    order: Option<Order>,
+    order: Option<WrapPromotionOrder>,
 }
 
 /// Tells what was asked for about calls apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order(u64);
+pub struct WrapPromotionOrder(u64);
 
 /// A call that is handed over: a job is to be made of it, or it waits for one that there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +64,7 @@ pub struct Promote {
     /// Its id on the server's side.
     pub call: Id,
     /// What this is.
-    pub order: Order,
+    pub order: WrapPromotionOrder,
     /// Its params, as they came.
     pub params: Box<[u8]>,
     /// For how long its client has waited.
@@ -69,7 +74,7 @@ pub struct Promote {
     /// The revision that it speaks.
     pub revision: Revision,
     /// What it gets in place of the answer.
-    pub(super) skin: Skin,
+    pub(super) promotion_reply: PromotionReply,
     /// What it calls the tools about jobs.
     pub names: ToolNames,
     /// Whether the server says that the tool may be called once more.
@@ -84,7 +89,7 @@ pub struct Join {
     /// Its id on the server's side.
     pub call: Id,
     /// What this is.
-    pub order: Order,
+    pub order: WrapPromotionOrder,
     /// The job.
     pub job: JobId,
     /// How long it may wait for that.
@@ -93,7 +98,7 @@ pub struct Join {
 
 /// What has come of such a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Joined {
+pub enum JoinOutcome {
     /// The result of the job.
     Answer(String),
     /// It still runs, and this is what its client gets in place of the answer.
@@ -106,18 +111,19 @@ impl HandOver {
     /// Its client copes with tasks of the extension.
     pub(super) fn declares_tasks(&self, revision: Revision) -> bool {
         // Once they are with whoever makes a job of it, nobody knows any more.
-        Json::new(&self.params).is_none_or(|params| Skin::of(params, revision) != Skin::Words)
+        Json::new(&self.params)
+            .is_none_or(|params| PromotionReply::of(params, revision) != PromotionReply::Words)
     }
 
     /// Its client has asked for a task of ours, of which the server does not hear.
     pub(super) fn is_of_a_task(&self) -> bool {
-        self.skin == Skin::Task(Dialect::Core)
+        self.promotion_reply == PromotionReply::Task(Dialect::Core)
     }
 }
 
 /// The line of such a call as its server is to have it.
 pub(super) fn without_task(line: &[u8]) -> Option<Vec<u8>> {
-    with_params(line, Skin::Task(Dialect::Core).without_task(Json::new(line)?.member("params")?)?)
+    with_params(line, PromotionReply::Task(Dialect::Core).without_task(Json::new(line)?.member("params")?)?)
 }
 
 /// A message with these params.
@@ -132,7 +138,7 @@ pub(super) fn unrelated(line: &[u8]) -> Option<Vec<u8>> {
     Some(Splice::new(line).set("result", result).apply()?.into_owned().into_bytes())
 }
 
-impl Call {
+impl GuardedCall {
     /// Its server is not asked before it is the task that its client has asked for.
     pub(super) fn waits_for_its_task(&self) -> bool {
         !self.sent && self.hand_over.as_deref().is_some_and(HandOver::is_of_a_task)
@@ -153,11 +159,11 @@ impl Call {
     }
 }
 
-impl Machine {
+impl WrapSession {
     /// The same, with somebody who keeps jobs.
     #[must_use]
-    pub fn with_jobs(self) -> Machine {
-        Machine { offers: Some(Box::default()), ..self }
+    pub fn with_jobs(self) -> WrapSession {
+        WrapSession { offers: Some(Box::default()), ..self }
     }
 
     /// When a request becomes a job that may take so long as a call; never, for most.
@@ -171,12 +177,13 @@ impl Machine {
         let params = params?;
         let after = self.limits.promote_after.moment(self.call_clock)?;
         let has_tasks = offers.has_tasks() == Some(true);
-        let skin = if has_tasks { Skin::Words } else { Skin::of(params, self.revision()) };
-        let after = match skin {
+        let promotion_reply =
+            if has_tasks { PromotionReply::Words } else { PromotionReply::of(params, self.revision()) };
+        let after = match promotion_reply {
             // It is what its client has asked for, which waits for that alone.
-            Skin::Task(Dialect::Core) => Duration::ZERO,
+            PromotionReply::Task(Dialect::Core) => Duration::ZERO,
             // A task is between the client and a server that has some.
-            Skin::Words if has_tasks && params.member("task").is_some() => return None,
+            PromotionReply::Words if has_tasks && params.member("task").is_some() => return None,
             _ if limit.is_some_and(|limit| after >= limit) => return None,
             _ => after,
         };
@@ -184,7 +191,9 @@ impl Machine {
             return None;
         }
         let params = params.get().as_bytes().into();
-        Some(HandOver { at: Some(self.now + after), params, skin, joins: None, order: None }.into())
+        Some(
+            HandOver { at: Some(self.now + after), params, promotion_reply, joins: None, order: None }.into(),
+        )
     }
 
     /// Whether these can be kept until the call is answered: what is large is bounded for all calls together.
@@ -209,18 +218,19 @@ impl Machine {
     pub(super) fn is_list_for_tasks(&self, method: &str, params: Option<Json<'_>>) -> bool {
         self.offers.is_some()
             && method == "tools/list"
-            && params.is_some_and(|params| Skin::of(params, self.revision()) != Skin::Words)
+            && params
+                .is_some_and(|params| PromotionReply::of(params, self.revision()) != PromotionReply::Words)
     }
 
     /// The job that the same call has become before.
-    pub(super) fn joined_by(&self, hand_over: &HandOver, outside: &impl Outside) -> Option<JobId> {
+    pub(super) fn joined_by(&self, hand_over: &HandOver, effects: &impl WrapEffects) -> Option<JobId> {
         let params = Json::new(&hand_over.params)?;
         let is_safe =
             |offers: &Offers| text_member(params, "name").is_some_and(|tool| offers.is_repeatable(&tool));
         let joins = self.limits.join_same_call
             && self.offers.as_deref().is_some_and(is_safe)
             && stands("guarded-same-call-joins");
-        joins.then(|| outside.same_call(self.client_name.as_deref(), &hand_over.params)).flatten()
+        joins.then(|| effects.same_call(self.client_name.as_deref(), &hand_over.params)).flatten()
     }
 
     /// Keeps a call from its server until it is the task that its client has asked for.
@@ -231,16 +241,20 @@ impl Machine {
     }
 
     /// Why a call cannot be the task that its client has asked for, where there is no room for it.
-    pub(super) fn refusal_of_task(&self, method: &str, params: Option<Json<'_>>) -> Option<Telling<'static>> {
+    pub(super) fn refusal_of_task(
+        &self,
+        method: &str,
+        params: Option<Json<'_>>,
+    ) -> Option<ErrorReport<'static>> {
         let offers = self.offers.as_ref().filter(|_| method == "tools/call")?;
         let params = params.filter(|_| offers.has_tasks() != Some(true))?;
         self.limits.promote_after.moment(self.call_clock)?;
         // The room is asked for first: nearly every call has it, and the kind of its caller costs a look into its parameters.
-        let is_refused =
-            !self.has_room_for(params) && Skin::of(params, self.revision()) == Skin::Task(Dialect::Core);
-        is_refused.then(|| Telling {
-            kind: Kind::Overloaded,
-            happened: "the call cannot be kept as a task: too much is kept for others".to_owned(),
+        let is_refused = !self.has_room_for(params)
+            && PromotionReply::of(params, self.revision()) == PromotionReply::Task(Dialect::Core);
+        is_refused.then(|| ErrorReport {
+            kind: FaultKind::Overloaded,
+            summary: "the call cannot be kept as a task: too much is kept for others".to_owned(),
             hint: "call it without `task`, or when others have been answered",
         })
     }
@@ -249,12 +263,12 @@ impl Machine {
     pub fn not_promoted(
         &mut self,
         now: Duration,
-        (wire_id, order): (&Id, Order),
+        (wire_id, order): (&Id, WrapPromotionOrder),
         why: &JobError,
-        outside: &mut impl Outside,
+        effects: &mut impl WrapEffects,
     ) {
         self.now = now;
-        let waits = |call: &Call| !call.is_job && call.waits_for_its_task();
+        let waits = |call: &GuardedCall| !call.is_job && call.waits_for_its_task();
         if !self.is_of(wire_id, order) || !self.calls.get(wire_id).is_some_and(waits) {
             return;
         }
@@ -264,9 +278,10 @@ impl Machine {
         self.bury_token(call.token.clone());
         let line = call.line.as_deref().and_then(Json::new);
         let tool = line.and_then(|line| text_member(line.member("params")?, "name")).unwrap_or_default();
-        let telling = Telling { kind: Kind::Overloaded, happened: not_kept(&tool, why), hint: NOT_KEPT_HINT };
-        self.tell_call(&call, telling, None, outside);
-        self.after_call(outside);
+        let error_report =
+            ErrorReport { kind: FaultKind::Overloaded, summary: not_kept(&tool, why), hint: NOT_KEPT_HINT };
+        self.tell_call(&call, error_report, None, effects);
+        self.after_call(effects);
     }
 
     /// A call waits for a job, and its server hears of it only where nothing comes of that.
@@ -279,23 +294,23 @@ impl Machine {
         // Who has asked for a task gets the one that there is, which is handed over at once.
         if !hand_over.is_of_a_task() {
             let limit = call.limit.unwrap_or(self.limits.call_timeout);
-            self.actions.push_back(Action::Join(Join { call: wire_id, order, job, limit }.into()));
+            self.actions.push_back(WrapAction::Join(Join { call: wire_id, order, job, limit }.into()));
         }
     }
 
-    fn next_order(&mut self) -> Order {
+    fn next_order(&mut self) -> WrapPromotionOrder {
         self.last_order += 1;
-        Order(self.last_order)
+        WrapPromotionOrder(self.last_order)
     }
 
     /// Whether this is still the call of which this was asked for.
-    fn is_of(&self, wire_id: &Id, order: Order) -> bool {
+    fn is_of(&self, wire_id: &Id, order: WrapPromotionOrder) -> bool {
         let hand_over = self.calls.get(wire_id).and_then(|call| call.hand_over.as_ref());
         hand_over.is_some_and(|hand_over| hand_over.order == Some(order) || !stands("order-is-of-its-call"))
     }
 
     /// Whether a call still waits for the job that this was about.
-    pub fn waits_for_a_job(&self, wire_id: &Id, order: Order) -> bool {
+    pub fn waits_for_a_job(&self, wire_id: &Id, order: WrapPromotionOrder) -> bool {
         let hand_over = self.calls.get(wire_id).and_then(|call| call.hand_over.as_ref());
         self.is_of(wire_id, order) && hand_over.is_some_and(|hand_over| hand_over.joins.is_some())
     }
@@ -304,18 +319,18 @@ impl Machine {
     pub fn joined(
         &mut self,
         now: Duration,
-        (wire_id, order): (&Id, Order),
-        came: Joined,
-        outside: &mut impl Outside,
+        (wire_id, order): (&Id, WrapPromotionOrder),
+        came: JoinOutcome,
+        effects: &mut impl WrapEffects,
     ) {
         self.now = now;
         if !self.waits_for_a_job(wire_id, order) {
             return;
         }
         let Some(call) = self.calls.get_mut(wire_id) else { return };
-        let is_job_still = matches!(came, Joined::Still(_));
+        let is_job_still = matches!(came, JoinOutcome::Still(_));
         match came {
-            Joined::Answer(result) | Joined::Still(result) => {
+            JoinOutcome::Answer(result) | JoinOutcome::Still(result) => {
                 let (client_id, batch) = (call.client_id.clone(), call.batch);
                 let token = call.token.take();
                 let _never_answered = self.calls.complete(wire_id);
@@ -323,11 +338,11 @@ impl Machine {
                 self.settle_trial(wire_id);
                 self.bury_token(token);
                 if is_job_still {
-                    self.list_job_tools(outside);
+                    self.list_job_tools(effects);
                 }
-                self.answer_with(&client_id, batch, &result, outside);
+                self.answer_with(&client_id, batch, &result, effects);
             }
-            Joined::Nothing => {
+            JoinOutcome::Nothing => {
                 if let Some(hand_over) = &mut call.hand_over {
                     hand_over.joins = None;
                     hand_over.at.get_or_insert(now);
@@ -335,7 +350,7 @@ impl Machine {
                 let is_of_a_task = call.waits_for_its_task();
                 self.look_at_its_moment(wire_id);
                 if !is_of_a_task {
-                    self.send_or_hold(wire_id, outside);
+                    self.send_or_hold(wire_id, effects);
                 }
             }
         }
@@ -346,11 +361,11 @@ impl Machine {
         client_id: &Id,
         batch: Option<BatchId>,
         result: &str,
-        outside: &mut impl Outside,
+        effects: &mut impl WrapEffects,
     ) {
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, client_id.to_json());
-        self.answer(batch, &one_line(line.as_bytes()), outside);
-        self.after_call(outside);
+        self.answer(batch, &one_line(line.as_bytes()), effects);
+        self.after_call(effects);
     }
 
     /// Has a call handed over whose time has come.
@@ -371,18 +386,18 @@ impl Machine {
             elapsed: self.now.saturating_sub(call.since),
             client,
             revision,
-            skin: hand_over.skin,
+            promotion_reply: hand_over.promotion_reply,
             names: offers.names(),
             is_repeatable: offers.is_repeatable(&tool),
             joins: hand_over.joins,
             params,
         };
-        self.actions.push_back(Action::Promote(promote.into()));
+        self.actions.push_back(WrapAction::Promote(promote.into()));
     }
 
     /// Enters the first moment at which anything is to be done about a call.
     pub(super) fn look_at_its_moment(&mut self, wire_id: &Id) {
-        if let Some(next) = self.calls.get(wire_id).and_then(Call::next_moment) {
+        if let Some(next) = self.calls.get(wire_id).and_then(GuardedCall::next_moment) {
             self.calls.postpone(wire_id, next);
         }
     }
@@ -392,9 +407,9 @@ impl Machine {
     pub fn promoted(
         &mut self,
         now: Duration,
-        (wire_id, order): (&Id, Order),
+        (wire_id, order): (&Id, WrapPromotionOrder),
         (job, result): (&str, &str),
-        outside: &mut impl Outside,
+        effects: &mut impl WrapEffects,
     ) -> bool {
         self.now = now;
         if !self.is_of(wire_id, order) {
@@ -403,7 +418,10 @@ impl Machine {
         let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.is_job) else { return false };
         call.is_job = true;
         let is_a_task = call.hand_over.as_deref().is_some_and(HandOver::is_of_a_task);
-        let is_in_words = call.hand_over.as_deref().is_some_and(|hand_over| hand_over.skin == Skin::Words);
+        let is_in_words = call
+            .hand_over
+            .as_deref()
+            .is_some_and(|hand_over| hand_over.promotion_reply == PromotionReply::Words);
         call.task = is_a_task.then(|| job.into());
         let limit = self.limits.job_timeout;
         (call.limit, call.deadline) = (Some(limit), Some(call.since + limit));
@@ -426,27 +444,27 @@ impl Machine {
             self.job_tokens.insert(token, wire_id.clone());
         }
         if is_in_words {
-            self.list_job_tools(outside);
+            self.list_job_tools(effects);
         }
-        self.answer_with(&client_id, batch, result, outside);
-        let is_unsent = |call: &Call| is_a_task && !call.sent;
-        if matches!(self.end, End::None | End::Draining { .. })
+        self.answer_with(&client_id, batch, result, effects);
+        let is_unsent = |call: &GuardedCall| is_a_task && !call.sent;
+        if matches!(self.end, WrapEnd::None | WrapEnd::Draining { .. })
             && self.calls.get(wire_id).is_some_and(is_unsent)
         {
-            self.send_or_hold(wire_id, outside);
+            self.send_or_hold(wire_id, effects);
         }
         true
     }
 
     /// Nobody wants the result of a call that is a job, or was to become one, any more.
-    pub fn job_withdrawn(&mut self, now: Duration, wire_id: &Id, outside: &mut impl Outside) {
+    pub fn job_withdrawn(&mut self, now: Duration, wire_id: &Id, effects: &mut impl WrapEffects) {
         self.now = now;
         if self.calls.get(wire_id).is_some_and(|call| call.is_job)
             && let Some(call) = self.calls.cancel(wire_id)
         {
             self.settle_trial(wire_id);
             if call.sent {
-                self.cancel_at_server(wire_id, "the job was cancelled", outside);
+                self.cancel_at_server(wire_id, "the job was cancelled", effects);
             } else {
                 let _never_answered = self.calls.complete(wire_id);
             }
@@ -454,7 +472,7 @@ impl Machine {
     }
 
     /// Asks the server once more, on behalf of a job, with what it wanted to know first. Gives the id of the request there.
-    pub fn ask_for_job(&mut self, now: Duration, params: &str, outside: &mut impl Outside) -> Id {
+    pub fn ask_for_job(&mut self, now: Duration, params: &str, effects: &mut impl WrapEffects) -> Id {
         self.now = now;
         let wire_id = self.own_id();
         let limit = self.limits.job_timeout;
@@ -462,7 +480,7 @@ impl Machine {
             r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{params}}}"#,
             wire_id.to_json()
         );
-        let call = Call {
+        let call = GuardedCall {
             client_id: wire_id.clone(),
             method: "tools/call".into(),
             role: Role::Other,
@@ -484,20 +502,20 @@ impl Machine {
         };
         // The id is free, so this cannot be refused.
         let _registered = self.calls.register(wire_id.clone(), call.deadline, call);
-        self.send_or_hold(&wire_id, outside);
+        self.send_or_hold(&wire_id, effects);
         wire_id
     }
 
     /// Sends the server a call that it has not had, or holds it until the server is back.
-    fn send_or_hold(&mut self, wire_id: &Id, outside: &mut impl Outside) {
-        if self.link == Link::Live {
-            return self.send_held(wire_id, outside);
+    fn send_or_hold(&mut self, wire_id: &Id, effects: &mut impl WrapEffects) {
+        if self.link == ServerLink::Live {
+            return self.send_held(wire_id, effects);
         }
         if let Some(call) = self.calls.get_mut(wire_id) {
             call.held_since = self.now;
             self.held_bytes += call.line.as_ref().map_or(0, Vec::len);
         }
-        self.held.push_back(Held::Call(wire_id.clone()));
+        self.held.push_back(WaitingForServer::Call(wire_id.clone()));
         self.wake();
     }
 
@@ -517,10 +535,13 @@ impl Machine {
     }
 
     /// Tells a job what has come of its call.
-    pub(super) fn answer_job(&self, wire_id: &Id, line: &[u8], outside: &mut impl Outside) {
-        let era =
-            if self.era == Era::Modern { unhang_bridge::Era::Modern } else { unhang_bridge::Era::Legacy };
-        outside.to_job(wire_id, JobNews::Answer(era, line));
+    pub(super) fn answer_job(&self, wire_id: &Id, line: &[u8], effects: &mut impl WrapEffects) {
+        let era = if self.era == ClientEra::Modern {
+            unhang_bridge::Era::Modern
+        } else {
+            unhang_bridge::Era::Legacy
+        };
+        effects.to_job(wire_id, JobNews::Answer(era, line));
     }
 
     /// Tokens of jobs that have ended are as many at most as there are of others.
@@ -536,23 +557,23 @@ impl Machine {
         &self,
         token: &Id,
         params: Option<Json<'_>>,
-        outside: &mut impl Outside,
+        effects: &mut impl WrapEffects,
     ) -> bool {
         let Some(wire_id) = self.job_tokens.get(token) else { return false };
         if let Some(params) = params
             && self.calls.get(wire_id).is_some_and(|call| call.is_job)
         {
-            outside.to_job(wire_id, JobNews::Progress(params.get().as_bytes()));
+            effects.to_job(wire_id, JobNews::Progress(params.get().as_bytes()));
         }
         true
     }
 
     /// The server logs something, which can only be about the call that it works on.
-    pub(super) fn job_logs(&self, params: Option<Json<'_>>, outside: &mut impl Outside) {
+    pub(super) fn job_logs(&self, params: Option<Json<'_>>, effects: &mut impl WrapEffects) {
         if let (Some((wire_id, call)), Some(params)) = (self.calls.only(), params)
             && call.is_job
         {
-            outside.to_job(wire_id, JobNews::Log(params.get().as_bytes()));
+            effects.to_job(wire_id, JobNews::Log(params.get().as_bytes()));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Calls whose clients hear that they are waited for while the server says nothing, and what the server says of their progress.
 //!
-//! Theory of operation. A call is in flight with the first moment at which anything is to be done about it ([`Call::next_moment`]); unless it
+//! Theory of operation. A call is in flight with the first moment at which anything is to be done about it ([`GuardedCall::next_moment`]); unless it
 //! is over then, it stays in flight with the next one. Which call a token is of is kept in a table beside, in which what is over stays until
 //! there are too many of those: it is found to be over by the call that is not there.
 //!
@@ -17,7 +17,7 @@ use unhang_bridge::Splice;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, progress_token, text_member};
 
-use super::machine::{Call, Era, Machine, Outside};
+use super::wrap_session::{ClientEra, GuardedCall, WrapEffects, WrapSession};
 use unhang_core::{heartbeat::Heartbeat, queue::Class, revision::Revision};
 
 /// How many tokens are kept at least before those are looked for whose calls are over.
@@ -35,7 +35,7 @@ impl Tokens {
     }
 }
 
-impl Call {
+impl GuardedCall {
     /// When something is to be done about it; never, for a subscription.
     pub(super) fn next_moment(&self) -> Option<Duration> {
         let heartbeat = self.heartbeat.as_ref().map(|heartbeat| heartbeat.next());
@@ -52,7 +52,7 @@ impl Call {
     }
 }
 
-impl Machine {
+impl WrapSession {
     /// Begins the heartbeat of a call that has come in flight, where its client wants to hear of progress.
     pub(super) fn begin_heartbeat(&mut self, wire_id: &Id, method: &str, params: Option<Json<'_>>) {
         let is_wanted = method == "tools/call" && self.limits.promote_after.has_heartbeats();
@@ -69,7 +69,8 @@ impl Machine {
         }
         let is_known = |version: &String| Revision::of_handshake(version);
         let negotiated = self.negotiated.as_ref().and_then(is_known);
-        let has_messages = self.era == Era::Modern || negotiated.is_some_and(Revision::has_progress_messages);
+        let has_messages =
+            self.era == ClientEra::Modern || negotiated.is_some_and(Revision::has_progress_messages);
         let tool = text_member(params, "name").unwrap_or_default();
         let Some(call) =
             self.calls.get_mut(wire_id).filter(|_| stands("guarded-silent-call-has-a-heartbeat"))
@@ -100,7 +101,7 @@ impl Machine {
     }
 
     /// The next call that is over, once whatever is due about others has been done.
-    pub(super) fn next_over(&mut self, outside: &mut impl Outside) -> Option<(Id, Call)> {
+    pub(super) fn next_over(&mut self, effects: &mut impl WrapEffects) -> Option<(Id, GuardedCall)> {
         while let Some(wire_id) = self.calls.due(self.now).cloned() {
             let Some(call) = self.calls.get_mut(&wire_id).filter(|call| !call.is_over(self.now)) else {
                 break;
@@ -108,7 +109,7 @@ impl Machine {
             if let Some(heartbeat) = &mut call.heartbeat
                 && let Some(line) = heartbeat.beat(self.now)
             {
-                outside.to_client(Class::Progress(heartbeat.token().clone()), line.as_bytes());
+                effects.to_client(Class::Progress(heartbeat.token().clone()), line.as_bytes());
             }
             let is_due = call.is_due(self.now, !self.asks.is_empty());
             let next = call.next_moment().filter(|next| *next > self.now);

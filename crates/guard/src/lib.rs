@@ -1,6 +1,6 @@
 //! The guard: one client and one stdio server, and nothing that can hang between them.
 //!
-//! An assembly of two halves. [`machine::Machine`] is pure: it is told what happened (a line from either side, a clock
+//! An assembly of two halves. [`wrap_session::WrapSession`] is pure: it is told what happened (a line from either side, a clock
 //! tick, an exit) and answers with what is to be written and done. [`run`] is the thin shell that owns the
 //! descriptors, the process and the clock. The machine can be driven without a process, which is how it is fuzzed.
 //!
@@ -11,7 +11,6 @@
 //!   beside what the server says of itself and of its tools, and a task that a client wants is between the two of us.
 //! - Nothing in the machine waits. The shell awaits reads, clocks and events, never a write.
 
-mod desk;
 mod from_client;
 mod from_server;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -19,18 +18,19 @@ mod from_server;
 pub mod fuzzing;
 mod handover;
 mod heartbeats;
-mod keeper;
-pub mod machine;
+mod job_bridge;
+mod local_jobs;
 mod offers;
 mod run;
 mod supervise;
 mod tell;
+pub mod wrap_session;
 
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod tests;
 
-pub use keeper::OpenJobs;
+pub use job_bridge::OpenJobs;
 pub use run::{GuardSpec, run};
 pub use unhang_core::shell::Stop;

@@ -21,11 +21,11 @@ use unhang_bridge::{
     tasks::{self, Dialect},
 };
 use unhang_switches::stands;
-use unhang_wire::{Json, Outcome, text_member};
+use unhang_wire::{Json, ResponseOutcome, text_member};
 
 use super::{
     handover::HandOver,
-    machine::{Call, Era, Machine, Outside},
+    wrap_session::{ClientEra, GuardedCall, WrapEffects, WrapSession},
 };
 use unhang_core::{queue::Class, revision::Revision};
 use unhang_front as front;
@@ -193,24 +193,24 @@ fn with_changing_tools(result: Json<'_>) -> Option<String> {
     Some(Splice::new(result).set("capabilities", capabilities.apply()?).apply()?.into_owned())
 }
 
-impl Machine {
+impl WrapSession {
     /// There is a job about which a client can only ask with our tools.
-    pub(super) fn list_job_tools(&mut self, outside: &mut impl Outside) {
+    pub(super) fn list_job_tools(&mut self, effects: &mut impl WrapEffects) {
         if self.offers.as_mut().is_some_and(|offers| Offers::are_of_use(offers)) {
             // Never shed, as those of servers may be: without it nobody could ask about the job.
-            self.tell_client(Class::Kept, TOOLS_CHANGED, outside);
+            self.tell_client(Class::Kept, TOOLS_CHANGED, effects);
         }
     }
 
     /// Notes that a server gives out a task to a client that has not declared that it copes with any (SEP-2663), which has it as it is.
-    pub(super) fn note_undeclared_task(&self, call: &Call, outcome: &Outcome<'_>) {
-        let Outcome::Result(result) = outcome else { return };
+    pub(super) fn note_undeclared_task(&self, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
+        let ResponseOutcome::Result(result) = outcome else { return };
         let is_declared = |hand_over: &HandOver| hand_over.declares_tasks(self.revision());
         // A task is short, and what is long is not read once more for this.
-        if self.era == Era::Modern
+        if self.era == ClientEra::Modern
             && result.get().len() <= MOST_OF_A_TASK
             && call.hand_over.as_deref().is_some_and(|hand_over| !is_declared(hand_over))
-            && result::kind(*result) == result::Kind::Task
+            && result::kind(*result) == result::ResultKind::Task
         {
             tracing::warn!(
                 server = self.name,
@@ -223,8 +223,13 @@ impl Machine {
     }
 
     /// The answer to a call, a line, with what is ours beside it, where that is anything.
-    pub(super) fn with_ours(&mut self, call: &Call, line: &[u8], outcome: &Outcome<'_>) -> Option<Vec<u8>> {
-        let Outcome::Result(result) = outcome else { return None };
+    pub(super) fn with_ours(
+        &mut self,
+        call: &GuardedCall,
+        line: &[u8],
+        outcome: &ResponseOutcome<'_>,
+    ) -> Option<Vec<u8>> {
+        let ResponseOutcome::Result(result) = outcome else { return None };
         if !matches!(&*call.method, "initialize" | "server/discover" | "tools/list") {
             return None;
         }

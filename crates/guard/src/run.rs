@@ -1,11 +1,11 @@
 //! The shell around the machine: descriptors, the process, the clock.
 //!
-//! Theory of operation. One task, one `select!`. Reads feed the machine; the machine writes through [`World`], which
+//! Theory of operation. One task, one `select!`. Reads feed the machine; the machine writes through [`ProcessEffects`], which
 //! gathers short lines until everything that was read at once has been dealt with, and hands long ones to the kernel at
 //! once; what the kernel does not take waits in a queue. No branch awaits a write, so neither direction can wait for the
 //! other. The server's stderr is read by a thread of its own and never passes here.
 //!
-//! Invariants: one server process at a time; after [`Action::Exit`] nothing is read any more, and what waits for the
+//! Invariants: one server process at a time; after [`WrapAction::Exit`] nothing is read any more, and what waits for the
 //! client is delivered for as long as it reads, within [`EXIT_LIMIT`] from what ended the session; dropping the process
 //! lets its lifeline end the tree.
 
@@ -27,10 +27,10 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Lines};
 
 use super::{
-    keeper::{self, Keeper, OpenJobs},
-    machine::{Action, JobNews, Machine, Outside},
+    job_bridge::{self, JobBridge, OpenJobs},
+    wrap_session::{JobNews, WrapAction, WrapEffects, WrapSession},
 };
-use unhang_background::Ending;
+use unhang_background::CallsEnd;
 use unhang_core::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, Limits, TAIL_LINES},
     exit,
@@ -40,7 +40,7 @@ use unhang_core::{
     units::in_words,
 };
 use unhang_tools::job_report::ToolNames;
-use unhang_upstream::process::{Awaited, Process, awaited};
+use unhang_upstream::process::{ProcessEvent, ServerProcess, awaited};
 
 /// What a guard needs.
 pub struct GuardSpec {
@@ -66,16 +66,16 @@ pub struct GuardSpec {
 /// # Errors
 /// Only when the client's descriptors cannot be used at all.
 pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result<u8> {
-    let mut shell = Shell::new(spec)?;
+    let mut shell = GuardLoop::new(spec)?;
     let mut timer = Box::pin(sleep_until(Instant::now()));
     let code = loop {
         if let Some(code) = shell.act() {
             break code;
         }
         set(&mut timer, shell.next_tick());
-        let reads_client = !shell.from_client.ended && shell.machine.reads_client(&shell.world);
-        let reads_server = shell.machine.reads_server(&shell.world);
-        let writes_server = !shell.world.to_server.is_empty();
+        let reads_client = !shell.from_client.ended && shell.wrap_session.reads_client(&shell.effects);
+        let reads_server = shell.wrap_session.reads_server(&shell.effects);
+        let writes_server = !shell.effects.to_server.is_empty();
         tokio::select! {
             stop = stops.recv() => {
                 if let Some(code) = shell.stop(stop.unwrap_or(Stop::Terminate)) {
@@ -83,20 +83,20 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
                 }
             }
             ready = shell.from_client.readable(), if reads_client => shell.read_client(ready),
-            awaited = awaited(&shell.world.process, reads_server, writes_server) => match awaited {
-                Awaited::Event(event) => shell.process_event(event).await,
-                Awaited::Readable(ready) => shell.read_server(ready),
-                Awaited::Writable => shell.world.flush_server(),
-                Awaited::InputClosed => shell.input_closed(),
+            awaited = awaited(&shell.effects.process, reads_server, writes_server) => match awaited {
+                ProcessEvent::Event(event) => shell.process_event(event).await,
+                ProcessEvent::Readable(ready) => shell.read_server(ready),
+                ProcessEvent::Writable => shell.effects.flush_server(),
+                ProcessEvent::InputClosed => shell.input_closed(),
             },
-            () = shell.world.to_client.writable(), if shell.world.to_client.is_waiting() => shell.world.to_client.flush(),
-            () = shell.world.to_client.closed(), if !shell.ending && stands("gone-client-noticed") => shell.client_gone(),
-            event = kept(&mut shell.world.keeper) => shell.job_event(event),
+            () = shell.effects.to_client.writable(), if shell.effects.to_client.is_waiting() => shell.effects.to_client.flush(),
+            () = shell.effects.to_client.closed(), if !shell.ending && stands("gone-client-noticed") => shell.client_gone(),
+            event = kept(&mut shell.effects.bridge) => shell.job_event(event),
             () = &mut timer => shell.tick(),
         }
         shell.hear_desk();
-        shell.world.to_client.flush();
-        shell.world.flush_server();
+        shell.effects.to_client.flush();
+        shell.effects.flush_server();
         shell.notice_lost_peers();
     };
     tokio::select! {
@@ -108,9 +108,9 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
 }
 
 /// The machine's outside world: both queues with the descriptors behind them.
-struct World {
+struct ProcessEffects {
     to_client: ToClient,
-    process: Option<Process>,
+    process: Option<ServerProcess>,
     to_server: Queue,
     /// What the line that is being dealt with stands in.
     memory: Option<Arc<Vec<u8>>>,
@@ -119,10 +119,10 @@ struct World {
     tail: Tail,
     notices: LossyWriter,
     /// Where slow calls become jobs.
-    keeper: Option<Keeper>,
+    bridge: Option<JobBridge>,
 }
 
-impl World {
+impl ProcessEffects {
     fn flush_server(&mut self) {
         if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
             self.to_server.flush(input);
@@ -130,7 +130,7 @@ impl World {
     }
 }
 
-impl Outside for World {
+impl WrapEffects for ProcessEffects {
     fn to_client(&mut self, class: Class, line: &[u8]) {
         self.to_client.send(class, line, self.memory.as_ref());
     }
@@ -166,37 +166,37 @@ impl Outside for World {
     }
 
     fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.tell(call, news);
+        if let Some(bridge) = &mut self.bridge {
+            bridge.tell(call, news);
         }
     }
 
     fn to_desk(&mut self, line: &[u8], names: ToolNames) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.serve(line, names);
+        if let Some(bridge) = &mut self.bridge {
+            bridge.serve(line, names);
         }
     }
 
     fn desk_backlog(&self) -> usize {
-        self.keeper.as_ref().map_or(0, Keeper::desk_backlog)
+        self.bridge.as_ref().map_or(0, JobBridge::desk_backlog)
     }
 
     fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
-        self.keeper.as_ref()?.same_call(client, params)
+        self.bridge.as_ref()?.same_call(client, params)
     }
 }
 
 /// What happens about jobs; nothing, where there are none. Cancel-safe.
-async fn kept(keeper: &mut Option<Keeper>) -> keeper::Event {
-    match keeper {
-        Some(keeper) => keeper.event().await,
+async fn kept(bridge: &mut Option<JobBridge>) -> job_bridge::BridgeEvent {
+    match bridge {
+        Some(bridge) => bridge.event().await,
         None => pending().await,
     }
 }
 
-struct Shell {
-    machine: Machine,
-    world: World,
+struct GuardLoop {
+    wrap_session: WrapSession,
+    effects: ProcessEffects,
     origin: Instant,
     from_client: FromClient,
     server_lines: Lines,
@@ -209,20 +209,20 @@ struct Shell {
     limits: Limits,
     ending: bool,
     /// Why jobs end that end with the session.
-    jobs_end: Ending,
+    jobs_end: CallsEnd,
     /// By when the process has to be gone, once something has ended the session.
     ends_by: Option<Deadline>,
 }
 
-impl Shell {
-    fn new(spec: GuardSpec) -> io::Result<Shell> {
+impl GuardLoop {
+    fn new(spec: GuardSpec) -> io::Result<GuardLoop> {
         let limits = spec.limits;
-        let machine = Machine::new(spec.name.clone(), limits.clone(), u64::from(std::process::id()));
-        let keeper = spec.jobs.filter(|_| limits.promote_after != Promotion::Off);
-        let keeper = keeper.map(|open| Keeper::new(spec.name.clone(), limits.clone(), open));
-        Ok(Shell {
-            machine: if keeper.is_some() { machine.with_jobs() } else { machine },
-            world: World {
+        let wrap_session = WrapSession::new(spec.name.clone(), limits.clone(), u64::from(std::process::id()));
+        let bridge = spec.jobs.filter(|_| limits.promote_after != Promotion::Off);
+        let bridge = bridge.map(|open| JobBridge::new(spec.name.clone(), limits.clone(), open));
+        Ok(GuardLoop {
+            wrap_session: if bridge.is_some() { wrap_session.with_jobs() } else { wrap_session },
+            effects: ProcessEffects {
                 to_client: ToClient::new(spec.client_output, limits.queue_bytes)?,
                 process: None,
                 to_server: Queue::new(usize::MAX),
@@ -230,7 +230,7 @@ impl Shell {
                 gathered: gathered(limits.queue_bytes),
                 tail: Tail::new(limits.stderr_tail),
                 notices: spec.notices,
-                keeper,
+                bridge,
             },
             origin: Instant::now(),
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
@@ -241,7 +241,7 @@ impl Shell {
             name: spec.name,
             limits,
             ending: false,
-            jobs_end: Ending::ClientGone,
+            jobs_end: CallsEnd::ClientGone,
             ends_by: None,
         })
     }
@@ -252,43 +252,43 @@ impl Shell {
 
     /// Carries out what the machine wants; returns the exit code at the end.
     fn act(&mut self) -> Option<u8> {
-        while let Some(action) = self.machine.next_action() {
+        while let Some(action) = self.wrap_session.next_action() {
             match action {
-                Action::StartServer => self.start_server(),
-                Action::StopServer => {
-                    if let Some(process) = &mut self.world.process {
+                WrapAction::StartServer => self.start_server(),
+                WrapAction::StopServer => {
+                    if let Some(process) = &mut self.effects.process {
                         process.server.begin_stop();
                     }
                 }
-                Action::Promote(order) => {
-                    if let Some(keeper) = &mut self.world.keeper {
-                        keeper.order(*order);
+                WrapAction::Promote(order) => {
+                    if let Some(bridge) = &mut self.effects.bridge {
+                        bridge.order(*order);
                     }
                 }
-                Action::Join(join) => {
-                    if let Some(keeper) = &mut self.world.keeper {
-                        keeper.join(*join);
+                WrapAction::Join(join) => {
+                    if let Some(bridge) = &mut self.effects.bridge {
+                        bridge.join(*join);
                     }
                 }
-                Action::Exit(code) => return Some(code),
+                WrapAction::Exit(code) => return Some(code),
             }
         }
         None
     }
 
     fn start_server(&mut self) {
-        let notices = self.world.notices.clone();
+        let notices = self.effects.notices.clone();
         let show = move |line: &[u8]| notices.send(&[line, b"\n"].concat());
-        match Process::start(&self.name, &self.server, self.world.tail.clone(), show) {
+        match ServerProcess::start(&self.name, &self.server, self.effects.tail.clone(), show) {
             Ok(process) => {
-                self.world.process = Some(process);
+                self.effects.process = Some(process);
                 if stands("old-input-forgotten") {
-                    self.world.to_server.clear();
+                    self.effects.to_server.clear();
                 }
                 self.server_lines = Lines::new(self.limits.max_message);
-                self.machine.server_spawned(self.now(), &mut self.world);
+                self.wrap_session.server_spawned(self.now(), &mut self.effects);
             }
-            Err(error) => self.machine.start_failed(self.now(), &error.to_string(), &mut self.world),
+            Err(error) => self.wrap_session.start_failed(self.now(), &error.to_string(), &mut self.effects),
         }
     }
 
@@ -298,12 +298,12 @@ impl Shell {
         }
         self.begin_end();
         self.ending = true;
-        self.jobs_end = Ending::UnhangEnds;
-        self.machine.stop(self.now(), stop.exit_code(), stop.cause(), &mut self.world);
+        self.jobs_end = CallsEnd::UnhangEnds;
+        self.wrap_session.stop(self.now(), stop.exit_code(), stop.cause(), &mut self.effects);
         None
     }
 
-    /// When [`Shell::tick`] is due.
+    /// When [`GuardLoop::tick`] is due.
     fn next_tick(&mut self) -> Option<Instant> {
         if self.from_client.lines.is_large() || self.server_lines.is_large() {
             self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
@@ -312,29 +312,29 @@ impl Shell {
                 give_back_code();
             }
         }
-        let machine = self.machine.next_tick().map(|tick| self.origin + tick);
-        let ask = self.world.process.as_ref().and_then(|process| process.ask_at);
-        machine.into_iter().chain(self.release_at).chain(ask).min()
+        let wrap_session = self.wrap_session.next_tick().map(|tick| self.origin + tick);
+        let ask = self.effects.process.as_ref().and_then(|process| process.ask_at);
+        wrap_session.into_iter().chain(self.release_at).chain(ask).min()
     }
 
     fn tick(&mut self) {
-        self.machine.tick(self.now(), &mut self.world);
+        self.wrap_session.tick(self.now(), &mut self.effects);
         if self.release_at.take_if(|at| *at <= Instant::now()).is_some() {
             self.from_client.lines.release();
             self.server_lines.release();
         }
-        if let Some(Process { server, ask_at, exited, .. }) = &mut self.world.process
+        if let Some(ServerProcess { server, ask_at, exited, .. }) = &mut self.effects.process
             && ask_at.take_if(|at| *at <= Instant::now()).is_some()
             && !*exited
             && server.input.as_ref().is_some_and(|input| input.unread() > 0)
         {
-            self.machine.server_deaf(self.now(), "it closed its stdin and left something in it unread");
+            self.wrap_session.server_deaf(self.now(), "it closed its stdin and left something in it unread");
         }
     }
 
     /// The server has closed its stdin. What it has read it may still answer; what lies in the pipe nobody will read.
     fn input_closed(&mut self) {
-        if let Some(process) = &mut self.world.process {
+        if let Some(process) = &mut self.effects.process {
             process.input_closed = true;
             process.ask_at = stands("unread-input-noticed").then(|| Instant::now() + LAST_MOMENT);
         }
@@ -342,16 +342,16 @@ impl Shell {
 
     fn client_gone(&mut self) {
         self.ending = true;
-        self.machine.stop(self.now(), exit::DONE, "the client reads no more", &mut self.world);
+        self.wrap_session.stop(self.now(), exit::DONE, "the client reads no more", &mut self.effects);
     }
 
     /// A write that failed is noticed by whoever writes next; the consequences are drawn here.
     fn notice_lost_peers(&mut self) {
-        if self.world.to_client.peer_gone() && !self.ending && stands("failed-write-to-client-ends") {
+        if self.effects.to_client.peer_gone() && !self.ending && stands("failed-write-to-client-ends") {
             self.client_gone();
         }
-        if self.world.to_server.peer_gone() && stands("deaf-stdin-noticed") {
-            self.machine.server_deaf(self.now(), "it closed its stdin");
+        if self.effects.to_server.peer_gone() && stands("deaf-stdin-noticed") {
+            self.wrap_session.server_deaf(self.now(), "it closed its stdin");
         }
     }
 
@@ -359,11 +359,11 @@ impl Shell {
         match self.from_client.read(ready) {
             Taken::Bytes => {
                 let now = self.now();
-                self.world.memory = Some(self.from_client.lines.memory());
+                self.effects.memory = Some(self.from_client.lines.memory());
                 while let Some(line) = self.from_client.lines.next_line() {
-                    self.machine.client_line(now, line, &mut self.world);
+                    self.wrap_session.client_line(now, line, &mut self.effects);
                 }
-                self.world.memory = None;
+                self.effects.memory = None;
             }
             Taken::Nothing => {}
             Taken::End => self.client_end(),
@@ -379,13 +379,13 @@ impl Shell {
         self.begin_end();
         let now = self.now();
         while let Some(line) = self.from_client.lines.finish() {
-            self.machine.client_line(now, line, &mut self.world);
+            self.wrap_session.client_line(now, line, &mut self.effects);
         }
-        self.machine.client_end(now, &mut self.world);
+        self.wrap_session.client_end(now, &mut self.effects);
     }
 
     fn read_server(&mut self, ready: io::Result<()>) {
-        let Some(process) = &mut self.world.process else { return };
+        let Some(process) = &mut self.effects.process else { return };
         let read = ready.and_then(|()| process.server.output.try_read(self.server_lines.spare()));
         self.server_read(read);
     }
@@ -396,11 +396,11 @@ impl Shell {
             Ok(count @ 1..) => {
                 self.server_lines.filled(count);
                 let now = self.now();
-                self.world.memory = Some(self.server_lines.memory());
+                self.effects.memory = Some(self.server_lines.memory());
                 while let Some(line) = self.server_lines.next_line() {
-                    self.machine.server_line(now, line, &mut self.world);
+                    self.wrap_session.server_line(now, line, &mut self.effects);
                 }
-                self.world.memory = None;
+                self.effects.memory = None;
                 true
             }
             Err(error) if is_passing(&error) => false,
@@ -414,14 +414,14 @@ impl Shell {
     /// The server's stdout has ended. A server that goes closes it a moment before; one that lives on is of no use.
     fn output_ended(&mut self) {
         let now = self.now();
-        let Some(process) = &mut self.world.process else { return };
+        let Some(process) = &mut self.effects.process else { return };
         process.output_ended = true;
         let exited = process.exited;
         while let Some(line) = self.server_lines.finish() {
-            self.machine.server_last_line(now, line, &mut self.world);
+            self.wrap_session.server_last_line(now, line, &mut self.effects);
         }
         if !exited && stands("deaf-stdout-noticed") {
-            self.machine.server_deaf(now, "it closed its stdout");
+            self.wrap_session.server_deaf(now, "it closed its stdout");
         }
     }
 
@@ -431,16 +431,16 @@ impl Shell {
                 tracing::info!(server = self.name, pid, ?tier, "started after {}", in_words(self.now()));
             }
             ServerEvent::Failed(error) => {
-                self.world.process = None;
-                self.machine.start_failed(self.now(), &error.to_string(), &mut self.world);
+                self.effects.process = None;
+                self.wrap_session.start_failed(self.now(), &error.to_string(), &mut self.effects);
             }
             ServerEvent::Exited(exit) => {
                 self.last_words().await;
-                self.machine.server_exited(self.now(), &exit, &mut self.world);
+                self.wrap_session.server_exited(self.now(), &exit, &mut self.effects);
             }
             ServerEvent::Gone(swept) => {
-                self.world.process = None;
-                self.machine.server_gone(self.now(), swept, &mut self.world);
+                self.effects.process = None;
+                self.wrap_session.server_gone(self.now(), swept, &mut self.effects);
             }
         }
     }
@@ -448,69 +448,71 @@ impl Shell {
     /// Everything that the dead process wrote is in the pipes already: it is read without waiting for their end, which
     /// somebody else may hold open (processes.md 1.3).
     async fn last_words(&mut self) {
-        if let Some(process) = &mut self.world.process {
+        if let Some(process) = &mut self.effects.process {
             process.exited = true;
         }
         while let Some(process) =
-            self.world.process.as_mut().filter(|process| !process.output_ended && stands("last-words-read"))
+            self.effects.process.as_mut().filter(|process| !process.output_ended && stands("last-words-read"))
         {
             let read = process.server.output.read_now(self.server_lines.spare());
             if !self.server_read(read) && stands("pipe-end-not-awaited") {
                 break;
             }
         }
-        if self.world.process.as_ref().is_some_and(|process| !process.output_ended) {
+        if self.effects.process.as_ref().is_some_and(|process| !process.output_ended) {
             self.output_ended();
         }
-        if let Some(process) = &mut self.world.process {
+        if let Some(process) = &mut self.effects.process {
             process.last_stderr().await;
         }
     }
 
-    /// What the desk has said goes its way.
+    /// What the local job server has said goes its way.
     fn hear_desk(&mut self) {
-        let Some(keeper) = &mut self.world.keeper else { return };
-        let said = keeper.said();
+        let Some(bridge) = &mut self.effects.bridge else { return };
+        let said = bridge.said();
         if !said.is_empty() {
             let now = self.now();
             said.iter().for_each(|(class, line)| {
-                self.machine.desk_line(now, class, line, &mut self.world);
+                self.wrap_session.desk_line(now, class, line, &mut self.effects);
             });
         }
     }
 
     /// Something has happened about jobs.
-    fn job_event(&mut self, event: keeper::Event) {
+    fn job_event(&mut self, event: job_bridge::BridgeEvent) {
         let now = self.now();
         match event {
-            keeper::Event::Adopted(adopted) => {
+            job_bridge::BridgeEvent::Adopted(adopted) => {
                 let call = (&adopted.call, adopted.order);
                 let told = (adopted.job(), &*adopted.result);
-                let is_told = self.machine.promoted(now, call, told, &mut self.world);
-                if let Some(keeper) = &mut self.world.keeper {
-                    keeper.adopted(*adopted, is_told);
+                let is_told = self.wrap_session.promoted(now, call, told, &mut self.effects);
+                if let Some(bridge) = &mut self.effects.bridge {
+                    bridge.adopted(*adopted, is_told);
                 }
             }
-            keeper::Event::Refused(call, order, why) => {
+            job_bridge::BridgeEvent::Refused(call, order, why) => {
                 tracing::warn!(server = self.name, "no job can be made of call {call}: {why}");
-                self.machine.not_promoted(now, (&call, order), &why, &mut self.world);
+                self.wrap_session.not_promoted(now, (&call, order), &why, &mut self.effects);
             }
-            keeper::Event::Over(call, order, job) => {
-                if self.machine.waits_for_a_job(&call, order)
-                    && let Some(keeper) = &mut self.world.keeper
+            job_bridge::BridgeEvent::Over(call, order, job) => {
+                if self.wrap_session.waits_for_a_job(&call, order)
+                    && let Some(bridge) = &mut self.effects.bridge
                 {
-                    keeper.read(call, order, job);
+                    bridge.read(call, order, job);
                 }
             }
-            keeper::Event::Joined(call, order, came) => {
-                self.machine.joined(now, (&call, order), came, &mut self.world);
+            job_bridge::BridgeEvent::Joined(call, order, came) => {
+                self.wrap_session.joined(now, (&call, order), came, &mut self.effects);
             }
-            keeper::Event::Said => {}
-            keeper::Event::Withdrawn(call) => self.machine.job_withdrawn(now, &call, &mut self.world),
-            keeper::Event::Asked(params, again) => {
-                let call = self.machine.ask_for_job(now, &params, &mut self.world);
-                if let Some(keeper) = &mut self.world.keeper {
-                    keeper.asked(call, again);
+            job_bridge::BridgeEvent::Said => {}
+            job_bridge::BridgeEvent::Withdrawn(call) => {
+                self.wrap_session.job_withdrawn(now, &call, &mut self.effects);
+            }
+            job_bridge::BridgeEvent::Asked(params, again) => {
+                let call = self.wrap_session.ask_for_job(now, &params, &mut self.effects);
+                if let Some(bridge) = &mut self.effects.bridge {
+                    bridge.asked(call, again);
                 }
             }
         }
@@ -519,13 +521,13 @@ impl Shell {
     /// Delivers what waits for the client, and ends what is a job.
     async fn finish(mut self) {
         self.begin_end();
-        let (counters, shed) = (self.machine.counters(), self.world.to_client.shed());
+        let (counters, shed) = (self.wrap_session.counters(), self.effects.to_client.shed());
         let jobs_end = async {
-            if let Some(keeper) = &self.world.keeper {
-                keeper.end(self.jobs_end).await;
+            if let Some(bridge) = &self.effects.bridge {
+                bridge.end(self.jobs_end).await;
             }
         };
-        tokio::join!(self.world.to_client.deliver(self.ends_by), jobs_end);
+        tokio::join!(self.effects.to_client.deliver(self.ends_by), jobs_end);
         tracing::info!(server = self.name, ?counters, shed, "done");
     }
 }
@@ -543,7 +545,7 @@ mod tests {
     const ANSWER: usize = 4 << 20;
 
     /// A guard that ends while an answer waits for its client, and the client's end of the pipe.
-    fn ending() -> (Shell, io::PipeReader) {
+    fn ending() -> (GuardLoop, io::PipeReader) {
         let (client_input, _) = io::pipe().expect("a pipe");
         let (reader, client_output) = io::pipe().expect("a pipe");
         let limits = Limits::default();
@@ -556,7 +558,7 @@ mod tests {
             stop_limit: limits.stop_limit(),
             lifeline: LifelineCommand { program: "never-started".into(), arguments: Vec::new() },
         };
-        let mut shell = Shell::new(GuardSpec {
+        let mut shell = GuardLoop::new(GuardSpec {
             name: "srv".to_owned(),
             limits,
             server,
@@ -566,7 +568,7 @@ mod tests {
             jobs: None,
         })
         .expect("its descriptors can be used");
-        shell.world.to_client.send(Class::Kept, &vec![b'x'; ANSWER], None);
+        shell.effects.to_client.send(Class::Kept, &vec![b'x'; ANSWER], None);
         (shell, reader)
     }
 

@@ -8,122 +8,127 @@ use std::time::Duration;
 use unhang_proc::server::Exit;
 use unhang_switches::stands;
 
-use super::machine::{Call, Machine, Outside, Role};
+use super::wrap_session::{GuardedCall, Role, WrapEffects, WrapSession};
 use unhang_core::{
     batch::BatchId,
-    breaker::Phase,
+    breaker::BreakerPhase,
     clients,
-    fault::{BAD_RESPONSE_HINT, Evidence, Fault, Kind, RESTART_HINT, ended, of_which_starting},
+    fault::{BAD_RESPONSE_HINT, Evidence, Fault, FaultKind, RESTART_HINT, ended, of_which_starting},
     queue::Class,
-    refusal::{Addressee, Telling},
+    refusal::{Addressee, ErrorReport},
     units::in_words,
 };
 
-impl Machine {
+impl WrapSession {
     /// Answers a call that will get no other answer.
     pub(super) fn tell_call(
         &mut self,
-        call: &Call,
-        telling: Telling<'_>,
+        call: &GuardedCall,
+        error_report: ErrorReport<'_>,
         exit: Option<String>,
-        outside: &mut impl Outside,
+        effects: &mut impl WrapEffects,
     ) {
         if stands("told-id-is-free") {
             self.renamed.remove(&call.client_id);
         }
         let fault = Fault {
-            kind: telling.kind,
+            kind: error_report.kind,
             server: &self.name,
             method: Some(&call.method),
-            happened: telling.happened,
-            hint: telling.hint,
+            happened: error_report.summary,
+            hint: error_report.hint,
             elapsed: self.now.saturating_sub(call.since),
-            limit: (telling.kind == Kind::Deadline).then_some(call.limit).flatten(),
-            retry_after: self.retry_after(telling.kind),
+            limit: (error_report.kind == FaultKind::Deadline).then_some(call.limit).flatten(),
+            retry_after: self.retry_after(error_report.kind),
             exit,
-            evidence: self.evidence(outside),
+            evidence: self.evidence(effects),
         };
         let line = fault.response(Some(&call.client_id));
-        self.answer_fault(call, &line, outside);
+        self.answer_fault(call, &line, effects);
     }
 
     /// Answers a message that never became a call.
-    pub(super) fn refuse(&mut self, to: Addressee<'_>, telling: Telling<'_>, outside: &mut impl Outside) {
+    pub(super) fn refuse(
+        &mut self,
+        to: Addressee<'_>,
+        error_report: ErrorReport<'_>,
+        effects: &mut impl WrapEffects,
+    ) {
         let exit = self.start_fault.as_ref().and_then(|fault| fault.exit.clone());
-        let with_evidence = !matches!(telling.kind, Kind::ParseError | Kind::InvalidRequest);
+        let with_evidence = !matches!(error_report.kind, FaultKind::ParseError | FaultKind::InvalidRequest);
         let fault = Fault {
-            kind: telling.kind,
+            kind: error_report.kind,
             server: &self.name,
             method: to.method,
-            happened: telling.happened,
-            hint: telling.hint,
+            happened: error_report.summary,
+            hint: error_report.hint,
             elapsed: Duration::ZERO,
             limit: None,
-            retry_after: self.retry_after(telling.kind),
-            exit: exit.filter(|_| telling.kind == Kind::StartFailed),
-            evidence: if with_evidence { self.evidence(outside) } else { Evidence::default() },
+            retry_after: self.retry_after(error_report.kind),
+            exit: exit.filter(|_| error_report.kind == FaultKind::StartFailed),
+            evidence: if with_evidence { self.evidence(effects) } else { Evidence::default() },
         };
-        self.refuse_with(to.batch, &to.line(&fault), outside);
+        self.refuse_with(to.batch, &to.line(&fault), effects);
     }
 
     /// When it is worth another try, where the server is left alone.
-    fn retry_after(&self, kind: Kind) -> Option<Duration> {
+    fn retry_after(&self, kind: FaultKind) -> Option<Duration> {
         let phase = self.breaker.phase(self.now);
         match phase {
-            Phase::Open(rest) if kind == Kind::BreakerOpen => Some(rest),
-            Phase::Trial if kind == Kind::BreakerOpen => Some(self.limits.breaker_cooldown),
+            BreakerPhase::Open(rest) if kind == FaultKind::BreakerOpen => Some(rest),
+            BreakerPhase::Trial if kind == FaultKind::BreakerOpen => Some(self.limits.breaker_cooldown),
             _ => None,
         }
     }
 
-    fn evidence(&self, outside: &impl Outside) -> Evidence {
+    fn evidence(&self, effects: &impl WrapEffects) -> Evidence {
         Evidence {
-            stderr_tail: outside.stderr_tail(),
-            stderr_age: outside.stderr_age(),
+            stderr_tail: effects.stderr_tail(),
+            stderr_age: effects.stderr_age(),
             junk: self.junk.lines(),
         }
     }
 
-    fn answer_fault(&mut self, call: &Call, line: &[u8], outside: &mut impl Outside) {
+    fn answer_fault(&mut self, call: &GuardedCall, line: &[u8], effects: &mut impl WrapEffects) {
         if call.is_job {
-            return self.answer_job(&call.client_id, line, outside);
+            return self.answer_job(&call.client_id, line, effects);
         }
-        self.refuse_with(call.batch, line, outside);
+        self.refuse_with(call.batch, line, effects);
     }
 
-    fn refuse_with(&mut self, batch: Option<BatchId>, line: &[u8], outside: &mut impl Outside) {
+    fn refuse_with(&mut self, batch: Option<BatchId>, line: &[u8], effects: &mut impl WrapEffects) {
         self.counters.faults += 1;
         tracing::info!(
             server = self.name,
             "answered by unhang: {}",
             String::from_utf8_lossy(&line[..line.len().min(400)])
         );
-        self.answer(batch, line, outside);
+        self.answer(batch, line, effects);
     }
 
     /// Sends an answer to the client, or puts it with its batch.
-    pub(super) fn answer(&mut self, batch: Option<BatchId>, line: &[u8], outside: &mut impl Outside) {
+    pub(super) fn answer(&mut self, batch: Option<BatchId>, line: &[u8], effects: &mut impl WrapEffects) {
         match batch {
-            None => outside.to_client(Class::Kept, line),
+            None => effects.to_client(Class::Kept, line),
             Some(batch) => {
                 if let Some(array) = self.batches.settle(batch, Some(line)) {
-                    outside.to_client(Class::Kept, &array);
+                    effects.to_client(Class::Kept, &array);
                 }
             }
         }
     }
 
     /// The request was withdrawn: nothing goes out for it, but its batch may now be complete.
-    pub(super) fn answer_nothing(&mut self, batch: Option<BatchId>, outside: &mut impl Outside) {
+    pub(super) fn answer_nothing(&mut self, batch: Option<BatchId>, effects: &mut impl WrapEffects) {
         if let Some(array) = batch
             .filter(|_| stands("withdrawn-completes-a-batch"))
             .and_then(|batch| self.batches.settle(batch, None))
         {
-            outside.to_client(Class::Kept, &array);
+            effects.to_client(Class::Kept, &array);
         }
     }
 
-    pub(super) fn tell_deadline(&mut self, call: &Call, outside: &mut impl Outside) {
+    pub(super) fn tell_deadline(&mut self, call: &GuardedCall, effects: &mut impl WrapEffects) {
         let limit = call.limit.unwrap_or_else(|| self.now.saturating_sub(call.since));
         let client_clock =
             self.call_clock.filter(|_| call.limit.is_some_and(|limit| limit < self.limits.call_timeout));
@@ -159,36 +164,46 @@ impl Machine {
         } else {
             "the request was cancelled; raise --request-timeout if it needs longer"
         };
-        self.tell_call(call, Telling { kind: Kind::Deadline, happened, hint }, None, outside);
+        self.tell_call(
+            call,
+            ErrorReport { kind: FaultKind::Deadline, summary: happened, hint },
+            None,
+            effects,
+        );
     }
 
     pub(super) fn tell_exited(
         &mut self,
-        call: &Call,
+        call: &GuardedCall,
         exit: &Exit,
         restarts: bool,
-        outside: &mut impl Outside,
+        effects: &mut impl WrapEffects,
     ) {
         let elapsed = self.now.saturating_sub(call.since);
         let happened = ended(&self.name, &exit.to_string(), elapsed, &call.method);
         let hint = if restarts { RESTART_HINT } else { "see its stderr" };
         self.tell_call(
             call,
-            Telling { kind: Kind::ServerExited, happened, hint },
+            ErrorReport { kind: FaultKind::ServerExited, summary: happened, hint },
             Some(exit.to_string()),
-            outside,
+            effects,
         );
     }
 
-    pub(super) fn tell_start_failed(&mut self, call: &Call, outside: &mut impl Outside) {
+    pub(super) fn tell_start_failed(&mut self, call: &GuardedCall, effects: &mut impl WrapEffects) {
         let fault = self.start_fault.clone();
         let happened = fault.as_ref().map_or_else(String::new, |fault| fault.happened.clone());
         let exit = fault.and_then(|fault| fault.exit);
-        let telling = Telling { kind: Kind::StartFailed, happened, hint: START_HINT };
-        self.tell_call(call, telling, exit, outside);
+        let error_report = ErrorReport { kind: FaultKind::StartFailed, summary: happened, hint: START_HINT };
+        self.tell_call(call, error_report, exit, effects);
     }
 
-    pub(super) fn tell_shutting_down(&mut self, call: &Call, cause: &str, outside: &mut impl Outside) {
+    pub(super) fn tell_shutting_down(
+        &mut self,
+        call: &GuardedCall,
+        cause: &str,
+        effects: &mut impl WrapEffects,
+    ) {
         let elapsed = in_words(self.now.saturating_sub(call.since));
         let happened = format!(
             "unhang is ending because {cause}; `{}` had not answered `{}` after {elapsed}",
@@ -198,23 +213,39 @@ impl Machine {
             Role::Listen => "subscribe again with the next session",
             _ => "send the request again in the next session if it is safe to repeat",
         };
-        self.tell_call(call, Telling { kind: Kind::ShuttingDown, happened, hint }, None, outside);
+        self.tell_call(
+            call,
+            ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint },
+            None,
+            effects,
+        );
     }
 
-    pub(super) fn tell_bad_response(&mut self, call: &Call, why: &str, outside: &mut impl Outside) {
+    pub(super) fn tell_bad_response(
+        &mut self,
+        call: &GuardedCall,
+        why: &str,
+        effects: &mut impl WrapEffects,
+    ) {
         let happened =
             format!("`{}` answered `{}` with what is no valid response: {why}", self.name, call.method);
-        let telling = Telling { kind: Kind::BadResponse, happened, hint: BAD_RESPONSE_HINT };
-        self.tell_call(call, telling, None, outside);
+        let error_report =
+            ErrorReport { kind: FaultKind::BadResponse, summary: happened, hint: BAD_RESPONSE_HINT };
+        self.tell_call(call, error_report, None, effects);
     }
 
-    pub(super) fn tell_too_large(&mut self, call: &Call, length: u64, outside: &mut impl Outside) {
+    pub(super) fn tell_too_large(&mut self, call: &GuardedCall, length: u64, effects: &mut impl WrapEffects) {
         let happened = format!(
             "the answer of `{}` to `{}` is {length} bytes long, over the limit of {}",
             self.name, call.method, self.limits.max_message
         );
         let hint = "ask for less, or raise --max-message";
-        self.tell_call(call, Telling { kind: Kind::TooLarge, happened, hint }, None, outside);
+        self.tell_call(
+            call,
+            ErrorReport { kind: FaultKind::TooLarge, summary: happened, hint },
+            None,
+            effects,
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! state/<field>.json                  of whoever has the data folder, and what is shared
-//! state/owners/<digest>/<field>.json  of one of those who are told from one another, as jobs are (`Record::owner`)
+//! state/owners/<digest>/<field>.json  of one of those who are told from one another, as jobs are (`JobRecord::owner`)
 //! ```
 //!
 //! Theory of operation. The file is the truth about a field. All writers of the state take one lock, so that a document
@@ -36,7 +36,7 @@ use crate::{
         DataFolder, Durability, FileError, make_folder, read_at_most, remove_unfinished, replace, sync_all,
     },
     moment::Moment,
-    wait::{Limit, look_until},
+    wait::{WaitLimit, look_until},
 };
 
 /// The largest document, and the largest result that one is made of.
@@ -181,7 +181,7 @@ pub struct Document {
 
 /// What the list of documents says of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct DocumentEntry {
     /// Its name.
     pub field: Field,
     /// Bytes of its file.
@@ -247,7 +247,7 @@ impl Documents {
     ///
     /// # Errors
     /// Where the folder cannot be read.
-    pub fn list(&self) -> Result<Vec<Listed>, FileError> {
+    pub fn list(&self) -> Result<Vec<DocumentEntry>, FileError> {
         let failed = |error| FileError::system("cannot read", &self.folder, error);
         let mut listed = Vec::new();
         let entries = match std::fs::read_dir(&self.folder) {
@@ -264,7 +264,7 @@ impl Documents {
             // Between the listing and the look it may have been replaced, never removed.
             if let (Some(field), Ok(metadata)) = (field, entry.metadata()) {
                 let updated_at = metadata.modified().map_err(failed)?.into();
-                listed.push(Listed { field, bytes: metadata.len(), updated_at });
+                listed.push(DocumentEntry { field, bytes: metadata.len(), updated_at });
             }
         }
         listed.sort_by(|one, other| one.field.cmp(&other.field));
@@ -290,7 +290,7 @@ impl Documents {
     pub(crate) fn turn(&self) -> Result<Turn, FileError> {
         let path = self.state.join(LOCK);
         let failed = |error| FileError::system("cannot lock", &path, error);
-        let taken = look_until(Limit::after(TURN), LOOK, || Lock::try_take(&path)).map_err(failed)?;
+        let taken = look_until(WaitLimit::after(TURN), LOOK, || Lock::try_take(&path)).map_err(failed)?;
         let lock = taken.ok_or_else(|| {
             let text = format!("another process has held it for {} s", TURN.as_secs());
             failed(std::io::Error::new(std::io::ErrorKind::TimedOut, text))

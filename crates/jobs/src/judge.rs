@@ -21,10 +21,10 @@ use crate::{
     id::JobId,
     judge_call::judge_call,
     moment::Moment,
-    record::{Ending, Outcome, Reason, Run},
+    record::{EndReason, Ending, JobEnd, Run},
     settle::{Handover, Settled, settle, write_ending},
-    store::{self, Job, Starter, Store, StoreError},
-    verdict::{Evidence, Loss, Verdict},
+    store::{self, JobRow, Starter, Store, StoreError},
+    verdict::{JobEvidence, Loss, Verdict},
 };
 
 /// How often a shim is started for a job before it is given up.
@@ -36,7 +36,7 @@ const START_LIMIT: Duration = Duration::from_secs(2);
 
 /// What is to be done after a look at a job.
 #[derive(Debug)]
-pub(crate) enum Finding {
+pub(crate) enum JobFinding {
     /// A shim has it, or is about to.
     Alive,
     /// The caller has to start a shim for it.
@@ -58,9 +58,9 @@ pub(crate) enum Judge {
 pub(crate) fn judge(
     data: &DataFolder,
     store: &mut Store,
-    job: &Job,
+    job: &JobRow,
     handover: &Handover<'_>,
-) -> Result<Finding, StoreError> {
+) -> Result<JobFinding, StoreError> {
     judge_as(Judge::Passer, data, store, job, handover)
 }
 
@@ -69,43 +69,43 @@ pub(crate) fn judge_as(
     judge: Judge,
     data: &DataFolder,
     store: &mut Store,
-    job: &Job,
+    job: &JobRow,
     handover: &Handover<'_>,
-) -> Result<Finding, StoreError> {
+) -> Result<JobFinding, StoreError> {
     if let Some(call) = &job.record.call {
         return judge_call(data, store, job, call, handover);
     }
     let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
     let (lock, no_lock) = match take_lock(&folder) {
         Ok(Taken::Ours(lock)) => (Some(lock), None),
-        Ok(Taken::Others) => return Ok(Finding::Alive),
+        Ok(Taken::Others) => return Ok(JobFinding::Alive),
         Ok(Taken::NoFolder(detail)) => {
             // Whatever has it cannot write down how it ends.
             let Swept { leaked, unkilled } = end_survivors(judge, id, None);
-            let ending = Ending::without_run(Outcome::Lost).because(Reason::RecordDamaged, detail);
+            let ending = Ending::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail);
             let ending = Ending { leaked, unkilled, ..ending };
-            return settle(data, store, id, &ending, handover).map(Finding::Settled);
+            return settle(data, store, id, &ending, handover).map(JobFinding::Settled);
         }
         // Somebody has put it there while a shim held what lay there before, or before one came.
         Err(error) if error.is_of_the_place() => match folder.read::<Run>(RUN) {
-            Ok(Some(run)) if is_alive(&run, handover.starter) => return Ok(Finding::Alive),
+            Ok(Some(run)) if is_alive(&run, handover.starter) => return Ok(JobFinding::Alive),
             _ => (None, Some(error.to_string())),
         },
         Err(error) => return Err(error.into()),
     };
     let ending = match look(&folder, job, handover.starter)? {
         // Its lock was removed from beneath a shim that lives and will note how the work ends.
-        Seen::Lost(Some(run), _) if is_alive(&run, handover.starter) => return Ok(Finding::Alive),
-        Seen::Starting => return Ok(Finding::Alive),
+        Seen::Lost(Some(run), _) if is_alive(&run, handover.starter) => return Ok(JobFinding::Alive),
+        Seen::Starting => return Ok(JobFinding::Alive),
         Seen::NeverStarted if job.starts < MOST_STARTS => {
             drop(lock);
             let starter = job.starter.as_ref();
             let is_ours =
                 store.write(|transaction| store::take_over(transaction, id, starter, handover.starter))?;
-            return Ok(if is_ours { Finding::StartIt } else { Finding::Alive });
+            return Ok(if is_ours { JobFinding::StartIt } else { JobFinding::Alive });
         }
-        Seen::NeverStarted => Ending::without_run(Outcome::Failed).because(
-            Reason::StartFailed,
+        Seen::NeverStarted => Ending::without_run(JobEnd::Failed).because(
+            EndReason::StartFailed,
             format!(
                 "its supervisor did not come up in {MOST_STARTS} tries; {}",
                 no_lock.as_deref().unwrap_or("the system may be out of processes or memory")
@@ -126,7 +126,7 @@ pub(crate) fn judge_as(
         }
     };
     let ending = write_ending(data, id, &ending)?;
-    settle(data, store, id, &ending, handover).map(Finding::Settled)
+    settle(data, store, id, &ending, handover).map(JobFinding::Settled)
 }
 
 /// What came of the try to take a job's lock.
@@ -175,9 +175,9 @@ enum Seen {
     Lost(Option<Run>, Ending),
 }
 
-fn look(folder: &JobFolder, job: &Job, this: &Starter) -> Result<Seen, FileError> {
+fn look(folder: &JobFolder, job: &JobRow, this: &Starter) -> Result<Seen, FileError> {
     let damaged = |error: FileError| {
-        Ending::without_run(Outcome::Lost).because(Reason::RecordDamaged, error.to_string())
+        Ending::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, error.to_string())
     };
     let run: Result<Option<Run>, FileError> = folder.read(RUN);
     let exit = match folder.read::<Ending>(EXIT) {
@@ -197,9 +197,9 @@ fn look(folder: &JobFolder, job: &Job, this: &Starter) -> Result<Seen, FileError
     };
     let is_unwanted = folder.has(CANCEL);
     if is_unwanted && run.is_none() && exit.is_none() {
-        return Ok(Seen::Ended(Ending::without_run(Outcome::Cancelled)));
+        return Ok(Seen::Ended(Ending::without_run(JobEnd::Cancelled)));
     }
-    let evidence = Evidence {
+    let evidence = JobEvidence {
         is_locked: false,
         run: run.as_ref(),
         has_exit: exit.is_some(),
@@ -217,7 +217,7 @@ fn look(folder: &JobFolder, job: &Job, this: &Starter) -> Result<Seen, FileError
         (Verdict::NeverStarted, _) => Seen::NeverStarted,
         (Verdict::Lost(Loss::ShimKilled), _) if is_unwanted => {
             let detail = "it was cancelled, and its supervisor had to be killed for it";
-            let ending = Ending::without_run(Outcome::Cancelled).because(Reason::ShimKilled, detail);
+            let ending = Ending::without_run(JobEnd::Cancelled).because(EndReason::ShimKilled, detail);
             Seen::Lost(run, Ending { started_at, ..ending })
         }
         (Verdict::Lost(loss), _) => Seen::Lost(run, Ending { started_at, ..lost(loss) }),
@@ -228,12 +228,12 @@ fn look(folder: &JobFolder, job: &Job, this: &Starter) -> Result<Seen, FileError
 fn lost(loss: Loss) -> Ending {
     let (reason, detail) = match loss {
         Loss::ShimKilled => (
-            Reason::ShimKilled,
+            EndReason::ShimKilled,
             "its supervisor was killed, so that nobody saw how it ended; what it left behind was ended",
         ),
-        Loss::Reboot => (Reason::Reboot, "the machine was started anew while it ran"),
+        Loss::Reboot => (EndReason::Reboot, "the machine was started anew while it ran"),
     };
-    Ending::without_run(Outcome::Lost).because(reason, detail)
+    Ending::without_run(JobEnd::Lost).because(reason, detail)
 }
 
 /// Whether somebody may still be about to start the shim. Of one in another container nobody here can tell whether it lives.

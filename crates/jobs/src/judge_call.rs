@@ -10,16 +10,16 @@ use unhang_switches::stands;
 
 use crate::{
     folder::{CANCEL, DataFolder, EXIT, FileError, LOCK},
-    judge::Finding,
+    judge::JobFinding,
     moment::Moment,
-    record::{Call, Ending, Outcome, Reason, Record},
+    record::{Call, EndReason, Ending, JobEnd, JobRecord},
     settle::{Handover, settle, write_ending},
-    store::{self, Job, Starter, Store, StoreError},
+    store::{self, JobRow, Starter, Store, StoreError},
 };
 
 /// Whether whoever waited for a call has left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum CallHolder {
     /// Somebody waits for it.
     No,
     /// The process has gone, or has let go of it.
@@ -27,15 +27,15 @@ pub(crate) enum Left {
 }
 
 /// Whether this call has been left, as seen from this process.
-pub(crate) fn left(call: &Call, starter: &Starter) -> Left {
+pub(crate) fn left(call: &Call, starter: &Starter) -> CallHolder {
     let is_free = call.ticket.as_ref().is_some_and(|ticket| ticket.is_free);
     let is_of_this_boot = call.holder.boot_id == starter.boot_id;
     let lives = is_of_this_boot && Identity::from(call.holder.process).is_alive();
-    if lives && !is_free { Left::No } else { Left::Yes }
+    if lives && !is_free { CallHolder::No } else { CallHolder::Yes }
 }
 
 /// Whether there is still time for somebody to ask for the answer.
-pub(crate) fn may_be_taken_up(record: &Record) -> bool {
+pub(crate) fn may_be_taken_up(record: &JobRecord) -> bool {
     let has_ticket = record.call.as_ref().is_some_and(|call| call.ticket.is_some());
     let since = Moment::now().since(record.started_at.unwrap_or(record.created_at));
     let has_time =
@@ -47,34 +47,36 @@ pub(crate) fn may_be_taken_up(record: &Record) -> bool {
 pub(crate) fn judge_call(
     data: &DataFolder,
     store: &mut Store,
-    job: &Job,
+    job: &JobRow,
     call: &Call,
     handover: &Handover<'_>,
-) -> Result<Finding, StoreError> {
-    if left(call, handover.starter) == Left::No || !stands("orphaned-call-is-settled") {
-        return Ok(Finding::Alive);
+) -> Result<JobFinding, StoreError> {
+    if left(call, handover.starter) == CallHolder::No || !stands("orphaned-call-is-settled") {
+        return Ok(JobFinding::Alive);
     }
     let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
     let is_unwanted = folder.has(CANCEL);
     let may_go_on = may_be_taken_up(&job.record) && !folder.has(EXIT);
     if may_go_on && !is_unwanted && stands("ticket-is-left-to-who-serves") {
-        return Ok(Finding::Alive);
+        return Ok(JobFinding::Alive);
     }
     folder.create_if_missing()?;
     let _lock = match Lock::try_take(&folder.file(LOCK)) {
         Ok(Some(lock)) => lock,
         // Somebody else does the same.
-        Ok(None) => return Ok(Finding::Alive),
+        Ok(None) => return Ok(JobFinding::Alive),
         Err(error) => return Err(FileError::system("cannot lock", &folder.file(LOCK), error).into()),
     };
     // Only now nobody else takes it up.
     let now = store.read(|connection| store::get(connection, id))?.and_then(|job| job.record.call);
-    if now.is_some_and(|call| left(&call, handover.starter) == Left::No) && stands("taken-up-call-lives") {
-        return Ok(Finding::Alive);
+    if now.is_some_and(|call| left(&call, handover.starter) == CallHolder::No)
+        && stands("taken-up-call-lives")
+    {
+        return Ok(JobFinding::Alive);
     }
     let ending = match is_unwanted {
         // Nobody was there any more to tell the server, but that it is not wanted is true.
-        true => Ending::without_run(Outcome::Cancelled),
+        true => Ending::without_run(JobEnd::Cancelled),
         false if call.ticket.is_some() => nobody_came(call),
         false => unhang_ended(Some(call.is_repeatable)),
     };
@@ -84,13 +86,13 @@ pub(crate) fn judge_call(
         Ok(None) | Err(FileError::Damaged { .. }) => write_ending(data, id, &ending)?,
         Err(error) => return Err(error.into()),
     };
-    settle(data, store, id, &ending, handover).map(Finding::Settled)
+    settle(data, store, id, &ending, handover).map(JobFinding::Settled)
 }
 
 /// The end of a call for whose answer nobody waits any more.
 pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> Ending {
-    Ending::without_run(Outcome::Failed).because(
-        Reason::UnhangEnded,
+    Ending::without_run(JobEnd::Failed).because(
+        EndReason::UnhangEnded,
         format!(
             "the unhang process that waited for the answer of the server ended before it came{}",
             again(is_repeatable)
@@ -100,8 +102,8 @@ pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> Ending {
 
 /// The end of a call whose server may have the answer, and that nobody has taken up as long as it had time.
 fn nobody_came(call: &Call) -> Ending {
-    Ending::without_run(Outcome::Failed).because(
-        Reason::Timeout,
+    Ending::without_run(JobEnd::Failed).because(
+        EndReason::Timeout,
         format!(
             "the unhang process that waited for the answer of `{}` ended before it came, and none that has this server asked for it before \
              its time was over{}",

@@ -17,7 +17,7 @@ use unhang_switches::stands;
 
 use crate::{
     folder::{ARGUMENTS, FileError, JobFolder, LAUNCH, RECORD},
-    record::Record,
+    record::JobRecord,
 };
 
 /// One argument, or the name or value of a variable: text where it is text, bytes where it is not.
@@ -63,11 +63,11 @@ impl Word {
 
 /// `launch.json`.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchOrders {
     /// [`FORMAT`](crate::record::FORMAT).
     pub(crate) format: u32,
     /// The job as it was accepted: `job.json` is a copy for people, and may be gone after a power failure.
-    pub(crate) record: Record,
+    pub(crate) record: JobRecord,
     /// The program, which is looked for in the `PATH` of `environment`, and its arguments.
     pub(crate) command: Vec<Word>,
     /// The folder that it works in.
@@ -85,7 +85,7 @@ pub(crate) struct Launch {
     pub(crate) boot: Option<String>,
 }
 
-impl Launch {
+impl LaunchOrders {
     pub(crate) fn command(&self) -> Vec<OsString> {
         self.command.iter().cloned().map(Into::into).collect()
     }
@@ -136,7 +136,7 @@ impl LaunchFiles {
         let work = folder.work(format);
         let (launch, arguments) = (folder.text(LAUNCH, Self::SMALL)?, work.text(ARGUMENTS, Self::SMALL));
         // What cannot be read is not known to be free of secrets.
-        let orders: Launch = serde_json::from_str(&launch).ok()?;
+        let orders: LaunchOrders = serde_json::from_str(&launch).ok()?;
         if orders.is_private {
             return None;
         }
@@ -145,14 +145,14 @@ impl LaunchFiles {
     }
 
     /// Writes what a power failure has taken of them.
-    pub(crate) fn restore(&self, folder: &JobFolder, record: &Record) -> Result<(), FileError> {
+    pub(crate) fn restore(&self, folder: &JobFolder, record: &JobRecord) -> Result<(), FileError> {
         let work = folder.work(record.format);
         work.create_if_missing()?;
         folder.restore(LAUNCH, &self.launch)?;
         if let Some(arguments) = &self.arguments {
             work.restore(ARGUMENTS, arguments)?;
         }
-        match folder.read::<Record>(RECORD) {
+        match folder.read::<JobRecord>(RECORD) {
             Ok(Some(_)) => Ok(()),
             _ => folder.write_lightly(RECORD, record),
         }
@@ -205,7 +205,7 @@ mod tests {
     fn bytes_that_are_no_text_survive_the_file() {
         let odd = OsString::from_vec(vec![b'a', 0xff]);
         let record = include_str!("../tests/format-1/runningaaaaa/job.json");
-        let launch = Launch {
+        let launch = LaunchOrders {
             format: 1,
             record: serde_json::from_str(record).unwrap(),
             command: vec![OsStr::new("echo").into(), odd.as_os_str().into()],
@@ -216,7 +216,7 @@ mod tests {
             boot: None,
         };
         let text = serde_json::to_string(&launch).unwrap();
-        let read: Launch = serde_json::from_str(&text).unwrap();
+        let read: LaunchOrders = serde_json::from_str(&text).unwrap();
         assert_eq!(read.command(), [OsString::from("echo"), odd.clone()]);
         assert_eq!(read.environment(), [(OsString::from("A"), odd)]);
         assert_eq!(read.folder(), PathBuf::from("/tmp"));

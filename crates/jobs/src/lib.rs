@@ -17,7 +17,7 @@
 //!
 //! ```no_run
 //! use std::{process::ExitCode, time::Duration};
-//! use unhang_jobs::{engine::{Engine, Options}, shim, shims::ShimCommand, submission::Submission};
+//! use unhang_jobs::{engine::{Engine, EngineOptions}, shim, shims::ShimCommand, submission::Submission};
 //! use unhang_proc::deadline::Deadline;
 //!
 //! fn main() -> ExitCode {
@@ -33,7 +33,7 @@
 //! }
 //!
 //! # async fn run(command: ShimCommand) -> Result<(), Box<dyn std::error::Error>> {
-//! let (engine, _) = Engine::open(Options::new("/var/lib/mine".into(), command))?;
+//! let (engine, _) = Engine::open(EngineOptions::new("/var/lib/mine".into(), command))?;
 //! let mut job = Submission::new(vec!["python3".into(), "simulate.py".into()], ".".into())?;
 //! job.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
 //! let id = engine.submit(job).await?.record.job_id;

@@ -35,23 +35,23 @@ const TRIES: u32 = 100;
 
 /// What processes were told; nothing where none was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Limits {
+pub(crate) struct ToldLimits {
     /// How many jobs may run.
     pub(crate) max_concurrent: Option<u32>,
     /// How long ended jobs are kept, in milliseconds.
     pub(crate) retention_ms: Option<u64>,
 }
 
-impl Limits {
+impl ToldLimits {
     /// How long ended jobs are kept at least.
     pub(crate) fn retention(self) -> Duration {
         self.retention_ms.map_or(Duration::ZERO, Duration::from_millis)
     }
 
     /// Those that hold where both were told.
-    fn with(self, other: Limits) -> Limits {
+    fn with(self, other: ToldLimits) -> ToldLimits {
         let each = |one: Option<u32>, other: Option<u32>| one.into_iter().chain(other).min();
-        Limits {
+        ToldLimits {
             max_concurrent: each(self.max_concurrent, other.max_concurrent),
             retention_ms: self.retention_ms.max(other.retention_ms),
         }
@@ -77,8 +77,8 @@ fn folder(data: &DataFolder) -> PathBuf {
 }
 
 /// Tells all who share the folder, where there is something to tell.
-pub(crate) fn announce(data: &DataFolder, limits: Limits) -> Result<Option<Announced>, FileError> {
-    if limits == Limits::default() {
+pub(crate) fn announce(data: &DataFolder, limits: ToldLimits) -> Result<Option<Announced>, FileError> {
+    if limits == ToldLimits::default() {
         return Ok(None);
     }
     let folder = folder(data);
@@ -103,12 +103,12 @@ pub(crate) fn announce(data: &DataFolder, limits: Limits) -> Result<Option<Annou
 }
 
 /// What the processes that have the folder open were told, taken together.
-pub(crate) fn of_all(data: &DataFolder) -> Limits {
+pub(crate) fn of_all(data: &DataFolder) -> ToldLimits {
     let entries = fs::read_dir(folder(data)).into_iter().flatten().flatten().take(MOST);
-    entries.filter_map(|entry| of_one(&entry.path())).fold(Limits::default(), Limits::with)
+    entries.filter_map(|entry| of_one(&entry.path())).fold(ToldLimits::default(), ToldLimits::with)
 }
 
-fn of_one(path: &Path) -> Option<Limits> {
+fn of_one(path: &Path) -> Option<ToldLimits> {
     match is_held(path) {
         Ok(true) => serde_json::from_slice(&read_at_most(path, LONGEST).ok()??).ok(),
         Ok(false) => {
@@ -128,9 +128,9 @@ mod tests {
     fn f_05_the_strictest_of_those_who_are_there_holds_and_what_is_left_behind_goes() {
         let home = tempfile::tempdir().unwrap();
         let data = DataFolder::open(home.path()).unwrap();
-        let told = |max_concurrent, retention_ms| Limits { max_concurrent, retention_ms };
-        assert_eq!(of_all(&data), Limits::default());
-        assert!(announce(&data, Limits::default()).unwrap().is_none());
+        let told = |max_concurrent, retention_ms| ToldLimits { max_concurrent, retention_ms };
+        assert_eq!(of_all(&data), ToldLimits::default());
+        assert!(announce(&data, ToldLimits::default()).unwrap().is_none());
         assert!(!home.path().join("limits").exists(), "nothing was told");
         let one = announce(&data, told(Some(4), Some(1000))).unwrap();
         let other = announce(&data, told(Some(2), None)).unwrap();
@@ -143,7 +143,7 @@ mod tests {
         drop(one);
         assert_eq!(
             (of_all(&data), fs::read_dir(home.path().join("limits")).unwrap().count()),
-            (Limits::default(), 0)
+            (ToldLimits::default(), 0)
         );
     }
 }

@@ -47,7 +47,7 @@ impl Stream {
 
 /// A piece of a log, as text or as the bytes that were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page<Text = String> {
+pub struct LogPage<Text = String> {
     /// The text; what is no UTF-8 in it is replaced.
     pub text: Text,
     /// Where it begins, which is later than what was asked for if that has been dropped.
@@ -60,11 +60,11 @@ pub struct Page<Text = String> {
     pub dropped_before: u64,
 }
 
-impl Page<Vec<u8>> {
-    fn into_text(self) -> Page {
+impl LogPage<Vec<u8>> {
+    fn into_text(self) -> LogPage {
         let Self { text, offset, next_offset, eof, dropped_before } = self;
         let text = String::from_utf8_lossy(&text).into_owned();
-        Page { text, offset, next_offset, eof, dropped_before }
+        LogPage { text, offset, next_offset, eof, dropped_before }
     }
 }
 
@@ -72,7 +72,7 @@ impl Page<Vec<u8>> {
 ///
 /// # Errors
 /// Where the file is there and cannot be read.
-pub fn page(path: &Path, offset: u64, max_bytes: usize, has_ended: bool) -> Result<Page, FileError> {
+pub fn page(path: &Path, offset: u64, max_bytes: usize, has_ended: bool) -> Result<LogPage, FileError> {
     Ok(read_page(path, offset, max_bytes, has_ended, Cut::BetweenCharacters)?.into_text())
 }
 
@@ -85,7 +85,7 @@ pub fn raw_page(
     offset: u64,
     max_bytes: usize,
     has_ended: bool,
-) -> Result<Page<Vec<u8>>, FileError> {
+) -> Result<LogPage<Vec<u8>>, FileError> {
     read_page(path, offset, max_bytes, has_ended, Cut::Anywhere)
 }
 
@@ -102,9 +102,15 @@ fn read_page(
     max_bytes: usize,
     has_ended: bool,
     cut: Cut,
-) -> Result<Page<Vec<u8>>, FileError> {
+) -> Result<LogPage<Vec<u8>>, FileError> {
     let Some(file) = open_file(path)? else {
-        return Ok(Page { text: Vec::new(), offset: 0, next_offset: 0, eof: has_ended, dropped_before: 0 });
+        return Ok(LogPage {
+            text: Vec::new(),
+            offset: 0,
+            next_offset: 0,
+            eof: has_ended,
+            dropped_before: 0,
+        });
     };
     let max_bytes = max_bytes.clamp(4, MAX_PAGE);
     read(&file, offset, max_bytes, has_ended, cut)
@@ -127,7 +133,7 @@ pub fn tail(path: &Path, max_bytes: usize) -> Result<String, FileError> {
 }
 
 /// Bytes of a file that were all there at one moment.
-struct Piece {
+struct LogPiece {
     bytes: Vec<u8>,
     offset: u64,
     dropped_before: u64,
@@ -141,7 +147,7 @@ const TRIES: usize = 8;
 
 /// Reads from this offset on. The head of the log may be dropped at any moment, and what is dropped reads as zeros: so the look at where
 /// the data begins is repeated after the read.
-fn read_piece(file: &File, wanted: u64, max_bytes: usize) -> io::Result<Piece> {
+fn read_piece(file: &File, wanted: u64, max_bytes: usize) -> io::Result<LogPiece> {
     let mut dropped_before = first_byte(file)?;
     let mut tries = 0;
     loop {
@@ -159,12 +165,18 @@ fn read_piece(file: &File, wanted: u64, max_bytes: usize) -> io::Result<Piece> {
         }
         bytes.drain(..dropped.min(length));
         offset = offset.max(dropped_before);
-        return Ok(Piece { bytes, offset, dropped_before, end });
+        return Ok(LogPiece { bytes, offset, dropped_before, end });
     }
 }
 
-fn read(file: &File, wanted: u64, max_bytes: usize, has_ended: bool, cut: Cut) -> io::Result<Page<Vec<u8>>> {
-    let Piece { mut bytes, mut offset, dropped_before, end } = read_piece(file, wanted, max_bytes)?;
+fn read(
+    file: &File,
+    wanted: u64,
+    max_bytes: usize,
+    has_ended: bool,
+    cut: Cut,
+) -> io::Result<LogPage<Vec<u8>>> {
+    let LogPiece { mut bytes, mut offset, dropped_before, end } = read_piece(file, wanted, max_bytes)?;
     let reached_end = offset + wide(bytes.len()) >= end;
     // A page may have been begun in the middle of a character, by a hole or by whoever asked.
     if cut == Cut::BetweenCharacters && stands("pages-cut-between-characters") {
@@ -179,7 +191,7 @@ fn read(file: &File, wanted: u64, max_bytes: usize, has_ended: bool, cut: Cut) -
         bytes.truncate(kept);
     }
     let next_offset = offset + wide(bytes.len());
-    Ok(Page { text: bytes, offset, next_offset, eof: has_ended && next_offset >= end, dropped_before })
+    Ok(LogPage { text: bytes, offset, next_offset, eof: has_ended && next_offset >= end, dropped_before })
 }
 
 /// Where the data begins: behind the hole at the head of the file, if there is one.

@@ -19,7 +19,7 @@ const MAX_MESSAGE: usize = 200;
 
 /// What a job last said about its progress.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
+pub struct JobProgress {
     /// The part that is done, 0 to 1.
     pub fraction: f64,
     /// What it is doing, where it said so.
@@ -27,12 +27,12 @@ pub struct Progress {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct ProgressText {
     progress: f64,
     message: Option<String>,
 }
 
-impl Progress {
+impl JobProgress {
     /// The last progress in `text`, of which the part behind the last line feed is not finished yet.
     pub fn last(text: &[u8]) -> Option<Self> {
         let finished = text.iter().rposition(|&byte| byte == b'\n')?;
@@ -42,7 +42,7 @@ impl Progress {
     fn of_line(line: &[u8]) -> Option<Self> {
         let line = str::from_utf8(line).ok().filter(|line| line.len() <= MAX_LINE)?.trim();
         let (fraction, message) = if line.starts_with('{') {
-            let line: Line = serde_json::from_str(line).ok()?;
+            let line: ProgressText = serde_json::from_str(line).ok()?;
             (line.progress, line.message)
         } else {
             (percentage(line)? / 100.0, None)
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn last(text: &str) -> Option<(f64, Option<String>)> {
-        Progress::last(text.as_bytes()).map(|progress| (progress.fraction, progress.message))
+        JobProgress::last(text.as_bytes()).map(|progress| (progress.fraction, progress.message))
     }
 
     #[test]

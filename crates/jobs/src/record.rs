@@ -2,7 +2,7 @@
 //!
 //! | file | written by | when | holds |
 //! |---|---|---|---|
-//! | `job.json` | whoever accepts, begins or settles it | by rename | a readable copy of the whole [`Record`] |
+//! | `job.json` | whoever accepts, begins or settles it | by rename | a readable copy of the whole [`JobRecord`] |
 //! | `launch.json` | whoever accepts it | once; removed when the work runs | the record, the command and its environment, which may be secret; the database has a copy until the end |
 //! | `run.json` | the shim | before and after the work is spawned | who runs it: [`Run`] |
 //! | `exit.json` | the holder of the lock | once | how it ended: [`Ending`], which is the truth |
@@ -108,7 +108,7 @@ impl FromStr for JobState {
 /// Why a job ended as it did, where its exit code does not say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum EndReason {
     /// It ran longer than it may.
     Timeout,
     /// It ended with code 0 and without the result file that was agreed on.
@@ -135,7 +135,7 @@ pub enum Reason {
     UnhangEnded,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for EndReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Timeout => "timeout",
@@ -167,7 +167,7 @@ pub struct Patch {
     pub is_shared: bool,
 }
 
-impl Record {
+impl JobRecord {
     /// Whose document the result goes to.
     pub(crate) fn patched(&self) -> Option<&str> {
         let is_shared = self.patch.as_ref().is_some_and(|patch| patch.is_shared);
@@ -209,12 +209,12 @@ pub struct Holder {
     /// The boot in which the identity means something.
     pub boot_id: String,
     /// The process.
-    pub process: Identity,
+    pub process: ProcessRecord,
 }
 
 /// `job.json`, and the row in the database: everything about a job that may be shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct JobRecord {
     /// [`FORMAT`].
     pub format: u32,
     /// Its id.
@@ -270,7 +270,7 @@ pub struct Record {
     pub state_reason: Option<String>,
 }
 
-impl Record {
+impl JobRecord {
     /// How long it may run.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
@@ -298,7 +298,7 @@ impl Record {
 /// The four ways in which a job can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum JobEnd {
     /// It ended well.
     Completed,
     /// It ended badly, or could not be started.
@@ -309,13 +309,13 @@ pub enum Outcome {
     Lost,
 }
 
-impl From<Outcome> for JobState {
-    fn from(outcome: Outcome) -> Self {
+impl From<JobEnd> for JobState {
+    fn from(outcome: JobEnd) -> Self {
         match outcome {
-            Outcome::Completed => Self::Completed,
-            Outcome::Failed => Self::Failed,
-            Outcome::Cancelled => Self::Cancelled,
-            Outcome::Lost => Self::Lost,
+            JobEnd::Completed => Self::Completed,
+            JobEnd::Failed => Self::Failed,
+            JobEnd::Cancelled => Self::Cancelled,
+            JobEnd::Lost => Self::Lost,
         }
     }
 }
@@ -326,7 +326,7 @@ pub struct Ending {
     /// [`FORMAT`].
     pub format: u32,
     /// In which of the four ways.
-    pub outcome: Outcome,
+    pub outcome: JobEnd,
     /// The exit code of the work, where it exited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
@@ -335,7 +335,7 @@ pub struct Ending {
     pub signal: Option<i32>,
     /// Why, where the exit code does not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
+    pub reason: Option<EndReason>,
     /// The same for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -355,7 +355,7 @@ pub struct Ending {
 impl Ending {
     /// An ending of a job that never ran.
     #[must_use]
-    pub fn without_run(outcome: Outcome) -> Self {
+    pub fn without_run(outcome: JobEnd) -> Self {
         Self {
             format: FORMAT,
             outcome,
@@ -372,14 +372,14 @@ impl Ending {
 
     /// The same, for this reason.
     #[must_use]
-    pub fn because(self, reason: Reason, detail: impl Into<String>) -> Self {
+    pub fn because(self, reason: EndReason, detail: impl Into<String>) -> Self {
         Self { reason: Some(reason), detail: Some(detail.into()), ..self }
     }
 }
 
 /// A process, named so that no other can be taken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct ProcessRecord {
     /// Its number.
     pub pid: u32,
     /// When it was started, in the system's unit since boot; only equality means anything.
@@ -394,10 +394,10 @@ pub struct Run {
     /// The boot in which the identities mean something.
     pub boot_id: String,
     /// The shim.
-    pub shim: Identity,
+    pub shim: ProcessRecord,
     /// The work; absent until it was spawned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub work: Option<Identity>,
+    pub work: Option<ProcessRecord>,
     /// The control group that holds the work, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_group: Option<PathBuf>,
@@ -405,14 +405,14 @@ pub struct Run {
     pub started_at: Moment,
 }
 
-impl From<unhang_proc::identity::Identity> for Identity {
+impl From<unhang_proc::identity::Identity> for ProcessRecord {
     fn from(identity: unhang_proc::identity::Identity) -> Self {
         Self { pid: identity.pid, start: identity.start }
     }
 }
 
-impl From<Identity> for unhang_proc::identity::Identity {
-    fn from(identity: Identity) -> Self {
+impl From<ProcessRecord> for unhang_proc::identity::Identity {
+    fn from(identity: ProcessRecord) -> Self {
         Self { pid: identity.pid, start: identity.start }
     }
 }

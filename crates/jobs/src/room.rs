@@ -59,14 +59,14 @@ impl Rules {
 /// How much of the memory is in use, looked at once for whoever asks within [`FRESH`]: a look reads a dozen files of the kernel and
 /// takes up to a millisecond, a third of what a submit may take.
 #[derive(Debug, Default)]
-pub(crate) struct MemoryGauge(Mutex<Option<Look>>);
+pub(crate) struct MemoryGauge(Mutex<Option<RoomLook>>);
 
 /// How long a look at the memory counts; processes do not start in less.
 const FRESH: Duration = Duration::from_millis(50);
 
 /// When it was looked, and what the system said.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct RoomLook {
     at: Duration,
     used_percent: Option<f64>,
 }
@@ -79,7 +79,7 @@ impl MemoryGauge {
     fn read(&self, now: Duration, look: impl FnOnce() -> Option<f64>) -> Option<f64> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = last.filter(|last| now.saturating_sub(last.at) < FRESH);
-        last.insert(fresh.unwrap_or_else(|| Look { at: now, used_percent: look() })).used_percent
+        last.insert(fresh.unwrap_or_else(|| RoomLook { at: now, used_percent: look() })).used_percent
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     folder::{DataFolder, EXIT, FileError, FileName, LAUNCH, RECORD, sync},
     id::JobId,
     moment::Moment,
-    record::{Ending, JobState, Outcome, Record},
+    record::{Ending, JobEnd, JobRecord, JobState},
     store::{self, Starter, Store, StoreError},
 };
 
@@ -75,14 +75,14 @@ pub(crate) fn settle(
     };
     let mut record = job.record;
     remove_orders(data, &record);
-    let is_found_again = record.status == JobState::Lost && ending.outcome != Outcome::Lost;
+    let is_found_again = record.status == JobState::Lost && ending.outcome != JobEnd::Lost;
     if record.status.is_final() && !is_found_again {
         return Ok(Settled { admitted: store.write(|transaction| handover.admit(transaction))? });
     }
     record.end(ending);
     // Held until the row is final, so that no other document comes in between.
     let _turn = match &record.patch {
-        Some(_) if ending.outcome == Outcome::Completed => Some(patch(data, store, &mut record)?),
+        Some(_) if ending.outcome == JobEnd::Completed => Some(patch(data, store, &mut record)?),
         _ => None,
     };
     let admitted = store.write(|transaction| {
@@ -101,7 +101,7 @@ pub(crate) fn settle(
 
 /// Removes the command and its environment, which may be secret, however the job ended: nobody needs them after its end. Before the
 /// row is final, so that whoever is killed here is followed by another who does it.
-fn remove_orders(data: &DataFolder, record: &Record) {
+fn remove_orders(data: &DataFolder, record: &JobRecord) {
     let folder = data.job(record.job_id);
     if !folder.is_there() || !folder.has(LAUNCH) {
         return;
@@ -114,7 +114,7 @@ fn remove_orders(data: &DataFolder, record: &Record) {
 }
 
 /// Applies the result to the named state, and notes in the record what came of it.
-fn patch(data: &DataFolder, store: &mut Store, record: &mut Record) -> Result<Turn, StoreError> {
+fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result<Turn, StoreError> {
     let turn = Documents::of(data).turn()?;
     finish_patches(data, store, &turn)?;
     // The one before may have come as far as the document, and no further.
@@ -150,7 +150,7 @@ pub(crate) fn finish_patches(data: &DataFolder, store: &mut Store, turn: &Turn) 
 }
 
 /// Replaces the document, or says why not.
-fn apply(data: &DataFolder, turn: &Turn, record: &mut Record) -> Result<(), FileError> {
+fn apply(data: &DataFolder, turn: &Turn, record: &mut JobRecord) -> Result<(), FileError> {
     let Some(patch) = &record.patch else { return Ok(()) };
     let outcome = match value(data, record) {
         Ok(value) => match turn.write(record.patched(), &patch.field, &value) {
@@ -166,7 +166,7 @@ fn apply(data: &DataFolder, turn: &Turn, record: &mut Record) -> Result<(), File
 }
 
 /// What the document becomes, or why it stays.
-fn value(data: &DataFolder, record: &Record) -> Result<Value, String> {
+fn value(data: &DataFolder, record: &JobRecord) -> Result<Value, String> {
     let patch = record.patch.as_ref().ok_or("no state field was agreed on")?;
     let name = record.results.as_deref().ok_or("no result file was agreed on")?;
     let result = read_result(data, record, name).map_err(|error| error.to_string())?;
@@ -183,7 +183,7 @@ fn value(data: &DataFolder, record: &Record) -> Result<Value, String> {
 /// Reads a job's result; none where there is no file.
 pub(crate) fn read_result(
     data: &DataFolder,
-    record: &Record,
+    record: &JobRecord,
     name: &str,
 ) -> Result<Option<Value>, FileError> {
     let work = data.job(record.job_id).work(record.format);
@@ -208,7 +208,7 @@ pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &Ending) -> Res
     if stands("exit-written-once")
         && let Some(earlier) = earlier?
         // Whoever wrote that took the supervisor for dead, and it has seen the end.
-        && (earlier.outcome != Outcome::Lost || ending.outcome == Outcome::Lost)
+        && (earlier.outcome != JobEnd::Lost || ending.outcome == JobEnd::Lost)
     {
         return Ok(earlier);
     }

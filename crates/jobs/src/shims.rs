@@ -12,7 +12,7 @@ use unhang_proc::{
     spawn::{Environment, Launch, spawn},
 };
 
-use crate::{folder::DataFolder, id::JobId, moment::Moment, record::Identity, store::Starter};
+use crate::{folder::DataFolder, id::JobId, moment::Moment, record::ProcessRecord, store::Starter};
 
 /// What a shim is called in the process list.
 pub const NAME: &str = "mcp-job";
@@ -57,6 +57,6 @@ pub(crate) fn start(command: &ShimCommand, data: &DataFolder, id: JobId) -> io::
 pub(crate) fn this_process() -> io::Result<Starter> {
     let unknown =
         || io::Error::new(io::ErrorKind::Unsupported, "the system does not tell when a process was started");
-    let process: Identity = unhang_proc::identity::Identity::own().ok_or_else(unknown)?.into();
+    let process: ProcessRecord = unhang_proc::identity::Identity::own().ok_or_else(unknown)?.into();
     Ok(Starter { boot_id: unhang_proc::identity::boot_id()?, process, since: Moment::now() })
 }

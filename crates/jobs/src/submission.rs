@@ -31,9 +31,9 @@ use crate::{
         sync_all, to_json,
     },
     id::JobId,
-    launch::{Launch, LaunchFiles, shown},
+    launch::{LaunchFiles, LaunchOrders, shown},
     moment::Moment,
-    record::{FORMAT, JobState, Patch, Record},
+    record::{FORMAT, JobRecord, JobState, Patch},
     room::Rules,
     submitting::Mark,
 };
@@ -75,7 +75,7 @@ pub struct Submission {
     /// milliseconds longer.
     pub private_environment: Vec<(OsString, OsString)>,
     /// Files that are in its folder before it starts.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<JobInput>,
     /// All arguments of the tool call, for `input.json`.
     pub arguments: Option<Value>,
     /// The file in its folder that it has to leave there for its end to be a good one.
@@ -92,7 +92,7 @@ pub struct Submission {
 
 /// A file that is in the job's folder before it starts.
 #[derive(Clone, Debug)]
-pub struct Input {
+pub struct JobInput {
     /// Its name there.
     pub file: InputName,
     /// Where its content comes from.
@@ -113,8 +113,8 @@ pub enum Source {
 }
 
 /// A submission whose folder is filled.
-pub(crate) struct Prepared {
-    pub(crate) record: Record,
+pub(crate) struct PreparedSubmission {
+    pub(crate) record: JobRecord,
     /// What is to stand in the database too.
     pub(crate) files: Option<LaunchFiles>,
     /// Where that is none, everything that the work needs, and the folders in which its names are.
@@ -123,9 +123,9 @@ pub(crate) struct Prepared {
     pub(crate) mark: Option<Mark>,
 }
 
-impl Prepared {
+impl PreparedSubmission {
     /// A job that needs nothing but its row.
-    pub(crate) fn without_files(record: Record) -> Self {
+    pub(crate) fn without_files(record: JobRecord) -> Self {
         Self { record, files: None, durable: Vec::new(), mark: None }
     }
 
@@ -177,7 +177,12 @@ impl Submission {
     }
 
     /// Makes the folder. Whoever calls it has to remove it if the job is not accepted after all.
-    pub(crate) fn prepare(&self, data: &DataFolder, rules: Rules, boot: &str) -> Result<Prepared, JobError> {
+    pub(crate) fn prepare(
+        &self,
+        data: &DataFolder,
+        rules: Rules,
+        boot: &str,
+    ) -> Result<PreparedSubmission, JobError> {
         let folder = data.job(self.id);
         match folder.create() {
             Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {
@@ -198,13 +203,13 @@ impl Submission {
         folder: &JobFolder,
         rules: Rules,
         boot: &str,
-    ) -> Result<Prepared, JobError> {
+    ) -> Result<PreparedSubmission, JobError> {
         let arguments = self.arguments.as_ref().map(|arguments| format!("{arguments}\n"));
         let is_apart = arguments.as_ref().is_some_and(|text| text.len() > WITH_ORDERS);
         let (apart, arguments) = if is_apart { (arguments, None) } else { (None, arguments) };
         let mut durable = self.fill_work(data, &folder.work(FORMAT), apart.as_deref())?;
         let record = self.record(rules);
-        let launch = to_json(&Launch { arguments, ..self.launch(folder, &record, boot) });
+        let launch = to_json(&LaunchOrders { arguments, ..self.launch(folder, &record, boot) });
         let mark = Mark::put(folder, &launch).map_err(JobError::Serialization)?;
         // Inputs are not in the database, and what may be secret never gets there: its log keeps what was in it for a while.
         let is_all = durable.is_empty() && self.private_environment.is_empty();
@@ -212,7 +217,7 @@ impl Submission {
         if files.is_none() {
             durable.extend([folder.file(LAUNCH), folder.path().to_owned(), data.jobs()]);
         }
-        Ok(Prepared { record, files, durable, mark: Some(mark) })
+        Ok(PreparedSubmission { record, files, durable, mark: Some(mark) })
     }
 
     /// Writes inputs and arguments, and returns what it has made. Where there is nothing to write the shim makes the folder.
@@ -244,8 +249,8 @@ impl Submission {
         self.environment.iter().chain(&self.private_environment)
     }
 
-    fn record(&self, rules: Rules) -> Record {
-        Record {
+    fn record(&self, rules: Rules) -> JobRecord {
+        JobRecord {
             format: FORMAT,
             job_id: self.id,
             name: self.name.clone(),
@@ -275,7 +280,7 @@ impl Submission {
         names.collect::<BTreeSet<String>>().into_iter().collect()
     }
 
-    fn launch(&self, folder: &JobFolder, record: &Record, boot: &str) -> Launch {
+    fn launch(&self, folder: &JobFolder, record: &JobRecord, boot: &str) -> LaunchOrders {
         let mut environment: Vec<_> = self.variables().cloned().collect();
         let ours: [(&str, OsString); 3] = [
             ("UNHANG_JOB_ID", self.id.as_str().into()),
@@ -285,7 +290,7 @@ impl Submission {
         ];
         // Of two with the same name the later counts.
         environment.extend(ours.map(|(name, value)| (name.into(), value)));
-        Launch {
+        LaunchOrders {
             format: FORMAT,
             record: record.clone(),
             command: self.command.iter().map(|word| word.as_os_str().into()).collect(),
@@ -301,7 +306,7 @@ impl Submission {
     }
 }
 
-impl Input {
+impl JobInput {
     fn read(&self, data: &DataFolder, owner: Option<&str>) -> Result<Vec<u8>, JobError> {
         let state = |owner, field: &Field| {
             let document = Documents::owned(data, owner).raw(field).map_err(JobError::Serialization)?;

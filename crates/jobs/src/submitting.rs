@@ -33,7 +33,7 @@ use unhang_proc::{
 
 use crate::{
     folder::{EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN},
-    launch::Launch,
+    launch::LaunchOrders,
 };
 
 /// The mode of orders that are being submitted.
@@ -98,7 +98,9 @@ fn is_left(folder: &JobFolder) -> bool {
     if symlink_metadata(folder.file(LAUNCH)).is_ok_and(|found| found.is_file() && found.len() == 0) {
         return true;
     }
-    let Ok(Some(Launch { boot: Some(boot), .. })) = folder.read::<Launch>(LAUNCH) else { return false };
+    let Ok(Some(LaunchOrders { boot: Some(boot), .. })) = folder.read::<LaunchOrders>(LAUNCH) else {
+        return false;
+    };
     boot_id().is_ok_and(|own| is_same_boot(&boot, &own))
 }
 

@@ -24,7 +24,7 @@ use crate::record::Run;
 
 /// What can be seen of a job that was given to a shim.
 #[derive(Clone, Debug)]
-pub struct Evidence<'a> {
+pub struct JobEvidence<'a> {
     /// Whether somebody holds the job's lock: the shim does, as long as it lives.
     pub is_locked: bool,
     /// `run.json`, if it is there.
@@ -63,7 +63,7 @@ pub enum Loss {
     Reboot,
 }
 
-impl Evidence<'_> {
+impl JobEvidence<'_> {
     /// Judges.
     pub fn verdict(&self) -> Verdict {
         if self.has_exit {
@@ -85,12 +85,12 @@ impl Evidence<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{moment::Moment, record::Identity};
+    use crate::{moment::Moment, record::ProcessRecord};
 
     const BOOT: &str = "6b2c";
 
     fn run(boot_id: &str, work: bool) -> Run {
-        let identity = Identity { pid: 7, start: 70 };
+        let identity = ProcessRecord { pid: 7, start: 70 };
         Run {
             format: 1,
             boot_id: boot_id.into(),
@@ -126,7 +126,7 @@ mod tests {
         for (is_locked, run, has_exit, starter_lives, expected) in cases {
             let is_of_another_boot = false;
             let evidence =
-                Evidence { is_locked, run, has_exit, starter_lives, is_of_another_boot, boot_id: BOOT };
+                JobEvidence { is_locked, run, has_exit, starter_lives, is_of_another_boot, boot_id: BOOT };
             assert_eq!(evidence.verdict(), expected, "{evidence:?}");
         }
     }
@@ -135,7 +135,7 @@ mod tests {
     fn f_04_another_container_is_no_reboot_and_its_lock_says_whether_it_lives() {
         let (theirs, before) = (run("6b2c-4711", true), run("0000-4711", true));
         let verdict = |run, is_locked| {
-            let evidence = Evidence {
+            let evidence = JobEvidence {
                 is_locked,
                 run: Some(run),
                 has_exit: false,
@@ -153,7 +153,7 @@ mod tests {
     /// A shim writes that it has the job before it starts the work, but a power failure may take that with it.
     #[test]
     fn what_was_given_out_before_a_reboot_may_have_run() {
-        let given_out = |has_exit| Evidence {
+        let given_out = |has_exit| JobEvidence {
             is_locked: false,
             run: None,
             has_exit,

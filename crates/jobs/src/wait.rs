@@ -8,12 +8,12 @@ use unhang_proc::tree::now;
 
 /// A moment by which something must have happened.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limit {
+pub(crate) struct WaitLimit {
     begin: Duration,
     length: Duration,
 }
 
-impl Limit {
+impl WaitLimit {
     /// The moment that lies `length` ahead.
     pub(crate) fn after(length: Duration) -> Self {
         Self { begin: now(), length }
@@ -31,7 +31,7 @@ impl Limit {
 
 /// Looks again and again. None where the limit was reached first.
 pub(crate) fn look_until<T, E>(
-    limit: Limit,
+    limit: WaitLimit,
     between: Duration,
     mut look: impl FnMut() -> Result<Option<T>, E>,
 ) -> Result<Option<T>, E> {

@@ -24,7 +24,7 @@ use url::form_urlencoded;
 
 use crate::{
     oauth::{Authorization, AuthorizationError},
-    sse::{Event, Events},
+    sse::{Events, SseEvent},
     tls::client_builder,
 };
 
@@ -178,7 +178,7 @@ pub enum Verb {
 
 /// A request.
 #[derive(Debug)]
-pub struct Ask {
+pub struct HttpRequest {
     /// What it does.
     pub verb: Verb,
     /// Where to; the server's own URL where there is none.
@@ -251,7 +251,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`HttpError`]; an answer that tells of an error is an answer.
-    pub async fn ask(&self, ask: Ask) -> Result<Reply, HttpError> {
+    pub async fn ask(&self, ask: HttpRequest) -> Result<HttpReply, HttpError> {
         let Some(authorization) = &self.authorization else { return self.attempt(&ask, None).await };
         loop {
             let token = authorization.token().await?;
@@ -264,8 +264,8 @@ impl Connection {
         }
     }
 
-    async fn attempt(&self, ask: &Ask, token: Option<&str>) -> Result<Reply, HttpError> {
-        let Ask { verb, url, headers, body } = ask;
+    async fn attempt(&self, ask: &HttpRequest, token: Option<&str>) -> Result<HttpReply, HttpError> {
+        let HttpRequest { verb, url, headers, body } = ask;
         let mut url = url.as_ref().unwrap_or(&self.url).clone();
         let method = match verb {
             Verb::Post => Method::POST,
@@ -296,7 +296,7 @@ impl Connection {
             let response = response.await?;
             match response.headers().get(LOCATION).filter(|_| response.status().is_redirection()) {
                 Some(location) => url = same_origin(&url, &String::from_utf8_lossy(location.as_bytes()))?,
-                None => return Ok(Reply { response, limit: self.limit }),
+                None => return Ok(HttpReply { response, limit: self.limit }),
             }
         }
         Err(HttpError::Circle)
@@ -362,12 +362,12 @@ pub enum Content {
 
 /// The beginning of an answer.
 #[derive(Debug)]
-pub struct Reply {
+pub struct HttpReply {
     response: Response,
     limit: usize,
 }
 
-impl Reply {
+impl HttpReply {
     /// Its status.
     #[must_use]
     pub fn status(&self) -> u16 {
@@ -440,7 +440,7 @@ impl EventStream {
     ///
     /// # Errors
     /// [`HttpError::Broken`], and [`HttpError::TooLarge`] where an event does not end soon after the limit.
-    pub async fn next(&mut self) -> Result<Option<Event>, HttpError> {
+    pub async fn next(&mut self) -> Result<Option<SseEvent>, HttpError> {
         loop {
             if let Some(event) = self.events.next_event() {
                 return Ok(Some(event));
@@ -512,8 +512,8 @@ mod tests {
         Connection::new(&address, None, 1024).expect("an address")
     }
 
-    fn ask() -> Ask {
-        Ask { verb: Verb::Post, url: None, headers: Vec::new(), body: Some(Bytes::from_static(b"x")) }
+    fn ask() -> HttpRequest {
+        HttpRequest { verb: Verb::Post, url: None, headers: Vec::new(), body: Some(Bytes::from_static(b"x")) }
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@
 //! - Memory is bounded by the limits that are handed in, whatever a server sends.
 //! - TLS is rustls with the system's certificates; nothing turns their verification off.
 
-mod crowd;
+mod connection_shares;
 pub mod http;
 mod impatient;
 pub mod oauth;

@@ -44,7 +44,7 @@ use tower_service::Service;
 use unhang_switches::stands;
 
 use crate::{
-    crowd::{Crowd, Place, is_one},
+    connection_shares::{ConnectionShare, Crowd, is_one},
     impatient::Impatient,
     silent::{Newcomer, SILENCE, Silent},
     tls::Acceptor,
@@ -62,7 +62,7 @@ const LAST_HEAD: Duration = Duration::from_millis(500);
 
 /// Who asks; an extension of each request to a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum PeerAddress {
     /// Somebody at this address.
     Network(SocketAddr),
     /// A process that may open our socket.
@@ -74,11 +74,11 @@ pub enum Peer {
     },
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for PeerAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Peer::Network(address) => address.fmt(formatter),
-            Peer::Local { .. } => formatter.write_str("a process of this machine"),
+            PeerAddress::Network(address) => address.fmt(formatter),
+            PeerAddress::Local { .. } => formatter.write_str("a process of this machine"),
         }
     }
 }
@@ -87,7 +87,7 @@ impl fmt::Display for Peer {
 pub type Claim = Box<dyn Send + Sync>;
 
 /// Where clients come.
-pub enum Listener {
+pub enum HttpListener {
     /// To a port.
     Network(TcpListener),
     /// To a socket among the files. By the claim they find it; it is dropped when nobody is to come any more. Without one the socket is
@@ -95,9 +95,9 @@ pub enum Listener {
     Local(UnixListener, Option<Claim>),
 }
 
-impl From<TcpListener> for Listener {
+impl From<TcpListener> for HttpListener {
     fn from(listener: TcpListener) -> Self {
-        Listener::Network(listener)
+        HttpListener::Network(listener)
     }
 }
 
@@ -107,13 +107,13 @@ enum Stream {
     Local(UnixStream),
 }
 
-impl Listener {
+impl HttpListener {
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Stream>> {
         match self {
-            Listener::Network(listener) => {
+            HttpListener::Network(listener) => {
                 listener.poll_accept(context).map_ok(|(stream, address)| Stream::Network(stream, address))
             }
-            Listener::Local(listener, _) => {
+            HttpListener::Local(listener, _) => {
                 listener.poll_accept(context).map_ok(|(stream, _)| Stream::Local(stream))
             }
         }
@@ -124,7 +124,7 @@ impl Listener {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Who asks.
-    pub peer: Peer,
+    pub peer: PeerAddress,
     /// The address of ours that it came to, over the network. Where we listen at all addresses, it tells which.
     pub arrived: Option<SocketAddr>,
     /// Whether TLS is spoken with them.
@@ -152,7 +152,7 @@ impl Site for Router {
 
 /// What connections are limited by.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct ConnectionLimits {
     /// Connections at a time.
     pub connections: usize,
     /// Those of one address; of IPv6 the network counts, of which one machine has as many addresses as it likes.
@@ -166,9 +166,9 @@ pub struct Bounds {
 /// Serves whoever comes to any of these until `ending` says that it is over, and then those who are there until they have their answers.
 /// While there is an acceptor TLS is all that is spoken over the network; those who are there go on as they began.
 pub async fn serve(
-    listeners: Vec<Listener>,
+    listeners: Vec<HttpListener>,
     site: impl Site,
-    bounds: Bounds,
+    bounds: ConnectionLimits,
     tls: watch::Receiver<Option<Acceptor>>,
     mut ending: watch::Receiver<bool>,
 ) {
@@ -212,7 +212,7 @@ pub async fn serve(
         }
     }
     for listener in listeners {
-        if let Listener::Local(listener, Some(claim)) = listener {
+        if let HttpListener::Local(listener, Some(claim)) = listener {
             for stream in last(listener, claim) {
                 let newcomer = Arc::new(silent.enter(None));
                 connections.spawn(among_the_files(stream, site.clone(), bounds, newcomer, is_over.clone()));
@@ -237,7 +237,7 @@ async fn permit(room: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaphore
 }
 
 /// A place for one more connection of this address; none where it has its share, and all who have it ask for something.
-fn place(crowd: &Crowd, silent: &Silent, address: IpAddr, share: usize) -> Option<Place> {
+fn place(crowd: &Crowd, silent: &Silent, address: IpAddr, share: usize) -> Option<ConnectionShare> {
     crowd.place(address, share).or_else(|| {
         // That one ends in a moment, so that there is one too many for no longer.
         let has_gone = silent.send_away(|other| is_one(other, address), false);
@@ -247,7 +247,7 @@ fn place(crowd: &Crowd, silent: &Silent, address: IpAddr, share: usize) -> Optio
 
 /// The next connection, once there is room for it. Where many come to several listeners, each has its turn. Cancel-safe.
 async fn next(
-    listeners: &[Listener],
+    listeners: &[HttpListener],
     turn: usize,
     room: &Arc<Semaphore>,
     silent: &Silent,
@@ -260,7 +260,7 @@ async fn next(
     let (before, from) = listeners.split_at(turn.checked_rem(listeners.len()).unwrap_or_default());
     loop {
         let accepted = poll_fn(|context| {
-            let ready = |listener: &Listener| match listener.poll_accept(context) {
+            let ready = |listener: &HttpListener| match listener.poll_accept(context) {
                 Poll::Ready(accepted) => Some(accepted),
                 Poll::Pending => None,
             };
@@ -301,7 +301,7 @@ impl Origin {
         let credentials = stream.peer_cred().ok();
         let process = credentials.and_then(|credentials| credentials.pid());
         let user = credentials.map(|credentials| credentials.uid());
-        Origin { peer: Peer::Local { process, user }, arrived: None, speaks_tls: false }
+        Origin { peer: PeerAddress::Local { process, user }, arrived: None, speaks_tls: false }
     }
 }
 
@@ -310,7 +310,7 @@ impl Origin {
 async fn among_the_files(
     stream: UnixStream,
     site: impl Site,
-    bounds: Bounds,
+    bounds: ConnectionLimits,
     newcomer: Arc<Newcomer>,
     ending: watch::Receiver<bool>,
 ) {
@@ -323,12 +323,12 @@ async fn among_the_files(
 }
 
 /// Whether somebody at a socket among the files is of this user.
-fn may_come(peer: Peer, own: u32) -> bool {
-    matches!(peer, Peer::Local { user: Some(user), .. } if user == own)
+fn may_come(peer: PeerAddress, own: u32) -> bool {
+    matches!(peer, PeerAddress::Local { user: Some(user), .. } if user == own)
 }
 
 /// What a connection over the network needs besides.
-fn adjust(stream: &TcpStream, bounds: Bounds) {
+fn adjust(stream: &TcpStream, bounds: ConnectionLimits) {
     // Without either the connection works, if not as well.
     let _faster = stream.set_nodelay(true);
     if stands("deaf-connection-ends") {
@@ -342,13 +342,13 @@ async fn over_network(
     stream: TcpStream,
     peer: SocketAddr,
     site: impl Site,
-    bounds: Bounds,
+    bounds: ConnectionLimits,
     tls: Option<Acceptor>,
     newcomer: Arc<Newcomer>,
     mut ending: watch::Receiver<bool>,
 ) {
     let arrived = stream.local_addr().ok();
-    let from = Origin { peer: Peer::Network(peer), arrived, speaks_tls: tls.is_some() };
+    let from = Origin { peer: PeerAddress::Network(peer), arrived, speaks_tls: tls.is_some() };
     let Some(tls) = tls else { return talk(stream, from, site, bounds, newcomer, ending).await };
     let patience = if stands("slow-handshake-ends") { bounds.head } else { Duration::MAX };
     let shaken = tokio::select! {
@@ -368,7 +368,7 @@ async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     from: Origin,
     site: impl Site,
-    bounds: Bounds,
+    bounds: ConnectionLimits,
     newcomer: Arc<Newcomer>,
     mut ending: watch::Receiver<bool>,
 ) {
@@ -388,7 +388,7 @@ async fn talk(
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).max_buf_size(READ_AHEAD);
-    if matches!(from.peer, Peer::Local { .. }) {
+    if matches!(from.peer, PeerAddress::Local { .. }) {
         builder.keep_alive(false);
     }
     if stands("slow-head-ends") {
@@ -434,7 +434,7 @@ fn head_length<B>(request: &Request<B>) -> usize {
     line + request.headers().iter().map(field).sum::<usize>() + "\r\n".len()
 }
 
-fn head_too_long(peer: Peer) -> Response {
+fn head_too_long(peer: PeerAddress) -> Response {
     tracing::info!("{peer} was refused with 431: the head of its request is longer than {READ_AHEAD} bytes");
     let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
     let why = format!("the head of a request has {READ_AHEAD} bytes at most\n");
@@ -444,10 +444,10 @@ fn head_too_long(peer: Peer) -> Response {
 }
 
 /// The end, for whoever has come and may still be about to ask.
-async fn over(ending: &mut watch::Receiver<bool>, peer: Peer) {
+async fn over(ending: &mut watch::Receiver<bool>, peer: PeerAddress) {
     // What it gives is not to be held over the next wait.
     let _over_or_gone = ending.wait_for(|ending| *ending).await.is_ok();
-    if matches!(peer, Peer::Local { .. }) {
+    if matches!(peer, PeerAddress::Local { .. }) {
         sleep(LAST_HEAD).await;
     }
 }

@@ -19,7 +19,7 @@ const LONGEST_ID: usize = 4 << 10;
 
 /// What a stream says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum SseEvent {
     /// A message: its data.
     Message(Vec<u8>),
     /// Where messages are to be posted (2024-11-05).
@@ -44,7 +44,7 @@ pub struct Events {
     lost: u64,
     id: Option<String>,
     retry: Option<Duration>,
-    found: VecDeque<Event>,
+    found: VecDeque<SseEvent>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Events {
     }
 
     /// The next event, if there is one.
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<SseEvent> {
         self.found.pop_front()
     }
 
@@ -203,9 +203,9 @@ impl Events {
         let lost = std::mem::take(&mut self.lost);
         let found = match (name, data) {
             (Name::Other, _) => None,
-            (_, _) if lost > 0 => Some(Event::Oversized(lost)),
-            (Name::Message, Some(data)) if !data.is_empty() => Some(Event::Message(data)),
-            (Name::Endpoint, Some(data)) => String::from_utf8(data).ok().map(Event::Endpoint),
+            (_, _) if lost > 0 => Some(SseEvent::Oversized(lost)),
+            (Name::Message, Some(data)) if !data.is_empty() => Some(SseEvent::Message(data)),
+            (Name::Endpoint, Some(data)) => String::from_utf8(data).ok().map(SseEvent::Endpoint),
             _ => None,
         };
         self.found.extend(found);
@@ -216,7 +216,7 @@ impl Events {
 mod tests {
     use super::*;
 
-    fn cut(bytes: &[u8], size: usize, limit: usize) -> (Vec<Event>, Events) {
+    fn cut(bytes: &[u8], size: usize, limit: usize) -> (Vec<SseEvent>, Events) {
         let mut events = Events::new(limit);
         let mut found = Vec::new();
         for part in bytes.chunks(size) {
@@ -226,8 +226,8 @@ mod tests {
         (found, events)
     }
 
-    fn message(text: &str) -> Event {
-        Event::Message(text.as_bytes().to_vec())
+    fn message(text: &str) -> SseEvent {
+        SseEvent::Message(text.as_bytes().to_vec())
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
                 message("{\"a\":1}"),
                 message("x\ny"),
                 message("z"),
-                Event::Endpoint("/messages?s=1".to_owned()),
+                SseEvent::Endpoint("/messages?s=1".to_owned()),
             ];
             assert_eq!(found, expected, "in pieces of {size}");
             assert_eq!((events.last_id(), events.retry()), (Some("7"), Some(Duration::from_millis(250))));
@@ -255,7 +255,8 @@ mod tests {
         );
         for size in [1, 7, 4096] {
             let (found, events) = cut(stream.as_bytes(), size, 100);
-            let expected = [Event::Oversized(300), message("short"), Event::Oversized(120), message("end")];
+            let expected =
+                [SseEvent::Oversized(300), message("short"), SseEvent::Oversized(120), message("end")];
             assert_eq!(found, expected);
             assert!(events.line.capacity() <= 1024, "{}", events.line.capacity());
         }

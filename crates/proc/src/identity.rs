@@ -8,7 +8,7 @@ use std::{ffi::CStr, io, time::Duration};
 use rustix::process::{Pid, Signal, getpid};
 use unhang_switches::stands;
 
-use crate::{system, table::Entry};
+use crate::{system, table::ProcessEntry};
 
 /// A process, whether it still lives or not. Write it down together with the [`boot_id`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,18 +45,18 @@ impl Identity {
         self.entry().is_some_and(|entry| system::signal(&entry, signal))
     }
 
-    fn entry(self) -> Option<Entry> {
+    fn entry(self) -> Option<ProcessEntry> {
         look(self.pid).filter(|entry| entry.start == self.start || !stands("identity-by-start-time"))
     }
 }
 
-impl From<Entry> for Identity {
-    fn from(entry: Entry) -> Self {
+impl From<ProcessEntry> for Identity {
+    fn from(entry: ProcessEntry) -> Self {
         Self { pid: entry.pid.as_raw_nonzero().get().unsigned_abs(), start: entry.start }
     }
 }
 
-fn look(pid: u32) -> Option<Entry> {
+fn look(pid: u32) -> Option<ProcessEntry> {
     system::look(i32::try_from(pid).ok().and_then(Pid::from_raw)?)
 }
 

@@ -17,14 +17,14 @@ const REPORT_LIMIT: Duration = Duration::from_secs(3);
 
 /// How patient a stop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct StopPatience {
     /// The wait after the input was closed, and again after SIGTERM.
     pub grace: Duration,
     /// The whole stop; `grace` is cut to a third of it where it is longer.
     pub limit: Duration,
 }
 
-impl Patience {
+impl StopPatience {
     fn grace(self) -> Duration {
         if stands("grace-within-limit") { self.grace.min(self.limit / 3) } else { self.grace }
     }
@@ -38,7 +38,7 @@ impl Patience {
 
 /// What is to be done when a rung is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum StopAction {
     /// SIGTERM to the server's process group.
     Terminate,
     /// SIGKILL to everything.
@@ -64,7 +64,7 @@ enum Rung {
 /// Where a stop has got to.
 #[derive(Clone, Debug)]
 pub struct Ladder {
-    patience: Patience,
+    patience: StopPatience,
     rung: Rung,
     /// When the stop has to be over, once there is one.
     last: Option<Duration>,
@@ -73,7 +73,7 @@ pub struct Ladder {
 impl Ladder {
     /// A ladder nobody has stepped on.
     #[must_use]
-    pub fn new(patience: Patience) -> Self {
+    pub fn new(patience: StopPatience) -> Self {
         Self { patience, rung: Rung::Ground, last: None }
     }
 
@@ -117,15 +117,15 @@ impl Ladder {
     }
 
     /// Climbs one rung if its time has come.
-    pub fn step(&mut self, now: Duration) -> Option<Action> {
+    pub fn step(&mut self, now: Duration) -> Option<StopAction> {
         let (rung, action) = match self.rung {
             Rung::Closed(at) if now >= at => {
-                (Rung::Terminated(now + self.patience.grace()), Action::Terminate)
+                (Rung::Terminated(now + self.patience.grace()), StopAction::Terminate)
             }
             Rung::Terminated(at) if now >= at && stands("sigkill-at-last") => {
-                (Rung::Killed(now + self.patience.last_wait()), Action::Kill)
+                (Rung::Killed(now + self.patience.last_wait()), StopAction::Kill)
             }
-            Rung::Killed(at) if now >= at && stands("lifeline-given-up") => (Rung::Top, Action::Abandon),
+            Rung::Killed(at) if now >= at && stands("lifeline-given-up") => (Rung::Top, StopAction::Abandon),
             _ => return None,
         };
         self.rung = rung;
@@ -137,14 +137,15 @@ impl Ladder {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience { grace: Duration::from_secs(1), limit: Duration::from_secs(3) };
+    const PATIENCE: StopPatience =
+        StopPatience { grace: Duration::from_secs(1), limit: Duration::from_secs(3) };
 
     fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
     }
 
     /// Steps through `times` (milliseconds) and compares what each asks for.
-    fn check(ladder: &mut Ladder, expected: &[(u64, Option<Action>)]) {
+    fn check(ladder: &mut Ladder, expected: &[(u64, Option<StopAction>)]) {
         for &(at, action) in expected {
             assert_eq!(ladder.step(ms(at)), action, "at {at} ms");
         }
@@ -160,11 +161,11 @@ mod tests {
             &mut ladder,
             &[
                 (10_999, None),
-                (11_000, Some(Action::Terminate)),
+                (11_000, Some(StopAction::Terminate)),
                 (11_001, None),
-                (12_000, Some(Action::Kill)),
+                (12_000, Some(StopAction::Kill)),
                 (12_699, None),
-                (12_700, Some(Action::Abandon)),
+                (12_700, Some(StopAction::Abandon)),
                 (99_000, None),
             ],
         );
@@ -173,11 +174,15 @@ mod tests {
 
     #[test]
     fn a_long_grace_is_cut_so_that_the_limit_holds() {
-        let mut ladder = Ladder::new(Patience { grace: ms(5_000), limit: ms(3_000) });
+        let mut ladder = Ladder::new(StopPatience { grace: ms(5_000), limit: ms(3_000) });
         ladder.begin(ms(0));
         check(
             &mut ladder,
-            &[(1_000, Some(Action::Terminate)), (2_000, Some(Action::Kill)), (2_700, Some(Action::Abandon))],
+            &[
+                (1_000, Some(StopAction::Terminate)),
+                (2_000, Some(StopAction::Kill)),
+                (2_700, Some(StopAction::Abandon)),
+            ],
         );
     }
 
@@ -186,7 +191,7 @@ mod tests {
         let mut ladder = Ladder::new(PATIENCE);
         ladder.begin(ms(0));
         ladder.begin(ms(900));
-        check(&mut ladder, &[(1_000, Some(Action::Terminate))]);
+        check(&mut ladder, &[(1_000, Some(StopAction::Terminate))]);
     }
 
     #[test]
@@ -195,22 +200,22 @@ mod tests {
         assert!(ladder.kill(ms(0)));
         assert!(!ladder.kill(ms(1)));
         ladder.begin(ms(2));
-        check(&mut ladder, &[(699, None), (700, Some(Action::Abandon))]);
+        check(&mut ladder, &[(699, None), (700, Some(StopAction::Abandon))]);
     }
 
     #[test]
     fn the_report_of_a_server_that_ended_by_itself_has_a_limit_too() {
         let mut ladder = Ladder::new(PATIENCE);
         ladder.server_ended(ms(0));
-        check(&mut ladder, &[(2_999, None), (3_000, Some(Action::Abandon))]);
+        check(&mut ladder, &[(2_999, None), (3_000, Some(StopAction::Abandon))]);
     }
 
     #[test]
     fn a_server_that_ends_while_stopping_is_not_signalled_again() {
         let mut ladder = Ladder::new(PATIENCE);
         ladder.begin(ms(0));
-        check(&mut ladder, &[(1_000, Some(Action::Terminate))]);
+        check(&mut ladder, &[(1_000, Some(StopAction::Terminate))]);
         ladder.server_ended(ms(1_100));
-        check(&mut ladder, &[(2_000, None), (2_700, Some(Action::Abandon))]);
+        check(&mut ladder, &[(2_000, None), (2_700, Some(StopAction::Abandon))]);
     }
 }

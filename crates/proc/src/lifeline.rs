@@ -33,8 +33,8 @@ use unhang_switches::stands;
 use crate::{
     file_limit,
     inherited::{Strangers, adopt, leave_folder, leave_streams},
-    ladder::{Action, Ladder, Patience},
-    server::{LIFELINE_NAME, Report, command},
+    ladder::{Ladder, StopAction, StopPatience},
+    server::{LIFELINE_NAME, LifelineReport, command},
     spawn::{Launch, Stream},
     system,
     tree::{SWEEP_LIMIT, StopSignals, Swept, Tier, Tree, never_wait, now},
@@ -49,7 +49,7 @@ const USAGE: u8 = 2;
 /// Holds one server; `arguments` are those after the hidden words. Returns when its tree has ended.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     file_limit::ignore_signal();
-    let Some(plan) = Plan::parse(arguments) else { return ExitCode::from(USAGE) };
+    let Some(plan) = LifelinePlan::parse(arguments) else { return ExitCode::from(USAGE) };
     match Lifeline::start(&plan) {
         Ok(Some(lifeline)) => lifeline.hold(),
         Ok(None) => {}
@@ -59,16 +59,16 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// What the owner asked for.
-struct Plan {
+struct LifelinePlan {
     link: RawFd,
-    patience: Patience,
+    patience: StopPatience,
     best_tier: Tier,
     program: PathBuf,
     name: OsString,
     arguments: Vec<OsString>,
 }
 
-impl Plan {
+impl LifelinePlan {
     /// Options in any order, `--`, the file to execute, the server's name for itself, its arguments.
     fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Self> {
         let (mut link, mut grace, mut limit, mut best_tier) = (None, None, None, Tier::ControlGroup);
@@ -87,7 +87,10 @@ impl Plan {
         }
         Some(Self {
             link: link?,
-            patience: Patience { grace: Duration::from_millis(grace?), limit: Duration::from_millis(limit?) },
+            patience: StopPatience {
+                grace: Duration::from_millis(grace?),
+                limit: Duration::from_millis(limit?),
+            },
             best_tier,
             program: words.next()?.into(),
             name: words.next()?,
@@ -111,7 +114,7 @@ struct Lifeline {
 
 impl Lifeline {
     /// Starts the server. None when that failed and the owner was told.
-    fn start(plan: &Plan) -> io::Result<Option<Self>> {
+    fn start(plan: &LifelinePlan) -> io::Result<Option<Self>> {
         let link = adopt(plan.link)?;
         let strangers = Strangers::find(&[link.as_fd()]);
         if stands("lifeline-name")
@@ -122,8 +125,8 @@ impl Lifeline {
         let tree = match start_tree(plan) {
             Ok(tree) => tree,
             Err(error) => {
-                say(&link, &Report::Failed { errno: error.raw_os_error().unwrap_or(0) });
-                say(&link, &Report::Gone(Swept::default()));
+                say(&link, &LifelineReport::Failed { errno: error.raw_os_error().unwrap_or(0) });
+                say(&link, &LifelineReport::Gone(Swept::default()));
                 return Ok(None);
             }
         };
@@ -132,7 +135,7 @@ impl Lifeline {
         strangers.close();
         leave_folder();
         let group = tree.group().map(ToOwned::to_owned);
-        say(&link, &Report::Started { pid: tree.pid(), tier: tree.tier(), group });
+        say(&link, &LifelineReport::Started { pid: tree.pid(), tier: tree.tier(), group });
         let ladder = Ladder::new(plan.patience);
         Ok(Some(Self { link, is_owned: true, is_condemned: false, exit_told: false, tree, ladder }))
     }
@@ -152,8 +155,8 @@ impl Lifeline {
                 return self.sweep();
             }
             match self.ladder.step(now()) {
-                Some(Action::Terminate) => self.tree.terminate(),
-                Some(Action::Kill | Action::Abandon) => return self.sweep(),
+                Some(StopAction::Terminate) => self.tree.terminate(),
+                Some(StopAction::Kill | StopAction::Abandon) => return self.sweep(),
                 None => {}
             }
         }
@@ -194,7 +197,7 @@ impl Lifeline {
             && !self.exit_told
         {
             self.exit_told = true;
-            say(&self.link, &Report::Exited(exit));
+            say(&self.link, &LifelineReport::Exited(exit));
         }
     }
 
@@ -202,12 +205,12 @@ impl Lifeline {
     fn sweep(mut self) {
         let swept = self.tree.sweep(SWEEP_LIMIT);
         self.reap();
-        say(&self.link, &Report::Gone(swept));
+        say(&self.link, &LifelineReport::Gone(swept));
     }
 }
 
 /// Starts the server with our streams, which are its pipes.
-fn start_tree(plan: &Plan) -> io::Result<Tree> {
+fn start_tree(plan: &LifelinePlan) -> io::Result<Tree> {
     let stop_signals: &[Signal] =
         if stands("lifeline-outlives-signals") { &[Signal::TERM, Signal::INT, Signal::HUP] } else { &[] };
     Tree::start(plan.best_tier, StopSignals::listen(stop_signals)?, || {
@@ -222,6 +225,6 @@ fn start_tree(plan: &Plan) -> io::Result<Tree> {
 }
 
 /// Tells the owner. When it has gone there is nobody to tell.
-fn say(link: &OwnedFd, report: &Report) {
+fn say(link: &OwnedFd, report: &LifelineReport) {
     let _ = send(link, &report.to_line(), SendFlags::DONTWAIT | system::NO_SIGNAL);
 }

@@ -32,7 +32,7 @@ use rustix::{
 };
 use unhang_switches::stands;
 
-use crate::table::Entry;
+use crate::table::ProcessEntry;
 
 pub use code::give_back_code;
 
@@ -43,7 +43,7 @@ pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 const LONGEST_ENVIRONMENT: u64 = 8 << 20;
 
 /// All processes of this PID namespace. Empty where /proc cannot be read.
-pub(crate) fn table() -> Vec<Entry> {
+pub(crate) fn table() -> Vec<ProcessEntry> {
     let mut entries = Vec::with_capacity(256);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(folder) = openat(CWD, c"/proc", flags, Mode::empty()) else { return entries };
@@ -83,12 +83,12 @@ pub(crate) fn processor_wait(pid: Pid) -> Duration {
 }
 
 /// One process, if it is there.
-pub(crate) fn look(pid: Pid) -> Option<Entry> {
+pub(crate) fn look(pid: Pid) -> Option<ProcessEntry> {
     let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
     read_stat(openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?)
 }
 
-fn read_stat(file: OwnedFd) -> Option<Entry> {
+fn read_stat(file: OwnedFd) -> Option<ProcessEntry> {
     // A line has at most 52 numbers of 20 digits and a name of 64 bytes.
     let mut buffer = [0; 1536];
     let count = rustix::io::read(file, &mut buffer).ok()?;
@@ -97,7 +97,7 @@ fn read_stat(file: OwnedFd) -> Option<Entry> {
 
 /// Reads a line of /proc/PID/stat. The name stands in brackets and may hold brackets and spaces itself, so the fields are
 /// counted from the last closing one.
-fn parse_stat(line: &[u8]) -> Option<Entry> {
+fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
     let is_bracket = |byte: &u8| *byte == b')';
     let last = stands("name-may-hold-brackets");
     let end = if last { line.iter().rposition(is_bracket) } else { line.iter().position(is_bracket) }?;
@@ -107,7 +107,7 @@ fn parse_stat(line: &[u8]) -> Option<Entry> {
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     let signed = |index: usize| fields.get(index)?.parse::<i32>().ok();
     let reaped_ticks = number(13)? + number(14)?;
-    Some(Entry {
+    Some(ProcessEntry {
         pid: Pid::from_raw(std::str::from_utf8(pid).ok()?.parse().ok()?)?,
         is_zombie: matches!(*fields.first()?, "Z" | "X" | "x"),
         parent: signed(1)?,
@@ -120,7 +120,7 @@ fn parse_stat(line: &[u8]) -> Option<Entry> {
 }
 
 /// Sends a signal to the process of the entry, and to no other that may have its number by now. False when it has gone.
-pub(crate) fn signal(entry: &Entry, signal: Signal) -> bool {
+pub(crate) fn signal(entry: &ProcessEntry, signal: Signal) -> bool {
     let handle = pidfd_open(entry.pid, PidfdFlags::empty());
     if stands("start-time-compared") && look(entry.pid).is_none_or(|now| now.start != entry.start) {
         return false;

@@ -21,7 +21,7 @@ use crate::{
     surroundings::name_of,
     sweep::Sweep,
     system::{self, control_group},
-    table::{Entry, descendants},
+    table::{ProcessEntry, descendants},
 };
 
 /// Whether orphans come to us.
@@ -55,7 +55,7 @@ impl Rescue {
     pub(crate) fn round(&mut self, lifeline: &mut Process, group: Option<&PathBuf>) -> bool {
         let select = {
             let lifeline = lifeline.id();
-            move |table: &[Entry]| remains(table, lifeline)
+            move |table: &[ProcessEntry]| remains(table, lifeline)
         };
         self.sweep.note(&select(&system::table()));
         if let Some(group) = group {
@@ -88,7 +88,7 @@ impl Rescue {
 }
 
 /// Everything that belongs to the lifeline, except itself.
-fn remains(table: &[Entry], lifeline: Pid) -> Vec<Entry> {
+fn remains(table: &[ProcessEntry], lifeline: Pid) -> Vec<ProcessEntry> {
     let mut found = descendants(table, lifeline);
     let session = lifeline.as_raw_nonzero().get();
     if stands("session-swept") {
@@ -104,7 +104,7 @@ fn remains(table: &[Entry], lifeline: Pid) -> Vec<Entry> {
 }
 
 /// Children of ours that we did not start.
-pub(crate) fn orphans(table: &[Entry]) -> Vec<Entry> {
+pub(crate) fn orphans(table: &[ProcessEntry]) -> Vec<ProcessEntry> {
     if !ADOPTING.load(Ordering::Acquire) {
         return Vec::new();
     }
@@ -116,7 +116,7 @@ pub(crate) fn orphans(table: &[Entry]) -> Vec<Entry> {
 
 /// Whether this may be the shim of a job or the watcher above one, which outlives whoever started it and is nobody's to end: the shim that ends a job starts the
 /// next one, and leaves that to us.
-fn holds_a_job(entry: &Entry) -> bool {
+fn holds_a_job(entry: &ProcessEntry) -> bool {
     let number = entry.pid.as_raw_nonzero().get();
     // It leads a session, and is known by its name; a zombie has ended.
     !entry.is_zombie
@@ -125,7 +125,7 @@ fn holds_a_job(entry: &Entry) -> bool {
 }
 
 /// Those of these that hold jobs, and all that they hold.
-pub(crate) fn of_jobs(table: &[Entry], among: &[Entry]) -> Vec<Pid> {
+pub(crate) fn of_jobs(table: &[ProcessEntry], among: &[ProcessEntry]) -> Vec<Pid> {
     let holders: Vec<Pid> = among.iter().filter(|entry| holds_a_job(entry)).map(|entry| entry.pid).collect();
     let held = holders.iter().flat_map(|holder| descendants(table, *holder)).map(|entry| entry.pid);
     held.chain(holders.iter().copied()).collect()

@@ -171,7 +171,7 @@ impl Stream {
 
 /// Which signals of others a new process is out of the reach of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum SignalGroup {
     /// A session of its own: no terminal, and no group kill reaches it.
     #[default]
     OwnSession,
@@ -199,7 +199,7 @@ pub struct Launch<'a> {
     /// Its standard error.
     pub error: Stream,
     /// Its session or group.
-    pub place: Place,
+    pub place: SignalGroup,
     /// Descriptors that it gets under the same numbers.
     pub kept: &'a [BorrowedFd<'a>],
     /// Whether the kernel kills it when the *thread* that starts it ends (Linux). For single-threaded callers only.
@@ -222,7 +222,7 @@ impl<'a> Launch<'a> {
             input: Stream::Null,
             output: Stream::Null,
             error: Stream::Null,
-            place: Place::OwnSession,
+            place: SignalGroup::OwnSession,
             kept: &[],
             dies_with_parent: false,
             control_group: None,
@@ -304,7 +304,7 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
     if let Some(folder) = launch.folder {
         command.current_dir(folder);
     }
-    if launch.place == Place::OwnGroup && stands("server-own-group") {
+    if launch.place == SignalGroup::OwnGroup && stands("server-own-group") {
         command.process_group(0);
     }
     command
@@ -327,14 +327,14 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
 }
 
 #[expect(unsafe_code, reason = "work between fork and exec has no safe interface")]
-fn prepare_child(command: &mut Command, place: Place, dies_with_parent: bool, kept: Vec<RawFd>) {
+fn prepare_child(command: &mut Command, place: SignalGroup, dies_with_parent: bool, kept: Vec<RawFd>) {
     let parent = rustix::process::getpid();
     let descriptors = descriptors::given();
     let prepare = move || {
         if let Some(given) = descriptors {
             setrlimit(Resource::Nofile, given)?;
         }
-        if place == Place::OwnSession && stands("lifeline-own-session") {
+        if place == SignalGroup::OwnSession && stands("lifeline-own-session") {
             setsid()?;
         }
         if stands("signals-reset") {

@@ -32,7 +32,7 @@ use crate::{
     rescue::{orphans, reap_orphans},
     sweep::{self, Sweep},
     system::{self, control_group},
-    table::{Entry, descendants},
+    table::{ProcessEntry, descendants},
     tree::{SWEEP_LIMIT, Swept, now},
 };
 
@@ -60,7 +60,7 @@ pub fn end(remains: &Remains<'_>) -> Swept {
     let group =
         remains.group.zip(remains.shim).filter(|(group, shim)| control_group::is_made_by(group, *shim));
     let group = group.map(|(group, _)| group);
-    let select = |table: &[Entry]| {
+    let select = |table: &[ProcessEntry]| {
         let members = group.map(control_group::members).unwrap_or_default();
         remains.found(table, &members)
     };
@@ -92,27 +92,27 @@ pub fn end_orphans() -> Swept {
 
 impl Remains<'_> {
     /// All that is to be ended.
-    fn found(&self, table: &[Entry], members: &HashSet<Pid>) -> Vec<Entry> {
+    fn found(&self, table: &[ProcessEntry], members: &HashSet<Pid>) -> Vec<ProcessEntry> {
         self.found_among(table, members, |pid| has_cookie(pid, self.cookie))
     }
 
     fn found_among(
         &self,
-        table: &[Entry],
+        table: &[ProcessEntry],
         members: &HashSet<Pid>,
         has_cookie: impl Fn(Pid) -> bool,
-    ) -> Vec<Entry> {
+    ) -> Vec<ProcessEntry> {
         let session = self.session(table);
         // Without them in the table no way leads through them either.
         let table = self.without_protected(table);
         let orphans = if self.with_orphans { orphans(&table) } else { Vec::new() };
-        let is_found = |entry: &&Entry| {
+        let is_found = |entry: &&ProcessEntry| {
             members.contains(&entry.pid)
                 || orphans.iter().any(|orphan| orphan.pid == entry.pid)
                 || (session == Some(entry.session) && self.may_have_started(entry))
                 || (stands("survivors-by-cookie") && has_cookie(entry.pid))
         };
-        let mut found: Vec<Entry> = table.iter().filter(is_found).copied().collect();
+        let mut found: Vec<ProcessEntry> = table.iter().filter(is_found).copied().collect();
         let roots: Vec<Pid> = found.iter().map(|entry| entry.pid).collect();
         for root in roots.into_iter().filter(|_| stands("survivors-with-descendants")) {
             found.extend(descendants(&table, root));
@@ -122,15 +122,15 @@ impl Remains<'_> {
         found
     }
 
-    fn may_have_started(&self, entry: &Entry) -> bool {
+    fn may_have_started(&self, entry: &ProcessEntry) -> bool {
         self.shim.is_none_or(|shim| entry.start >= shim.start) || !stands("survivors-younger-than-the-shim")
     }
 
     /// The number of the shim's session, unless it was given out again.
-    fn session(&self, table: &[Entry]) -> Option<i32> {
+    fn session(&self, table: &[ProcessEntry]) -> Option<i32> {
         let shim = self.shim?;
         let number = i32::try_from(shim.pid).ok().and_then(Pid::from_raw)?;
-        let is_anothers = |entry: &Entry| entry.pid == number && entry.start != shim.start;
+        let is_anothers = |entry: &ProcessEntry| entry.pid == number && entry.start != shim.start;
         if table.iter().any(is_anothers) && stands("survivors-of-that-session") {
             return None;
         }
@@ -138,7 +138,7 @@ impl Remains<'_> {
     }
 
     /// The table without ourselves, those who started us, and those who are spared.
-    fn without_protected(&self, table: &[Entry]) -> Vec<Entry> {
+    fn without_protected(&self, table: &[ProcessEntry]) -> Vec<ProcessEntry> {
         let mut protected = HashSet::from([getpid()]);
         let mut child = getpid();
         while let Some(entry) = table.iter().find(|entry| entry.pid == child)
@@ -148,7 +148,7 @@ impl Remains<'_> {
         {
             child = parent;
         }
-        let is_spared = |entry: &Entry| {
+        let is_spared = |entry: &ProcessEntry| {
             protected.contains(&entry.pid)
                 || (self.spared.contains(&Identity::from(*entry)) && stands("survivors-not-the-spared"))
         };
@@ -156,7 +156,7 @@ impl Remains<'_> {
     }
 
     /// Whether somebody is in the group who is not to be ended.
-    fn shelters(&self, group: &Path, table: &[Entry]) -> bool {
+    fn shelters(&self, group: &Path, table: &[ProcessEntry]) -> bool {
         let to_end: HashSet<Pid> = self.without_protected(table).iter().map(|entry| entry.pid).collect();
         let is_known = |pid: &&Pid| table.iter().any(|entry| entry.pid == **pid);
         control_group::members(group).iter().filter(is_known).any(|pid| !to_end.contains(pid))
@@ -191,13 +191,13 @@ mod tests {
 
     const SHIM: Identity = Identity { pid: 100, start: 50 };
 
-    fn entry(pid: i32, parent: i32, session: i32, start: u64) -> Entry {
+    fn entry(pid: i32, parent: i32, session: i32, start: u64) -> ProcessEntry {
         let pid = Pid::from_raw(pid).unwrap();
-        Entry { pid, parent, session, group: 1, start, is_zombie: false, ticks: 0, reaped_ticks: 0 }
+        ProcessEntry { pid, parent, session, group: 1, start, is_zombie: false, ticks: 0, reaped_ticks: 0 }
     }
 
     /// Numbers of those who are found, where these are in the group and have the cookie.
-    fn found(table: &[Entry], members: &[i32], marked: &[i32], spared: &[Identity]) -> Vec<i32> {
+    fn found(table: &[ProcessEntry], members: &[i32], marked: &[i32], spared: &[Identity]) -> Vec<i32> {
         let remains =
             Remains { shim: Some(SHIM), group: None, cookie: OsStr::new("A=B"), spared, with_orphans: false };
         let members = members.iter().copied().filter_map(Pid::from_raw).collect();

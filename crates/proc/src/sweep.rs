@@ -10,7 +10,7 @@ use std::{collections::HashSet, time::Duration};
 use rustix::process::{Pid, Signal};
 use unhang_switches::stands;
 
-use crate::{system, table::Entry, tree::now};
+use crate::{system, table::ProcessEntry, tree::now};
 
 /// How long a sweep goes on before it reports what it could not kill. A faster fork bomb may win against a sweep, so it
 /// has to have an end (processes.md 1.4).
@@ -28,14 +28,14 @@ pub(crate) struct Sweep {
 
 impl Sweep {
     /// Notes who is alive before anything is killed, for the count.
-    pub(crate) fn note(&mut self, entries: &[Entry]) {
+    pub(crate) fn note(&mut self, entries: &[ProcessEntry]) {
         self.met
             .extend(entries.iter().filter(|entry| !entry.is_zombie).map(|entry| (entry.pid, entry.start)));
     }
 
     /// One round over the processes that `select` finds in the table. Returns how many were alive.
-    pub(crate) fn round(&mut self, select: impl Fn(&[Entry]) -> Vec<Entry>) -> u32 {
-        let alive = || -> Vec<Entry> {
+    pub(crate) fn round(&mut self, select: impl Fn(&[ProcessEntry]) -> Vec<ProcessEntry>) -> u32 {
+        let alive = || -> Vec<ProcessEntry> {
             let mut entries = select(&system::table());
             entries.retain(|entry| !entry.is_zombie);
             entries
@@ -66,7 +66,7 @@ impl Sweep {
     pub(crate) fn rounds(
         &mut self,
         until: Duration,
-        select: impl Fn(&[Entry]) -> Vec<Entry>,
+        select: impl Fn(&[ProcessEntry]) -> Vec<ProcessEntry>,
         mut is_over: impl FnMut(u32) -> bool,
     ) -> u32 {
         loop {
@@ -103,13 +103,13 @@ mod tests {
     /// that look. Returns how many were alive.
     fn round_over_a_growing_tree(at_second_look: impl Fn(&Process)) -> u32 {
         let tree = RefCell::new(vec![sleeper()]);
-        let select = |table: &[Entry]| -> Vec<Entry> {
+        let select = |table: &[ProcessEntry]| -> Vec<ProcessEntry> {
             let mut tree = tree.borrow_mut();
             let is_second_look = tree.len() == 2;
             if is_second_look {
                 at_second_look(&tree[0]);
             }
-            let is_seen = |entry: &&Entry| tree.iter().any(|process| process.id() == entry.pid);
+            let is_seen = |entry: &&ProcessEntry| tree.iter().any(|process| process.id() == entry.pid);
             let seen = table.iter().filter(is_seen).copied().collect();
             if !is_second_look {
                 tree.push(sleeper());

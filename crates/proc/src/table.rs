@@ -9,7 +9,7 @@ use unhang_switches::stands;
 
 /// One process at the moment of the look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct ProcessEntry {
     pub(crate) pid: Pid,
     /// Number of the parent; 0 has none.
     pub(crate) parent: i32,
@@ -26,8 +26,8 @@ pub(crate) struct Entry {
 }
 
 /// All descendants of `root`, without `root` itself, parents before children.
-pub(crate) fn descendants(table: &[Entry], root: Pid) -> Vec<Entry> {
-    let mut found: Vec<Entry> = Vec::new();
+pub(crate) fn descendants(table: &[ProcessEntry], root: Pid) -> Vec<ProcessEntry> {
+    let mut found: Vec<ProcessEntry> = Vec::new();
     let mut parents = HashSet::from([root.as_raw_nonzero().get()]);
     loop {
         let before = found.len();
@@ -47,9 +47,18 @@ pub(crate) fn descendants(table: &[Entry], root: Pid) -> Vec<Entry> {
 mod tests {
     use super::*;
 
-    fn entry(pid: i32, parent: i32) -> Entry {
+    fn entry(pid: i32, parent: i32) -> ProcessEntry {
         let pid = Pid::from_raw(pid).unwrap();
-        Entry { pid, parent, session: 1, group: 1, start: 1, is_zombie: false, ticks: 0, reaped_ticks: 0 }
+        ProcessEntry {
+            pid,
+            parent,
+            session: 1,
+            group: 1,
+            start: 1,
+            is_zombie: false,
+            ticks: 0,
+            reaped_ticks: 0,
+        }
     }
 
     #[test]

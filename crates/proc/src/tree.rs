@@ -39,7 +39,7 @@ use unhang_switches::stands;
 use crate::{
     pipe::wait,
     rescue::of_jobs,
-    spawn::{Exit, Launch, Place, Process, spawn},
+    spawn::{Exit, Launch, Process, SignalGroup, spawn},
     sweep::{self, Sweep},
     system::{
         self,
@@ -259,7 +259,7 @@ fn start_root<'l>(
 ) -> io::Result<Pid> {
     let mut held = || {
         let dies_with_parent = stands("server-dies-with-lifeline");
-        launch().map(|launch| Launch { place: Place::OwnGroup, dies_with_parent, ..launch })
+        launch().map(|launch| Launch { place: SignalGroup::OwnGroup, dies_with_parent, ..launch })
     };
     if let Some(made) = group.take() {
         let started =

@@ -15,7 +15,7 @@ use unhang_jobs::{
 use unhang_switches::stands;
 
 use super::{
-    Definition, Hints, Listing, ToolAnswer,
+    Definition, Hints, ToolAnswer, ToolListing,
     schemas::{self, DEFAULT_JOBS, DEFAULT_LOG_BYTES, MAX_LOG_BYTES, MAX_WAIT_SECONDS},
     service::{Extent, JobError, JobService, LogRequest},
     telling::{self, Told},
@@ -135,7 +135,7 @@ impl Builtin {
             output_schema: Some(self.output_schema()),
             hints: self.hints(),
             is_job: false,
-            listing: Listing::Last,
+            listing: ToolListing::Last,
         }
     }
 
@@ -172,7 +172,7 @@ impl Builtin {
         service: &dyn JobService,
         mut arguments: Map<String, Value>,
     ) -> Result<Told, JobError> {
-        let (given, names) = (Given(&arguments, service.names()), service.names());
+        let (given, names) = (CheckedArguments(&arguments, service.names()), service.names());
         Ok(match self {
             JobStatus => telling::status(&service.status(given.job()?, given.wait()).await?),
             JobResults => {
@@ -207,9 +207,9 @@ impl Builtin {
 }
 
 /// Arguments that fit their schema.
-struct Given<'a>(&'a Map<String, Value>, ToolNames);
+struct CheckedArguments<'a>(&'a Map<String, Value>, ToolNames);
 
-impl<'a> Given<'a> {
+impl<'a> CheckedArguments<'a> {
     fn text(&self, name: &str) -> &'a str {
         self.0.get(name).and_then(Value::as_str).unwrap_or_default()
     }

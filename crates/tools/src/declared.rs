@@ -12,7 +12,7 @@ use unhang_jobs::record::JobState;
 use unhang_switches::stands;
 
 use super::{
-    Cancellation, Definition, Hints, Listing, Mode, ToolAnswer, ToolSettings, schemas,
+    Cancellation, Definition, Hints, Mode, ToolAnswer, ToolListing, ToolSettings, schemas,
     service::{JobError, JobService, SubmitRequest},
     telling,
 };
@@ -48,7 +48,7 @@ impl Declared {
             // Of a command nothing is known.
             hints: Hints { destructive: true, open_world: true, ..Hints::default() },
             is_job: self.mode == Mode::Job,
-            listing: Listing::First,
+            listing: ToolListing::First,
         }
     }
 

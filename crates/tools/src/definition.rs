@@ -25,7 +25,7 @@ pub struct Hints {
 
 /// Where a tool stands in the list of a front.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Listing {
+pub enum ToolListing {
     /// Before the tools of servers.
     #[default]
     First,
@@ -51,7 +51,7 @@ pub struct Definition {
     /// It answers at once, with the job that it has begun.
     pub is_job: bool,
     /// Where it stands in the list.
-    pub listing: Listing,
+    pub listing: ToolListing,
 }
 
 impl Definition {
@@ -137,7 +137,7 @@ mod tests {
             output_schema: Some(json!({ "type": "object" })),
             hints: Hints { read_only: true, ..Hints::default() },
             is_job: false,
-            listing: Listing::default(),
+            listing: ToolListing::default(),
         }
     }
 

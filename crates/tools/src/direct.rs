@@ -97,7 +97,7 @@ impl Abandoned {
 
 /// Runs closures on threads of its own. Clones are the same pool.
 #[derive(Clone, Debug)]
-pub struct Pool {
+pub struct ThreadPool {
     slots: Arc<Semaphore>,
     lost: Arc<Lost>,
     lost_limit: usize,
@@ -106,13 +106,13 @@ pub struct Pool {
 /// Threads that nobody waits for any more, by tool.
 type Lost = Mutex<HashMap<String, usize>>;
 
-impl Default for Pool {
+impl Default for ThreadPool {
     fn default() -> Self {
         Self::new(SLOTS, LOST_LIMIT)
     }
 }
 
-impl Pool {
+impl ThreadPool {
     /// A pool with so many slots, in which a tool may lose so many threads.
     #[must_use]
     pub fn new(slots: usize, lost_limit: usize) -> Self {
@@ -146,7 +146,7 @@ impl Pool {
             return Err(DirectError::Busy { tool: tool.to_owned(), limit });
         };
         let (answer, outcome) = oneshot::channel();
-        let call = Arc::new(Call::new(tool, self.lost.clone()));
+        let call = Arc::new(PoolCall::new(tool, self.lost.clone()));
         let waiting = Waiting(call.clone());
         let run = move || {
             // What it had borrowed may be broken after a panic; it is not used again.
@@ -171,14 +171,14 @@ impl Pool {
 
 /// One call, as its two sides see it.
 #[derive(Debug)]
-struct Call {
+struct PoolCall {
     tool: String,
     abandoned: Abandoned,
     has_ended: AtomicBool,
     lost: Arc<Lost>,
 }
 
-impl Call {
+impl PoolCall {
     fn new(tool: &str, lost: Arc<Lost>) -> Self {
         Self {
             tool: tool.to_owned(),
@@ -209,7 +209,7 @@ impl Call {
 }
 
 /// Somebody waits for a call, until this is dropped.
-struct Waiting(Arc<Call>);
+struct Waiting(Arc<PoolCall>);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -239,12 +239,12 @@ mod tests {
 
     #[tokio::test]
     async fn g_17_a_closure_answers_with_its_value() {
-        assert_eq!(Pool::default().run("add", LONG, |_| 2 + 3).await, Ok(5));
+        assert_eq!(ThreadPool::default().run("add", LONG, |_| 2 + 3).await, Ok(5));
     }
 
     #[tokio::test]
     async fn a_panic_is_an_error_and_the_pool_lives_on() {
-        let pool = Pool::default();
+        let pool = ThreadPool::default();
         let error = pool.run("broken", LONG, |_| panic!("on purpose")).await.map(|()| 0).unwrap_err();
         assert_eq!(error.to_string(), "the tool `broken` failed: on purpose");
         assert_eq!(pool.run("broken", LONG, |_| 1).await, Ok(1));
@@ -252,7 +252,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_late_closure_is_answered_for_counted_and_refused_until_it_ends() {
-        let pool = Pool::new(1, 2);
+        let pool = ThreadPool::new(1, 2);
         let mut ends = Vec::new();
         for lost in 1..=2 {
             let (end, work) = stubborn();
@@ -275,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closure_can_see_that_nobody_waits_for_it() {
-        let pool = Pool::default();
+        let pool = ThreadPool::default();
         let (told, seen) = oneshot::channel();
         let work = move |abandoned: &Abandoned| {
             while !abandoned.is_set() {
@@ -289,7 +289,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_finds_no_slot_is_told_by_the_deadline() {
-        let pool = Pool::new(1, 2);
+        let pool = ThreadPool::new(1, 2);
         let (end, work) = stubborn();
         let first = tokio::spawn({
             let pool = pool.clone();

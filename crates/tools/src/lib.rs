@@ -29,7 +29,7 @@ pub mod toolbox;
 mod tests;
 
 pub use arguments::ArgumentSchema;
-pub use definition::{Definition, Hints, Listing, ToolAnswer};
+pub use definition::{Definition, Hints, ToolAnswer, ToolListing};
 pub use policy::ModeOverrides;
 pub use schemas::started as handed_over_schema;
 pub use settings::{Mode, ToolSettings};

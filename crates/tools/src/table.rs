@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use unhang_switches::stands;
 
 use super::{
-    Answering, ArgumentSchema, Definition, Listing, ModeOverrides, ToolAnswer, ToolCall, ToolSettings,
+    Answering, ArgumentSchema, Definition, ModeOverrides, ToolAnswer, ToolCall, ToolListing, ToolSettings,
     Toolbox, builtin::Builtin, declared::Declared, service::JobService,
 };
 use crate::job_report::ToolNames;
@@ -75,7 +75,7 @@ impl Table {
         }
         let ours = Builtin::ALL.iter().map(|builtin| {
             let definition = builtin.definition(ToolNames::default());
-            let listing = if is_listed(builtin) { definition.listing } else { Listing::Nowhere };
+            let listing = if is_listed(builtin) { definition.listing } else { ToolListing::Nowhere };
             (*builtin, Definition { listing, ..definition })
         });
         Self::made_of(made, ours, service)

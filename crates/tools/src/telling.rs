@@ -162,7 +162,7 @@ pub(super) fn call_results(
     names: ToolNames,
 ) -> Told {
     let Some(CallAnswer::Result(answer)) = answer else { return results(found, names) };
-    let Ok(Answer { content, is_error }) = serde_json::from_str(&answer) else {
+    let Ok(ResultMembers { content, is_error }) = serde_json::from_str(&answer) else {
         return results(found, names);
     };
     if offset.is_none() {
@@ -182,7 +182,7 @@ pub(super) fn call_results(
     }
     let text = readable(&content, found.report.job.job_id);
     let elsewhere = format!("The resource job://{} has all of it.", found.report.job.job_id);
-    let part = Part { text: &text, offset: offset.unwrap_or_default(), of: "answer", elsewhere };
+    let part = ResultPart { text: &text, offset: offset.unwrap_or_default(), of: "answer", elsewhere };
     let mut part = part.told(found, names);
     part.is_error = is_error;
     part
@@ -206,7 +206,7 @@ fn readable(content: &[Box<RawValue>], id: JobId) -> String {
 }
 
 /// A part of results that are too long for one answer.
-struct Part<'a> {
+struct ResultPart<'a> {
     text: &'a str,
     offset: usize,
     /// What they are.
@@ -215,10 +215,10 @@ struct Part<'a> {
     elsewhere: String,
 }
 
-impl Part<'_> {
+impl ResultPart<'_> {
     /// The answer with as much of the text, from the offset on, as fits into it both as text and as a field.
     fn told(self, found: Located<ResultsReport>, names: ToolNames) -> Told {
-        let Part { text, offset, of, elsewhere } = self;
+        let ResultPart { text, offset, of, elsewhere } = self;
         let report = ResultsReport {
             results: None,
             error: None,
@@ -274,7 +274,7 @@ fn in_json(character: char) -> usize {
 /// Of a `tools/call` result, what goes on as it is.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct ResultMembers {
     #[serde(default)]
     content: Vec<Box<RawValue>>,
     #[serde(default)]
@@ -293,7 +293,7 @@ pub(super) fn results_from(found: Located<ResultsReport>, offset: Option<usize>,
         return results(found, names);
     }
     let elsewhere = in_file(&found.path, found.report.results_name.as_deref());
-    Part { text: &text, offset: offset.unwrap_or_default(), of: "result", elsewhere }.told(found, names)
+    ResultPart { text: &text, offset: offset.unwrap_or_default(), of: "result", elsewhere }.told(found, names)
 }
 
 /// The same with all of its results, for a resource, which has no bound of its own.

@@ -22,14 +22,14 @@ const MAX_ITEM: usize = 128 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     program: String,
-    items: Vec<Item>,
+    items: Vec<CommandItem>,
     /// Arguments whose values may be options.
     options: Vec<String>,
 }
 
 /// An item of a command, or several that are left out together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Item {
+pub enum CommandItem {
     /// One item.
     One(Pattern),
     /// Items that are left out together.
@@ -38,10 +38,10 @@ pub enum Item {
 
 /// The text of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern(Vec<Part>);
+pub struct Pattern(Vec<TemplatePart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Argument(String),
     JobFolder,
@@ -98,9 +98,9 @@ impl Pattern {
                 plain.push_str(&format!("{{{name}}}"));
                 rest = behind;
             } else if let Some((name, behind)) = placeholder(&rest[1..]) {
-                let part = Part::named(name, known)?;
+                let part = TemplatePart::named(name, known)?;
                 if !plain.is_empty() {
-                    parts.push(Part::Text(std::mem::take(&mut plain)));
+                    parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
                 }
                 parts.push(part);
                 rest = behind;
@@ -111,20 +111,20 @@ impl Pattern {
         }
         plain.push_str(rest);
         if !plain.is_empty() || parts.is_empty() {
-            parts.push(Part::Text(plain));
+            parts.push(TemplatePart::Text(plain));
         }
         Ok(Pattern(parts))
     }
 
     /// Whether it is `--` alone, behind which no option can come.
     fn ends_options(&self) -> bool {
-        matches!(&self.0[..], [Part::Text(text)] if text == "--")
+        matches!(&self.0[..], [TemplatePart::Text(text)] if text == "--")
     }
 
     /// Refuses what a caller would make an option of. Only text can be one: a number has no name.
     fn check_option(&self, arguments: &Map<String, Value>, options: &[String]) -> Result<(), String> {
         for part in &self.0 {
-            let Part::Argument(name) = part else { return Ok(()) };
+            let TemplatePart::Argument(name) = part else { return Ok(()) };
             let Some(Value::String(text)) = arguments.get(name) else { return Ok(()) };
             if text.starts_with('-') && !options.contains(name) {
                 return Err(format!(
@@ -144,10 +144,10 @@ impl Pattern {
         let mut word = Vec::with_capacity(self.0.len());
         for part in &self.0 {
             word.push(match part {
-                Part::Text(text) => WordPart::Text(text.clone()),
-                Part::JobFolder => WordPart::JobFolder,
-                Part::JobId => WordPart::JobId,
-                Part::Argument(name) => match arguments.get(name) {
+                TemplatePart::Text(text) => WordPart::Text(text.clone()),
+                TemplatePart::JobFolder => WordPart::JobFolder,
+                TemplatePart::JobId => WordPart::JobId,
+                TemplatePart::Argument(name) => match arguments.get(name) {
                     None | Some(Value::Null) => return Ok(None),
                     Some(value) => WordPart::Text(as_item(name, value)?),
                 },
@@ -155,8 +155,10 @@ impl Pattern {
         }
         let texts = word.iter().map(|part| if let WordPart::Text(text) = part { text.len() } else { 0 });
         let length: usize = texts.sum();
-        let named =
-            self.0.iter().find_map(|part| if let Part::Argument(name) = part { Some(name) } else { None });
+        let named = self
+            .0
+            .iter()
+            .find_map(|part| if let TemplatePart::Argument(name) = part { Some(name) } else { None });
         match named {
             // What stands around an argument counts as well.
             Some(name) if length >= MAX_ITEM && stands("argument-fits-a-command-line") => {
@@ -167,16 +169,16 @@ impl Pattern {
     }
 }
 
-impl Part {
-    fn named(name: &str, known: &[&str]) -> Result<Part, String> {
+impl TemplatePart {
+    fn named(name: &str, known: &[&str]) -> Result<TemplatePart, String> {
         match name {
-            "job_dir" => return Ok(Part::JobFolder),
-            "job_id" => return Ok(Part::JobId),
+            "job_dir" => return Ok(TemplatePart::JobFolder),
+            "job_id" => return Ok(TemplatePart::JobId),
             _ => {}
         }
         if let Some(argument) = name.strip_prefix("args.") {
             if known.contains(&argument) {
-                return Ok(Part::Argument(argument.to_owned()));
+                return Ok(TemplatePart::Argument(argument.to_owned()));
             }
             let hint = did_you_mean(argument, known.iter().copied());
             return Err(format!(
@@ -221,18 +223,18 @@ fn too_long(what: &str, length: usize) -> String {
     )
 }
 
-impl Item {
+impl CommandItem {
     fn patterns(&self) -> &[Pattern] {
         match self {
-            Item::One(pattern) => std::slice::from_ref(pattern),
-            Item::Together(patterns) => patterns,
+            CommandItem::One(pattern) => std::slice::from_ref(pattern),
+            CommandItem::Together(patterns) => patterns,
         }
     }
 }
 
 impl Template {
     /// Makes a command of its program and its arguments.
-    pub fn new(program: String, items: Vec<Item>) -> Template {
+    pub fn new(program: String, items: Vec<CommandItem>) -> Template {
         Template { program, items, options: Vec::new() }
     }
 
@@ -282,8 +284,8 @@ mod tests {
     fn template(items: &[&[&str]]) -> Template {
         let parse = |text: &&str| Pattern::parse(text, KNOWN).expect("it is right");
         let item = |texts: &&[&str]| match texts {
-            [one] => Item::One(parse(one)),
-            several => Item::Together(several.iter().map(parse).collect()),
+            [one] => CommandItem::One(parse(one)),
+            several => CommandItem::Together(several.iter().map(parse).collect()),
         };
         Template::new("prog".to_owned(), items.iter().map(item).collect())
     }

@@ -1,10 +1,10 @@
 //! What is promised of answers, and what they have.
 
 use serde_json::Value;
-use unhang_jobs::record::{Outcome, Reason};
+use unhang_jobs::record::{EndReason, JobEnd};
 
 use crate::{
-    job_report::{JobKind, JobReport, Reader, ToolNames, testing as samples},
+    job_report::{JobKind, JobReport, ReportReader, ToolNames, testing as samples},
     schemas, telling,
 };
 
@@ -14,10 +14,10 @@ fn keys(value: &Value) -> Vec<&str> {
 
 #[test]
 fn each_member_of_a_status_is_in_its_schema() {
-    let failed = samples::ended(Outcome::Failed, |ending| {
-        *ending = ending.clone().because(Reason::Timeout, "it ran longer than 30m");
+    let failed = samples::ended(JobEnd::Failed, |ending| {
+        *ending = ending.clone().because(EndReason::Timeout, "it ran longer than 30m");
     });
-    let mut everything = JobReport::new(&failed, Reader::Agent(ToolNames::default()));
+    let mut everything = JobReport::new(&failed, ReportReader::Agent(ToolNames::default()));
     everything.kind = Some(JobKind::Call);
     (everything.progress, everything.progress_message) = (Some(0.5), Some("loading".to_owned()));
     everything.queue_position = Some(1);

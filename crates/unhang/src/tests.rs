@@ -14,14 +14,14 @@ use unhang_jobs::{
     id::JobId,
     log::Stream,
     moment::Moment,
-    progress::Progress,
-    record::{JobState, Outcome, Reason},
+    progress::JobProgress,
+    record::{EndReason, JobEnd, JobState},
 };
 
 use unhang_core::config::ANSWER_CHARACTERS;
 use unhang_tools::{
     job_report::{
-        DocumentReport, JobKind, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport,
+        DocumentReport, JobKind, JobReport, ListReport, ListedReport, LogReport, ReportReader, ResultsReport,
         SystemReport, ToolNames, testing as samples,
     },
     service::{
@@ -59,23 +59,26 @@ struct Memory {
 
 /// A job as the engine would have it, after a time that does not go on.
 fn job(state: JobState) -> JobReport {
-    let progress = || Some(Progress { fraction: 0.4, message: Some("loading".to_owned()) });
+    let progress = || Some(JobProgress { fraction: 0.4, message: Some("loading".to_owned()) });
     let mut status = match state {
         JobState::Queued | JobState::Starting | JobState::Running => samples::status(|record| {
             record.status = state;
             record.started_at = (state != JobState::Queued).then_some(record.created_at);
         }),
-        JobState::Completed => samples::ended(Outcome::Completed, |ending| ending.exit_code = Some(0)),
-        JobState::Failed => samples::ended(Outcome::Failed, |ending| {
-            *ending = ending.clone().because(Reason::Timeout, "it ran longer than 30m");
+        JobState::Completed => samples::ended(JobEnd::Completed, |ending| ending.exit_code = Some(0)),
+        JobState::Failed => samples::ended(JobEnd::Failed, |ending| {
+            *ending = ending.clone().because(EndReason::Timeout, "it ran longer than 30m");
         }),
-        JobState::Cancelled => samples::ended(Outcome::Cancelled, |ending| ending.signal = Some(15)),
-        JobState::Lost => samples::ended(Outcome::Lost, |_| {}),
+        JobState::Cancelled => samples::ended(JobEnd::Cancelled, |ending| ending.signal = Some(15)),
+        JobState::Lost => samples::ended(JobEnd::Lost, |_| {}),
     };
     (status.record.state_applied, status.progress) =
         ((state == JobState::Completed).then_some(true), progress());
     status.queue_position = (state == JobState::Queued).then_some(2);
-    JobReport { elapsed_time_seconds: 12.346, ..JobReport::new(&status, Reader::Agent(ToolNames::default())) }
+    JobReport {
+        elapsed_time_seconds: 12.346,
+        ..JobReport::new(&status, ReportReader::Agent(ToolNames::default()))
+    }
 }
 
 impl Memory {
@@ -665,7 +668,7 @@ fn f_73_our_tools_are_listed_where_there_is_a_use_for_them() {
         let table = table.expect("no name is taken");
         let definitions = table.definitions();
         let count = |listing| definitions.iter().filter(|tool| tool.listing == listing).count();
-        [count(Listing::First), count(Listing::Last), count(Listing::Nowhere)]
+        [count(ToolListing::First), count(ToolListing::Last), count(ToolListing::Nowhere)]
     };
     let quick = "[tools.quick]\ncommand = [\"echo\"]\n";
     assert_eq!(listed("", JobTools::ListedWithTools), [0, 0, 9], "nothing can become a job");

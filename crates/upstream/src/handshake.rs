@@ -23,7 +23,7 @@ use unhang_wire::Json;
 use unhang_core::{
     config::{PROBE_PATIENCE, PROBE_SILENCE},
     error::{Error, Failure, ServerError},
-    fault::Kind,
+    fault::FaultKind,
     revision::Revision,
 };
 
@@ -36,7 +36,7 @@ const WRONG_REVISION: i64 = -32022;
 
 /// What a server said of itself.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct ServerInfo {
     /// The revision in which it is spoken to.
     pub revision: Revision,
     /// What it can do.
@@ -49,13 +49,13 @@ pub struct Session {
     pub answer: Box<RawValue>,
 }
 
-impl Session {
+impl ServerInfo {
     fn read(revision: Revision, answer: &RawValue) -> Self {
         let mut members: Map<String, Value> = serde_json::from_str(answer.get()).unwrap_or_default();
         let mut take = |name: &str| members.remove(name);
         let meta = take("_meta");
         let in_meta = || Some(meta.as_ref()?.get(SERVER_INFO)?.clone());
-        Session {
+        ServerInfo {
             revision,
             capabilities: match take("capabilities") {
                 Some(Value::Object(capabilities)) => capabilities,
@@ -91,11 +91,11 @@ impl Introduction {
     }
 
     /// The parameters of this one of the two.
-    pub fn params(&self, ask: Ask) -> String {
+    pub fn params(&self, ask: HandshakeRequest) -> String {
         let Signature { client_info, client_capabilities, .. } = &self.0;
         match ask {
-            Ask::Discover => self.signed("{}"),
-            Ask::Initialize => format!(
+            HandshakeRequest::Discover => self.signed("{}"),
+            HandshakeRequest::Initialize => format!(
                 r#"{{"protocolVersion":"{}","capabilities":{client_capabilities},"clientInfo":{client_info}}}"#,
                 Revision::V2025November.name()
             ),
@@ -110,19 +110,19 @@ impl Introduction {
 
 /// A request of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum HandshakeRequest {
     /// `server/discover` (from 2026-07-28 on).
     Discover,
     /// `initialize` (up to 2025-11-25).
     Initialize,
 }
 
-impl Ask {
+impl HandshakeRequest {
     /// Returns its method.
     pub fn method(self) -> &'static str {
         match self {
-            Ask::Discover => "server/discover",
-            Ask::Initialize => "initialize",
+            HandshakeRequest::Discover => "server/discover",
+            HandshakeRequest::Initialize => "initialize",
         }
     }
 }
@@ -131,10 +131,10 @@ impl Ask {
 #[derive(Debug)]
 pub(crate) enum Step {
     Wait,
-    Ask(Ask),
-    Ready(Box<Session>),
+    Ask(HandshakeRequest),
+    Ready(Box<ServerInfo>),
     /// Its kind, what happened and what to do.
-    Failed(Kind, String, &'static str),
+    Failed(FaultKind, String, &'static str),
     /// What a request came to is what the handshake comes to.
     FailedWith(Box<Failure>),
 }
@@ -166,13 +166,13 @@ enum Guess {
 
 impl Handshake {
     /// It begins: this one goes out now.
-    pub(crate) fn new(server: &str, now: Duration, first: Ask) -> Self {
+    pub(crate) fn new(server: &str, now: Duration, first: HandshakeRequest) -> Self {
         Self {
             server: server.into(),
             since: now,
             alive_since: None,
-            is_discovering: first == Ask::Discover,
-            is_initializing: first == Ask::Initialize,
+            is_discovering: first == HandshakeRequest::Discover,
+            is_initializing: first == HandshakeRequest::Initialize,
             was_repeated: false,
             guess: Guess::None,
         }
@@ -180,7 +180,7 @@ impl Handshake {
 
     /// It begins with `initialize`, for the server was found to know handshakes alone.
     pub(crate) fn guessing(server: &str, now: Duration) -> Self {
-        Self { guess: Guess::Made, ..Self::new(server, now, Ask::Initialize) }
+        Self { guess: Guess::Made, ..Self::new(server, now, HandshakeRequest::Initialize) }
     }
 
     /// When it began.
@@ -221,21 +221,21 @@ impl Handshake {
     fn discover(&mut self) -> Step {
         self.guess = Guess::Doubted;
         self.is_discovering = true;
-        Step::Ask(Ask::Discover)
+        Step::Ask(HandshakeRequest::Discover)
     }
 
     fn initialize(&mut self) -> Step {
         if std::mem::replace(&mut self.is_initializing, true) && stands("handshake-once") {
             return Step::Wait;
         }
-        Step::Ask(Ask::Initialize)
+        Step::Ask(HandshakeRequest::Initialize)
     }
 
     /// One of the two has its outcome.
-    pub(crate) fn answered(&mut self, ask: Ask, outcome: Result<Box<RawValue>, Error>) -> Step {
+    pub(crate) fn answered(&mut self, ask: HandshakeRequest, outcome: Result<Box<RawValue>, Error>) -> Step {
         match ask {
-            Ask::Discover => self.discovered(outcome),
-            Ask::Initialize => self.initialized(outcome),
+            HandshakeRequest::Discover => self.discovered(outcome),
+            HandshakeRequest::Initialize => self.initialized(outcome),
         }
     }
 
@@ -247,14 +247,14 @@ impl Handshake {
                 match supported(&members["supportedVersions"]) {
                     // Some servers answer whatever is asked; that is none of the modern era.
                     None => self.initialize(),
-                    Some(names) => self.choose(&names, || Session::read(Revision::V2026July, &answer)),
+                    Some(names) => self.choose(&names, || ServerInfo::read(Revision::V2026July, &answer)),
                 }
             }
             Err(Error::Server(error)) if error.code == WRONG_REVISION => match supported_by(&error) {
                 // It says that it does speak what it has just refused: once more, then.
                 Some(names) if is_ours(&names) && !std::mem::replace(&mut self.was_repeated, true) => {
                     self.is_discovering = true;
-                    Step::Ask(Ask::Discover)
+                    Step::Ask(HandshakeRequest::Discover)
                 }
                 Some(names) => self.choose_handshake(&names),
                 None => self.refused("server/discover", &error),
@@ -263,7 +263,10 @@ impl Handshake {
                 self.refused("server/discover", &error)
             }
             Err(Error::Failure(failure))
-                if matches!(failure.kind, Kind::Deadline | Kind::ServerExited | Kind::StartFailed) =>
+                if matches!(
+                    failure.kind,
+                    FaultKind::Deadline | FaultKind::ServerExited | FaultKind::StartFailed
+                ) =>
             {
                 Step::FailedWith(failure)
             }
@@ -271,7 +274,7 @@ impl Handshake {
         }
     }
 
-    fn choose(&mut self, names: &[String], session: impl FnOnce() -> Session) -> Step {
+    fn choose(&mut self, names: &[String], session: impl FnOnce() -> ServerInfo) -> Step {
         if is_ours(names) {
             return Step::Ready(Box::new(session()));
         }
@@ -284,7 +287,7 @@ impl Handshake {
             return self.initialize();
         }
         Step::Failed(
-            Kind::BadResponse,
+            FaultKind::BadResponse,
             format!("`{}` speaks none of our revisions of MCP, but {}", self.server, names.join(", ")),
             "use a version of it that speaks one of 2024-11-05 to 2026-07-28",
         )
@@ -293,7 +296,7 @@ impl Handshake {
     fn initialized(&mut self, outcome: Result<Box<RawValue>, Error>) -> Step {
         let is_refusal = match &outcome {
             Err(Error::Server(_)) => true,
-            Err(Error::Failure(failure)) => failure.kind == Kind::BadResponse,
+            Err(Error::Failure(failure)) => failure.kind == FaultKind::BadResponse,
             _ => false,
         };
         if is_refusal && self.may_be_wrong() {
@@ -315,16 +318,16 @@ impl Handshake {
             }
             Err(Error::Server(error)) => return self.refused("initialize", &error),
             Err(Error::Failure(failure)) => return Step::FailedWith(failure),
-            Err(error) => return Step::Failed(Kind::StartFailed, error.to_string(), START_HINT),
+            Err(error) => return Step::Failed(FaultKind::StartFailed, error.to_string(), START_HINT),
         };
         let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
         match members["protocolVersion"].as_str() {
             Some(name) => match Revision::of_handshake(name)
                 .or_else(|| (!stands("revision-checked")).then_some(Revision::V2025November))
             {
-                Some(revision) => Step::Ready(Box::new(Session::read(revision, &answer))),
+                Some(revision) => Step::Ready(Box::new(ServerInfo::read(revision, &answer))),
                 None => Step::Failed(
-                    Kind::BadResponse,
+                    FaultKind::BadResponse,
                     format!(
                         "`{}` answered `initialize` with revision `{name}`, which is none of MCP",
                         self.server
@@ -333,7 +336,7 @@ impl Handshake {
                 ),
             },
             None => Step::Failed(
-                Kind::BadResponse,
+                FaultKind::BadResponse,
                 format!("`{}` answered `initialize` without a protocolVersion", self.server),
                 "see whether it is an MCP server",
             ),
@@ -343,7 +346,7 @@ impl Handshake {
     fn refused(&self, method: &str, error: &ServerError) -> Step {
         let happened =
             format!("`{}` refused `{method}`: {} (error {})", self.server, error.message, error.code);
-        Step::Failed(Kind::StartFailed, happened, START_HINT)
+        Step::Failed(FaultKind::StartFailed, happened, START_HINT)
     }
 }
 
@@ -431,12 +434,13 @@ mod tests {
             ),
             (refusal(-32022, "null"), "start_failed: `srv` refused `server/discover`: no (error -32022)"),
             (refusal(-32021, "null"), "start_failed: `srv` refused `server/discover`: no (error -32021)"),
-            (failure(Kind::BadResponse), "initialize"),
-            (failure(Kind::Deadline), "deadline"),
-            (failure(Kind::ServerExited), "server_exited"),
+            (failure(FaultKind::BadResponse), "initialize"),
+            (failure(FaultKind::Deadline), "deadline"),
+            (failure(FaultKind::ServerExited), "server_exited"),
         ] {
             let told = format!("{answer:?}");
-            let step = Handshake::new("srv", at(0), Ask::Discover).answered(Ask::Discover, answer);
+            let step = Handshake::new("srv", at(0), HandshakeRequest::Discover)
+                .answered(HandshakeRequest::Discover, answer);
             assert_eq!(short(&step), expect, "{told}");
         }
     }
@@ -456,12 +460,15 @@ mod tests {
             (Ok(raw("{}")), "bad_response: `srv` answered `initialize` without a protocolVersion"),
             (refusal(-32603, "null"), "start_failed: `srv` refused `initialize`: no (error -32603)"),
         ] {
-            let mut handshake = Handshake::new("srv", at(0), Ask::Discover);
-            assert_eq!(short(&handshake.answered(Ask::Discover, refusal(-32601, "null"))), "initialize");
-            assert_eq!(short(&handshake.answered(Ask::Initialize, answer)), expect);
+            let mut handshake = Handshake::new("srv", at(0), HandshakeRequest::Discover);
+            assert_eq!(
+                short(&handshake.answered(HandshakeRequest::Discover, refusal(-32601, "null"))),
+                "initialize"
+            );
+            assert_eq!(short(&handshake.answered(HandshakeRequest::Initialize, answer)), expect);
         }
-        let Step::Ready(session) =
-            Handshake::new("srv", at(0), Ask::Discover).answered(Ask::Initialize, Ok(raw(LEGACY)))
+        let Step::Ready(session) = Handshake::new("srv", at(0), HandshakeRequest::Discover)
+            .answered(HandshakeRequest::Initialize, Ok(raw(LEGACY)))
         else {
             panic!()
         };
@@ -471,7 +478,7 @@ mod tests {
     /// A cold start and a server that keeps silent look alike (protocol.md 1.4).
     #[test]
     fn silence_means_initialize_but_counts_from_the_first_sign_of_life() {
-        let mut handshake = Handshake::new("srv", at(0), Ask::Discover);
+        let mut handshake = Handshake::new("srv", at(0), HandshakeRequest::Discover);
         assert_eq!(handshake.next_tick(), Some(PROBE_SILENCE));
         assert_eq!(short(&handshake.tick(at(5_000))), "wait");
         handshake.alive(at(6_000));
@@ -485,17 +492,17 @@ mod tests {
             "once"
         );
         // The late answer to the first question is as good as any.
-        assert_eq!(short(&handshake.answered(Ask::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
+        assert_eq!(short(&handshake.answered(HandshakeRequest::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
 
-        let mut silent = Handshake::new("srv", at(0), Ask::Discover);
+        let mut silent = Handshake::new("srv", at(0), HandshakeRequest::Discover);
         assert_eq!(short(&silent.tick(PROBE_SILENCE)), "initialize");
         assert_eq!(
-            short(&silent.answered(Ask::Initialize, refusal(-32022, "null"))),
+            short(&silent.answered(HandshakeRequest::Initialize, refusal(-32022, "null"))),
             "wait",
             "it has taken to the other era"
         );
         assert_eq!(
-            short(&silent.answered(Ask::Discover, refusal(-32601, "null"))),
+            short(&silent.answered(HandshakeRequest::Discover, refusal(-32601, "null"))),
             "wait",
             "initialize is out already"
         );
@@ -505,20 +512,26 @@ mod tests {
     fn what_was_known_of_a_server_is_a_guess() {
         let failure = |kind| Err(Failure { kind, ..Failure::ended() }.into());
         let begin = || Handshake::guessing("srv", at(0));
-        assert_eq!(short(&begin().answered(Ask::Initialize, Ok(raw(LEGACY)))), "2025-06-18 l");
-        assert_eq!(short(&begin().answered(Ask::Initialize, failure(Kind::ServerExited))), "server_exited");
+        assert_eq!(short(&begin().answered(HandshakeRequest::Initialize, Ok(raw(LEGACY)))), "2025-06-18 l");
+        assert_eq!(
+            short(&begin().answered(HandshakeRequest::Initialize, failure(FaultKind::ServerExited))),
+            "server_exited"
+        );
         // It knows the other one alone by now, and says so.
-        for refused in [refusal(-32022, "null"), refusal(-32601, "null"), failure(Kind::BadResponse)] {
+        for refused in [refusal(-32022, "null"), refusal(-32601, "null"), failure(FaultKind::BadResponse)] {
             let mut changed = begin();
-            assert_eq!(short(&changed.answered(Ask::Initialize, refused)), "server/discover");
-            assert_eq!(short(&changed.answered(Ask::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
+            assert_eq!(short(&changed.answered(HandshakeRequest::Initialize, refused)), "server/discover");
+            assert_eq!(short(&changed.answered(HandshakeRequest::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
         }
         // It refuses whatever comes first.
         let mut odd = begin();
-        assert_eq!(short(&odd.answered(Ask::Initialize, refusal(-32000, "null"))), "server/discover");
-        assert_eq!(short(&odd.answered(Ask::Discover, refusal(-32601, "null"))), "initialize");
         assert_eq!(
-            short(&odd.answered(Ask::Initialize, refusal(-32000, "null"))),
+            short(&odd.answered(HandshakeRequest::Initialize, refusal(-32000, "null"))),
+            "server/discover"
+        );
+        assert_eq!(short(&odd.answered(HandshakeRequest::Discover, refusal(-32601, "null"))), "initialize");
+        assert_eq!(
+            short(&odd.answered(HandshakeRequest::Initialize, refusal(-32000, "null"))),
             "start_failed: `srv` refused `initialize`: no (error -32000)"
         );
         // It says nothing to the first; both may be answered late.
@@ -527,12 +540,12 @@ mod tests {
         assert_eq!(short(&mute.tick(at(3_999))), "wait");
         assert_eq!(short(&mute.tick(at(4_000))), "server/discover");
         assert_eq!((mute.next_tick(), short(&mute.tick(at(99_000)))), (None, "wait".to_owned()));
-        assert_eq!(short(&mute.answered(Ask::Initialize, refusal(-32601, "null"))), "wait");
-        assert_eq!(short(&mute.answered(Ask::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
+        assert_eq!(short(&mute.answered(HandshakeRequest::Initialize, refusal(-32601, "null"))), "wait");
+        assert_eq!(short(&mute.answered(HandshakeRequest::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
         let mut slow = begin();
         assert_eq!(short(&slow.tick(PROBE_SILENCE)), "server/discover");
-        assert_eq!(short(&slow.answered(Ask::Discover, refusal(-32601, "null"))), "wait");
-        assert_eq!(short(&slow.answered(Ask::Initialize, Ok(raw(LEGACY)))), "2025-06-18 l");
+        assert_eq!(short(&slow.answered(HandshakeRequest::Discover, refusal(-32601, "null"))), "wait");
+        assert_eq!(short(&slow.answered(HandshakeRequest::Initialize, Ok(raw(LEGACY)))), "2025-06-18 l");
     }
 
     #[test]
@@ -544,7 +557,7 @@ mod tests {
         assert_eq!((&meta["progressToken"], &params["name"]), (&json!(1), &json!("x")));
         assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
         assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({ "elicitation": {} }));
-        let asked: Value = serde_json::from_str(&introduction.params(Ask::Initialize)).unwrap();
+        let asked: Value = serde_json::from_str(&introduction.params(HandshakeRequest::Initialize)).unwrap();
         assert_eq!(
             (&asked["protocolVersion"], &asked["clientInfo"]["name"]),
             (&json!("2025-11-25"), &json!("unhang"))

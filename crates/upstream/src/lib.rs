@@ -1,11 +1,11 @@
 //! One server, seen from our side: an actor that owns it, and the handles through which it is asked.
 //!
 //! ```text
-//! Link ─ Command (bounded) ─ actor ─┬ Dialogue ─┬ Handshake      which revision, pure
+//! UpstreamHandle ─ Command (bounded) ─ actor ─┬ UpstreamSession ─┬ Handshake      which revision, pure
 //!                                   │           └ Conversation   ids in flight, what a line means, pure
 //!                                   ├ Process        pipes, lifeline, stop ladder (stdio)
 //!                                   └ Exchange       one request over HTTP and what it streams back (http)
-//! Link ◄─ reply, State ─────────────┘
+//! UpstreamHandle ◄─ reply, State ─────────────┘
 //! ```
 //!
 //! Invariants
@@ -15,14 +15,14 @@
 //! - When all handles have gone, or when it is told to, the actor ends the server; whatever happens to the actor, the lifeline does.
 
 pub mod client;
-pub mod conversation;
-pub(crate) mod dialogue;
 pub mod handshake;
 pub mod http;
 pub(crate) mod listener;
 pub mod process;
 pub mod question;
+pub mod request_table;
 pub(crate) mod stdio;
+pub(crate) mod upstream_session;
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ use tokio::{
 use unhang_bridge::params::Signature;
 use unhang_proc::deadline::Deadline;
 
-use self::handshake::Session;
+use self::handshake::ServerInfo;
 use self::question::{Asides, OfSession};
 use unhang_core::error::{Error, Failure};
 
@@ -64,7 +64,7 @@ const COMMANDS: usize = 64;
 
 /// A request to a server.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct ActorRequest {
     pub(crate) method: Box<str>,
     /// An object, as JSON.
     pub(crate) params: String,
@@ -84,17 +84,17 @@ pub(crate) struct Request {
 
 /// What an actor is asked for.
 #[derive(Debug)]
-pub(crate) enum Command {
-    Request(Box<Request>, oneshot::Sender<Outcome>),
+pub(crate) enum ActorCommand {
+    Request(Box<ActorRequest>, oneshot::Sender<Outcome>),
     /// End the server now.
     Stop,
 }
 
 /// Where a server is.
 #[derive(Clone, Debug)]
-pub(crate) enum Phase {
+pub(crate) enum ServerPhase {
     Starting,
-    Ready(Arc<Session>),
+    Ready(Arc<ServerInfo>),
     /// It answers nothing any more, for this reason.
     Over(Box<Failure>),
 }
@@ -102,15 +102,15 @@ pub(crate) enum Phase {
 /// What everybody may know about a server at any time (C-48).
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    pub(crate) phase: Phase,
+    pub(crate) phase: ServerPhase,
     /// Everything that it was has ended: its processes, its connection.
     pub(crate) has_gone: bool,
 }
 
 /// The way to a server. Clones are the same way.
 #[derive(Clone, Debug)]
-pub(crate) struct Link {
-    commands: mpsc::Sender<Command>,
+pub(crate) struct UpstreamHandle {
+    commands: mpsc::Sender<ActorCommand>,
     withdrawn: Arc<Notify>,
     state: watch::Receiver<State>,
 }
@@ -118,17 +118,17 @@ pub(crate) struct Link {
 /// The actor's side of the same.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) commands: mpsc::Receiver<ActorCommand>,
     pub(crate) withdrawn: Arc<Notify>,
     pub(crate) state: watch::Sender<State>,
 }
 
 /// A way to a server that is about to be started.
-pub(crate) fn link() -> (Link, Mailbox) {
+pub(crate) fn link() -> (UpstreamHandle, Mailbox) {
     let (commands, received) = mpsc::channel(COMMANDS);
-    let (state, seen) = watch::channel(State { phase: Phase::Starting, has_gone: false });
+    let (state, seen) = watch::channel(State { phase: ServerPhase::Starting, has_gone: false });
     let withdrawn = Arc::new(Notify::new());
-    let link = Link { commands, withdrawn: withdrawn.clone(), state: seen };
+    let link = UpstreamHandle { commands, withdrawn: withdrawn.clone(), state: seen };
     (link, Mailbox { commands: received, withdrawn, state })
 }
 
@@ -148,24 +148,24 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Link {
+impl UpstreamHandle {
     /// Waits until the server is ready. It has a deadline of its own, so this ends.
-    pub(crate) async fn ready(&self) -> Result<Arc<Session>, Error> {
+    pub(crate) async fn ready(&self) -> Result<Arc<ServerInfo>, Error> {
         let mut state = self.state.clone();
-        let seen = state.wait_for(|state| !matches!(state.phase, Phase::Starting)).await;
+        let seen = state.wait_for(|state| !matches!(state.phase, ServerPhase::Starting)).await;
         match seen.map(|state| state.phase.clone()) {
-            Ok(Phase::Ready(session)) => Ok(session),
-            Ok(Phase::Over(failure)) => Err(Error::Failure(failure)),
-            Ok(Phase::Starting) | Err(_) => Err(Failure::ended().into()),
+            Ok(ServerPhase::Ready(session)) => Ok(session),
+            Ok(ServerPhase::Over(failure)) => Err(Error::Failure(failure)),
+            Ok(ServerPhase::Starting) | Err(_) => Err(Failure::ended().into()),
         }
     }
 
     /// Asks the server, once it is ready.
-    pub(crate) async fn request(&self, request: Request) -> Outcome {
+    pub(crate) async fn request(&self, request: ActorRequest) -> Outcome {
         self.ready().await?;
         let (reply, received) = oneshot::channel();
         let mut waiting = Waiting { reply: received, is_over: false, withdrawn: &self.withdrawn };
-        let command = Command::Request(Box::new(request), reply);
+        let command = ActorCommand::Request(Box::new(request), reply);
         if self.commands.send(command).await.is_err() {
             return Err(self.over());
         }
@@ -176,14 +176,14 @@ impl Link {
 
     /// Whether it can be asked, now or when it is ready.
     pub(crate) fn is_usable(&self) -> bool {
-        !matches!(self.state.borrow().phase, Phase::Over(_))
+        !matches!(self.state.borrow().phase, ServerPhase::Over(_))
     }
 
     /// Why it cannot be asked any more, where that is so.
     pub(crate) fn why_over(&self) -> Option<Failure> {
         match &self.state.borrow().phase {
-            Phase::Over(failure) => Some((**failure).clone()),
-            Phase::Starting | Phase::Ready(_) => None,
+            ServerPhase::Over(failure) => Some((**failure).clone()),
+            ServerPhase::Starting | ServerPhase::Ready(_) => None,
         }
     }
 
@@ -191,8 +191,8 @@ impl Link {
     pub(crate) fn opened(&self) -> impl Future<Output = bool> + Send + use<> {
         let mut state = self.state.clone();
         async move {
-            let seen = state.wait_for(|state| !matches!(state.phase, Phase::Starting)).await;
-            seen.is_ok_and(|state| matches!(state.phase, Phase::Ready(_)))
+            let seen = state.wait_for(|state| !matches!(state.phase, ServerPhase::Starting)).await;
+            seen.is_ok_and(|state| matches!(state.phase, ServerPhase::Ready(_)))
         }
     }
 
@@ -201,7 +201,7 @@ impl Link {
         let mut state = self.state.clone();
         async move {
             // Where the actor is no more, nothing can be asked.
-            let _over = state.wait_for(|state| matches!(state.phase, Phase::Over(_))).await;
+            let _over = state.wait_for(|state| matches!(state.phase, ServerPhase::Over(_))).await;
         }
     }
 
@@ -217,7 +217,7 @@ impl Link {
     /// Ends the server, and waits until everything that it was has gone, but not beyond the deadline. True when it has.
     pub(crate) async fn stop(&self, deadline: Deadline) -> bool {
         // Where nobody takes it the actor is at its end already.
-        let _taken = deadline.timeout(self.commands.send(Command::Stop)).await;
+        let _taken = deadline.timeout(self.commands.send(ActorCommand::Stop)).await;
         let mut state = self.state.clone();
         let gone = deadline.timeout(state.wait_for(|state| state.has_gone)).await;
         matches!(gone, Ok(Ok(_)))
@@ -225,7 +225,7 @@ impl Link {
 
     fn over(&self) -> Error {
         match &self.state.borrow().phase {
-            Phase::Over(failure) => Error::Failure(failure.clone()),
+            ServerPhase::Over(failure) => Error::Failure(failure.clone()),
             _ => Failure::ended().into(),
         }
     }

@@ -17,7 +17,7 @@ use unhang_switches::stands;
 use unhang_core::config::LAST_WORDS;
 
 /// The server's process and what belongs to it.
-pub struct Process {
+pub struct ServerProcess {
     /// The process, as its lifeline tells of it.
     pub server: Server,
     pub(crate) drain: Drain,
@@ -31,14 +31,14 @@ pub struct Process {
     pub exited: bool,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts it. Each line of its stderr goes to the log (L-07) and to `on_line`.
     pub fn start(
         name: &str,
         spec: &ServerSpec,
         tail: Tail,
         on_line: impl Fn(&[u8]) + Send + 'static,
-    ) -> Result<Process, SpawnError> {
+    ) -> Result<ServerProcess, SpawnError> {
         let (server, stderr) = Server::start(spec)?;
         let name = name.to_owned();
         let drain = drain(stderr, tail, move |line| {
@@ -47,7 +47,14 @@ impl Process {
                 on_line(line);
             }
         });
-        Ok(Process { server, drain, output_ended: false, input_closed: false, ask_at: None, exited: false })
+        Ok(ServerProcess {
+            server,
+            drain,
+            output_ended: false,
+            input_closed: false,
+            ask_at: None,
+            exited: false,
+        })
     }
 
     /// Waits until what it wrote to stderr before it died has been read: a thread does that, which may not have had its turn.
@@ -57,7 +64,7 @@ impl Process {
 }
 
 /// What the server's process is waited for.
-pub enum Awaited {
+pub enum ProcessEvent {
     /// The lifeline has told something.
     Event(ServerEvent),
     /// A read of its stdout is worth while.
@@ -69,16 +76,18 @@ pub enum Awaited {
 }
 
 /// Waits for the next thing that concerns the process; for ever while there is none.
-pub async fn awaited(process: &Option<Process>, reads: bool, writes: bool) -> Awaited {
-    let Some(Process { server, output_ended, input_closed, .. }) = process else { return pending().await };
+pub async fn awaited(process: &Option<ServerProcess>, reads: bool, writes: bool) -> ProcessEvent {
+    let Some(ServerProcess { server, output_ended, input_closed, .. }) = process else {
+        return pending().await;
+    };
     let open = server.input.as_ref().filter(|_| !input_closed);
     let input = server.input.as_ref().filter(|_| writes);
     tokio::select! {
-        event = server.event() => Awaited::Event(event),
-        ready = server.output.readable(), if reads && !*output_ended => Awaited::Readable(ready),
+        event = server.event() => ProcessEvent::Event(event),
+        ready = server.output.readable(), if reads && !*output_ended => ProcessEvent::Readable(ready),
         // An error shows at the write itself.
-        _ = async { input?.writable().await.ok() }, if input.is_some() => Awaited::Writable,
-        () = async { if let Some(open) = open { open.closed().await } }, if open.is_some() => Awaited::InputClosed,
+        _ = async { input?.writable().await.ok() }, if input.is_some() => ProcessEvent::Writable,
+        () = async { if let Some(open) = open { open.closed().await } }, if open.is_some() => ProcessEvent::InputClosed,
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 
-use unhang_core::fault::Kind;
+use unhang_core::fault::FaultKind;
 
 /// Tells one session of a client from every other, of other processes too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,22 +72,22 @@ pub type Replied = Result<String, (i32, String)>;
 
 /// What a server says beside its answer.
 #[derive(Debug)]
-pub enum Aside {
+pub enum SideMessage {
     /// It asks something.
-    Asked(Question),
+    Asked(OpenServerQuestion),
     /// It logs something: the params of `notifications/message`, as received.
     Logged(Box<RawValue>),
 }
 
 /// Where it goes.
-pub(crate) type Asides = mpsc::Sender<Aside>;
+pub(crate) type Asides = mpsc::Sender<SideMessage>;
 
 /// Questions and logs about one call that may be on their way.
 pub const ASIDES: usize = 64;
 
 /// A question that waits for its answer. Dropped, it is declined.
 #[derive(Debug)]
-pub struct Question {
+pub struct OpenServerQuestion {
     /// What is asked.
     pub method: String,
     /// What it is asked with.
@@ -113,12 +113,12 @@ pub(crate) async fn ask_one(
     let (reply, replied) = oneshot::channel();
     let nobody = || {
         (
-            Kind::MethodNotFound.code(),
+            FaultKind::MethodNotFound.code(),
             format!("`{method}` is declined: nobody waits for the request any more"),
         )
     };
-    let question = Question { method: method.clone(), params, is_of_several, reply };
-    asides.send(Aside::Asked(question)).await.map_err(|_| nobody())?;
+    let question = OpenServerQuestion { method: method.clone(), params, is_of_several, reply };
+    asides.send(SideMessage::Asked(question)).await.map_err(|_| nobody())?;
     replied.await.unwrap_or_else(|_| Err(nobody()))
 }
 

@@ -17,14 +17,15 @@ use unhang_switches::stands;
 use unhang_wire::Lines;
 
 use super::{
-    Mailbox, conversation,
-    dialogue::{Dialogue, Heard, Out, Spoken},
-    process::{Awaited, Process, awaited},
+    Mailbox,
+    process::{ProcessEvent, ServerProcess, awaited},
+    request_table,
+    upstream_session::{Incoming, Outgoing, UpstreamConfig, UpstreamSession},
 };
 use unhang_core::{
     config::STOP_SLACK,
     error::Failure,
-    fault::Kind,
+    fault::FaultKind,
     health::{Advice, Health},
     queue::{Class, Queue},
     shell::{Turn, gathered, is_passing},
@@ -35,19 +36,19 @@ use unhang_core::{
 const LIFE_LOOK: Duration = Duration::from_millis(250);
 
 /// Owns the server from its start until it has gone.
-pub(crate) async fn live(server: ServerSpec, spoken: Spoken, mailbox: Mailbox) {
-    let mut actor = Actor::new(server, spoken, mailbox);
+pub(crate) async fn live(server: ServerSpec, config: UpstreamConfig, mailbox: Mailbox) {
+    let mut actor = StdioActor::new(server, config, mailbox);
     actor.start();
     while !actor.is_over() {
         let (reads, writes) = (actor.reads(), !actor.to_server.is_empty());
         let also = actor.next_look();
         tokio::select! {
-            heard = actor.dialogue.next(also) => actor.attend(heard),
+            heard = actor.upstream_session.next(also) => actor.attend(heard),
             awaited = awaited(&actor.process, reads, writes) => match awaited {
-                Awaited::Event(event) => actor.process_event(event).await,
-                Awaited::Readable(ready) => actor.read(ready),
-                Awaited::Writable => {}
-                Awaited::InputClosed => actor.input_closed(),
+                ProcessEvent::Event(event) => actor.process_event(event).await,
+                ProcessEvent::Readable(ready) => actor.read(ready),
+                ProcessEvent::Writable => {}
+                ProcessEvent::InputClosed => actor.input_closed(),
             },
         }
         actor.send();
@@ -58,10 +59,10 @@ pub(crate) async fn live(server: ServerSpec, spoken: Spoken, mailbox: Mailbox) {
     actor.finish();
 }
 
-struct Actor {
-    dialogue: Dialogue,
+struct StdioActor {
+    upstream_session: UpstreamSession,
     server: ServerSpec,
-    process: Option<Process>,
+    process: Option<ServerProcess>,
     to_server: Queue,
     lines: Lines,
     turn: Turn,
@@ -75,17 +76,17 @@ struct Actor {
     ends_by: Option<Instant>,
 }
 
-impl Actor {
-    fn new(server: ServerSpec, spoken: Spoken, mailbox: Mailbox) -> Self {
-        let tail = Tail::new(spoken.limits.stderr_tail);
+impl StdioActor {
+    fn new(server: ServerSpec, config: UpstreamConfig, mailbox: Mailbox) -> Self {
+        let tail = Tail::new(config.limits.stderr_tail);
         Self {
-            lines: Lines::new(spoken.limits.max_message),
+            lines: Lines::new(config.limits.max_message),
             turn: Turn::default(),
             was_held_back: false,
             // Never shed: what is asked of a server is asked. It is bounded by refusing to take more.
             to_server: Queue::new(usize::MAX),
-            health: Health::new(&spoken.limits, Duration::ZERO),
-            dialogue: Dialogue::new(spoken, mailbox, tail.clone()),
+            health: Health::new(&config.limits, Duration::ZERO),
+            upstream_session: UpstreamSession::new(config, mailbox, tail.clone()),
             process: None,
             stderr_seen: 0,
             ends_by: None,
@@ -99,11 +100,11 @@ impl Actor {
     }
 
     fn start(&mut self) {
-        tracing::debug!("starting `{}`", self.dialogue.name);
-        match Process::start(&self.dialogue.name, &self.server, self.tail.clone(), |_| {}) {
+        tracing::debug!("starting `{}`", self.upstream_session.name);
+        match ServerProcess::start(&self.upstream_session.name, &self.server, self.tail.clone(), |_| {}) {
             Ok(process) => {
                 self.process = Some(process);
-                self.dialogue.greet();
+                self.upstream_session.greet();
                 self.send();
             }
             Err(error) => self.start_failed(&error.to_string()),
@@ -112,17 +113,17 @@ impl Actor {
 
     /// Sends what the dialogue has to say, and sees to it that a server of no use is ended.
     fn send(&mut self) {
-        while let Some(out) = self.dialogue.next_out() {
+        while let Some(out) = self.upstream_session.next_out() {
             match out {
-                Out::Request { line, .. } | Out::Initialized(line) => self.say(Class::Kept, &line),
+                Outgoing::Request { line, .. } | Outgoing::Initialized(line) => self.say(Class::Kept, &line),
                 // From here on the queue counts it.
-                Out::Reply(line, _room) => self.say(Class::Reply, &line),
-                Out::Withdrawn(id, why) => self.say(Class::Kept, &conversation::cancelled(&id, why)),
-                Out::Over(_) => {}
+                Outgoing::Reply(line, _room) => self.say(Class::Reply, &line),
+                Outgoing::Withdrawn(id, why) => self.say(Class::Kept, &request_table::cancelled(&id, why)),
+                Outgoing::Over(_) => {}
             }
         }
-        if self.dialogue.is_ending && self.ends_by.is_none() {
-            self.ends_by = Some(Instant::now() + self.dialogue.limits.stop_limit() + STOP_SLACK);
+        if self.upstream_session.is_ending && self.ends_by.is_none() {
+            self.ends_by = Some(Instant::now() + self.upstream_session.limits.stop_limit() + STOP_SLACK);
             self.begin_stop();
         }
         if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
@@ -133,9 +134,9 @@ impl Actor {
     /// Whether the server may say more: not while more replies wait for it than it takes. What is asked of it does not count, for it may
     /// have to say something before it reads on.
     fn reads(&mut self) -> bool {
-        let reads = self.to_server.replies() <= self.dialogue.limits.queue_bytes;
+        let reads = self.to_server.replies() <= self.upstream_session.limits.queue_bytes;
         if !reads && !std::mem::replace(&mut self.was_held_back, true) {
-            let name = &self.dialogue.name;
+            let name = &self.upstream_session.name;
             tracing::warn!(
                 "`{name}` asks and does not read the answers; it is heard no further until it does"
             );
@@ -144,7 +145,7 @@ impl Actor {
     }
 
     fn say(&mut self, class: Class, line: &[u8]) {
-        let full = line.len() + self.to_server.cost() > gathered(self.dialogue.limits.queue_bytes);
+        let full = line.len() + self.to_server.cost() > gathered(self.upstream_session.limits.queue_bytes);
         let input = self.process.as_mut().and_then(|process| process.server.input.as_mut());
         self.to_server.push(class, line, input.filter(|_| full), None);
     }
@@ -158,13 +159,13 @@ impl Actor {
     /// When this actor wants to be woken, whatever the dialogue waits for.
     fn next_look(&self) -> Option<Instant> {
         // Its stderr is read elsewhere, and nobody tells.
-        let looks = self.dialogue.is_shaking() && self.stderr_seen == 0;
-        let health = self.watches_health().then(|| self.dialogue.at(self.health.next_tick()));
+        let looks = self.upstream_session.is_shaking() && self.stderr_seen == 0;
+        let health = self.watches_health().then(|| self.upstream_session.at(self.health.next_tick()));
         looks.then(|| Instant::now() + LIFE_LOOK).into_iter().chain(health).chain(self.ends_by).min()
     }
 
     fn watches_health(&self) -> bool {
-        self.dialogue.is_quiet()
+        self.upstream_session.is_quiet()
             && self.process.as_ref().is_some_and(|process| !process.exited && !process.output_ended)
             && stands("idle-server-is-asked")
     }
@@ -174,30 +175,33 @@ impl Actor {
         if !self.watches_health() {
             return;
         }
-        let now = self.dialogue.now();
+        let now = self.upstream_session.now();
         let processor_time = || self.process.as_ref()?.server.cpu_time();
         match self.health.tick(now, processor_time) {
             Advice::Wait => {}
-            Advice::Probe => self.dialogue.probe(),
+            Advice::Probe => self.upstream_session.probe(),
             Advice::Restart(misses) => {
-                let name = &self.dialogue.name;
+                let name = &self.upstream_session.name;
                 let happened = format!("`{name}` left {misses} health checks unanswered and was ended");
                 tracing::warn!("{happened}");
-                let failure =
-                    self.dialogue.failure(Kind::ServerExited, happened, "ask again; it is started anew");
-                self.dialogue.end(failure);
+                let failure = self.upstream_session.failure(
+                    FaultKind::ServerExited,
+                    happened,
+                    "ask again; it is started anew",
+                );
+                self.upstream_session.end(failure);
             }
         }
     }
 
-    fn attend(&mut self, heard: Heard) {
-        if matches!(heard, Heard::Time) && self.dialogue.is_shaking() {
+    fn attend(&mut self, heard: Incoming) {
+        if matches!(heard, Incoming::Time) && self.upstream_session.is_shaking() {
             self.notice_life();
         }
-        if matches!(heard, Heard::Time) {
+        if matches!(heard, Incoming::Time) {
             self.check_health();
         }
-        self.dialogue.attend(heard, self.to_server.cost());
+        self.upstream_session.attend(heard, self.to_server.cost());
     }
 
     /// What a server writes to stderr is read elsewhere, and is a sign of life too.
@@ -205,18 +209,18 @@ impl Actor {
         let seen = self.tail.bytes_seen();
         if seen > self.stderr_seen {
             self.stderr_seen = seen;
-            self.dialogue.alive();
+            self.upstream_session.alive();
         }
     }
 
     fn start_failed(&mut self, error: &str) {
         self.process = None;
-        let happened = format!("`{}` could not be started: {error}", self.dialogue.name);
+        let happened = format!("`{}` could not be started: {error}", self.upstream_session.name);
         // A whole command line in the place of a program is what many files have had.
         let is_line = self.server.program.as_bytes().iter().any(u8::is_ascii_whitespace);
         let hint = if is_line { ARGUMENTS_HINT } else { START_HINT };
-        let failure = self.dialogue.failure(Kind::StartFailed, happened, hint);
-        self.dialogue.end(failure);
+        let failure = self.upstream_session.failure(FaultKind::StartFailed, happened, hint);
+        self.upstream_session.end(failure);
     }
 
     fn read(&mut self, ready: io::Result<()>) {
@@ -231,10 +235,10 @@ impl Actor {
             Ok(count @ 1..) => {
                 self.lines.filled(count);
                 self.turn.took(count);
-                self.dialogue.alive();
-                self.health.life(self.dialogue.now());
+                self.upstream_session.alive();
+                self.health.life(self.upstream_session.now());
                 while let Some(line) = self.lines.next_line() {
-                    self.dialogue.line(line);
+                    self.upstream_session.line(line);
                 }
                 true
             }
@@ -266,7 +270,7 @@ impl Actor {
     }
 
     async fn process_event(&mut self, event: ServerEvent) {
-        let name = &self.dialogue.name;
+        let name = &self.upstream_session.name;
         match event {
             ServerEvent::Started { pid, tier } => {
                 tracing::debug!("`{name}` runs as process {pid} ({tier:?})");
@@ -299,7 +303,7 @@ impl Actor {
             }
         }
         while let Some(line) = self.lines.finish() {
-            self.dialogue.line(line);
+            self.upstream_session.line(line);
         }
         if let Some(process) = &mut self.process {
             process.last_stderr().await;
@@ -307,47 +311,47 @@ impl Actor {
     }
 
     fn exited(&mut self, exit: &Exit) {
-        let name = &self.dialogue.name;
-        if self.dialogue.is_ending {
+        let name = &self.upstream_session.name;
+        if self.upstream_session.is_ending {
             tracing::debug!("`{name}` ended ({exit})");
             if *exit == Exit::Unknown {
                 tracing::debug!("the end of `{name}` was forced: nobody saw it end within its time");
             }
             return;
         }
-        let (kind, happened, hint) = match self.dialogue.session {
-            Some(_) => (Kind::ServerExited, format!("`{name}` ended ({exit})"), "see its stderr"),
+        let (kind, happened, hint) = match self.upstream_session.session {
+            Some(_) => (FaultKind::ServerExited, format!("`{name}` ended ({exit})"), "see its stderr"),
             None => {
                 let happened = format!("`{name}` ended ({exit}) before it answered anything");
                 let hint = match self.server.environment {
                     Environment::Inherit => START_HINT,
                     Environment::Exactly(_) => ENVIRONMENT_HINT,
                 };
-                (Kind::StartFailed, happened, hint)
+                (FaultKind::StartFailed, happened, hint)
             }
         };
-        let failure = self.dialogue.failure(kind, happened.clone(), hint);
-        self.dialogue.end(Failure { exit: Some(exit.to_string()), ..failure });
+        let failure = self.upstream_session.failure(kind, happened.clone(), hint);
+        self.upstream_session.end(Failure { exit: Some(exit.to_string()), ..failure });
         // Where nobody waits for an answer, nothing else tells of it.
         tracing::info!("{happened}");
     }
 
     /// Nobody waits any more, and everybody may know that it has gone.
     fn finish(mut self) {
-        let name = &self.dialogue.name;
-        if !self.dialogue.is_ending {
+        let name = &self.upstream_session.name;
+        if !self.upstream_session.is_ending {
             let happened = format!("`{name}` has gone");
-            let failure = self.dialogue.failure(Kind::ServerExited, happened, "see its stderr");
-            self.dialogue.end(failure);
+            let failure = self.upstream_session.failure(FaultKind::ServerExited, happened, "see its stderr");
+            self.upstream_session.end(failure);
         }
         if self.process.take().is_some() {
             tracing::warn!(
                 "`{}` did not end within {}; its lifeline goes on without us",
-                self.dialogue.name,
-                in_words(self.dialogue.limits.stop_limit())
+                self.upstream_session.name,
+                in_words(self.upstream_session.limits.stop_limit())
             );
         }
-        self.dialogue.gone();
+        self.upstream_session.gone();
     }
 }
 

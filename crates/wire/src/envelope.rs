@@ -12,7 +12,7 @@ use unhang_switches::stands;
 
 use crate::id::is_integer;
 use crate::json::object;
-use crate::message::{Body, Invalid, Message, Outcome, Piece, Reason, Shape};
+use crate::message::{Body, Invalid, InvalidReason, Message, Piece, ResponseOutcome, Shape};
 use crate::{Id, Json};
 
 /// The members of an object that matter to JSON-RPC, as they stand in the text.
@@ -64,33 +64,35 @@ impl<'a> Envelope<'a> {
         self.result.is_some() || self.error.is_some()
     }
 
-    fn body(&self, raw: &'a [u8]) -> Result<Body<'a>, Reason> {
+    fn body(&self, raw: &'a [u8]) -> Result<Body<'a>, InvalidReason> {
         if let Some(member) = self.duplicate
             && stands("member-once")
         {
-            return Err(Reason::DuplicateMember { member });
+            return Err(InvalidReason::DuplicateMember { member });
         }
         if stands("json-rpc-version") {
-            let version = self.jsonrpc.ok_or(Reason::MissingVersion)?;
+            let version = self.jsonrpc.ok_or(InvalidReason::MissingVersion)?;
             if version.text().is_none_or(|version| version != "2.0") {
-                return Err(Reason::WrongVersion);
+                return Err(InvalidReason::WrongVersion);
             }
         }
         let id = self.id.map(|text| read_id(text).map(|id| (id, span(text, raw)))).transpose()?;
         match self.method {
-            Some(_) if self.has_outcome() && stands("method-or-outcome") => Err(Reason::ResultAndMethod),
+            Some(_) if self.has_outcome() && stands("method-or-outcome") => {
+                Err(InvalidReason::ResultAndMethod)
+            }
             Some(method) => self.call(id, method),
             None => self.response(id),
         }
     }
 
-    fn call(&self, id: Option<(Id, Range<usize>)>, method: Json<'a>) -> Result<Body<'a>, Reason> {
-        let method = method.text().ok_or(Reason::BadMethod)?;
+    fn call(&self, id: Option<(Id, Range<usize>)>, method: Json<'a>) -> Result<Body<'a>, InvalidReason> {
+        let method = method.text().ok_or(InvalidReason::BadMethod)?;
         // Some clients write an absent member as null; to refuse what servers take would break them.
         let params = self.params.filter(|params| params.get() != "null");
         let structured = params.is_none_or(|params| params.get().starts_with(['{', '[']));
         if !structured && stands("params-structured") {
-            return Err(Reason::BadParams);
+            return Err(InvalidReason::BadParams);
         }
         Ok(match id {
             Some((id, id_span)) => Body::Request { id, id_span, method, params },
@@ -98,20 +100,22 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    fn response(&self, id: Option<(Id, Range<usize>)>) -> Result<Body<'a>, Reason> {
+    fn response(&self, id: Option<(Id, Range<usize>)>) -> Result<Body<'a>, InvalidReason> {
         let outcome = match (self.result, self.error) {
-            (Some(_), Some(_)) if stands("one-outcome") => return Err(Reason::BothOutcomes),
-            (Some(result), _) => Outcome::Result(result),
-            (None, Some(error)) if is_error(error) || !stands("error-shape") => Outcome::Error(error),
-            (None, Some(_)) => return Err(Reason::BadError),
-            (None, None) if id.is_some() && self.params.is_none() => return Err(Reason::MissingOutcome),
-            (None, None) => return Err(Reason::MissingMethod),
+            (Some(_), Some(_)) if stands("one-outcome") => return Err(InvalidReason::BothOutcomes),
+            (Some(result), _) => ResponseOutcome::Result(result),
+            (None, Some(error)) if is_error(error) || !stands("error-shape") => ResponseOutcome::Error(error),
+            (None, Some(_)) => return Err(InvalidReason::BadError),
+            (None, None) if id.is_some() && self.params.is_none() => {
+                return Err(InvalidReason::MissingOutcome);
+            }
+            (None, None) => return Err(InvalidReason::MissingMethod),
         };
-        let (id, id_span) = id.ok_or(Reason::MissingId)?;
+        let (id, id_span) = id.ok_or(InvalidReason::MissingId)?;
         Ok(Body::Response { id, id_span, outcome })
     }
 
-    fn invalid(&self, raw: &'a [u8], reason: Reason) -> Invalid<'a> {
+    fn invalid(&self, raw: &'a [u8], reason: InvalidReason) -> Invalid<'a> {
         let shape =
             Shape::of(self.method.is_some(), self.has_outcome(), self.id.is_some(), self.params.is_some());
         // Two ids: whoever sent it, nobody can tell which one is awaited.
@@ -142,11 +146,11 @@ impl<'a> Envelope<'a> {
     }
 }
 
-fn read_id(text: Json<'_>) -> Result<Id, Reason> {
+fn read_id(text: Json<'_>) -> Result<Id, InvalidReason> {
     if text.get().len() > Id::MAX_JSON && stands("id-bounded") {
-        return Err(Reason::LongId);
+        return Err(InvalidReason::LongId);
     }
-    Id::from_json(text.get()).ok_or(Reason::BadId)
+    Id::from_json(text.get()).ok_or(InvalidReason::BadId)
 }
 
 /// Where `part` stands in `whole`, of which it is a sub-slice.

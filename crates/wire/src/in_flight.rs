@@ -37,7 +37,7 @@ struct Waiting<E> {
 ///
 /// It is closed on purpose: an owner has to answer each case differently, and must not lose the entry.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused<E> {
+pub enum RegisterError<E> {
     /// A request with the same id waits for its answer.
     #[error("the id is in flight already")]
     InFlight(E),
@@ -47,7 +47,7 @@ pub enum Refused<E> {
     AwaitsLate(E),
 }
 
-impl<E> Refused<E> {
+impl<E> RegisterError<E> {
     /// The entry that was to be registered.
     pub fn into_entry(self) -> E {
         match self {
@@ -87,12 +87,12 @@ impl<E> InFlight<E> {
     }
 
     /// Puts an id in flight. Without a deadline it never expires.
-    pub fn register(&mut self, id: Id, deadline: Option<Duration>, entry: E) -> Result<(), Refused<E>> {
+    pub fn register(&mut self, id: Id, deadline: Option<Duration>, entry: E) -> Result<(), RegisterError<E>> {
         if self.waiting.contains_key(&id) && stands("id-in-flight-once") {
-            return Err(Refused::InFlight(entry));
+            return Err(RegisterError::InFlight(entry));
         }
         if self.late.contains(&id) && stands("id-awaited-late") {
-            return Err(Refused::AwaitsLate(entry));
+            return Err(RegisterError::AwaitsLate(entry));
         }
         let order = self.registered;
         self.registered += 1;

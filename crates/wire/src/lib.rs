@@ -19,6 +19,7 @@
 //! - Nothing panics on any input.
 
 mod envelope;
+mod envelope_scan;
 mod id;
 mod in_flight;
 mod json;
@@ -26,13 +27,14 @@ mod lines;
 mod message;
 mod peek;
 mod pieces;
-mod skim;
 
 pub use id::Id;
-pub use in_flight::{Completion, InFlight, Refused};
+pub use in_flight::{Completion, InFlight, RegisterError};
 pub use json::Json;
 pub use lines::{Line, Lines, Oversized};
-pub use message::{Body, Invalid, Message, Outcome, Piece, Reason, Shape, one_line, replace_id};
+pub use message::{
+    Body, Invalid, InvalidReason, Message, Piece, ResponseOutcome, Shape, one_line, replace_id,
+};
 pub use peek::{
     cancelled_request, client_info, client_name, notified_token, progress_token, request_version, text_member,
 };

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use unhang_switches::stands;
 
 use crate::Id;
+use crate::envelope_scan::EnvelopeScan;
 use crate::json::blanks;
 use crate::message::Shape;
-use crate::skim::Skim;
 
 /// The least room that is offered for reading: what a pipe holds by default.
 const CHUNK: usize = 64 * 1024;
@@ -100,11 +100,11 @@ struct Skipping {
     length: u64,
     /// The last byte was a carriage return, which belongs to the line ending if a line feed follows.
     carriage_return: bool,
-    skim: Skim,
+    envelope_scan: EnvelopeScan,
 }
 
 /// A line, before it is lent out.
-enum Found {
+enum FoundLine {
     Whole(Range<usize>),
     Oversized(Oversized),
 }
@@ -204,15 +204,15 @@ impl Lines {
         Arc::clone(&self.buffer)
     }
 
-    fn lend(&self, found: Found) -> Option<Line<'_>> {
+    fn lend(&self, found: FoundLine) -> Option<Line<'_>> {
         Some(match found {
-            Found::Whole(range) => Line::Whole(&self.buffer[range]),
-            Found::Oversized(oversized) => Line::Oversized(oversized),
+            FoundLine::Whole(range) => Line::Whole(&self.buffer[range]),
+            FoundLine::Oversized(oversized) => Line::Oversized(oversized),
         })
     }
 
     /// Takes lines until one is worth lending out.
-    fn find(&mut self) -> Option<Found> {
+    fn find(&mut self) -> Option<FoundLine> {
         self.skip_byte_order_mark()?;
         loop {
             let Some(found) = memchr::memchr(b'\n', &self.buffer[self.searched..self.end]) else {
@@ -231,7 +231,7 @@ impl Lines {
     }
 
     /// At the end of the stream: what is left is a line.
-    fn last(&mut self) -> Option<Found> {
+    fn last(&mut self) -> Option<FoundLine> {
         let line = self.start..self.end;
         self.start = self.end;
         self.searched = self.end;
@@ -240,18 +240,18 @@ impl Lines {
     }
 
     /// A line has ended: whole, oversized, or blank.
-    fn ended(&mut self, line: Range<usize>) -> Option<Found> {
+    fn ended(&mut self, line: Range<usize>) -> Option<FoundLine> {
         let bytes = &self.buffer[line.clone()];
         let ending = bytes.strip_suffix(b"\r").filter(|_| stands("carriage-return-before-line-feed"));
         let content = ending.unwrap_or(bytes);
         if self.skipping.is_none() && self.fits(content) {
             let whole = line.start..line.start + content.len();
             let blank = blanks(content) == content.len() && (content.is_empty() || stands("blank-lines"));
-            return (!blank).then_some(Found::Whole(whole));
+            return (!blank).then_some(FoundLine::Whole(whole));
         }
         let mut skipping = self.skipping.take().unwrap_or_default();
         skipping.feed(bytes);
-        Some(Found::Oversized(skipping.finish()))
+        Some(FoundLine::Oversized(skipping.finish()))
     }
 
     /// Gives up a line that is too long as soon as that is certain.
@@ -324,12 +324,12 @@ impl Skipping {
         self.length += bytes.len() as u64;
         self.carriage_return = *last == b'\r';
         if stands("long-line-skimmed") {
-            self.skim.feed(bytes);
+            self.envelope_scan.feed(bytes);
         }
     }
 
     fn finish(self) -> Oversized {
-        let skimmed = self.skim.finish();
+        let skimmed = self.envelope_scan.finish();
         Oversized {
             length: self.length - u64::from(self.carriage_return),
             id: skimmed.id,

@@ -67,13 +67,13 @@ pub enum Body<'a> {
         /// Where the JSON text of the id stands in [`Message::raw`], for [`replace_id`].
         id_span: Range<usize>,
         /// What came of it.
-        outcome: Outcome<'a>,
+        outcome: ResponseOutcome<'a>,
     },
 }
 
 /// What a response says.
 #[derive(Clone, Copy, Debug)]
-pub enum Outcome<'a> {
+pub enum ResponseOutcome<'a> {
     /// The result, any JSON value, `null` too.
     Result(Json<'a>),
     /// The error: an object with an integer `code` and a text `message`.
@@ -93,7 +93,7 @@ pub struct Invalid<'a> {
     /// What it seems meant to be.
     pub shape: Shape,
     /// What is wrong with it.
-    pub reason: Reason,
+    pub reason: InvalidReason,
 }
 
 /// What an invalid message seems meant to be.
@@ -123,7 +123,7 @@ impl Shape {
 /// Why something is no valid message: a fragment that fits after "the message" or "refused:".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum InvalidReason {
     /// It begins like a JSON object, and is broken or cut off.
     #[error("is not valid JSON")]
     NotJson,
@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn reasons_are_fragments() {
-        let reason = Reason::DuplicateMember { member: "id" };
+        let reason = InvalidReason::DuplicateMember { member: "id" };
         assert_eq!(format!("the message {reason}"), "the message has the member `id` twice");
-        assert_eq!(Reason::LongId.to_string(), "has an `id` of more than 1024 bytes");
+        assert_eq!(InvalidReason::LongId.to_string(), "has an `id` of more than 1024 bytes");
     }
 }

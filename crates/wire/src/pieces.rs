@@ -12,9 +12,9 @@ use unhang_switches::stands;
 
 use crate::Json;
 use crate::envelope::Envelope;
+use crate::envelope_scan::EnvelopeScan;
 use crate::json::{array, blanks, is_blank};
-use crate::message::{Invalid, Piece, Reason, Shape};
-use crate::skim::Skim;
+use crate::message::{Invalid, InvalidReason, Piece, Shape};
 
 /// The most elements of a batch that are read. A 64 MiB line could hold thirty million, and each costs memory here.
 pub const MAX_BATCH: usize = 10_000;
@@ -29,7 +29,7 @@ pub const MAX_BATCH: usize = 10_000;
 /// |---|---|
 /// | J, and all as JSON-RPC 2.0 demands | [`Piece::Message`] |
 /// | J, but otherwise | [`Piece::Invalid`] |
-/// | no J, but I and M, or I and O | [`Piece::Invalid`], [`Reason::MissingVersion`] |
+/// | no J, but I and M, or I and O | [`Piece::Invalid`], [`InvalidReason::MissingVersion`] |
 /// | no J, and anything less (a log record in JSON, say) | [`Piece::Junk`] |
 ///
 /// A line that is one array is a [`Piece::Batch`]; its elements are judged the same way, those that are no objects are
@@ -173,12 +173,16 @@ impl<'a> Pieces<'a> {
         if self.text {
             return Step::Skip;
         }
-        let mut skim = Skim::default();
+        let mut envelope_scan = EnvelopeScan::default();
         if stands("id-of-broken-object") {
-            skim.feed(raw);
+            envelope_scan.feed(raw);
         }
-        let skimmed = skim.finish();
-        let reason = if std::str::from_utf8(raw).is_ok() { Reason::NotJson } else { Reason::InvalidUtf8 };
+        let skimmed = envelope_scan.finish();
+        let reason = if std::str::from_utf8(raw).is_ok() {
+            InvalidReason::NotJson
+        } else {
+            InvalidReason::InvalidUtf8
+        };
         Step::Take(Piece::Invalid(Invalid {
             raw,
             id: skimmed.id,
@@ -194,7 +198,7 @@ impl<'a> Pieces<'a> {
         if self.begun && json.is_err() {
             return self.skip_text(json.err().unwrap_or(1));
         }
-        match (Batch::read(rest), json) {
+        match (BatchElements::read(rest), json) {
             (Some((batch, length)), _) => {
                 self.at += length;
                 let alone = !self.begun && blanks(self.rest()) == self.rest().len();
@@ -214,15 +218,15 @@ impl<'a> Pieces<'a> {
 }
 
 /// The elements of a JSON array.
-struct Batch<'a> {
+struct BatchElements<'a> {
     pieces: Vec<Piece<'a>>,
     overflow: bool,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> BatchElements<'a> {
     /// Reads the array that `text` begins with, and gives its length too; `None` if it is broken or not in UTF-8.
     fn read(text: &'a [u8]) -> Option<(Self, usize)> {
-        let mut batch = Batch { pieces: Vec::new(), overflow: false };
+        let mut batch = BatchElements { pieces: Vec::new(), overflow: false };
         let length = array(text, |element| {
             if batch.pieces.len() < MAX_BATCH || !stands("max-batch") {
                 batch.pieces.push(Self::element(Json::in_utf8(element)?));
@@ -236,8 +240,8 @@ impl<'a> Batch<'a> {
 
     fn piece(self, raw: &'a [u8]) -> Piece<'a> {
         let reason = match (self.overflow, self.pieces.is_empty()) {
-            (true, _) => Reason::LongBatch,
-            (false, true) if stands("empty-batch") => Reason::EmptyBatch,
+            (true, _) => InvalidReason::LongBatch,
+            (false, true) if stands("empty-batch") => InvalidReason::EmptyBatch,
             (false, _) => return Piece::Batch(self.pieces),
         };
         Piece::Invalid(Invalid { raw, id: None, raw_id: None, shape: Shape::Unknown, reason })
@@ -253,7 +257,7 @@ impl<'a> Batch<'a> {
         if let Some((envelope, _)) = raw.starts_with(b"{").then(|| Envelope::read(raw)).flatten() {
             return envelope.classify(raw);
         }
-        let (shape, reason) = (Shape::Unknown, Reason::NotAnObject);
+        let (shape, reason) = (Shape::Unknown, InvalidReason::NotAnObject);
         Piece::Invalid(Invalid { raw, id: None, raw_id: None, shape, reason })
     }
 }

@@ -1,4 +1,4 @@
-//! The arguments of an animal: positional ones and `--name value` pairs, in any order.
+//! The arguments of a faulty program: positional ones and `--name value` pairs, in any order.
 //!
 //! # Invariants
 //!
@@ -8,7 +8,7 @@
 use std::io;
 use std::time::Duration;
 
-/// What was given after the animal's name.
+/// What was given after the faulty program's name.
 pub(crate) struct Arguments<'a> {
     positional: Vec<&'a str>,
     options: Vec<(&'a str, Option<&'a str>)>,

@@ -1,6 +1,6 @@
 //! A corpus of hangs: cases that show whether what stands between a client and a server keeps the promises.
 //!
-//! Each case meets one animal through a *contender*: nothing at all, or a command that takes a server's command after it.
+//! Each case meets one faulty server through a *contender*: nothing at all, or a command that takes a server's command after it.
 //! An independent client goes through a small script with a patience, and what it sees is judged. Nothing in here knows
 //! how a contender does it, so that any can be measured in the same way.
 //!
@@ -32,7 +32,7 @@ use crate::signals;
 pub(crate) use naive_pump::naive_pump;
 use verdict::Judged;
 pub use verdict::Verdict;
-use visit::Visit;
+use visit::WrapperTrial;
 
 /// How long the client waits for anything, where nothing else is said.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ pub const PROMISES: [(u8, &str); 7] = [
     (8, "Fair"),
 ];
 
-/// What is put between the client and the animals.
+/// What is put between the client and the faulty servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contender {
     /// What it is called in the table.
@@ -86,7 +86,7 @@ pub struct Case {
     pub demands: &'static str,
     /// What is expected of those who do nothing for it.
     pub ought: Ought,
-    judge: fn(&Visit<'_>) -> Judged,
+    judge: fn(&WrapperTrial<'_>) -> Judged,
 }
 
 /// Returns all cases, each with the number of its promise, in that order.
@@ -109,7 +109,7 @@ pub fn cases() -> impl Iterator<Item = (u8, &'static Case)> {
 ///
 /// In a few words, why it cannot; with what it said on stderr.
 pub fn try_out(contender: &Contender, program: &str, patience: Duration) -> Result<(), String> {
-    let visit = Visit::new(contender, program, patience);
+    let visit = WrapperTrial::new(contender, program, patience);
     let mut words = None;
     let judged = visit.connect(&["well-behaved"]).and_then(|mut client| {
         let judged = client.shake_hands().and_then(|()| client.echo("are you there?"));
@@ -131,7 +131,7 @@ pub struct Plan<'a> {
     pub cases: &'a [&'static Case],
     /// Each of them meets all cases.
     pub contenders: &'a [Contender],
-    /// The program that has the animals: this one.
+    /// The program that has the faulty servers: this one.
     pub program: &'a str,
     /// How long the client waits for anything.
     pub patience: Duration,
@@ -166,7 +166,8 @@ pub fn run(plan: &Plan<'_>, told: &(dyn Fn(usize) + Sync)) -> Result<Vec<Vec<Ver
                     if number >= count || signals::was_interrupted() {
                         break;
                     }
-                    let visit = Visit::new(&plan.contenders[number % width], plan.program, plan.patience);
+                    let visit =
+                        WrapperTrial::new(&plan.contenders[number % width], plan.program, plan.patience);
                     let judged = (plan.cases[number / width].judge)(&visit);
                     lock(&verdicts)[number] = Some(visit.end(judged));
                     told(done.fetch_add(1, Ordering::Relaxed) + 1);

@@ -1,16 +1,16 @@
-//! The table of the zoo: what each animal says about itself in its own file, and what follows from where that file is.
+//! The table of the zoo: what each faulty program says about itself in its own file, and what follows from where that file is.
 //!
 //! # Invariants
 //!
-//! - What an animal does is said once, in the first line of its file; the table, the list and the page show that line.
-//! - An animal's kind is the folder in which its file lies.
+//! - What a faulty program does is said once, in the first line of its file; the table, the list and the page show that line.
+//! - A faulty program's kind is the folder in which its file lies.
 
 use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::Arguments;
 
-/// Which side of a guard an animal stands on, if it stands on any, and how many vices it has.
+/// Which side of a guard a faulty program stands on, if it stands on any, and how many vices it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A server with one vice.
@@ -36,7 +36,7 @@ impl Kind {
     }
 }
 
-/// What an animal's own file says.
+/// What a faulty program's own file says.
 pub(crate) struct Animal {
     pub(crate) name: &'static str,
     /// One sentence: which real incident it stands for.
@@ -48,7 +48,7 @@ pub(crate) struct Animal {
     pub(crate) run: Run,
 }
 
-/// What an animal does from its start to its end.
+/// What a faulty program does from its start to its end.
 pub(crate) type Run = fn(&Arguments) -> io::Result<ExitCode>;
 
 /// One misbehaving program.
@@ -69,9 +69,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub(crate) const fn new(kind: Kind, does: &'static [u8], animal: &Animal) -> Self {
+    pub(crate) const fn new(kind: Kind, does: &'static [u8], faulty_server: &Animal) -> Self {
         let Ok(does) = str::from_utf8(does) else { panic!("a source file is text") };
-        let Animal { name, incident, usage, promises, run } = *animal;
+        let Animal { name, incident, usage, promises, run } = *faulty_server;
         Self { kind, name, usage, does, incident, promises, run }
     }
 }

@@ -1,4 +1,4 @@
-//! Time and last resorts: the waits that make an animal what it is, all bounded.
+//! Time and last resorts: the waits that make a faulty server what it is, all bounded.
 //!
 //! # Invariants
 //!
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 /// How long the longest vice lasts: well beyond the patience of any test, short enough that a failed one leaves nothing.
 pub const BOUND: Duration = Duration::from_secs(120);
 
-/// The exit code of an animal that ran into [`BOUND`], the one that `timeout` uses.
+/// The exit code of a faulty server that ran into [`BOUND`], the one that `timeout` uses.
 const BOUND_REACHED: u8 = 124;
 
-/// Does nothing for a while; slowness is what the animal is for.
+/// Does nothing for a while; slowness is what the faulty server is for.
 #[expect(clippy::disallowed_methods, reason = "being slow is the vice; no test waits by this")]
 pub(crate) fn pause(length: Duration) {
     std::thread::sleep(length.min(BOUND));

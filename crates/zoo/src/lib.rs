@@ -1,6 +1,6 @@
 //! Misbehaving MCP servers, clients and background jobs, each standing for a real incident, to test the rest of the product against.
 //!
-//! An animal is a small program behind `unhang zoo NAME [ARGS...]`. Nearly all of them are a plain server with one vice, so
+//! A faulty program is a small program behind `unhang zoo NAME [ARGS...]`. Nearly all of them are a plain server with one vice, so
 //! a test that fails points at one thing; the combinations have several. `well-behaved` is the complete, correct server to
 //! compare with. The remotes are servers over HTTP. The clients start a command, misbehave towards it, and say what came of it; the jobs talk to nobody.
 //!
@@ -11,18 +11,18 @@
 //!
 //! - The zoo uses no crate of ours: a bug shared between the test server and the code under test would cancel out.
 //! - Unless its vice says otherwise, a server ends by itself when its stdin ends, and a client when its command has. No
-//!   animal and no process that one starts outlives [`BOUND`], so a failed test leaves nothing for long.
-//! - Every process that an animal leaves behind runs `zoo lingers --marker TEXT`, with the text that the test gave, so that
+//!   faulty program and no process that one starts outlives [`BOUND`], so a failed test leaves nothing for long.
+//! - Every process that a faulty program leaves behind runs `zoo lingers --marker TEXT`, with the text that the test gave, so that
 //!   a test can find survivors in `/proc`.
 //! - Unless its entry in the table says otherwise, a vice shows at `tools/call`; handshake, lists and pings stay honest, so
 //!   that a client gets as far as the vice.
 
-mod animals;
 mod arguments;
 mod clients;
 mod combinations;
 pub mod corpus;
 mod entry;
+mod faulty_servers;
 mod guest;
 mod jobs;
 mod keeper;
@@ -50,12 +50,12 @@ pub use keeper::BOUND;
 /// The exit code for a wrong or missing argument, or an unknown name.
 const USAGE: u8 = 2;
 
-/// Returns all animals: kind by kind, each sorted by name.
-pub fn animals() -> impl Iterator<Item = &'static Entry> {
-    [animals::ALL, combinations::ALL, remotes::ALL, clients::ALL, jobs::ALL].into_iter().flatten()
+/// Returns all faulty programs: kind by kind, each sorted by name.
+pub fn faulty_servers() -> impl Iterator<Item = &'static Entry> {
+    [faulty_servers::ALL, combinations::ALL, remotes::ALL, clients::ALL, jobs::ALL].into_iter().flatten()
 }
 
-/// What the children run; reachable by name like an animal, but not in the list.
+/// What the children run; reachable by name like a faulty program, but not in the list.
 const HELPERS: &[(&str, Run)] = &[
     ("lingers", offspring::linger),
     ("hops", offspring::hop),
@@ -70,14 +70,14 @@ const HELPERS: &[(&str, Run)] = &[
     ("naive-pump", corpus::naive_pump),
 ];
 
-/// Runs the named animal until it ends; `None` when there is no such animal.
+/// Runs the named faulty program until it ends; `None` when there is no such faulty program.
 ///
-/// The animal takes over stdin, stdout and stderr of this process. Wrong arguments end it with code 2 and a line on
+/// The faulty program takes over stdin, stdout and stderr of this process. Wrong arguments end it with code 2 and a line on
 /// stderr; a reader that has gone ends it quietly with code 0.
 #[must_use]
 pub fn run(name: &str, args: &[String]) -> Option<ExitCode> {
-    let run = animals()
-        .map(|animal| (animal.name, animal.run))
+    let run = faulty_servers()
+        .map(|faulty_server| (faulty_server.name, faulty_server.run))
         .chain(HELPERS.iter().copied())
         .find_map(|(candidate, run)| (candidate == name).then_some(run))?;
     Some(run(&Arguments::new(args)).unwrap_or_else(|error| match error.kind() {
@@ -121,10 +121,10 @@ mod tests {
     fn animals_are_sorted_and_named_once() {
         for kind in Kind::ALL {
             let names: Vec<_> =
-                animals().filter(|entry| entry.kind == kind).map(|entry| entry.name).collect();
+                faulty_servers().filter(|entry| entry.kind == kind).map(|entry| entry.name).collect();
             assert!(names.is_sorted() && !names.is_empty(), "{kind:?}: {names:?}");
         }
-        let mut names: Vec<_> = animals().map(|entry| entry.name).collect();
+        let mut names: Vec<_> = faulty_servers().map(|entry| entry.name).collect();
         names.sort_unstable();
         assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
         // What the zoo was asked to have at least.
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_is_said_about_each_are_sentences() {
-        for Entry { name, does, incident, .. } in animals() {
+        for Entry { name, does, incident, .. } in faulty_servers() {
             for sentence in [does, incident] {
                 assert!(sentence.starts_with(|first: char| first.is_uppercase()), "{name}: {sentence}");
                 assert!(sentence.ends_with('.') && sentence.len() > 20, "{name}: {sentence}");
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn promises_are_those_that_there_are() {
-        for Entry { name, promises, incident, .. } in animals() {
+        for Entry { name, promises, incident, .. } in faulty_servers() {
             assert!(
                 promises.is_sorted() && promises.iter().all(|promise| (1..=8).contains(promise)),
                 "{name}"
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn each_animal_has_its_own_file() {
         for (kind, folder) in [
-            (Kind::Server, "animals"),
+            (Kind::Server, "faulty_servers"),
             (Kind::Combination, "combinations"),
             (Kind::Remote, "remotes"),
             (Kind::Client, "clients"),
@@ -171,7 +171,7 @@ mod tests {
                 .collect();
             files.sort_unstable();
             let names: Vec<_> =
-                animals().filter(|entry| entry.kind == kind).map(|entry| entry.name).collect();
+                faulty_servers().filter(|entry| entry.kind == kind).map(|entry| entry.name).collect();
             assert_eq!(files, names);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Both say the same about each animal; nothing is written by hand but the few words about the kinds.
+//! - Both say the same about each faulty program; nothing is written by hand but the few words about the kinds.
 //! - No line of the list is wider than [`WIDTH`].
 
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use crate::entry::{Entry, Kind};
 
 /// The usual terminal.
 const WIDTH: usize = 80;
-/// In front of what is said about an animal.
+/// In front of what is said about a faulty program.
 const INDENT: &str = "    ";
 
-/// Returns the heading of a kind and what its animals have in common.
+/// Returns the heading of a kind and what its faulty programs have in common.
 fn words_about(kind: Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::Server => (
@@ -49,7 +49,7 @@ fn synopsis(entry: &Entry) -> String {
     format!("{} {}", entry.name, entry.usage).trim_end().to_owned()
 }
 
-/// Writes the list: for each animal its name and arguments, and below it what it does and stands for.
+/// Writes the list: for each faulty program its name and arguments, and below it what it does and stands for.
 pub(crate) fn list(out: &mut impl Write) -> io::Result<()> {
     for kind in Kind::ALL {
         let (heading, words) = words_about(kind);
@@ -67,7 +67,7 @@ pub(crate) fn list(out: &mut impl Write) -> io::Result<()> {
 }
 
 fn entries(kind: Kind) -> impl Iterator<Item = &'static Entry> {
-    crate::animals().filter(move |entry| entry.kind == kind)
+    crate::faulty_servers().filter(move |entry| entry.kind == kind)
 }
 
 /// Writes text in lines of at most [`WIDTH`], broken between words.
@@ -147,7 +147,7 @@ mod tests {
         let long: Vec<_> = text.lines().filter(|line| line.chars().count() > WIDTH).collect();
         assert!(long.is_empty(), "{long:#?}");
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        for entry in crate::animals() {
+        for entry in crate::faulty_servers() {
             assert!(text.contains(&format!("\n\n{}\n", synopsis(entry))), "{}", entry.name);
             assert!(words.contains(&format!("{} {}", entry.does, entry.incident)), "{}", entry.name);
         }

@@ -1,8 +1,8 @@
-//! Processes that animals start, and what those processes do: linger, breed, steal.
+//! Processes that faulty programs start, and what those processes do: linger, breed, steal.
 //!
 //! # Invariants
 //!
-//! - A child is this very program again (`zoo HELPER ...`), so an animal needs nothing else on the machine.
+//! - A child is this very program again (`zoo HELPER ...`), so a faulty program needs nothing else on the machine.
 //! - Every child that stays carries `--marker TEXT` in its command line and ends by itself after [`crate::BOUND`].
 
 use std::io;
@@ -204,10 +204,10 @@ pub(crate) fn linger(arguments: &Arguments) -> io::Result<ExitCode> {
     Ok(keeper::linger())
 }
 
-/// `hosts -- ANIMAL [ARGS...]`: stands for a client that lives on when its server has died; the animal has its streams.
+/// `hosts -- ANIMAL [ARGS...]`: stands for a client that lives on when its server has died; the faulty program has its streams.
 pub(crate) fn host(arguments: &Arguments) -> io::Result<ExitCode> {
-    let (animal, rest) = arguments.command()?;
-    let words: Vec<_> = std::iter::once(animal).chain(rest.iter().map(String::as_str)).collect();
+    let (faulty_server, rest) = arguments.command()?;
+    let words: Vec<_> = std::iter::once(faulty_server).chain(rest.iter().map(String::as_str)).collect();
     wait(&mut Offspring { holds: Holds::Everything, ..Offspring::new(&words) }.start()?)?;
     Ok(keeper::linger())
 }

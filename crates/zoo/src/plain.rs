@@ -1,4 +1,4 @@
-//! The plain server: a handshake, two tools, one thing at a time. Most animals are this with one vice.
+//! The plain server: a handshake, two tools, one thing at a time. Most faulty servers are this with one vice.
 //!
 //! # Invariants
 //!
@@ -28,11 +28,11 @@ pub(crate) enum Next {
     Plain,
     /// Everything: the plain server goes on to the next message.
     Done,
-    /// The animal ends.
+    /// The faulty server ends.
     Leave(ExitCode),
 }
 
-/// A plain server under the name of its animal.
+/// A plain server under the name of its faulty server.
 pub(crate) struct Plain {
     name: &'static str,
     tools: Vec<String>,

@@ -1,4 +1,4 @@
-//! Ignoring and catching signals, for animals that do not end when they are told to.
+//! Ignoring and catching signals, for faulty servers that do not end when they are told to.
 //!
 //! # Invariants
 //!

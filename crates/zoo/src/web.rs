@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 server on loopback, for the animals that speak MCP over HTTP.
+//! A small HTTP/1.1 server on loopback, for the faulty servers that speak MCP over HTTP.
 //!
 //! Its URL is the first line on stdout. Each line after that says, as JSON, what reached it: a connection (`connected`), a request
 //! (`asked`), a stream that the client closed (`closed`).

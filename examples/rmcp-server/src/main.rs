@@ -19,9 +19,9 @@ use rmcp::{
 use serde::Deserialize;
 use serde_json::json;
 use unhang::{
-    job_report::{Accepted, JobReport, Reader, ToolNames},
+    job_report::{Accepted, JobReport, ReportReader, ToolNames},
     jobs::{
-        engine::{Engine, Options},
+        engine::{Engine, EngineOptions},
         folder::FileName,
         shim,
         shims::ShimCommand,
@@ -56,7 +56,7 @@ impl Server {
         job.name = "count_primes".to_owned();
         job.results = Some(FileName::new(primes::RESULTS).map_err(told)?);
         let status = self.engine.submit(job).await.map_err(told)?;
-        let accepted = Accepted::new(&JobReport::new(&status, Reader::Agent(ToolNames::default())));
+        let accepted = Accepted::new(&JobReport::new(&status, ReportReader::Agent(ToolNames::default())));
         Ok(CallToolResult::structured(json!(accepted)))
     }
 }
@@ -99,7 +99,7 @@ fn complain(error: &dyn Error) -> ExitCode {
 
 /// Serves one client on stdin and stdout until it goes.
 fn serve(folder: PathBuf, shim: ShimCommand) -> Result<(), Box<dyn Error>> {
-    let (engine, _) = Engine::open(Options::new(folder, shim))?;
+    let (engine, _) = Engine::open(EngineOptions::new(folder, shim))?;
     let tools = Server::tool_router() + job_tools::routes(&engine)?;
     let server = Server { engine: engine.clone(), tools };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

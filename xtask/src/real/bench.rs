@@ -31,7 +31,7 @@ pub(crate) struct Bench {
 }
 
 /// What one case has for itself.
-pub(crate) struct Place {
+pub(crate) struct CaseFolder {
     /// Plan, transcript, logs.
     folder: PathBuf,
     pub(crate) marker: Marker,
@@ -57,12 +57,12 @@ impl Bench {
     }
 
     /// Makes an empty place for a case.
-    pub(crate) fn place(&self, name: &str) -> Result<Place, Failure> {
+    pub(crate) fn place(&self, name: &str) -> Result<CaseFolder, Failure> {
         let folder = self.runs.join(name.replace('/', "-"));
         if folder.exists() {
             fs::remove_dir_all(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
         }
-        let place = Place { folder, marker: Marker::unique() };
+        let place = CaseFolder { folder, marker: Marker::unique() };
         for part in [place.path("home"), place.work(), place.meeting()] {
             fs::create_dir_all(&part).map_err(|error| Failure::io(part.display(), &error))?;
         }
@@ -75,7 +75,7 @@ impl Bench {
     }
 
     /// `unhang zoo tee FROM_CLIENT FROM_SERVER -- COMMAND`, with logs that begin with `side`.
-    pub(crate) fn teed(&self, place: &Place, side: &str, command: &[OsString]) -> Vec<OsString> {
+    pub(crate) fn teed(&self, place: &CaseFolder, side: &str, command: &[OsString]) -> Vec<OsString> {
         let log = |direction: &str| place.path(&format!("{side}-{direction}")).into_os_string();
         let mut words = self.unhang(&["zoo", "tee"], &[]);
         words.extend([log("from-client"), log("from-server"), OsString::from("--")]);
@@ -84,7 +84,7 @@ impl Bench {
     }
 
     /// A tee on each side of a guard that has nothing to add, and the server behind them.
-    pub(crate) fn observed(&self, place: &Place, server: &[OsString]) -> Vec<OsString> {
+    pub(crate) fn observed(&self, place: &CaseFolder, server: &[OsString]) -> Vec<OsString> {
         let guard = ["wrap", "--promote-after", "off", "--"];
         self.teed(place, "outside", &self.unhang(&guard, &self.teed(place, "inside", server)))
     }
@@ -99,7 +99,7 @@ impl Bench {
     }
 }
 
-impl Place {
+impl CaseFolder {
     /// A path in the case's folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)

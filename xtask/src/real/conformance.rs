@@ -13,7 +13,7 @@ use std::fs;
 use crate::failure::Failure;
 use crate::run::{self, Task};
 
-use super::bench::{Bench, Place};
+use super::bench::{Bench, CaseFolder};
 use super::gateway::{self, Entry};
 
 /// What the suite is asked for.
@@ -56,7 +56,7 @@ impl Requirements {
 }
 
 /// Goes through one set.
-pub(crate) fn check(bench: &Bench, place: &Place, requirements: Requirements) -> Result<(), Failure> {
+pub(crate) fn check(bench: &Bench, place: &CaseFolder, requirements: Requirements) -> Result<(), Failure> {
     match requirements.side {
         Side::Client => {
             let client = format!("'{}' conformance-client", bench.binary().display());
@@ -77,7 +77,7 @@ pub(crate) fn check(bench: &Bench, place: &Place, requirements: Requirements) ->
 }
 
 /// The suite with one set; its last words are the summary.
-fn suite(bench: &Bench, place: &Place, requirements: Requirements, whom: [&str; 3]) -> Task {
+fn suite(bench: &Bench, place: &CaseFolder, requirements: Requirements, whom: [&str; 3]) -> Task {
     place
         .task(&bench.installed.recent_node(), &place.work(), "summary")
         .arguments([bench.installed.package("conformance/dist/index.js")])
@@ -86,7 +86,7 @@ fn suite(bench: &Bench, place: &Place, requirements: Requirements, whom: [&str; 
 }
 
 /// Compares what passed with what is required.
-fn judge(place: &Place, requirements: Requirements) -> Result<(), Failure> {
+fn judge(place: &CaseFolder, requirements: Requirements) -> Result<(), Failure> {
     let summary = place.path("summary");
     let text = fs::read_to_string(&summary).map_err(|error| Failure::io(summary.display(), &error))?;
     let passed = passed(&text);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::run;
 
-use super::bench::{Bench, Place};
+use super::bench::{Bench, CaseFolder};
 use super::servers::Server;
 
 /// The servers that were measured by hand (contract.md part 4).
@@ -21,7 +21,7 @@ const SERVERS: [Server; 5] = [Server::Everything, Server::Filesystem, Server::Ti
 const OF_THE_MACHINE: &[&str] = &["slow-start"];
 
 /// Examines all of them by one configuration file, as a client has it.
-pub(crate) fn check(bench: &Bench, place: &Place) -> Result<(), Failure> {
+pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
     let file = place.work().join("mcp.json");
     let mut servers = Map::new();
     for server in SERVERS {

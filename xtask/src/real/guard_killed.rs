@@ -15,7 +15,7 @@ use crate::leftovers::Process;
 use crate::run::{self, Running};
 use crate::{clock, leftovers};
 
-use super::bench::{Bench, Place, commands};
+use super::bench::{Bench, CaseFolder, commands};
 use super::sdk_client::{Era, Language, Walk, Way};
 
 /// Until the first progress of the call is seen.
@@ -25,7 +25,7 @@ const GONE_LIMIT: Duration = Duration::from_secs(5);
 const CALL_SECONDS: u32 = 300;
 
 /// Kills the guard in the middle of a call and looks for what is left.
-pub(crate) fn check(bench: &Bench, place: &Place) -> Result<(), Failure> {
+pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
     let server = ["npx", "-y", "@modelcontextprotocol/server-everything"].map(OsString::from);
     let command = bench.teed(place, "outside", &bench.wrapped(&server));
     let step = json!({
@@ -47,7 +47,7 @@ pub(crate) fn check(bench: &Bench, place: &Place) -> Result<(), Failure> {
     outcome.and(ended)
 }
 
-fn kill_and_look(bench: &Bench, place: &Place) -> Result<(), Failure> {
+fn kill_and_look(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
     let seen = place.path("outside-from-server");
     if !clock::wait_until(START_LIMIT, || contains(&seen, "notifications/progress")) {
         return Err(Failure::new("no progress of the call was seen").with_output(place.path("client.log")));
@@ -75,7 +75,7 @@ fn contains(path: &Path, text: &str) -> bool {
 }
 
 /// The process that was started as `unhang wrap`, and not what it has forked.
-fn the_guard(bench: &Bench, place: &Place) -> Result<Process, Failure> {
+fn the_guard(bench: &Bench, place: &CaseFolder) -> Result<Process, Failure> {
     let start = format!("{} wrap -- ", bench.binary().display());
     let mut guards = place.marker.processes();
     guards.retain(|process| process.command.starts_with(&start));
@@ -97,7 +97,7 @@ fn is_outside(bench: &Bench, process: &Process) -> bool {
     process.command.contains("python_client.py") || process.command.starts_with(&tee)
 }
 
-fn ended(place: &Place, client: &Running) -> Result<(), Failure> {
+fn ended(place: &CaseFolder, client: &Running) -> Result<(), Failure> {
     // A failing client is no failure here; a client that hangs is one, and is among what is left.
     let _ = client.wait();
     let left = place.left_after(GONE_LIMIT, |_| true);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::run::{self, Task};
 
-use super::bench::{Bench, Place};
+use super::bench::{Bench, CaseFolder};
 use super::observed;
 use super::scenario::{self, Scenario};
 use super::sdk_client::Way;
@@ -17,7 +17,7 @@ use super::servers::Server;
 
 /// One request that is observed on both sides of the guard.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Visit {
+pub(crate) struct ObservedRequest {
     /// Server, request and era.
     pub(crate) name: &'static str,
     server: Server,
@@ -29,8 +29,8 @@ pub(crate) struct Visit {
 
 /// server-everything asks for the client's roots 350 ms after the handshake. The visit to it takes a second, so that
 /// this is over before the client leaves; what a server says to nobody any more could not be compared.
-pub(crate) const VISITS: [Visit; 5] = [
-    Visit {
+pub(crate) const VISITS: [ObservedRequest; 5] = [
+    ObservedRequest {
         name: "everything/call",
         server: Server::Everything,
         era: "legacy",
@@ -44,28 +44,28 @@ pub(crate) const VISITS: [Visit; 5] = [
         ],
         expect: "Long running operation completed",
     },
-    Visit {
+    ObservedRequest {
         name: "memory/read",
         server: Server::Memory,
         era: "legacy",
         request: &["--method", "resources/read", "--uri", "memory://knowledge-graph"],
         expect: "entities",
     },
-    Visit {
+    ObservedRequest {
         name: "time/list",
         server: Server::Time,
         era: "legacy",
         request: &["--method", "tools/list"],
         expect: "convert_time",
     },
-    Visit {
+    ObservedRequest {
         name: "time/list-stateless",
         server: Server::Time,
         era: "modern",
         request: &["--method", "tools/list"],
         expect: "convert_time",
     },
-    Visit {
+    ObservedRequest {
         name: "gms/prompts",
         server: Server::Gms,
         era: "auto",
@@ -85,7 +85,7 @@ struct Inspection<'a> {
 }
 
 /// Makes one request and compares both sides of the guard.
-pub(crate) fn visit(bench: &Bench, place: &Place, visit: &Visit) -> Result<(), Failure> {
+pub(crate) fn visit(bench: &Bench, place: &CaseFolder, visit: &ObservedRequest) -> Result<(), Failure> {
     visit.server.furnish(place)?;
     let command = bench.observed(place, &visit.server.command(bench, place));
     let request = [&["--protocol-era", visit.era], visit.request].concat();
@@ -105,7 +105,7 @@ pub(crate) fn visit(bench: &Bench, place: &Place, visit: &Visit) -> Result<(), F
 
 /// Starts the Inspector on `unhang wrap -- npx -y @modelcontextprotocol/server-everything`, lists the tools and calls
 /// each of them.
-pub(crate) fn every_tool(bench: &Bench, place: &Place) -> Result<(), Failure> {
+pub(crate) fn every_tool(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
     let server = ["npx", "-y", "@modelcontextprotocol/server-everything"].map(OsString::from);
     let command = bench.wrapped(&server);
     let scenario = Scenario::read(bench, place, Server::Everything)?;
@@ -156,7 +156,7 @@ const AT_ONCE: usize = 3;
 /// Makes requests of a gateway, some at once, and looks for the texts that they are to bring.
 pub(crate) fn visit_gateway(
     bench: &Bench,
-    place: &Place,
+    place: &CaseFolder,
     (name, way, era): (&str, Way<'_>, &str),
     requests: &[(Vec<String>, Value)],
 ) -> Result<(), Failure> {
@@ -180,12 +180,12 @@ pub(crate) fn visit_gateway(
 
 impl Inspection<'_> {
     /// Returns what the Inspector printed.
-    fn run(&self, bench: &Bench, place: &Place) -> Result<Value, Failure> {
+    fn run(&self, bench: &Bench, place: &CaseFolder) -> Result<Value, Failure> {
         place.run(self.task(bench, place))?;
         printed(place, self.name)
     }
 
-    fn task(&self, bench: &Bench, place: &Place) -> Task {
+    fn task(&self, bench: &Bench, place: &CaseFolder) -> Task {
         let launcher = bench.installed.package("inspector/clients/launcher/build/index.js");
         let mut task = place
             .task(&bench.installed.recent_node(), &place.work(), self.name)
@@ -205,7 +205,7 @@ impl Inspection<'_> {
 }
 
 /// What an Inspector has printed.
-fn printed(place: &Place, name: &str) -> Result<Value, Failure> {
+fn printed(place: &CaseFolder, name: &str) -> Result<Value, Failure> {
     let path = place.path(name);
     let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
     serde_json::from_slice(&text).map_err(|error| {

@@ -54,7 +54,7 @@ struct Case {
 
 enum Kind {
     Sdk(Language, Server, Era),
-    Inspector(inspector::Visit),
+    Inspector(inspector::ObservedRequest),
     InspectorEveryTool,
     GuardKilled,
     Conformance(conformance::Requirements),

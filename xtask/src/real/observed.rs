@@ -8,20 +8,20 @@ use std::fs;
 
 use crate::failure::Failure;
 
-use super::bench::Place;
+use super::bench::CaseFolder;
 
 /// How much of a differing line is shown, from a little before the difference.
 const SHOWN_LINE: usize = 300;
 const SHOWN_BEFORE: usize = 60;
 
 /// Compares both directions of a case; returns how many lines the client sent.
-pub(crate) fn same_on_both_sides(place: &Place) -> Result<usize, Failure> {
+pub(crate) fn same_on_both_sides(place: &CaseFolder) -> Result<usize, Failure> {
     let sent = compare(place, "from-client", ["outside", "inside"], "client to server")?;
     compare(place, "from-server", ["inside", "outside"], "server to client")?;
     Ok(sent)
 }
 
-fn compare(place: &Place, direction: &str, sides: [&str; 2], title: &str) -> Result<usize, Failure> {
+fn compare(place: &CaseFolder, direction: &str, sides: [&str; 2], title: &str) -> Result<usize, Failure> {
     let read = |side: &str| {
         let path = place.path(&format!("{side}-{direction}"));
         fs::read(&path).map_err(|error| Failure::io(path.display(), &error))

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-use super::bench::{Bench, Place};
+use super::bench::{Bench, CaseFolder};
 use super::servers::{self, Server};
 
 /// The steps, ready to be performed.
@@ -30,7 +30,7 @@ const SHOWN_OUTCOME: usize = 600;
 
 impl Scenario {
     /// Reads the scenario of a server and fills in what belongs to the place.
-    pub(crate) fn read(bench: &Bench, place: &Place, server: Server) -> Result<Self, Failure> {
+    pub(crate) fn read(bench: &Bench, place: &CaseFolder, server: Server) -> Result<Self, Failure> {
         let path = bench.source(&format!("scenarios/{}.json", server.name()));
         let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
         let broken = |error| Failure::new(format!("{} is not a list of steps: {error}", path.display()));

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::run::Task;
 
-use super::bench::{Bench, Place};
+use super::bench::{Bench, CaseFolder};
 use super::observed;
 use super::scenario::{HANDSHAKE, STATELESS, Scenario};
 use super::servers::Server;
@@ -107,7 +107,7 @@ impl Era {
 /// Walks through a server's scenario and compares both sides of the guard.
 pub(crate) fn check(
     bench: &Bench,
-    place: &Place,
+    place: &CaseFolder,
     language: Language,
     server: Server,
     era: Era,
@@ -130,7 +130,7 @@ pub(crate) fn check(
 
 impl Walk<'_> {
     /// Writes down for the script what it is to do, and returns the task that does it.
-    pub(crate) fn task(&self, bench: &Bench, place: &Place) -> Result<Task, Failure> {
+    pub(crate) fn task(&self, bench: &Bench, place: &CaseFolder) -> Result<Task, Failure> {
         let path = place.path(&format!("{}-plan.json", self.name));
         fs::write(&path, self.plan(place).to_string())
             .map_err(|error| Failure::io(path.display(), &error))?;
@@ -140,7 +140,7 @@ impl Walk<'_> {
         Ok(task.arguments([script, path]))
     }
 
-    fn plan(&self, place: &Place) -> Value {
+    fn plan(&self, place: &CaseFolder) -> Value {
         let text = |value: &OsString| value.to_string_lossy().into_owned();
         let environment = place.environment();
         let environment: Map<_, _> =
@@ -161,12 +161,12 @@ impl Walk<'_> {
         plan
     }
 
-    fn transcript_file(&self, place: &Place) -> PathBuf {
+    fn transcript_file(&self, place: &CaseFolder) -> PathBuf {
         place.path(&format!("{}-transcript.json", self.name))
     }
 
     /// What it has written down.
-    pub(crate) fn transcript(&self, place: &Place) -> Result<Value, Failure> {
+    pub(crate) fn transcript(&self, place: &CaseFolder) -> Result<Value, Failure> {
         let path = self.transcript_file(place);
         let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
         serde_json::from_slice(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::run::{self, Task};
 
-use super::bench::{Bench, Place};
+use super::bench::{Bench, CaseFolder};
 
 /// A public server, pinned in `real/node/` or `real/python/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// The command that starts it.
-    pub(crate) fn command(self, bench: &Bench, place: &Place) -> Vec<OsString> {
+    pub(crate) fn command(self, bench: &Bench, place: &CaseFolder) -> Vec<OsString> {
         let node = |name: &str| {
             let script = bench.installed.package(&format!("server-{name}/dist/index.js"));
             vec![OsString::from("node"), script.into()]
@@ -87,7 +87,7 @@ impl Server {
     }
 
     /// Puts into the place's folder what the scenario relies on.
-    pub(crate) fn furnish(self, place: &Place) -> Result<(), Failure> {
+    pub(crate) fn furnish(self, place: &CaseFolder) -> Result<(), Failure> {
         let work = place.work();
         match self {
             Self::Filesystem => {
@@ -107,7 +107,7 @@ pub(crate) fn large_text() -> String {
 }
 
 /// One commit on `trunk` and one change that is not staged.
-fn make_repository(place: &Place) -> Result<(), Failure> {
+fn make_repository(place: &CaseFolder) -> Result<(), Failure> {
     let file = place.work().join("file.txt");
     write(&file, b"original\n")?;
     for arguments in [

@@ -18,7 +18,7 @@ use super::progress::Progress;
 use super::random::Random;
 use super::session::{Broken, Stage};
 
-/// Of a hundred calls, how many go to the animal that is stuck.
+/// Of a hundred calls, how many go to the faulty server that is stuck.
 const STUCK_PERCENT: u64 = 2;
 /// Quiet moments in the course of a lane with many calls, and with few or slow ones.
 const MOST_ROUNDS: u64 = 100;
@@ -48,7 +48,7 @@ pub(crate) fn calls(
     let long = patience(Duration::from_secs(30));
     let fast = Lane {
         name: "fast",
-        animal: "well-behaved",
+        faulty_server: "well-behaved",
         flags: &[],
         log_limit: LOG_LIMIT,
         patience: long,
@@ -57,7 +57,8 @@ pub(crate) fn calls(
         progress,
     };
     let short = patience(STUCK_DEADLINE);
-    let stuck = Lane { name: "stuck", animal: "never-answers", patience: short, total: stuck_total, ..fast };
+    let stuck =
+        Lane { name: "stuck", faulty_server: "never-answers", patience: short, total: stuck_total, ..fast };
     let many = (fast.total / CALLS_A_ROUND).clamp(FEWEST_ROUNDS, MOST_ROUNDS);
     thread::scope(|scope| {
         let beside = scope.spawn(|| drive(stuck, stage, |work| rounds(work, FEWEST_ROUNDS, call_stuck)));

@@ -149,8 +149,8 @@ impl Guard {
     }
 
     /// Signals the server, or its lifeline, if there is one at the moment; returns whether there was.
-    pub(crate) fn signal_below(&mut self, animal: &str, wants_lifeline: bool, signal: Signal) -> bool {
-        let Some((lifeline, server)) = self.below(animal) else { return false };
+    pub(crate) fn signal_below(&mut self, faulty_server: &str, wants_lifeline: bool, signal: Signal) -> bool {
+        let Some((lifeline, server)) = self.below(faulty_server) else { return false };
         let (pid, parent) = if wants_lifeline { (lifeline, self.pid()) } else { (server, lifeline) };
         let who = if wants_lifeline { "the lifeline" } else { "the server" };
         let Some(descriptor) = open(pid) else { return false };
@@ -162,10 +162,10 @@ impl Guard {
         pidfd_send_signal(&descriptor, signal).is_ok()
     }
 
-    /// Finds the lifeline and the server that runs this animal.
-    pub(crate) fn below(&self, animal: &str) -> Option<(u32, u32)> {
+    /// Finds the lifeline and the server that runs this faulty server.
+    pub(crate) fn below(&self, faulty_server: &str) -> Option<(u32, u32)> {
         let runs = |command: &str| {
-            command.split(" zoo ").nth(1).is_some_and(|rest| rest.split(' ').next() == Some(animal))
+            command.split(" zoo ").nth(1).is_some_and(|rest| rest.split(' ').next() == Some(faulty_server))
         };
         leftovers::children(self.pid()).into_iter().find_map(|lifeline| {
             // Until the program has taken the place of its parent's, it is no server yet and still has that command.

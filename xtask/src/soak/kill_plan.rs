@@ -26,7 +26,7 @@ pub(crate) enum Victim {
 
 /// When the jobs may end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gate {
+pub(crate) enum EndGate {
     AtOnce,
     AtTheKill,
     Afterwards,
@@ -64,7 +64,7 @@ pub(crate) struct Plan {
     /// Which of the shims that run at that moment.
     pub(crate) choice: usize,
     pub(crate) kill_after: Duration,
-    pub(crate) gate: Gate,
+    pub(crate) gate: EndGate,
     pub(crate) max_concurrent: u64,
     pub(crate) jobs: Vec<Job>,
 }
@@ -79,7 +79,12 @@ impl Plan {
             victim: random.pick(&[Victim::Server, Victim::Shim, Victim::Both]),
             choice: random.size(0, 1000),
             kill_after: Duration::from_millis(random.between(0, LATEST_KILL)),
-            gate: random.pick(&[Gate::AtOnce, Gate::AtTheKill, Gate::Afterwards, Gate::Afterwards]),
+            gate: random.pick(&[
+                EndGate::AtOnce,
+                EndGate::AtTheKill,
+                EndGate::Afterwards,
+                EndGate::Afterwards,
+            ]),
             max_concurrent: random.between(1, 4),
             jobs: (0..random.size(1, MOST_JOBS)).map(|_| job(&mut random)).collect(),
         }
@@ -104,7 +109,7 @@ mod tests {
         assert_eq!(Plan::draw(7, 3), Plan::draw(7, 3));
         let plans: Vec<_> = (0..200).map(|number| Plan::draw(7, number)).collect();
         for victim in [Victim::Server, Victim::Shim, Victim::Both] {
-            for gate in [Gate::AtOnce, Gate::AtTheKill, Gate::Afterwards] {
+            for gate in [EndGate::AtOnce, EndGate::AtTheKill, EndGate::Afterwards] {
                 let count = plans.iter().filter(|plan| plan.victim == victim && plan.gate == gate).count();
                 assert!(count >= 5, "{victim:?} {gate:?}: {count}");
             }

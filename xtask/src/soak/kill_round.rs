@@ -20,7 +20,7 @@ use crate::run::{self, Task};
 use crate::{clock, failure::Failure};
 
 use super::guard::Guard;
-use super::kill_plan::{Gate, Job, Plan, Victim};
+use super::kill_plan::{EndGate, Job, Plan, Victim};
 use super::session::{Broken, Stage};
 
 /// For a start, an answer or an end, on a busy machine.
@@ -92,7 +92,7 @@ impl Stand<'_> {
     fn play(&mut self) -> Result<(), String> {
         let file = self.file();
         fs::write(&file, self.configuration()).map_err(|error| format!("{}: {error}", file.display()))?;
-        if self.plan.gate == Gate::AtOnce {
+        if self.plan.gate == EndGate::AtOnce {
             self.open_gate()?;
         }
         let task = self.task("/dev/null".into()).arguments(["serve", "--config"]).arguments([&file]);
@@ -119,11 +119,11 @@ impl Stand<'_> {
         while clock::now() < moment {
             self.turn(server, moment)?;
         }
-        if self.plan.gate == Gate::AtTheKill {
+        if self.plan.gate == EndGate::AtTheKill {
             self.open_gate()?;
         }
         self.kill(server)?;
-        if self.plan.gate == Gate::Afterwards {
+        if self.plan.gate == EndGate::Afterwards {
             self.open_gate()?;
         }
         if self.plan.victim == Victim::Shim {

@@ -1,4 +1,4 @@
-//! One long-lived guard in front of one animal, watched while it works: what the parts `calls` and `restarts` have in
+//! One long-lived guard in front of one faulty server, watched while it works: what the parts `calls` and `restarts` have in
 //! common.
 //!
 //! # Invariants
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::leftovers::Marker;
 
-use super::animals::{self, Place};
 use super::client::{Client, Patience};
+use super::faulty_servers::{self, CommandWords};
 use super::ledger::Tally;
 use super::progress::Progress;
 use super::samples::{Sample, Series};
@@ -25,7 +25,7 @@ const START: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lane<'a> {
     pub(crate) name: &'static str,
-    pub(crate) animal: &'static str,
+    pub(crate) faulty_server: &'static str,
     pub(crate) flags: &'a [&'static str],
     /// Bytes of log that may lie on disk.
     pub(crate) log_limit: u64,
@@ -60,7 +60,7 @@ impl Work<'_> {
         self.client.settle()?;
         self.demand_there()?;
         self.run.guard.add(Sample::take(self.client.guard.pid()));
-        let below = self.client.guard.below(self.lane.animal);
+        let below = self.client.guard.below(self.lane.faulty_server);
         self.run.lifeline.add(below.and_then(|(lifeline, _)| Sample::take(lifeline)));
         Ok(())
     }
@@ -88,8 +88,8 @@ pub(crate) fn drive(
     flags.extend(lane.flags.iter().map(|flag| (*flag).to_owned()));
     let log_limit = format!("{}B", lane.log_limit);
     flags.extend(["--name", lane.name, "--stderr-log", &log_limit].map(str::to_owned));
-    let place = Place { marker: marker.value(), folder: &room, unhang: &stage.unhang };
-    let task = stage.wrap(&room, &marker, &flags, &animals::command(lane.animal, place));
+    let place = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
+    let task = stage.wrap(&room, &marker, &flags, &faulty_servers::command(lane.faulty_server, place));
     let client = Client::start(&task, true, "2025-11-25", lane.patience).map_err(plainly)?;
     let mut at_work = Work { lane, client, run: Run::default() };
     let outcome = begin(&mut at_work.client)

@@ -7,10 +7,10 @@
 //! - The whole has a deadline, and so has everything in it.
 //! - The judgement uses nothing of the rooms it judges; the zoo is a table of names here.
 
-mod animals;
 mod calls;
 mod client;
 mod envelope;
+mod faulty_servers;
 mod guard;
 mod kill_plan;
 mod kill_round;

@@ -28,7 +28,7 @@ const REVISIONS: &[&str] = &[
     MODERN_REVISION,
 ];
 
-/// Tools of the plain and of the well-behaved server; one that an animal does not have is an answered error.
+/// Tools of the plain and of the well-behaved server; one that a faulty server does not have is an answered error.
 const TOOLS: &[&str] = &[
     "echo", "echo", "echo", "echo", "pid", "sleep", "big", "stuck", "held", "ask", "log", "fail", "state",
     "die",
@@ -157,7 +157,7 @@ pub(crate) enum Ending {
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) number: u64,
-    pub(crate) animal: &'static str,
+    pub(crate) faulty_server: &'static str,
     pub(crate) revision: &'static str,
     /// Whether the answer to the first request is awaited before anything else.
     pub(crate) waits_for_start: bool,
@@ -169,13 +169,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Draws the session with this number, on one of these animals.
-    pub(crate) fn draw(seed: u64, number: u64, animals: &[&'static str]) -> Self {
+    /// Draws the session with this number, on one of these faulty servers.
+    pub(crate) fn draw(seed: u64, number: u64, faulty_servers: &[&'static str]) -> Self {
         let mut random = Random::of(seed, number);
         let plan = Self {
             seed,
             number,
-            animal: random.pick(animals),
+            faulty_server: random.pick(faulty_servers),
             revision: random.pick(REVISIONS),
             waits_for_start: random.chance(75),
             reads_stderr: random.chance(75),
@@ -264,7 +264,9 @@ mod tests {
     #[test]
     fn a_thousand_sessions_have_every_animal_and_every_kind_of_step_and_ending() {
         let plans: Vec<_> = (0..1000).map(|number| Plan::draw(1, number, ANIMALS)).collect();
-        assert!(ANIMALS.iter().all(|animal| plans.iter().any(|plan| plan.animal == *animal)));
+        assert!(
+            ANIMALS.iter().all(|faulty_server| plans.iter().any(|plan| plan.faulty_server == *faulty_server))
+        );
         let kinds = |step: &Step| std::mem::discriminant(step);
         let steps: std::collections::HashSet<_> =
             plans.iter().flat_map(|plan| &plan.steps).map(kinds).collect();

@@ -45,7 +45,7 @@ pub(crate) fn restarts(
 ) -> Result<Vec<(&'static str, Run)>, Broken> {
     let dying = Lane {
         name: "dying",
-        animal: "well-behaved",
+        faulty_server: "well-behaved",
         flags: FLAGS,
         log_limit: LOG_LIMIT,
         patience: PATIENCE,
@@ -53,7 +53,7 @@ pub(crate) fn restarts(
         total,
         progress,
     };
-    let leaving = Lane { name: "leaving", animal: "leaves-daemon", total: beside(total), ..dying };
+    let leaving = Lane { name: "leaving", faulty_server: "leaves-daemon", total: beside(total), ..dying };
     thread::scope(|scope| {
         let daemons = scope.spawn(|| drive(leaving, stage, |work| deaths(work, kill)));
         let dying = drive(dying, stage, |work| deaths(work, die))?;
@@ -90,9 +90,9 @@ fn deaths(
 /// The server's process, which is there once it has answered.
 fn server(work: &mut Work<'_>) -> Result<u32, String> {
     let mut found = None;
-    let animal = work.lane.animal;
+    let faulty_server = work.lane.faulty_server;
     work.client.until("a server below the lifeline", PATIENCE.start, |client| {
-        found = client.guard.below(animal).map(|(_, server)| server);
+        found = client.guard.below(faulty_server).map(|(_, server)| server);
         found.is_some()
     })?;
     found.ok_or_else(|| "there is no server below the lifeline".to_owned())
@@ -124,11 +124,11 @@ fn die(work: &mut Work<'_>, random: &mut Random) -> Result<(), String> {
 
 /// The server is killed from outside.
 fn kill(work: &mut Work<'_>, _: &mut Random) -> Result<(), String> {
-    let animal = work.lane.animal;
+    let faulty_server = work.lane.faulty_server;
     let before = server(work)?;
-    work.client.guard.signal_below(animal, false, Signal::KILL);
+    work.client.guard.signal_below(faulty_server, false, Signal::KILL);
     // What is asked before the guard knows is lost with the dead process, and answered so; this part asks the next one.
     work.client.until("the death of the server", PATIENCE.start, |client| {
-        client.guard.below(animal).is_none_or(|(_, server)| server != before)
+        client.guard.below(faulty_server).is_none_or(|(_, server)| server != before)
     })
 }

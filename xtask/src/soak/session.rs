@@ -19,8 +19,8 @@ use crate::clock;
 use crate::leftovers::Marker;
 use crate::run::{self, Task};
 
-use super::animals::{self, Place};
 use super::client::{Client, Patience};
+use super::faulty_servers::{self, CommandWords};
 use super::ledger::Tally;
 use super::plan::{BATCH_REVISION, Ending, Garbage, Plan, Step};
 
@@ -64,13 +64,19 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A guard in front of an animal.
-    pub(crate) fn wrap(&self, folder: &Path, marker: &Marker, flags: &[String], animal: &[String]) -> Task {
+    /// A guard in front of a faulty server.
+    pub(crate) fn wrap(
+        &self,
+        folder: &Path,
+        marker: &Marker,
+        flags: &[String],
+        faulty_server: &[String],
+    ) -> Task {
         Task::new(&self.unhang, folder, PathBuf::from("/dev/null"), DEADLINE)
             .arguments(["wrap"])
             .arguments(flags)
             .arguments(["--"])
-            .arguments(animal)
+            .arguments(faulty_server)
             .variable("UNHANG_HOME", self.home())
             .marked(marker)
     }
@@ -115,12 +121,12 @@ pub(crate) fn perform(plan: &Plan, stage: &Stage) -> Result<Tally, Broken> {
     let plainly = |what| Broken { what, story: String::new() };
     let room = stage.room(&format!("session-{}", plan.number)).map_err(plainly)?;
     let marker = Marker::unique();
-    let place = Place { marker: marker.value(), folder: &room, unhang: &stage.unhang };
+    let place = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
     let mut flags = PATIENCE.flags();
     flags.extend(FLAGS.iter().map(|flag| (*flag).to_owned()));
     flags.extend(plan.quiet.then(|| "--quiet".to_owned()));
-    flags.extend(["--name".to_owned(), plan.animal.to_owned()]);
-    let task = stage.wrap(&room, &marker, &flags, &animals::command(plan.animal, place));
+    flags.extend(["--name".to_owned(), plan.faulty_server.to_owned()]);
+    let task = stage.wrap(&room, &marker, &flags, &faulty_servers::command(plan.faulty_server, place));
     let mut client = Client::start(&task, plan.reads_stderr, plan.revision, PATIENCE).map_err(plainly)?;
     client.answers_asks = plan.answers_asks;
     let outcome = play(plan, &mut client).and_then(|()| demand_nothing_left(&marker));
@@ -214,7 +220,7 @@ fn take(step: &Step, plan: &Plan, client: &mut Client) -> Result<(), String> {
 
 fn signal(plan: &Plan, client: &mut Client, lifeline: bool, signal: Signal) {
     // Between two processes there is nobody to signal.
-    let _whether_there_was_one = client.guard.signal_below(plan.animal, lifeline, signal);
+    let _whether_there_was_one = client.guard.signal_below(plan.faulty_server, lifeline, signal);
 }
 
 fn cancel(client: &mut Client) {

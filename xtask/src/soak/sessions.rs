@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::animals;
+use super::faulty_servers;
 use super::ledger::Tally;
 use super::plan::Plan;
 use super::progress::Progress;
@@ -24,7 +24,7 @@ const LOGS_KEPT: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     pub(crate) tally: Tally,
-    /// How many there were, by group of animals.
+    /// How many there were, by group of faulty servers.
     pub(crate) groups: BTreeMap<&'static str, u64>,
     /// A sentence for each that went wrong.
     pub(crate) broken: Vec<String>,
@@ -38,13 +38,13 @@ pub(crate) fn sessions(
     at_once: usize,
     progress: &Progress,
 ) -> Sessions {
-    let names = animals::names();
+    let names = faulty_servers::names();
     let all = Mutex::new(Sessions::default());
     let broken = side_by_side(numbers, at_once, progress, |number| {
         let plan = Plan::draw(seed, number, &names);
         let outcome = perform(&plan, stage);
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        *all.groups.entry(animals::group(plan.animal)).or_default() += 1;
+        *all.groups.entry(faulty_servers::group(plan.faulty_server)).or_default() += 1;
         match outcome {
             Ok(tally) => {
                 all.tally.add(&tally);
@@ -61,10 +61,10 @@ pub(crate) fn sessions(
 
 /// Writes down what happened and returns the sentence for the summary.
 fn report(plan: &Plan, broken: &Broken, stage: &Stage) -> String {
-    let (seed, number, animal) = (plan.seed, plan.number, plan.animal);
+    let (seed, number, faulty_server) = (plan.seed, plan.number, plan.faulty_server);
     let place = broken.keep(stage, &format!("session-{number}"), plan);
     format!(
-        "session {number} ({animal}): {}\n  {place}\n  again: cargo xtask soak --only sessions --seed {seed} --session {number}",
+        "session {number} ({faulty_server}): {}\n  {place}\n  again: cargo xtask soak --only sessions --seed {seed} --session {number}",
         broken.what
     )
 }

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - No line is longer than 80 columns; the longest animal group and the largest numbers fit.
+//! - No line is longer than 80 columns; the longest faulty server group and the largest numbers fit.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -126,8 +126,9 @@ mod tests {
         summary.add_lanes("calls", vec![("stuck", run())]);
         summary.add_lanes("restarts", vec![("leaving", run())]);
         summary.tallies.push(("sessions", most.clone()));
-        summary.groups =
-            unhang_zoo::animals().map(|animal| (super::super::animals::group(animal.name), 1)).collect();
+        summary.groups = unhang_zoo::faulty_servers()
+            .map(|faulty_server| (super::super::faulty_servers::group(faulty_server.name), 1))
+            .collect();
         let text = summary.text(u64::MAX, Duration::from_secs(9999));
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");

@@ -6,12 +6,12 @@
 use unhang_wire::Json;
 
 use super::{
-    Dialect, ECHO_LIMIT, ID_LIMIT, INPUT_LIMIT, MESSAGE_LIMIT, Object, Outcome, Status, cut, is_object,
+    Dialect, ECHO_LIMIT, ID_LIMIT, INPUT_LIMIT, MESSAGE_LIMIT, Object, Status, TaskOutcome, cut, is_object,
     milliseconds, offer::extended,
 };
 use crate::{
     Splice,
-    result::{Kind, kind},
+    result::{ResultKind, kind},
 };
 
 /// What a server has said of one of its tasks.
@@ -43,11 +43,11 @@ pub enum Payload {
 impl Payload {
     /// The same for whoever is told of it next. `None` where it does not say what it says it is, which no payload that was read does.
     #[must_use]
-    pub fn as_outcome(&self) -> Option<Outcome<'_>> {
+    pub fn as_outcome(&self) -> Option<TaskOutcome<'_>> {
         Some(match self {
-            Payload::Result(result) => Outcome::Result(Json::new(result.as_bytes())?),
-            Payload::Error(error) => Outcome::Error(Json::new(error.as_bytes())?),
-            Payload::Input(requests) => Outcome::Input(requests),
+            Payload::Result(result) => TaskOutcome::Result(Json::new(result.as_bytes())?),
+            Payload::Error(error) => TaskOutcome::Error(Json::new(error.as_bytes())?),
+            Payload::Input(requests) => TaskOutcome::Input(requests),
         })
     }
 }
@@ -94,7 +94,7 @@ pub fn read_created(dialect: Dialect, result: Json<'_>) -> Result<Option<SeenTas
             let task = result.member("task").filter(|_| result.member("content").is_none());
             task.map(|task| seen(dialect, task)).transpose()
         }
-        Dialect::Extension if kind(result) == Kind::Task => seen(dialect, result).map(Some),
+        Dialect::Extension if kind(result) == ResultKind::Task => seen(dialect, result).map(Some),
         Dialect::Extension => Ok(None),
     }
 }

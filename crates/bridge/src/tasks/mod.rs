@@ -168,7 +168,7 @@ pub struct Task<'a> {
 
 /// How a task ended, or what it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<'a> {
+pub enum TaskOutcome<'a> {
     /// Nothing is known yet, or nothing comes any more because the task was cancelled.
     Open,
     /// The call has this result, in the words of the era of whoever is told.
@@ -180,17 +180,17 @@ pub enum Outcome<'a> {
     Input(&'a [(String, String)]),
 }
 
-impl Outcome<'_> {
+impl TaskOutcome<'_> {
     /// The status of a task that has come to this, and was `so_far` before. An ended task has an outcome: without one the extension
     /// has nothing to say beside `completed` and `failed`, and that is invalid there.
     #[must_use]
     pub fn status(self, dialect: Dialect, so_far: Status) -> Status {
         match self {
             _ if so_far == Status::Cancelled => so_far,
-            Outcome::Open => so_far,
-            Outcome::Result(result) => status_of_result(dialect, result),
-            Outcome::Error(_) => Status::Failed,
-            Outcome::Input(_) => Status::InputRequired,
+            TaskOutcome::Open => so_far,
+            TaskOutcome::Result(result) => status_of_result(dialect, result),
+            TaskOutcome::Error(_) => Status::Failed,
+            TaskOutcome::Input(_) => Status::InputRequired,
         }
     }
 }

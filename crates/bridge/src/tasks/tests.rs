@@ -53,27 +53,27 @@ fn status_and_outcome_agree() {
     let asked = [("q-1".to_owned(), r#"{"method":"elicitation/create","params":{}}"#.to_owned())];
     let questions = r#"{"q-1":{"method":"elicitation/create","params":{}}}"#;
     for (so_far, outcome, core, extension, beside) in [
-        (Status::Working, Outcome::Open, "working", "working", None),
+        (Status::Working, TaskOutcome::Open, "working", "working", None),
         (
             Status::Working,
-            Outcome::Result(raw(result)),
+            TaskOutcome::Result(raw(result)),
             "completed",
             "completed",
             Some(("result", unrelated)),
         ),
-        (Status::Working, Outcome::Result(raw(wrong)), "failed", "completed", Some(("result", wrong))),
-        (Status::Failed, Outcome::Result(raw(wrong)), "failed", "completed", Some(("result", wrong))),
-        (Status::Working, Outcome::Error(raw(error)), "failed", "failed", Some(("error", error))),
+        (Status::Working, TaskOutcome::Result(raw(wrong)), "failed", "completed", Some(("result", wrong))),
+        (Status::Failed, TaskOutcome::Result(raw(wrong)), "failed", "completed", Some(("result", wrong))),
+        (Status::Working, TaskOutcome::Error(raw(error)), "failed", "failed", Some(("error", error))),
         (
             Status::Working,
-            Outcome::Input(&asked),
+            TaskOutcome::Input(&asked),
             "input_required",
             "input_required",
             Some(("inputRequests", questions)),
         ),
-        (Status::Cancelled, Outcome::Open, "cancelled", "cancelled", None),
-        (Status::Cancelled, Outcome::Result(raw(result)), "cancelled", "cancelled", None),
-        (Status::Cancelled, Outcome::Error(raw(error)), "cancelled", "cancelled", None),
+        (Status::Cancelled, TaskOutcome::Open, "cancelled", "cancelled", None),
+        (Status::Cancelled, TaskOutcome::Result(raw(result)), "cancelled", "cancelled", None),
+        (Status::Cancelled, TaskOutcome::Error(raw(error)), "cancelled", "cancelled", None),
     ] {
         let task = Task { status: so_far, ..TASK };
         for (dialect, status) in [(Dialect::Core, core), (Dialect::Extension, extension)] {
@@ -366,7 +366,7 @@ proptest! {
 
             let outcome = match &payload {
                 Some(payload) => payload.as_outcome().expect("JSON"),
-                None => Outcome::Open,
+                None => TaskOutcome::Open,
             };
             let seen = SeenTask { status: outcome.status(dialect, status), ..seen };
             let beside = payload.clone().filter(|_| dialect == Dialect::Extension && !is_cancelled);

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use unhang_wire::Json;
 
-use super::{Dialect, Object, Outcome, SAFE_INTEGER, Status, Task, related, unrelated};
+use super::{Dialect, Object, SAFE_INTEGER, Status, Task, TaskOutcome, related, unrelated};
 use crate::{
     META,
     result::{RESULT_TYPE, SERVER_INFO},
@@ -42,7 +42,7 @@ pub fn created(
 /// The result of `tasks/get`. What the task has come to is in it in the extension alone; in the core it is the answer to `tasks/result`,
 /// see [`payload`].
 #[must_use]
-pub fn got(dialect: Dialect, task: &Task<'_>, outcome: Outcome<'_>, server_info: Option<&str>) -> String {
+pub fn got(dialect: Dialect, task: &Task<'_>, outcome: TaskOutcome<'_>, server_info: Option<&str>) -> String {
     match dialect {
         Dialect::Core => detailed(Object::new(), dialect, task, outcome).end(),
         Dialect::Extension => {
@@ -84,7 +84,7 @@ pub fn listed(tasks: &[Task<'_>], next_cursor: Option<&str>) -> String {
 /// The method and the params of the notification that something of a task has changed. In the extension the params have to be brought
 /// under a subscription, see [`under`](crate::notification::under).
 #[must_use]
-pub fn notification(dialect: Dialect, task: &Task<'_>, outcome: Outcome<'_>) -> (&'static str, String) {
+pub fn notification(dialect: Dialect, task: &Task<'_>, outcome: TaskOutcome<'_>) -> (&'static str, String) {
     let method = match dialect {
         Dialect::Core => "notifications/tasks/status",
         Dialect::Extension => "notifications/tasks",
@@ -119,21 +119,21 @@ fn with_task(object: Object, dialect: Dialect, task: &Task<'_>) -> Object {
 }
 
 /// A task and what it has come to.
-fn detailed(object: Object, dialect: Dialect, task: &Task<'_>, outcome: Outcome<'_>) -> Object {
+fn detailed(object: Object, dialect: Dialect, task: &Task<'_>, outcome: TaskOutcome<'_>) -> Object {
     let status = outcome.status(dialect, task.status);
     let told = with_task(object, dialect, &Task { status, ..*task });
     if dialect == Dialect::Core || status == Status::Cancelled {
         return told;
     }
     match outcome {
-        Outcome::Open => told,
-        Outcome::Result(result) => {
+        TaskOutcome::Open => told,
+        TaskOutcome::Result(result) => {
             // The task is told beside it, under the one id that the client knows.
             let result = unrelated(result).unwrap_or(Cow::Borrowed(result.get()));
             told.json("result", &result)
         }
-        Outcome::Error(error) => told.json("error", error.get()),
-        Outcome::Input(requests) => {
+        TaskOutcome::Error(error) => told.json("error", error.get()),
+        TaskOutcome::Input(requests) => {
             let requests = requests.iter().fold(Object::new(), |all, (key, request)| all.json(key, request));
             told.json("inputRequests", &requests.end())
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use unhang_bridge::{
     notification::under,
     result,
-    tasks::{self, Dialect, Outcome, Status, Support, Task},
+    tasks::{self, Dialect, Status, Support, Task, TaskOutcome},
 };
 use unhang_wire::Id;
 
@@ -38,17 +38,17 @@ fn message(method: &str, params: &str) -> Value {
 }
 
 /// What a task may come to.
-fn each_outcome(mut each: impl FnMut(Task<'_>, Outcome<'_>)) {
+fn each_outcome(mut each: impl FnMut(Task<'_>, TaskOutcome<'_>)) {
     let asked = value(&examples("InputRequests")[0].1);
     let asked = asked.as_object().expect("questions").iter();
     let asked: Vec<_> = asked.map(|(name, request)| (name.clone(), request.to_string())).collect();
     for task in TASKS {
-        each(task, Outcome::Open);
-        each(Task { status: Status::Cancelled, ..task }, Outcome::Open);
-        each(task, Outcome::Error(raw(ERROR)));
-        each(task, Outcome::Input(&asked));
+        each(task, TaskOutcome::Open);
+        each(Task { status: Status::Cancelled, ..task }, TaskOutcome::Open);
+        each(task, TaskOutcome::Error(raw(ERROR)));
+        each(task, TaskOutcome::Input(&asked));
         for (_, result) in examples("CallToolResult") {
-            each(task, Outcome::Result(raw(&result)));
+            each(task, TaskOutcome::Result(raw(&result)));
         }
     }
 }

@@ -108,7 +108,7 @@ pub(crate) struct Tools {
 /// `unhang resources`, `prompts` and `ping`.
 #[derive(Debug, Args)]
 #[command(after_help = ending!(""))]
-pub(crate) struct Listing {
+pub(crate) struct ListArguments {
     /// The server [default: all that are configured]
     #[arg(value_name = "S")]
     pub(crate) server: Option<String>,
@@ -154,7 +154,7 @@ pub(crate) struct Request {
         \nfollowed to its end within --call-timeout."
     )
 )]
-pub(crate) struct Call {
+pub(crate) struct CallArguments {
     /// The arguments as a JSON object, as a file with one after `@`, or `-` for stdin; KEY=VALUE goes above it
     #[arg(long, value_name = "TEXT|@FILE|-")]
     pub(crate) json: Option<String>,

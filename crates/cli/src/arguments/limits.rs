@@ -223,7 +223,7 @@ mod tests {
     use std::{collections::BTreeMap, path::PathBuf};
 
     use clap::{CommandFactory, Parser};
-    use unhang::jobs::{engine::Options, shims::ShimCommand, submission::LOG_LIMIT};
+    use unhang::jobs::{engine::EngineOptions, shims::ShimCommand, submission::LOG_LIMIT};
 
     use super::*;
     use crate::arguments::{Arguments, Command, jobs::JobVerb};
@@ -293,7 +293,7 @@ mod tests {
         let log_limit = vec!["--log-limit=8MiB".to_owned()];
         let job = typed(&["job", "run"], [flags, log_limit].concat(), &["--", "true"]);
         let Command::Job(job) = job else { panic!("not a job") };
-        let options = || Options::new(PathBuf::new(), ShimCommand::this_program());
+        let options = || EngineOptions::new(PathBuf::new(), ShimCommand::this_program());
         let (mut said, unsaid) = (options(), options());
         job.common.limits.settings().apply(&mut said);
         assert_eq!((said.retention, said.rules.memory_limit), (unsaid.retention, unsaid.rules.memory_limit));

@@ -33,7 +33,7 @@ pub(crate) struct LoginCommon {
     not be reached or has no logins; 4 nobody logged in or no answer came in time; 5 what\n\
     came back could not be trusted; 6 no such server; 130 and 143 ended by SIGINT and\n\
     SIGTERM.")]
-pub(crate) struct Login {
+pub(crate) struct LoginArguments {
     #[command(flatten)]
     pub(crate) common: LoginCommon,
     /// For you to log in and the browser to come back [default: 5m]

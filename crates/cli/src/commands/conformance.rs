@@ -16,7 +16,8 @@ use std::{
 use serde_json::{Map, Value, json, value::RawValue};
 use unhang::{
     client::{
-        Address, Answer, Client, ClientSpec, Endpoint, Error, HttpServer, List, Listener, Options, declined,
+        Address, Answer, Client, ClientSpec, Endpoint, Error, HttpServer, Listener, RequestOptions,
+        ServerList, declined,
     },
     config::Limits,
     exit,
@@ -27,7 +28,7 @@ use unhang::{
 };
 
 use super::engine::to_its_end;
-use crate::{arguments::ConformanceClient, output::Failure};
+use crate::{arguments::ConformanceClient, output::CommandFailure};
 
 /// What the suite's server is called.
 const SERVER: &str = "the suite";
@@ -50,7 +51,7 @@ pub(super) fn run(ConformanceClient { url }: &ConformanceClient, verbose: bool) 
         client.dispose().await;
         // Most scenarios have left nothing there.
         let _none = fs::remove_dir_all(&tokens);
-        outcome.map(|()| exit::DONE).map_err(Failure::from)
+        outcome.map(|()| exit::DONE).map_err(CommandFailure::from)
     })
 }
 
@@ -58,10 +59,10 @@ pub(super) fn run(ConformanceClient { url }: &ConformanceClient, verbose: bool) 
 const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.json";
 const REDIRECT: &str = "http://localhost:3000/callback";
 
-fn authorization(url: &str, context: &Value, tokens: &Path) -> Result<Authorization, Failure> {
+fn authorization(url: &str, context: &Value, tokens: &Path) -> Result<Authorization, CommandFailure> {
     let known = |member: &str| context[member].as_str().map(str::to_owned);
     let limits = RequestLimits::default();
-    let failed = |error: AuthorizationError| Failure {
+    let failed = |error: AuthorizationError| CommandFailure {
         code: exit::UNREACHABLE,
         kind: error.kind(),
         message: error.to_string(),
@@ -85,17 +86,18 @@ fn authorization(url: &str, context: &Value, tokens: &Path) -> Result<Authorizat
 }
 
 /// What the suite hands over.
-fn context() -> Result<Value, Failure> {
+fn context() -> Result<Value, CommandFailure> {
     match env::var("MCP_CONFORMANCE_CONTEXT") {
-        Ok(text) => serde_json::from_str(&text)
-            .map_err(|error| Failure::usage(format!("MCP_CONFORMANCE_CONTEXT is no JSON: {error}"), None)),
+        Ok(text) => serde_json::from_str(&text).map_err(|error| {
+            CommandFailure::usage(format!("MCP_CONFORMANCE_CONTEXT is no JSON: {error}"), None)
+        }),
         Err(_) => Ok(Value::Null),
     }
 }
 
 async fn use_everything(client: &Client, context: &Value) -> Result<(), Error> {
-    let options = Options::default();
-    let tools = items(client, List::Tools).await?;
+    let options = RequestOptions::default();
+    let tools = items(client, ServerList::Tools).await?;
     let calls = match context["toolCalls"].as_array() {
         Some(calls) => calls.clone(),
         None => tools.iter().map(call).collect(),
@@ -104,10 +106,10 @@ async fn use_everything(client: &Client, context: &Value) -> Result<(), Error> {
         let arguments = call["arguments"].as_object().cloned().unwrap_or_default();
         refused(client.call_tool(text(&call, "name"), arguments, &options).await)?;
     }
-    for resource in items(client, List::Resources).await? {
+    for resource in items(client, ServerList::Resources).await? {
         refused(client.read_resource(text(&resource, "uri"), &options).await)?;
     }
-    for prompt in items(client, List::Prompts).await? {
+    for prompt in items(client, ServerList::Prompts).await? {
         let names = prompt["arguments"].as_array().into_iter().flatten();
         let arguments = names.map(|argument| (text(argument, "name").to_owned(), "text".into())).collect();
         refused(client.get_prompt(text(&prompt, "name"), arguments, &options).await)?;
@@ -115,8 +117,8 @@ async fn use_everything(client: &Client, context: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-async fn items(client: &Client, list: List) -> Result<Vec<Value>, Error> {
-    let items = client.list(list, &Options::default()).await?;
+async fn items(client: &Client, list: ServerList) -> Result<Vec<Value>, Error> {
+    let items = client.list(list, &RequestOptions::default()).await?;
     Ok(items.iter().map(|item| serde_json::from_str(item.get()).unwrap_or_default()).collect())
 }
 

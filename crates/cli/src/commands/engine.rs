@@ -21,7 +21,7 @@ use unhang::{
     exit,
     job_report::kind,
     jobs::{
-        engine::{Engine, Options},
+        engine::{Engine, EngineOptions},
         error::JobError,
         shims::ShimCommand,
         store::{Rebuilt, StoreError},
@@ -34,19 +34,19 @@ use crate::{
     arguments::jobs::{Common, Format},
     data_folder,
     diagnostics::Diagnostics,
-    output::{self, Failure},
+    output::{self, CommandFailure},
 };
 
 /// How long the folder may take to be opened. It takes milliseconds; other processes may hold the database for ten seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a command comes to: its exit code, or what went wrong.
-pub(super) type Outcome = Result<u8, Failure>;
+pub(super) type Outcome = Result<u8, CommandFailure>;
 
 /// One command at work.
-pub(super) struct Desk {
+pub(super) struct JobContext {
     /// How the engine is to work.
-    pub(super) options: Options,
+    pub(super) options: EngineOptions,
     /// What the configuration file says of jobs.
     pub(super) of_file: JobSettings,
     format: Option<Format>,
@@ -54,11 +54,15 @@ pub(super) struct Desk {
 }
 
 /// Lets a command work to its end, and tells what went wrong.
-pub(super) fn run(common: &Common, verbose: bool, work: impl AsyncFnOnce(&Desk) -> Outcome) -> ExitCode {
+pub(super) fn run(
+    common: &Common,
+    verbose: bool,
+    work: impl AsyncFnOnce(&JobContext) -> Outcome,
+) -> ExitCode {
     to_its_end(common.output, verbose, async || {
-        let desk = Desk::new(common).await?;
-        let outcome = work(&desk).await;
-        desk.close().await;
+        let context = JobContext::new(common).await?;
+        let outcome = work(&context).await;
+        context.close().await;
         outcome
     })
 }
@@ -71,7 +75,7 @@ pub(super) fn to_its_end(
 ) -> ExitCode {
     let diagnostics = Diagnostics::of_command(verbose, format == Some(Format::Json));
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::system("events cannot be waited for", &error));
+    let runtime = runtime.map_err(|error| CommandFailure::system("events cannot be waited for", &error));
     let outcome = runtime.and_then(|runtime| {
         let outcome = runtime.block_on(work());
         // Nothing that is still running may hold the end up (C-59).
@@ -87,16 +91,16 @@ pub(super) fn to_its_end(
 }
 
 /// How the engine is to work on the data folder that the environment names: as each of `layers` says, over those before it.
-pub(super) fn options(layers: &[JobSettings]) -> Result<Options, Failure> {
-    let mut options = Options::new(wanted_data_folder("jobs")?, ShimCommand::this_program());
+pub(super) fn options(layers: &[JobSettings]) -> Result<EngineOptions, CommandFailure> {
+    let mut options = EngineOptions::new(wanted_data_folder("jobs")?, ShimCommand::this_program());
     layers.iter().for_each(|layer| layer.apply(&mut options));
     Ok(options)
 }
 
 /// The data folder that the environment names, or what to do where it names none and there is something to keep, or where another
 /// user could change what is kept.
-pub(super) fn wanted_data_folder(what: &str) -> Result<PathBuf, Failure> {
-    data_folder::check()?.ok_or_else(|| Failure {
+pub(super) fn wanted_data_folder(what: &str) -> Result<PathBuf, CommandFailure> {
+    data_folder::check()?.ok_or_else(|| CommandFailure {
         code: exit::USAGE,
         kind: "no_data_folder",
         message: format!("there is no place for {what}: neither UNHANG_HOME nor HOME is set"),
@@ -105,19 +109,19 @@ pub(super) fn wanted_data_folder(what: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-impl Desk {
-    async fn new(common: &Common) -> Result<Self, Failure> {
+impl JobContext {
+    async fn new(common: &Common) -> Result<Self, CommandFailure> {
         let choice = common.files.choice();
         let (of_file, warnings) = beside(move || job_settings(&choice)).await?;
         warnings.iter().for_each(|warning| output::error(&warning.to_string(), None));
         let layers = [of_file, common.limits.settings()];
-        let options = Options { keeps_recorded_limits: true, ..options(&layers)? };
+        let options = EngineOptions { keeps_recorded_limits: true, ..options(&layers)? };
         let [of_file, _] = layers;
         Ok(Self { options, of_file, format: common.output, opened: RefCell::default() })
     }
 
     /// Opens the data folder, and says what was found amiss.
-    pub(super) async fn engine(&self) -> Result<Engine, Failure> {
+    pub(super) async fn engine(&self) -> Result<Engine, CommandFailure> {
         let options = self.options.clone();
         let (engine, opened) = self.blocking("be opened", move || Engine::open(options)).await?;
         if opened.replayed > 0 {
@@ -159,13 +163,13 @@ impl Desk {
         &self,
         what: &str,
         work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandFailure> {
         tracing::debug!("waiting for the data folder {} to {what}", self.options.folder.display());
         match timeout(OPEN_LIMIT, spawn_blocking(work)).await {
             Ok(Ok(done)) => done.map_err(|error| failure(&error)),
             // A panic, which has been told.
             Ok(Err(_)) => Err(failure(&JobError::Closed)),
-            Err(_) => Err(Failure {
+            Err(_) => Err(CommandFailure {
                 code: exit::DEADLINE,
                 kind: "deadline",
                 message: format!(
@@ -199,7 +203,7 @@ impl Desk {
     }
 
     /// Tells of something that went wrong beside others that went well.
-    pub(super) fn complain(&self, failure: &Failure) {
+    pub(super) fn complain(&self, failure: &CommandFailure) {
         failure.print(self.format);
     }
 }
@@ -321,7 +325,7 @@ pub(super) fn counted(count: usize, what: &str) -> String {
 }
 
 /// How an error of the engine is told.
-pub(super) fn failure(error: &JobError) -> Failure {
+pub(super) fn failure(error: &JobError) -> CommandFailure {
     let code = match error {
         JobError::NoSuchJob(_) | JobError::Removed(_) | JobError::MissingState(_) => exit::NOT_FOUND,
         JobError::NoCommand | JobError::ArgumentsTaken => exit::USAGE,
@@ -337,7 +341,13 @@ pub(super) fn failure(error: &JobError) -> Failure {
         JobError::IdTaken(_) => Some("leave --id out, and one is drawn"),
         _ => None,
     };
-    Failure { code, kind: kind(error), message: error.to_string(), hint: hint.map(str::to_owned), data: None }
+    CommandFailure {
+        code,
+        kind: kind(error),
+        message: error.to_string(),
+        hint: hint.map(str::to_owned),
+        data: None,
+    }
 }
 
 #[cfg(test)]

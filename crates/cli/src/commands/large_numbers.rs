@@ -2,7 +2,7 @@
 //!
 //! Invariants: pure; what stands in a text of the JSON is no number. Fractions and exponents are approximations, and stay what they are.
 
-use crate::output::Failure;
+use crate::output::CommandFailure;
 
 /// The first of them in this JSON.
 pub(crate) fn in_json(json: &[u8]) -> Option<&str> {
@@ -34,8 +34,8 @@ pub(crate) fn told(number: &str, place: &str) -> String {
 }
 
 /// Refuses JSON that has one.
-pub(crate) fn refuse(json: &[u8], place: &str) -> Result<(), Failure> {
-    in_json(json).map_or(Ok(()), |number| Err(Failure::usage(told(number, place), None)))
+pub(crate) fn refuse(json: &[u8], place: &str) -> Result<(), CommandFailure> {
+    in_json(json).map_or(Ok(()), |number| Err(CommandFailure::usage(told(number, place), None)))
 }
 
 /// The length of the text at the beginning, with its quotes.

@@ -29,9 +29,9 @@ use super::{
 use crate::{
     arguments::{
         jobs::Format,
-        login::{Login, LoginCommon, Logout},
+        login::{LoginArguments, LoginCommon, Logout},
     },
-    output::{self, Failure},
+    output::{self, CommandFailure},
     signals::signals,
     terminal_text::escaped,
 };
@@ -58,7 +58,7 @@ struct ToldOut<'a> {
 }
 
 /// Logs in to a server.
-pub(super) fn login(arguments: &Login, verbose: bool) -> ExitCode {
+pub(super) fn login(arguments: &LoginArguments, verbose: bool) -> ExitCode {
     run(&arguments.common, verbose, async || logged_in(arguments).await)
 }
 
@@ -69,7 +69,8 @@ pub(super) fn logout(arguments: &Logout, verbose: bool) -> ExitCode {
 
 fn run(common: &LoginCommon, verbose: bool, work: impl AsyncFnOnce() -> Outcome) -> ExitCode {
     to_its_end(common.output, verbose, async || {
-        let mut stops = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
+        let mut stops =
+            signals().map_err(|error| CommandFailure::system("signals cannot be waited for", &error))?;
         tokio::select! {
             outcome = work() => outcome,
             Some(stop) = stops.recv() => Ok(stop.exit_code()),
@@ -77,7 +78,7 @@ fn run(common: &LoginCommon, verbose: bool, work: impl AsyncFnOnce() -> Outcome)
     })
 }
 
-async fn logged_in(arguments: &Login) -> Outcome {
+async fn logged_in(arguments: &LoginArguments) -> Outcome {
     let common = &arguments.common;
     let server = Remote::find(common).await?;
     let name = escaped(&server.name);
@@ -130,7 +131,7 @@ struct Remote {
 }
 
 impl Remote {
-    async fn find(common: &LoginCommon) -> Result<Self, Failure> {
+    async fn find(common: &LoginCommon) -> Result<Self, CommandFailure> {
         let name = &common.server;
         if name.contains("://") {
             let (name, url) = (without_secrets(name), name.clone());
@@ -141,14 +142,14 @@ impl Remote {
         let found = known.named(name).ok_or_else(|| no_such_server(&known, name))?;
         let settings = found.settings.as_ref();
         let ServerSettings { transport, .. } =
-            settings.map_err(|complaint| Failure::usage(complaint.to_string(), None))?;
+            settings.map_err(|complaint| CommandFailure::usage(complaint.to_string(), None))?;
         match transport {
             Transport::Http { url, oauth, .. } => {
                 Ok(Self { name: name.clone(), url: url.clone(), settings: oauth.clone() })
             }
             Transport::Stdio { .. } => {
                 let name = escaped(name);
-                Err(Failure::usage(
+                Err(CommandFailure::usage(
                     format!("`{name}` is a command on this machine, which has no logins"),
                     None,
                 ))
@@ -156,7 +157,7 @@ impl Remote {
         }
     }
 
-    fn authorization(self, answer: Duration, agent: Arc<dyn Agent>) -> Result<Authorization, Failure> {
+    fn authorization(self, answer: Duration, agent: Arc<dyn Agent>) -> Result<Authorization, CommandFailure> {
         let Self { name, url, settings } = self;
         authorization(name, url, settings, answer, agent)
     }
@@ -169,7 +170,7 @@ pub(super) fn authorization(
     settings: ClientSettings,
     answer: Duration,
     agent: Arc<dyn Agent>,
-) -> Result<Authorization, Failure> {
+) -> Result<Authorization, CommandFailure> {
     let store = TokenStore::new(wanted_data_folder("tokens")?.join("tokens"));
     let limits = RequestLimits { answer, ..RequestLimits::default() };
     Authorization::new(AuthorizationSpec { name, url, store, settings, limits, agent })
@@ -187,7 +188,7 @@ fn moment(time: SystemTime) -> String {
 }
 
 /// How an error of a login is told.
-fn failure(error: &AuthorizationError) -> Failure {
+fn failure(error: &AuthorizationError) -> CommandFailure {
     let code = match error {
         AuthorizationError::NoUrl { .. } => exit::USAGE,
         AuthorizationError::LoginNeeded { .. }
@@ -209,5 +210,5 @@ fn failure(error: &AuthorizationError) -> Failure {
         | AuthorizationError::Store { .. }
         | AuthorizationError::System { .. } => exit::FAILED,
     };
-    Failure { code, kind: error.kind(), message: error.to_string(), hint: None, data: None }
+    CommandFailure { code, kind: error.kind(), message: error.to_string(), hint: None, data: None }
 }

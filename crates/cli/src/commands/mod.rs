@@ -2,7 +2,7 @@
 
 use std::{panic, process::ExitCode};
 
-use unhang::{client::List, exit, process::file_limit};
+use unhang::{client::ServerList, exit, process::file_limit};
 
 use crate::arguments::{Arguments, Command};
 
@@ -35,8 +35,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Serve(serve) => serve::run(&serve, verbose),
         Command::Servers(servers) => client::servers(&servers, verbose),
         Command::Tools(tools) => client::tools(&tools, verbose),
-        Command::Resources(listing) => client::list(List::Resources, &listing, verbose),
-        Command::Prompts(listing) => client::list(List::Prompts, &listing, verbose),
+        Command::Resources(listing) => client::list(ServerList::Resources, &listing, verbose),
+        Command::Prompts(listing) => client::list(ServerList::Prompts, &listing, verbose),
         Command::Ping(listing) => client::ping(&listing, verbose),
         Command::Call(call) => client::call(&call, verbose),
         Command::Read(read) => client::read(&read, verbose),

@@ -38,17 +38,17 @@ use unhang::{
         adopt_orphans, descriptors, identity::ask_for_short_turns, pipe::take_standard_streams, reap_orphans,
         surroundings::ties,
     },
-    promoted::{Ending, EngineService},
+    promoted::{CallsEnd, EngineService},
     settings::file_schema,
-    sharing::{Place, Sharing, SharingSpec},
+    sharing::{MeetingPoint, Sharing, SharingSpec},
     telemetry::{Telemetry, TelemetrySpec},
-    tools::{CurrentTable, Listing, Table, Toolbox, service::JobService},
+    tools::{CurrentTable, Table, ToolListing, Toolbox, service::JobService},
 };
 
 use self::{
-    access::Door,
+    access::PreparedHttp,
     listening::{Listening, listen, unused},
-    plan::{Given, Plan},
+    plan::{InheritedVariables, ServePlan},
     reload::{Current, Entrance, Reload, stamp},
     service_manager::Handed,
 };
@@ -57,7 +57,7 @@ use crate::{
     arguments::Serve,
     commands::client::files::{FILE, clients_of_user, own_file_of_user},
     data_folder,
-    diagnostics::{Diagnostics, LOG_HINT, Log},
+    diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     inherited::{all_variables, inherited},
     output,
     signals::signals_and_hangups,
@@ -93,7 +93,7 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
         }
     };
     let limits = serve.limits.limits();
-    let log = Log { name: "serve", cap: limits.stderr_log, logging: &serve.logging, may_be_stderr: true };
+    let log = KeptLog { name: "serve", cap: limits.stderr_log, logging: &serve.logging, may_be_stderr: true };
     let diagnostics = match Diagnostics::start(&log, verbose) {
         Ok(diagnostics) => diagnostics,
         Err(why) => {
@@ -110,7 +110,7 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     }
     let outcome = prepare(serve, &diagnostics).and_then(|prepared| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Failed::bug(&error))?;
+        let runtime = runtime.map_err(|error| ServeFailure::bug(&error))?;
         // Clients wait for this thread, while jobs keep the processors busy.
         ask_for_short_turns();
         let code = runtime.block_on(served(serve, limits, prepared, handed, &diagnostics));
@@ -121,7 +121,7 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     diagnostics.finish();
     match outcome {
         Ok(code) => ExitCode::from(code),
-        Err(Failed { why, code }) => {
+        Err(ServeFailure { why, code }) => {
             output::error(&why, None);
             ExitCode::from(code)
         }
@@ -129,20 +129,20 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
 }
 
 /// Why nothing is served, and the exit code for it.
-struct Failed {
+struct ServeFailure {
     why: String,
     code: u8,
 }
 
-impl Failed {
-    fn bug(error: &io::Error) -> Failed {
-        Failed { why: format!("stdin or stdout cannot be used: {error}"), code: exit::BUG }
+impl ServeFailure {
+    fn bug(error: &io::Error) -> ServeFailure {
+        ServeFailure { why: format!("stdin or stdout cannot be used: {error}"), code: exit::BUG }
     }
 }
 
-impl From<String> for Failed {
-    fn from(why: String) -> Failed {
-        Failed { why, code: exit::USAGE }
+impl From<String> for ServeFailure {
+    fn from(why: String) -> ServeFailure {
+        ServeFailure { why, code: exit::USAGE }
     }
 }
 
@@ -150,25 +150,28 @@ impl From<String> for Failed {
 async fn served(
     serve: &Serve,
     limits: Limits,
-    prepared: Prepared,
+    prepared: PreparedServe,
     handed: Handed,
     diagnostics: &Diagnostics,
-) -> Result<u8, Failed> {
-    let Prepared { path, current, given, table, service, mut lineup, place, door, telemetry } = prepared;
+) -> Result<u8, ServeFailure> {
+    let PreparedServe { path, current, given, table, service, mut lineup, place, http_settings, telemetry } =
+        prepared;
     let telemetry = telemetry::start(telemetry);
     if let Some(warning) = unused(serve.http.as_deref(), handed.sockets.len()) {
         diagnostics.warn(&warning);
     }
     let manager = handed.manager();
-    let listening = match (&serve.http, door) {
-        (Some(address), Some(door)) => Some((listen(address, handed.sockets, &door).await?, door)),
+    let listening = match (&serve.http, http_settings) {
+        (Some(address), Some(http_settings)) => {
+            Some((listen(address, handed.sockets, &http_settings).await?, http_settings))
+        }
         _ => None,
     };
     let table = Arc::new(CurrentTable::new(table));
     let toolbox = Arc::clone(&table) as Arc<dyn Toolbox>;
     let is_listed = |name: &str| {
         let definitions = toolbox.definitions();
-        definitions.iter().any(|tool| tool.name == name && tool.listing != Listing::Nowhere)
+        definitions.iter().any(|tool| tool.name == name && tool.listing != ToolListing::Nowhere)
     };
     // What names a tool that is not listed would lead a model astray.
     let told = [("get_job_status", ABOUT_JOBS), ("get_state", ABOUT_STATE)];
@@ -197,8 +200,8 @@ async fn served(
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
     // Over pipes there is one client, and who it is, is known.
     let tells_callers_apart = listening.is_none();
-    let behind = front::Jobs { service: Arc::clone(&service), tells_callers_apart };
-    let (stops, hangups) = signals_and_hangups().map_err(|error| Failed::bug(&error))?;
+    let behind = front::SessionJobs { service: Arc::clone(&service), tells_callers_apart };
+    let (stops, hangups) = signals_and_hangups().map_err(|error| ServeFailure::bug(&error))?;
     let reload = Reload {
         serve: serve.clone(),
         path,
@@ -212,8 +215,9 @@ async fn served(
     };
     let to_tell = telemetry.clone();
     let at_end: Option<AtEnd> = Some(Box::new(|why| Box::pin(end(service, why, sharing, to_tell))));
-    let Some((listening, door)) = listening else {
-        let (client_input, client_output) = take_standard_streams().map_err(|error| Failed::bug(&error))?;
+    let Some((listening, http_settings)) = listening else {
+        let (client_input, client_output) =
+            take_standard_streams().map_err(|error| ServeFailure::bug(&error))?;
         let spec = FrontSpec {
             limits,
             toolbox,
@@ -227,22 +231,22 @@ async fn served(
             client_output,
         };
         return tokio::select! {
-            code = front::run(spec, stops) => code.map_err(|error| Failed::bug(&error)),
+            code = front::run(spec, stops) => code.map_err(|error| ServeFailure::bug(&error)),
             () = reload.run(hangups) => Ok(exit::BUG),
         };
     };
-    let told = listening.told(&door);
+    let told = listening.told(&http_settings);
     let Listening { listeners, addresses, warning } = listening;
     if let Some(warning) = warning {
         diagnostics.warn(&warning);
     }
     diagnostics.notice(&told);
     tokio::spawn(manager.follow(told, ending.subscribe()));
-    let hosts = door.hosts(&addresses);
-    let Door { access, tls, sse: offers_sse, message_memory, .. } = door;
-    let (door, opened) = watch::channel(Arc::new(http::Door { hosts, access }));
+    let hosts = http_settings.hosts(&addresses);
+    let PreparedHttp { access, tls, sse: offers_sse, message_memory, .. } = http_settings;
+    let (access_policy, opened) = watch::channel(Arc::new(http::AccessPolicy { hosts, access }));
     let (tls, spoken) = watch::channel(tls);
-    let reload = Reload { entrance: Some(Entrance { addresses, door, tls }), ..reload };
+    let reload = Reload { entrance: Some(Entrance { addresses, access_policy, tls }), ..reload };
     if offers_sse {
         diagnostics.notice("clients of 2024-11-05 find it at /sse");
     }
@@ -257,7 +261,7 @@ async fn served(
         ending,
         listeners,
         tls: spoken,
-        door: opened,
+        access_policy: opened,
         offers_sse,
         message_memory,
     };
@@ -279,7 +283,7 @@ async fn reap() {
 }
 
 /// Ends what stands behind a session. Each has a limit of its own.
-async fn end(service: Arc<EngineService>, why: Ending, sharing: Sharing, telemetry: Option<Telemetry>) {
+async fn end(service: Arc<EngineService>, why: CallsEnd, sharing: Sharing, telemetry: Option<Telemetry>) {
     // Before their servers: what ends them is our end, and not that of a server.
     if let Some(promoted) = service.promoted() {
         promoted.end(why).await;
@@ -294,17 +298,17 @@ async fn end(service: Arc<EngineService>, why: Ending, sharing: Sharing, telemet
 }
 
 /// What stands behind a session.
-struct Prepared {
+struct PreparedServe {
     path: PathBuf,
     current: Current,
-    given: Given,
+    given: InheritedVariables,
     table: Table,
     service: Arc<EngineService>,
     lineup: Lineup,
     /// Where other windows with the same servers are met.
-    place: Option<Place>,
+    place: Option<MeetingPoint>,
     /// For those who come over HTTP.
-    door: Option<Door>,
+    http_settings: Option<PreparedHttp>,
     /// Where requests are told.
     telemetry: Option<TelemetrySpec>,
 }
@@ -327,13 +331,13 @@ fn ties_in_words() -> Option<String> {
 }
 
 /// Reads the file and opens the data folder.
-fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed> {
+fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<PreparedServe, ServeFailure> {
     let path = match &serve.config {
         Some(path) => path.clone(),
         None => own_file_of_user().ok_or_else(nothing_to_serve)?,
     };
     let before = stamp(&path);
-    let plan = Plan::read(serve, &path)?;
+    let plan = ServePlan::read(serve, &path)?;
     let current = Current::of(&plan, before);
     let flags = serve.limits.settings();
     let warn = |text: &str| diagnostics.warn(text);
@@ -346,7 +350,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
     };
     let given = plan.given().clone();
     let job_tools = plan.job_tools();
-    let Plan { lineup, tools, jobs, state, door, telemetry, secrets, warnings, .. } = plan;
+    let ServePlan { lineup, tools, jobs, state, http_settings, telemetry, secrets, warnings, .. } = plan;
     diagnostics.hide(secrets.into_iter());
     warnings.iter().for_each(|warning| warn(warning));
 
@@ -372,5 +376,5 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
         .telling_at_first_job(diagnostics.notices(), ties_in_words);
     let service = Arc::new(service);
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _, job_tools)?;
-    Ok(Prepared { path, current, given, table, service, lineup, place, door, telemetry })
+    Ok(PreparedServe { path, current, given, table, service, lineup, place, http_settings, telemetry })
 }

@@ -21,27 +21,27 @@ use crate::{
     arguments::jobs::{Format, State, StateVerb},
     commands::{
         client::{beside, read_within},
-        engine::{self, Desk, Outcome, failure, json},
+        engine::{self, JobContext, Outcome, failure, json},
         large_numbers,
     },
-    output::Failure,
+    output::CommandFailure,
 };
 
 /// Does what was asked for.
 pub(super) fn run(state: State, verbose: bool) -> ExitCode {
     let State { common, verb } = state;
-    engine::run(&common, verbose, async |desk| match verb {
-        StateVerb::List => list(desk).await,
-        StateVerb::Get(arguments) => get(desk, arguments.field).await,
-        StateVerb::Set(arguments) => set(desk, arguments.field, &arguments.value).await,
+    engine::run(&common, verbose, async |context| match verb {
+        StateVerb::List => list(context).await,
+        StateVerb::Get(arguments) => get(context, arguments.field).await,
+        StateVerb::Set(arguments) => set(context, arguments.field, &arguments.value).await,
     })
 }
 
-async fn list(desk: &Desk) -> Outcome {
-    let engine = desk.engine().await?;
+async fn list(context: &JobContext) -> Outcome {
+    let engine = context.engine().await?;
     let listed = engine.documents().await.map_err(|error| failure(&error))?;
     let reports: Vec<ListedReport> = listed.into_iter().map(Into::into).collect();
-    Ok(desk.report(&reports, || {
+    Ok(context.report(&reports, || {
         if reports.is_empty() {
             return "No field has been set.\n".to_owned();
         }
@@ -53,23 +53,23 @@ async fn list(desk: &Desk) -> Outcome {
     }))
 }
 
-async fn get(desk: &Desk, field: Field) -> Outcome {
-    let engine = desk.engine().await?;
+async fn get(context: &JobContext, field: Field) -> Outcome {
+    let engine = context.engine().await?;
     let document = engine.document(field.clone()).await.map_err(|error| failure(&error))?;
-    let document = document.ok_or_else(|| Failure {
+    let document = document.ok_or_else(|| CommandFailure {
         code: exit::NOT_FOUND,
         kind: "no_such_field",
         message: format!("the state field `{field}` was never set"),
         hint: Some("`unhang state list` shows those that there are".to_owned()),
         data: None,
     })?;
-    Ok(match desk.plain_format() {
+    Ok(match context.plain_format() {
         Format::Json => json(&DocumentReport::from(document)),
         Format::Text => json(&document.value),
     })
 }
 
-async fn set(desk: &Desk, field: Field, text: &OsStr) -> Outcome {
+async fn set(context: &JobContext, field: Field, text: &OsStr) -> Outcome {
     let value = match text.as_bytes() {
         [b'@', path @ ..] => {
             let (path, text) = (String::from_utf8_lossy(path), text.to_owned());
@@ -80,13 +80,13 @@ async fn set(desk: &Desk, field: Field, text: &OsStr) -> Outcome {
             beside(move || read(&text)).await?
         }
     };
-    let engine = desk.engine().await?;
+    let engine = context.engine().await?;
     engine.set_document(field, value).await.map_err(|error| failure(&error))?;
     Ok(exit::DONE)
 }
 
 /// The document that was typed, or that lies where it was said to.
-fn read(text: &OsStr) -> Result<Value, Failure> {
+fn read(text: &OsStr) -> Result<Value, CommandFailure> {
     let (bytes, source) = match text.as_bytes() {
         b"-" => (read_limited(io::stdin().lock(), "stdin")?, "stdin".to_owned()),
         b"@" => {
@@ -112,7 +112,7 @@ fn read(text: &OsStr) -> Result<Value, Failure> {
     }
 }
 
-fn read_limited(from: impl Read, source: &str) -> Result<Vec<u8>, Failure> {
+fn read_limited(from: impl Read, source: &str) -> Result<Vec<u8>, CommandFailure> {
     let mut bytes = Vec::new();
     from.take(MAX_DOCUMENT + 1)
         .read_to_end(&mut bytes)
@@ -123,6 +123,12 @@ fn read_limited(from: impl Read, source: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn bad_value(message: String, hint: Option<&str>) -> Failure {
-    Failure { code: exit::USAGE, kind: "bad_value", message, hint: hint.map(str::to_owned), data: None }
+fn bad_value(message: String, hint: Option<&str>) -> CommandFailure {
+    CommandFailure {
+        code: exit::USAGE,
+        kind: "bad_value",
+        message,
+        hint: hint.map(str::to_owned),
+        data: None,
+    }
 }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     arguments::{jobs::Format, trust::Trust},
     consent::{Consent, Consents},
-    output::{self, Failure},
+    output::{self, CommandFailure},
     terminal_text::escaped,
 };
 
@@ -54,10 +54,10 @@ pub(super) fn run(arguments: &Trust, verbose: bool) -> ExitCode {
     })
 }
 
-fn given(path: &Path) -> Result<(Vec<Told>, String), Failure> {
+fn given(path: &Path) -> Result<(Vec<Told>, String), CommandFailure> {
     let files = project_files(path)?;
     if files.is_empty() {
-        return Err(Failure {
+        return Err(CommandFailure {
             code: exit::NOT_FOUND,
             kind: "no_project_file",
             message: format!("there is nothing to consent to in {}", escaped(&path.display().to_string())),
@@ -75,7 +75,7 @@ fn given(path: &Path) -> Result<(Vec<Told>, String), Failure> {
     Ok((told, text))
 }
 
-fn listed() -> Result<(Vec<Told>, String), Failure> {
+fn listed() -> Result<(Vec<Told>, String), CommandFailure> {
     let told: Vec<Told> = Consents::open()?.all().into_iter().map(|(_, consent)| of(consent)).collect();
     let line = |told: &Told| {
         let given = told.consented_at.as_deref().unwrap_or_default();
@@ -100,20 +100,22 @@ fn of(consent: Consent) -> Told {
     Told { path, sha256, consented_at: Some(consented_at), status }
 }
 
-fn removed(path: &Path) -> Result<(Vec<Told>, String), Failure> {
-    let whole = whole(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display()), None))?;
+fn removed(path: &Path) -> Result<(Vec<Told>, String), CommandFailure> {
+    let whole =
+        whole(path).map_err(|error| CommandFailure::usage(format!("{}: {error}", path.display()), None))?;
     let whole = whole.to_string_lossy().into_owned();
     let (mut told, mut text) = (Vec::new(), String::new());
     for (place, consent) in Consents::open()?.all() {
         if ![consent.named(), &consent.path, &consent.folder].contains(&&*whole) {
             continue;
         }
-        fs::remove_file(&place).map_err(|error| Failure::system("the consent cannot be removed", &error))?;
+        fs::remove_file(&place)
+            .map_err(|error| CommandFailure::system("the consent cannot be removed", &error))?;
         text.push_str(&format!("no longer trusted: {}\n", escaped(consent.named())));
         told.push(Told { status: "removed", ..of(consent) });
     }
     if told.is_empty() && fs::symlink_metadata(path).is_err() {
-        return Err(Failure {
+        return Err(CommandFailure {
             code: exit::NOT_FOUND,
             kind: "no_project_file",
             message: format!("there is no {}, and no consent for it", escaped(&path.display().to_string())),

@@ -18,7 +18,7 @@ use crate::{
     arguments::Wrap,
     commands::engine::options,
     data_folder,
-    diagnostics::{Diagnostics, LOG_HINT, Log},
+    diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     inherited::inherited,
     output,
     own_program::lifeline_command,
@@ -43,7 +43,7 @@ pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
     }
     let name = wrap.name.clone().unwrap_or_else(|| server_name(&wrap.command));
     let limits = wrap.limits.limits();
-    let log = Log { name: &name, cap: limits.stderr_log, logging: &wrap.logging, may_be_stderr: false };
+    let log = KeptLog { name: &name, cap: limits.stderr_log, logging: &wrap.logging, may_be_stderr: false };
     let diagnostics = match Diagnostics::start(&log, verbose) {
         Ok(diagnostics) => diagnostics,
         Err(why) => {

@@ -20,11 +20,11 @@ use tracing_subscriber::{
 use super::Redaction;
 
 /// Writes events as JSON.
-pub(super) struct Json {
+pub(super) struct JsonEvents {
     pub(super) redaction: Redaction,
 }
 
-impl<S, N> FormatEvent<S, N> for Json
+impl<S, N> FormatEvent<S, N> for JsonEvents
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

@@ -19,24 +19,24 @@ use crate::{
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// `unhang WORDS -- unhang zoo ANIMAL…`.
-fn command(sandbox: &Sandbox, words: &[&str], animal: &[&str]) -> Command {
+fn command(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
-    command.args(words).args(["--", UNHANG, "zoo"]).args(animal);
+    command.args(words).args(["--", UNHANG, "zoo"]).args(faulty_server);
     command
 }
 
 /// Runs it to its end: exit code, stdout and stderr.
 #[track_caller]
-fn ask(words: &[&str], animal: &[&str]) -> (i32, String, String) {
+fn ask(words: &[&str], faulty_server: &[&str]) -> (i32, String, String) {
     let sandbox = Sandbox::new();
-    run_to_end(command(&sandbox, words, animal))
+    run_to_end(command(&sandbox, words, faulty_server))
 }
 
 /// Demands exit code 0, and returns what it says as JSON.
 #[track_caller]
-fn answer(words: &[&str], animal: &[&str]) -> Value {
-    let (code, stdout, stderr) = ask(words, animal);
-    assert_eq!(code, 0, "{words:?} {animal:?}: {stderr}");
+fn answer(words: &[&str], faulty_server: &[&str]) -> Value {
+    let (code, stdout, stderr) = ask(words, faulty_server);
+    assert_eq!(code, 0, "{words:?} {faulty_server:?}: {stderr}");
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {stdout}"))
 }
 
@@ -85,7 +85,7 @@ fn all_pages_of_a_list_are_fetched() {
 /// What a server does to its own harm or nobody's.
 #[test]
 fn a_server_that_is_odd_is_understood() {
-    for animal in [
+    for faulty_server in [
         &["answers-twice"][..],
         &["batch-answers"],
         &["crlf"],
@@ -105,9 +105,9 @@ fn a_server_that_is_odd_is_understood() {
         &["stdout-noise"],
         &["string-id"],
     ] {
-        let result = answer(&["call", "echo", "text=through"], animal);
+        let result = answer(&["call", "echo", "text=through"], faulty_server);
         let texts = result["content"].to_string();
-        assert!(texts.contains("through"), "{animal:?}: {result}");
+        assert!(texts.contains("through"), "{faulty_server:?}: {result}");
     }
 }
 
@@ -119,16 +119,16 @@ fn a_server_that_asks_is_answered_though_nobody_is_there() {
 
 #[test]
 fn l_38_a_server_that_floods_its_stderr_hangs_nobody() {
-    for animal in [&["stderr-flood"][..], &["stderr-giant-line"]] {
-        let result = answer(&["call", "echo", "text=through"], animal);
-        assert_eq!(result["content"][0]["text"], "through", "{animal:?}");
+    for faulty_server in [&["stderr-flood"][..], &["stderr-giant-line"]] {
+        let result = answer(&["call", "echo", "text=through"], faulty_server);
+        assert_eq!(result["content"][0]["text"], "through", "{faulty_server:?}");
     }
 }
 
 #[test]
 fn what_goes_wrong_is_told_by_exit_code_and_sentence() {
     let echo: &[&str] = &["call", "echo", "text=x"];
-    for (words, animal, code, expect) in [
+    for (words, faulty_server, code, expect) in [
         (echo, &["dies-at-start", "7"][..], 3, "ended (exit code 7) before it answered anything"),
         (echo, &["dies-at-start", "7"], 3, "its stderr ended with:\n  | error: no project file"),
         (echo, &["dies-every-call"], 3, "`unhang` ended (exit code"),
@@ -177,10 +177,10 @@ fn what_goes_wrong_is_told_by_exit_code_and_sentence() {
         ),
         (&["call", "echo", "--json", "{"], &["well-behaved"], 2, "--json is no JSON"),
     ] {
-        let (found, stdout, stderr) = ask(words, animal);
-        assert_eq!(found, code, "{words:?} {animal:?}: {stdout}{stderr}");
-        assert!(stderr.contains(expect), "{words:?} {animal:?}: {stderr}");
-        assert_eq!(stdout, "", "{words:?} {animal:?}: errors are no data");
+        let (found, stdout, stderr) = ask(words, faulty_server);
+        assert_eq!(found, code, "{words:?} {faulty_server:?}: {stdout}{stderr}");
+        assert!(stderr.contains(expect), "{words:?} {faulty_server:?}: {stderr}");
+        assert_eq!(stdout, "", "{words:?} {faulty_server:?}: errors are no data");
     }
     // A failure of the tool is data for a program.
     let (code, stdout, _) = ask(&["call", "fail", "text=broken"], &["well-behaved"]);
@@ -205,7 +205,7 @@ fn a_program_that_does_not_exist_is_named() {
 /// The end has its limits, and takes no longer than it must.
 #[test]
 fn c_70_it_comes_home_and_leaves_nothing_whatever_the_server_does() {
-    for (animal, limit) in [
+    for (faulty_server, limit) in [
         (&["well-behaved"][..], 5),
         (&["ignores-stdin-close"], 10),
         (&["ignores-everything"], 10),
@@ -215,23 +215,25 @@ fn c_70_it_comes_home_and_leaves_nothing_whatever_the_server_does() {
         (&["leaves-three-sessions", "--marker", "MARKER"], 10),
     ] {
         let sandbox = Sandbox::new();
-        let animal: Vec<&str> =
-            animal.iter().map(|word| if *word == "MARKER" { sandbox.marker() } else { word }).collect();
+        let faulty_server: Vec<&str> = faulty_server
+            .iter()
+            .map(|word| if *word == "MARKER" { sandbox.marker() } else { word })
+            .collect();
         let ((code, stdout, stderr), took) =
-            timed(|| run_to_end(command(&sandbox, &["call", "echo", "text=x"], &animal)));
-        assert_eq!(code, 0, "{animal:?}: {stdout}{stderr}");
-        assert!(took < Duration::from_secs(limit), "{animal:?}: {took:?}");
+            timed(|| run_to_end(command(&sandbox, &["call", "echo", "text=x"], &faulty_server)));
+        assert_eq!(code, 0, "{faulty_server:?}: {stdout}{stderr}");
+        assert!(took < Duration::from_secs(limit), "{faulty_server:?}: {took:?}");
         sandbox.assert_nothing_left_within(Duration::from_secs(3));
     }
 }
 
 /// Asks what is never answered, and waits until the server has it: one that ends as it should, and one that ends by SIGKILL alone.
 fn asked(sandbox: &Sandbox, is_stubborn: bool) -> Client {
-    let (words, animal, method) = match is_stubborn {
+    let (words, faulty_server, method) = match is_stubborn {
         false => (&["-v", "call", "sleep", "ms=3600000"][..], "well-behaved", "tools/call"),
         true => (&["-v", "tools"][..], "stopped", "tools/list"),
     };
-    let client = Client::start(command(sandbox, words, &[animal]));
+    let client = Client::start(command(sandbox, words, &[faulty_server]));
     let asks = format!("to answer `{method}`");
     wait_until("the question is on its way", PATIENCE, || client.stderr().contains(&asks));
     client

@@ -206,9 +206,9 @@ fn garbage_before_the_handshake_does_not_spoil_it() {
 
 /// What the error says about a server's bad answer, and that the bad line is shown with it.
 #[track_caller]
-fn is_told_why(animal: &str, why: &str, shown: &str) {
+fn is_told_why(faulty_server: &str, why: &str, shown: &str) {
     let sandbox = Sandbox::new();
-    let mut client = sandbox.wrap(&["--name", "animal"], &[animal]);
+    let mut client = sandbox.wrap(&["--name", "animal"], &[faulty_server]);
     client.initialize();
     let id = client.call("echo", json!({"text": "payload"}));
     let error = client.fault(id, code::BAD_RESPONSE);

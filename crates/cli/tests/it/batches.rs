@@ -16,9 +16,9 @@ use crate::harness::{Client, PATIENCE, Sandbox, peak_memory, run_to_end, wait_un
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// `unhang batch WORDS -- unhang zoo ANIMAL…`.
-fn batch(sandbox: &Sandbox, words: &[&str], animal: &[&str]) -> Command {
+fn batch(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
-    command.arg("batch").args(words).args(["--", UNHANG, "zoo"]).args(animal);
+    command.arg("batch").args(words).args(["--", UNHANG, "zoo"]).args(faulty_server);
     command
 }
 

@@ -76,12 +76,16 @@ fn a_subscription_of_the_stateless_era_has_no_deadline() {
 
 #[test]
 fn a_probe_is_answered_by_the_server_and_the_client_may_go_on_as_before() {
-    for animal in ["era-ambiguous", "well-behaved"] {
+    for faulty_server in ["era-ambiguous", "well-behaved"] {
         let sandbox = Sandbox::new();
-        let mut client = sandbox.wrap(&[], &[animal]);
+        let mut client = sandbox.wrap(&[], &[faulty_server]);
         let probe = client.modern("server/discover", json!({}));
         let refused = client.answer(probe)["error"]["code"] == -32601;
-        assert_eq!(refused, animal == "era-ambiguous", "what the server says is what the client hears");
+        assert_eq!(
+            refused,
+            faulty_server == "era-ambiguous",
+            "what the server says is what the client hears"
+        );
         let result = client.initialize();
         assert_eq!(result["protocolVersion"], "2025-11-25");
         assert_eq!(client.tool_text("echo", json!({"text": "old way"})), "old way");
@@ -308,8 +312,8 @@ fn notifications_of_the_client_reach_the_server() {
 }
 
 /// A session of one revision.
-fn session(sandbox: &Sandbox, revision: &str, flags: &[&str], animal: &str) -> Client {
-    let mut client = sandbox.wrap(flags, &[animal]);
+fn session(sandbox: &Sandbox, revision: &str, flags: &[&str], faulty_server: &str) -> Client {
+    let mut client = sandbox.wrap(flags, &[faulty_server]);
     client.initialize_as(revision, "unhang-test");
     client
 }

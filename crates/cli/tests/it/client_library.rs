@@ -12,9 +12,11 @@ use std::{
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{task::JoinSet, time::timeout};
 use unhang::{
-    client::{Answer, Client, ClientSpec, Endpoint, Error, Listener, Options, Pool, Silent, Topics},
+    client::{
+        Answer, Client, ClientSpec, Endpoint, Error, Listener, RequestOptions, ServerPool, Silent, Topics,
+    },
     config::Limits,
-    fault::Kind,
+    fault::FaultKind,
     process::{
         lifeline,
         server::{LifelineCommand, ServerSpec},
@@ -48,8 +50,8 @@ pub(crate) fn spec(sandbox: &Sandbox, name: &str, program: &str, words: &[&str])
     }
 }
 
-pub(crate) fn animal(sandbox: &Sandbox, name: &str, animal: &[&str]) -> ClientSpec {
-    spec(sandbox, name, UNHANG, &[&["zoo"], animal].concat())
+pub(crate) fn faulty_server(sandbox: &Sandbox, name: &str, faulty_server: &[&str]) -> ClientSpec {
+    spec(sandbox, name, UNHANG, &[&["zoo"], faulty_server].concat())
 }
 
 /// A server that answers each request with what a shell finds fit: `$id` and `$line` are what it was asked with.
@@ -114,21 +116,24 @@ pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 pub(crate) async fn echo(client: &Client, words: &str) -> Result<String, Error> {
-    let result = client.call_tool("echo", arguments(json!({ "text": words })), &Options::default()).await?;
+    let result =
+        client.call_tool("echo", arguments(json!({ "text": words })), &RequestOptions::default()).await?;
     Ok(text(&result))
 }
 
 #[tokio::test]
 async fn calls_run_side_by_side_over_one_connection_and_each_gets_its_own_answer() {
     let sandbox = Sandbox::new();
-    let pool = Pool::new([animal(&sandbox, "srv", &["well-behaved"])]);
+    let pool = ServerPool::new([faulty_server(&sandbox, "srv", &["well-behaved"])]);
     let pid = |client: Client| async move {
-        client.call_tool("pid", Map::new(), &Options::default()).await.map(|result| text(&result))
+        client.call_tool("pid", Map::new(), &RequestOptions::default()).await.map(|result| text(&result))
     };
     let begun = tokio::time::Instant::now();
     let slow = (0..8).map(|_| {
         let client = pool.client("srv").expect("it is known");
-        async move { client.call_tool("sleep", arguments(json!({ "ms": 1000 })), &Options::default()).await }
+        async move {
+            client.call_tool("sleep", arguments(json!({ "ms": 1000 })), &RequestOptions::default()).await
+        }
     });
     let slow: Vec<_> = slow.map(tokio::spawn).collect();
     let quick: Vec<_> = (0..50)
@@ -158,10 +163,10 @@ async fn calls_run_side_by_side_over_one_connection_and_each_gets_its_own_answer
 #[tokio::test]
 async fn c_64_disposing_ends_every_server_at_once_as_often_as_one_likes() {
     let sandbox = Sandbox::new();
-    let stubborn = ["a", "b", "c"].map(|name| animal(&sandbox, name, &["ignores-everything"]));
-    let pool = Pool::new(stubborn);
-    pool.register(animal(&sandbox, "good", &["well-behaved"]));
-    pool.register(animal(&sandbox, "never-asked", &["well-behaved"]));
+    let stubborn = ["a", "b", "c"].map(|name| faulty_server(&sandbox, name, &["ignores-everything"]));
+    let pool = ServerPool::new(stubborn);
+    pool.register(faulty_server(&sandbox, "good", &["well-behaved"]));
+    pool.register(faulty_server(&sandbox, "never-asked", &["well-behaved"]));
     for name in ["a", "b", "c", "good"] {
         assert_eq!(echo(&pool.client(name).expect("it is known"), "x").await.expect("an answer"), "x");
     }
@@ -171,7 +176,9 @@ async fn c_64_disposing_ends_every_server_at_once_as_often_as_one_likes() {
         tokio::spawn({
             let client = good.clone();
             async move {
-                client.call_tool("sleep", arguments(json!({ "ms": 3_600_000 })), &Options::default()).await
+                client
+                    .call_tool("sleep", arguments(json!({ "ms": 3_600_000 })), &RequestOptions::default())
+                    .await
             }
         }),
     );
@@ -185,7 +192,7 @@ async fn c_64_disposing_ends_every_server_at_once_as_often_as_one_likes() {
     );
     sandbox.assert_nothing_left_within(Duration::from_secs(1));
     let Err(Error::Failure(failure)) = call.await.expect("no panic") else { panic!("there is no answer") };
-    assert_eq!(failure.kind, Kind::ShuttingDown, "c_49: whoever waits is told");
+    assert_eq!(failure.kind, FaultKind::ShuttingDown, "c_49: whoever waits is told");
     assert!(pool.dispose().await.gone.is_empty(), "c_56: there is nothing left to do");
     assert!(good.dispose().await, "c_61");
     assert!(matches!(pool.client("good"), Err(Error::Disposed)), "c_16");
@@ -201,9 +208,9 @@ async fn whoever_stops_waiting_withdraws_the_request() {
     let sandbox = Sandbox::new();
     let said = sandbox.path().join("said");
     let words = ["tee", said.to_str().unwrap(), "/dev/null", "--", UNHANG, "zoo", "well-behaved"];
-    let client = Client::start(animal(&sandbox, "srv", &words));
+    let client = Client::start(faulty_server(&sandbox, "srv", &words));
     client.ready().await.expect("it is ready");
-    let options = Options::default();
+    let options = RequestOptions::default();
     let call = client.call_tool("sleep", arguments(json!({ "ms": 3_600_000 })), &options);
     assert!(timeout(Duration::from_millis(300), call).await.is_err());
     assert_eq!(echo(&client, "next").await.expect("an answer"), "next");
@@ -220,13 +227,13 @@ async fn whoever_stops_waiting_withdraws_the_request() {
 #[tokio::test]
 async fn l_20_a_request_may_have_a_limit_of_its_own() {
     let sandbox = Sandbox::new();
-    let client = Client::start(animal(&sandbox, "srv", &["well-behaved"]));
-    let options = Options { timeout: Some(Duration::from_millis(200)), ..Options::default() };
+    let client = Client::start(faulty_server(&sandbox, "srv", &["well-behaved"]));
+    let options = RequestOptions { timeout: Some(Duration::from_millis(200)), ..RequestOptions::default() };
     let call = client.call_tool("sleep", arguments(json!({ "ms": 3_600_000 })), &options).await;
     let Err(Error::Failure(failure)) = call else { panic!("there is no answer") };
     assert_eq!(
         (failure.kind, failure.limit),
-        (Kind::Deadline, Some(Duration::from_millis(200))),
+        (FaultKind::Deadline, Some(Duration::from_millis(200))),
         "l_74: by its type"
     );
     assert_eq!(echo(&client, "next").await.expect("an answer"), "next", "nobody else is harmed");
@@ -236,11 +243,11 @@ async fn l_20_a_request_may_have_a_limit_of_its_own() {
 #[tokio::test]
 async fn l_55_a_server_that_died_is_started_again_when_it_is_asked_again() {
     let sandbox = Sandbox::new();
-    let pool = Pool::new([animal(&sandbox, "srv", &["well-behaved"])]);
+    let pool = ServerPool::new([faulty_server(&sandbox, "srv", &["well-behaved"])]);
     let client = pool.client("srv").expect("it is known");
-    let died = client.call_tool("die", arguments(json!({ "code": 3 })), &Options::default()).await;
+    let died = client.call_tool("die", arguments(json!({ "code": 3 })), &RequestOptions::default()).await;
     let Err(Error::Failure(failure)) = died else { panic!("it died") };
-    assert_eq!((failure.kind, failure.exit.as_deref()), (Kind::ServerExited, Some("exit code 3")));
+    assert_eq!((failure.kind, failure.exit.as_deref()), (FaultKind::ServerExited, Some("exit code 3")));
     assert!(echo(&client, "x").await.is_err(), "this one stays dead");
     assert_eq!(echo(&pool.client("srv").expect("it is known"), "x").await.expect("an answer"), "x");
     pool.dispose().await;
@@ -249,7 +256,7 @@ async fn l_55_a_server_that_died_is_started_again_when_it_is_asked_again() {
 #[tokio::test]
 async fn c_63_the_two_tools_of_the_contract_are_there() {
     let sandbox = Sandbox::new();
-    let pool = Pool::new([animal(&sandbox, "srv", &["well-behaved"])]);
+    let pool = ServerPool::new([faulty_server(&sandbox, "srv", &["well-behaved"])]);
     let result = pool.use_mcp_tool("srv", "echo", r#"{"text": "x"}"#).await.expect("a result");
     assert_eq!(text(&result), "x");
     let resource = pool.access_mcp_resource("srv", "zoo://numbers/1").await.expect("a resource");
@@ -299,7 +306,7 @@ async fn input_that_is_required_is_given_and_the_request_made_again() {
     );
     let clerk = Arc::new(Clerk(Mutex::default()));
     let client = Client::start(ClientSpec { listener: clerk.clone(), ..stateless(&sandbox, &cases) });
-    let result = client.call_tool("x", Map::new(), &Options::default()).await.expect("a result");
+    let result = client.call_tool("x", Map::new(), &RequestOptions::default()).await.expect("a result");
     assert_eq!(
         (text(&result).as_str(), clerk.0.lock().expect("not poisoned").as_slice()),
         ("thanks", &["elicitation/create".to_owned()][..])
@@ -307,7 +314,7 @@ async fn input_that_is_required_is_given_and_the_request_made_again() {
     client.dispose().await;
     // Where nobody answers, that is what is told.
     let client = Client::start(stateless(&sandbox, &cases));
-    let error = client.call_tool("x", Map::new(), &Options::default()).await.expect_err("declined");
+    let error = client.call_tool("x", Map::new(), &RequestOptions::default()).await.expect_err("declined");
     assert!(
         error.to_string().contains("`elicitation/create` is declined: there is nobody to ask"),
         "{error}"
@@ -334,7 +341,7 @@ async fn input_that_never_comes_is_waited_for_no_longer_than_the_request() {
     let wants = r#"say '"result":{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create"}}}'"#;
     let spec = stateless(&sandbox, &format!("*tools/call*) {wants};;"));
     let client = Client::start(ClientSpec { listener: Arc::new(Absent), ..spec });
-    let soon = Options { timeout: Some(Duration::from_secs(1)), ..Options::default() };
+    let soon = RequestOptions { timeout: Some(Duration::from_secs(1)), ..RequestOptions::default() };
     let call = timeout(PATIENCE, client.call_tool("x", Map::new(), &soon)).await.expect("it has a limit");
     let error = call.expect_err("nobody answers");
     assert!(
@@ -349,18 +356,18 @@ async fn what_has_no_end_is_ended() {
     let sandbox = Sandbox::new();
     let wants = r#"say '"result":{"resultType":"input_required","requestState":"S"}'"#;
     let client = Client::start(stateless(&sandbox, &format!("*tools/call*) {wants};;")));
-    let soon = Options { timeout: Some(Duration::from_secs(10)), ..Options::default() };
+    let soon = RequestOptions { timeout: Some(Duration::from_secs(10)), ..RequestOptions::default() };
     let error = client.call_tool("x", Map::new(), &soon).await.expect_err("no end");
     assert!(error.to_string().starts_with("`scripted` asked for more input 10 times"), "{error}");
     client.dispose().await;
     let page = r#"say '"result":{"tools":[{"name":"t"}],"nextCursor":"again"}'"#;
     let client = Client::start(scripted(&sandbox, &format!("*tools/list*) {page};;")));
-    let error = client.list_tools(&Options::default()).await.expect_err("no end");
+    let error = client.list_tools(&RequestOptions::default()).await.expect_err("no end");
     assert!(error.to_string().starts_with("`scripted` gives no end of pages to `tools/list`"), "{error}");
     assert_eq!(error.exit_code(), unhang::exit::PROTOCOL);
     client.dispose().await;
     let client = Client::start(scripted(&sandbox, r#"*tools/list*) say '"result":{"tools":5}';;"#));
-    let error = client.list_tools(&Options::default()).await.expect_err("no list");
+    let error = client.list_tools(&RequestOptions::default()).await.expect_err("no list");
     assert!(error.to_string().starts_with("`scripted` answered `tools/list` without a list"), "{error}");
     client.dispose().await;
 }
@@ -368,7 +375,7 @@ async fn what_has_no_end_is_ended() {
 #[tokio::test]
 async fn a_server_that_does_not_read_is_not_fed_without_end() {
     let sandbox = Sandbox::new();
-    let mut never = animal(&sandbox, "srv", &["never-reads-stdin"]);
+    let mut never = faulty_server(&sandbox, "srv", &["never-reads-stdin"]);
     never.limits.max_in_flight = 3;
     never.limits.start_timeout = Duration::from_secs(1);
     let client = Client::start(never);
@@ -376,7 +383,7 @@ async fn a_server_that_does_not_read_is_not_fed_without_end() {
     assert_eq!(error.exit_code(), unhang::exit::DEADLINE, "{error}");
     client.dispose().await;
 
-    let mut busy = animal(&sandbox, "srv", &["well-behaved"]);
+    let mut busy = faulty_server(&sandbox, "srv", &["well-behaved"]);
     busy.limits.max_in_flight = 3;
     let client = Client::start(busy);
     client.ready().await.expect("it is ready");
@@ -384,12 +391,12 @@ async fn a_server_that_does_not_read_is_not_fed_without_end() {
     for _ in 0..4 {
         let client = client.clone();
         calls.spawn(async move {
-            client.call_tool("sleep", arguments(json!({ "ms": 3_600_000 })), &Options::default()).await
+            client.call_tool("sleep", arguments(json!({ "ms": 3_600_000 })), &RequestOptions::default()).await
         });
     }
     let first = timeout(Duration::from_secs(10), calls.join_next()).await.expect("the fourth is refused");
     let Some(Ok(Err(Error::Failure(failure)))) = first else { panic!("an error: {first:?}") };
-    assert_eq!(failure.kind, Kind::Overloaded);
+    assert_eq!(failure.kind, FaultKind::Overloaded);
     calls.abort_all();
     client.dispose().await;
 }
@@ -397,9 +404,9 @@ async fn a_server_that_does_not_read_is_not_fed_without_end() {
 #[tokio::test]
 async fn progress_is_seen_while_the_call_runs() {
     let sandbox = Sandbox::new();
-    let client = Client::start(animal(&sandbox, "srv", &["well-behaved"]));
+    let client = Client::start(faulty_server(&sandbox, "srv", &["well-behaved"]));
     let (progress, mut seen) = tokio::sync::watch::channel(None);
-    let options = Options { progress: Some(progress), ..Options::default() };
+    let options = RequestOptions { progress: Some(progress), ..RequestOptions::default() };
     let call = client.call_tool("sleep", arguments(json!({ "ms": 1000 })), &options);
     let watch = async {
         seen.changed().await.expect("it lives");
@@ -414,7 +421,7 @@ async fn progress_is_seen_while_the_call_runs() {
 #[tokio::test]
 async fn c_72_a_client_that_is_dropped_leaves_nothing() {
     let sandbox = Sandbox::new();
-    let client = Client::start(animal(&sandbox, "srv", &["ignores-everything"]));
+    let client = Client::start(faulty_server(&sandbox, "srv", &["ignores-everything"]));
     client.ready().await.expect("it is ready");
     drop(client);
     until("it goes", || sandbox.survivors().is_empty()).await;
@@ -446,7 +453,7 @@ async fn l_47_being_ready_is_one_handshake_and_no_sleep() {
     let said: PathBuf = sandbox.path().join("said");
     let words = ["tee", said.to_str().unwrap(), "/dev/null", "--", UNHANG, "zoo", "slow-start", "1500"];
     let begun = tokio::time::Instant::now();
-    let client = Client::start(animal(&sandbox, "srv", &words));
+    let client = Client::start(faulty_server(&sandbox, "srv", &words));
     let session = client.ready().await.expect("it is ready");
     assert!(begun.elapsed() >= Duration::from_millis(1500) && begun.elapsed() < PATIENCE, "l_12");
     assert!(session.server_info.is_some(), "{session:?}");
@@ -469,7 +476,7 @@ async fn the_answer_of_a_server_that_ends_with_it_is_not_lost() {
         let client = Client::start(scripted(&sandbox, cases));
         let call = tokio::spawn({
             let client = client.clone();
-            async move { client.call_tool("x", Map::new(), &Options::default()).await }
+            async move { client.call_tool("x", Map::new(), &RequestOptions::default()).await }
         });
         until("the call has arrived", || sandbox.path().join("begun").exists()).await;
         fs::write(sandbox.path().join("go"), "").expect("a file");
@@ -510,10 +517,12 @@ async fn changes_are_told_from_the_subscription_to_its_end() {
     const UPDATED: &str = "notifications/resources/updated";
     let sandbox = Sandbox::new();
     let ear = Arc::new(Ear::default());
-    let client =
-        Client::start(ClientSpec { listener: ear.clone(), ..animal(&sandbox, "srv", &["well-behaved"]) });
+    let client = Client::start(ClientSpec {
+        listener: ear.clone(),
+        ..faulty_server(&sandbox, "srv", &["well-behaved"])
+    });
     let call = async |tool: &str, given: Value| {
-        let result = client.call_tool(tool, arguments(given), &Options::default()).await;
+        let result = client.call_tool(tool, arguments(given), &RequestOptions::default()).await;
         text(&result.expect("it answers"))
     };
     let uri = json!({ "uri": "zoo://numbers/1" });
@@ -521,7 +530,8 @@ async fn changes_are_told_from_the_subscription_to_its_end() {
     assert_eq!(ear.heard(UPDATED), 0, "nobody has subscribed yet");
 
     let topics = Topics { resources: vec!["zoo://numbers/1".to_owned()], lists: true };
-    let subscription = client.subscribe(topics, &Options::default()).await.expect("it is acknowledged");
+    let subscription =
+        client.subscribe(topics, &RequestOptions::default()).await.expect("it is acknowledged");
     call("notify-resource-updated", uri).await;
     call("notify-list-changed", json!({})).await;
     until("the changes are told", || {
@@ -552,11 +562,11 @@ async fn a_server_of_old_is_told_of_each_resource_and_of_its_end() {
     );
     let client = Client::start(scripted(&sandbox, &cases));
     let to = |uri: &str| Topics { resources: vec![uri.to_owned()], lists: true };
-    let subscription = client.subscribe(to("zoo:1"), &Options::default()).await.expect("it is there");
+    let subscription = client.subscribe(to("zoo:1"), &RequestOptions::default()).await.expect("it is there");
     assert!(here.exists());
     drop(subscription);
     until("the end is told", || !here.exists()).await;
-    let error = client.subscribe(to("zoo:2"), &Options::default()).await.expect_err("there is none");
+    let error = client.subscribe(to("zoo:2"), &RequestOptions::default()).await.expect_err("there is none");
     assert!(error.to_string().contains("no such resource"), "{error}");
     client.dispose().await;
 }
@@ -565,7 +575,7 @@ async fn a_server_of_old_is_told_of_each_resource_and_of_its_end() {
 async fn a_subscription_that_is_never_acknowledged_fails_in_time() {
     let sandbox = Sandbox::new();
     let client = Client::start(stateless(&sandbox, "*subscriptions/listen*) ;;"));
-    let soon = Options { timeout: Some(Duration::from_secs(1)), ..Options::default() };
+    let soon = RequestOptions { timeout: Some(Duration::from_secs(1)), ..RequestOptions::default() };
     let outcome =
         timeout(PATIENCE, client.subscribe(Topics::default(), &soon)).await.expect("it has a limit");
     let error = outcome.expect_err("nobody answers");
@@ -579,7 +589,7 @@ async fn a_subscription_that_is_refused_fails_each_time() {
     let sandbox = Sandbox::new();
     let refusal = r#"*subscriptions/listen*) say '"error":{"code":-32601,"message":"nothing to hear"}';;"#;
     let client = Client::start(stateless(&sandbox, refusal));
-    let options = Options::default();
+    let options = RequestOptions::default();
     for _ in 0..20 {
         let outcome = client.subscribe(Topics::default(), &options);
         let error = timeout(PATIENCE, outcome).await.expect("it has a limit").expect_err("it is refused");
@@ -591,9 +601,10 @@ async fn a_subscription_that_is_refused_fails_each_time() {
 #[tokio::test]
 async fn an_argument_that_was_begun_is_completed() {
     let sandbox = Sandbox::new();
-    let client = Client::start(animal(&sandbox, "srv", &["well-behaved"]));
+    let client = Client::start(faulty_server(&sandbox, "srv", &["well-behaved"]));
     let reference = json!({ "type": "ref/prompt", "name": "greeting" });
-    let found = client.complete(reference, "name", "a", &Options::default()).await.expect("it answers");
+    let found =
+        client.complete(reference, "name", "a", &RequestOptions::default()).await.expect("it answers");
     let found: Value = serde_json::from_str(found.get()).expect("JSON");
     assert_eq!(found["completion"]["values"], json!(["ada", "alan"]));
     client.dispose().await;

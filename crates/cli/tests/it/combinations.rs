@@ -15,8 +15,8 @@ const FAST: &[&str] = &["--restart-delay", "20ms", "--stop-grace", "200ms", "--e
 /// Far below the 100 MiB of promise 3.
 const BOUNDED: u64 = 48 << 20;
 
-fn wrap(sandbox: &Sandbox, flags: &[&str], animal: &[&str]) -> Client {
-    sandbox.wrap(&[FAST, flags].concat(), animal)
+fn wrap(sandbox: &Sandbox, flags: &[&str], faulty_server: &[&str]) -> Client {
+    sandbox.wrap(&[FAST, flags].concat(), faulty_server)
 }
 
 #[track_caller]
@@ -193,10 +193,10 @@ fn what_is_printed_after_a_death_goes_nowhere() {
 
 /// A server that cannot be brought back, whatever its reason: whoever waits is told by the time the fence is up.
 #[track_caller]
-fn cannot_come_back(animal: &str, words: &str) {
+fn cannot_come_back(faulty_server: &str, words: &str) {
     let sandbox = Sandbox::new();
     let flags = ["--start-timeout", "1s", "--breaker-failures", "3", "--breaker-cooldown", "60s"];
-    let mut client = wrap(&sandbox, &flags, &[animal, "--count-file", "starts"]);
+    let mut client = wrap(&sandbox, &flags, &[faulty_server, "--count-file", "starts"]);
     client.initialize();
     let_die(&mut client);
     wait_until("the fence", PATIENCE, || {
@@ -209,7 +209,7 @@ fn cannot_come_back(animal: &str, words: &str) {
     assert_eq!(starts(&sandbox).len(), 3, "one good start, two that failed");
     client.end(&[]);
     let told = sandbox.log();
-    assert!(told.contains(words), "{animal}: {told}");
+    assert!(told.contains(words), "{faulty_server}: {told}");
 }
 
 #[test]
@@ -236,8 +236,8 @@ struct Replay {
 impl Replay {
     fn new(flags: &[&str]) -> Replay {
         let sandbox = Sandbox::new();
-        let animal = ["restarts-slowly", "--count-file", "starts", "--until", "go"];
-        let mut client = wrap(&sandbox, flags, &animal);
+        let faulty_server = ["restarts-slowly", "--count-file", "starts", "--until", "go"];
+        let mut client = wrap(&sandbox, flags, &faulty_server);
         client.initialize();
         let_die(&mut client);
         let mut replay = Replay { sandbox, client };

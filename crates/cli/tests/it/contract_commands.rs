@@ -7,10 +7,10 @@ use std::{fs, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use unhang::client::{Client as Library, Options, Pool};
+use unhang::client::{Client as Library, RequestOptions, ServerPool};
 
 use crate::{
-    client_library::{animal, arguments, echo, spec},
+    client_library::{arguments, echo, faulty_server, spec},
     harness::{Client, PATIENCE, Sandbox, run_to_end, signal, timed, wait_until},
     processes::lifeline,
 };
@@ -20,7 +20,7 @@ const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 #[tokio::test]
 async fn c_62_disposing_of_a_client_ends_its_server_and_may_be_done_again() {
     let sandbox = Sandbox::new();
-    let client = Library::start(animal(&sandbox, "srv", &["ignores-stdin-close"]));
+    let client = Library::start(faulty_server(&sandbox, "srv", &["ignores-stdin-close"]));
     assert_eq!(echo(&client, "x").await.expect("an answer"), "x");
     assert!(!sandbox.survivors().is_empty(), "it runs");
     assert!(client.dispose().await, "its end is known");
@@ -32,16 +32,16 @@ async fn c_62_disposing_of_a_client_ends_its_server_and_may_be_done_again() {
 #[tokio::test]
 async fn c_65_what_goes_wrong_with_one_server_keeps_no_other_from_its_end() {
     let sandbox = Sandbox::new();
-    let pool = Pool::new(["stubborn", "good", "dead"].map(|name| {
+    let pool = ServerPool::new(["stubborn", "good", "dead"].map(|name| {
         let kind = if name == "stubborn" { "ignores-everything" } else { "well-behaved" };
-        animal(&sandbox, name, &[kind])
+        faulty_server(&sandbox, name, &[kind])
     }));
     pool.register(spec(&sandbox, "missing", "/nowhere/at/all", &[]));
     for name in ["stubborn", "good"] {
         assert_eq!(echo(&pool.client(name).expect("known"), "x").await.expect("an answer"), "x");
     }
     let dead = pool.client("dead").expect("known");
-    let died = dead.call_tool("die", arguments(json!({ "code": 3 })), &Options::default()).await;
+    let died = dead.call_tool("die", arguments(json!({ "code": 3 })), &RequestOptions::default()).await;
     assert!(died.is_err() && echo(&pool.client("missing").expect("known"), "x").await.is_err());
     let disposed = pool.dispose().await;
     assert!(disposed.left.is_empty(), "{:?}", disposed.left);
@@ -55,8 +55,8 @@ fn c_66_a_run_with_servers_connected_does_all_its_work_and_ends() {
     let servers = [("good", "well-behaved"), ("stubborn", "ignores-stdin-close"), ("loud", "stderr-flood")];
     let file: String = servers
         .iter()
-        .map(|(name, animal)| {
-            format!("[servers.{name}]\ncommand = {UNHANG:?}\nargs = [\"zoo\", \"{animal}\"]\n")
+        .map(|(name, faulty_server)| {
+            format!("[servers.{name}]\ncommand = {UNHANG:?}\nargs = [\"zoo\", \"{faulty_server}\"]\n")
         })
         .collect();
     fs::write(sandbox.path().join("unhang.toml"), file).expect("a file");

@@ -92,8 +92,8 @@ fn j_140_t3_a_new_manager_finds_the_job_of_one_that_was_killed() {
 fn of_eight_jobs_three_run_at_once() {
     const LIMIT: usize = 3;
     let jobs = Jobs::new();
-    let animal = ["slow", "--gate", "go", "--tally", "tally"];
-    let ids: Vec<_> = (0..8).map(|_| jobs.submit_zoo(&["--max-concurrent", "3"], &animal)).collect();
+    let faulty_server = ["slow", "--gate", "go", "--tally", "tally"];
+    let ids: Vec<_> = (0..8).map(|_| jobs.submit_zoo(&["--max-concurrent", "3"], &faulty_server)).collect();
     wait_until("three have begun", PATIENCE, || jobs.tally("tally").len() >= LIMIT);
     let listed = jobs.json(&["job", "list", "--max-concurrent", "3"]);
     let listed = listed.as_array().expect("a list");
@@ -158,9 +158,9 @@ fn of_forty_instantly_successful_jobs_no_poll_sees_one_failed() {
 #[test]
 fn a_job_goes_on_printing_when_its_starter_was_killed_and_its_result_is_not_missed() {
     let jobs = Jobs::new();
-    let animal = ["outlives-its-starter", "--pid-file", "starter"];
+    let faulty_server = ["outlives-its-starter", "--pid-file", "starter"];
     let flags = ["--wait", "--result", "results.json"];
-    let mut starter = Client::start(jobs.command(&Jobs::zoo(&flags, &animal)));
+    let mut starter = Client::start(jobs.command(&Jobs::zoo(&flags, &faulty_server)));
     let id = starter.next_line(PATIENCE).expect("an id").trim_end().to_owned();
     jobs.processes(&id);
     let also = ["--result", "results.json", "--state", "plant=/answer"];

@@ -20,8 +20,8 @@ fn names(logs: &[PathBuf]) -> Vec<String> {
 
 /// A session with one call of `tool`, to its end.
 #[track_caller]
-fn session(sandbox: &Sandbox, flags: &[&str], animal: &[&str]) -> Client {
-    let mut client = sandbox.wrap(flags, animal);
+fn session(sandbox: &Sandbox, flags: &[&str], faulty_server: &[&str]) -> Client {
+    let mut client = sandbox.wrap(flags, faulty_server);
     client.initialize();
     client.tool_text("echo", json!({"text": "hello"}));
     client.finish();

@@ -9,26 +9,26 @@ use unhang::doctor::{CHECKS, Patient, examine_as_client};
 use unhang_zoo::Kind;
 
 use crate::{
-    client_library::animal,
+    client_library::faulty_server,
     harness::{Client, Sandbox, run_to_end, signal, timed, wait_until},
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 const PAGE: &str = include_str!("../../../../docs/guide/doctor.md");
 
-/// What is to be found in an animal. `{marker}` and `{folder}` in its arguments are the sandbox's.
+/// What is to be found in a faulty server. `{marker}` and `{folder}` in its arguments are the sandbox's.
 struct Expected {
-    animal: &'static str,
+    faulty_server: &'static str,
     arguments: &'static [&'static str],
     ids: &'static [&'static str],
 }
 
 const fn expect(
-    animal: &'static str,
+    faulty_server: &'static str,
     arguments: &'static [&'static str],
     ids: &'static [&'static str],
 ) -> Expected {
-    Expected { animal, arguments, ids }
+    Expected { faulty_server, arguments, ids }
 }
 
 const MARKED: &[&str] = &["--marker", "{marker}"];
@@ -116,14 +116,14 @@ const EXPECTED: &[Expected] = &[
     expect("wrong-version", &[], &["invalid-message"]),
 ];
 
-/// What a busy machine makes of servers that are quick elsewhere; and what nearly every animal does, as two of the five real servers.
+/// What a busy machine makes of servers that are quick elsewhere; and what nearly every faulty server does, as two of the five real servers.
 const BESIDE_THE_POINT: &[&str] =
     &["slow-start", "slow-answer", "blocks-while-busy", "goes-on-after-cancel", "era-ambiguous"];
 
 /// Short waits for those that never answer; the doctor's own are for real servers.
 const IMPATIENT: &[&str] = &["--start-timeout", "5s", "--request-timeout", "3s", "--call-timeout", "8s"];
 
-/// A file with these servers, each the command of an animal.
+/// A file with these servers, each the command of a faulty server.
 fn configure<'a>(
     sandbox: &Sandbox,
     name: &str,
@@ -147,9 +147,9 @@ fn doctor(sandbox: &Sandbox, words: &[&str]) -> Command {
 }
 
 /// `unhang doctor WORDS -- unhang zoo ANIMAL…`, to its end.
-fn examine(sandbox: &Sandbox, words: &[&str], animal: &[&str]) -> (i32, String, String) {
+fn examine(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> (i32, String, String) {
     let mut command = doctor(sandbox, words);
-    command.args(["--", UNHANG, "zoo"]).args(animal);
+    command.args(["--", UNHANG, "zoo"]).args(faulty_server);
     run_to_end(command)
 }
 
@@ -176,12 +176,15 @@ fn it_finds_what_is_wrong_with_every_server_of_the_zoo() {
         words.iter().map(fill).collect()
     };
     // Examinations side by side take less time. Lines of megabytes, which a test build reads slowly, delay no others by that.
-    let is_giant = |expected: &&Expected| expected.animal.starts_with("giant");
+    let is_giant = |expected: &&Expected| expected.faulty_server.starts_with("giant");
     let (giants, others): (Vec<_>, Vec<_>) = EXPECTED.iter().partition(is_giant);
     let (one, other) = others.split_at(others.len() / 2);
     let begun = [("giants", &giants[..]), ("one", one), ("other", other)].map(|(name, part)| {
         let servers = part.iter().map(|expected| {
-            (expected.animal, [vec![expected.animal.to_owned()], filled(expected.arguments)].concat())
+            (
+                expected.faulty_server,
+                [vec![expected.faulty_server.to_owned()], filled(expected.arguments)].concat(),
+            )
         });
         let config = configure(&sandbox, name, servers);
         let mut started =
@@ -198,14 +201,17 @@ fn it_finds_what_is_wrong_with_every_server_of_the_zoo() {
     }
     let names: Vec<&Value> = reports.iter().map(|report| &report["server"]).collect();
     let asked: Vec<&str> =
-        [&giants[..], one, other].concat().iter().map(|expected| expected.animal).collect();
+        [&giants[..], one, other].concat().iter().map(|expected| expected.faulty_server).collect();
     assert_eq!(names, asked, "in the order of the files");
     let mut wrong = Vec::new();
     for (expected, report) in [&giants[..], one, other].concat().into_iter().zip(&reports) {
         let (wanted, found): (BTreeSet<&str>, _) = (expected.ids.iter().copied().collect(), ids(report));
         let is_more = |id: &&&str| !wanted.contains(**id) && !BESIDE_THE_POINT.contains(*id);
         if !wanted.is_subset(&found) || found.iter().any(|id| is_more(&id)) {
-            wrong.push(format!("{}: expected {wanted:?}, found {found:?}\n{:#}", expected.animal, report));
+            wrong.push(format!(
+                "{}: expected {wanted:?}, found {found:?}\n{:#}",
+                expected.faulty_server, report
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -214,9 +220,9 @@ fn it_finds_what_is_wrong_with_every_server_of_the_zoo() {
 
 #[test]
 fn no_server_of_the_zoo_is_forgotten() {
-    let known: BTreeSet<&str> = EXPECTED.iter().map(|expected| expected.animal).collect();
-    let servers = unhang_zoo::animals().filter(|animal| animal.kind == Kind::Server);
-    let names: BTreeSet<&str> = servers.map(|animal| animal.name).collect();
+    let known: BTreeSet<&str> = EXPECTED.iter().map(|expected| expected.faulty_server).collect();
+    let servers = unhang_zoo::faulty_servers().filter(|faulty_server| faulty_server.kind == Kind::Server);
+    let names: BTreeSet<&str> = servers.map(|faulty_server| faulty_server.name).collect();
     assert_eq!(known, names);
     let checks: BTreeSet<&str> = CHECKS.iter().map(|check| check.id).collect();
     let expected = EXPECTED.iter().flat_map(|expected| expected.ids).copied();
@@ -343,9 +349,10 @@ fn an_interrupt_ends_it_with_every_server() {
     sandbox.assert_nothing_left();
 }
 
-fn wait_until_it_runs(sandbox: &Sandbox, animal: &str) {
+fn wait_until_it_runs(sandbox: &Sandbox, faulty_server: &str) {
     wait_until("the server runs", Duration::from_secs(30), || {
-        let is_server = |words: &str| words.contains(&format!("zoo {animal}")) && !words.contains("doctor");
+        let is_server =
+            |words: &str| words.contains(&format!("zoo {faulty_server}")) && !words.contains("doctor");
         sandbox.survivors().iter().any(|(_, words)| is_server(words))
     });
 }
@@ -379,7 +386,7 @@ async fn a_server_without_a_process_of_ours_is_examined_as_a_client_does() {
         (&["silent-at-start"], &["silent-at-start"]),
         (&["dies-at-start"], &["cannot-start"]),
     ] {
-        let mut spec = animal(&sandbox, "srv", words);
+        let mut spec = faulty_server(&sandbox, "srv", words);
         spec.limits.start_timeout = Duration::from_secs(4);
         spec.limits.request_timeout = Duration::from_secs(3);
         spec.limits.call_timeout = Duration::from_secs(4);

@@ -23,8 +23,8 @@ fn assert_bounded(client: &Client) {
 fn a_server_that_asks_and_reads_no_answer_is_held_back_and_ends_as_one_that_hangs() {
     let sandbox = Sandbox::with_jobs();
     let limits = "limits = { call-timeout = \"3s\", health-interval = \"500ms\", promote-after = \"off\" }";
-    let animal = ["floods-requests-to-client", "2000000000"];
-    let mut client = gateway(&sandbox, &[server("srv", &animal, limits)]);
+    let faulty_server = ["floods-requests-to-client", "2000000000"];
+    let mut client = gateway(&sandbox, &[server("srv", &faulty_server, limits)]);
     let id = client.call("srv__echo", json!({ "text": "x" }));
     let answer = client.answer(id);
     assert_eq!(answer["error"]["code"], -31001, "{answer}");

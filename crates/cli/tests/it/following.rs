@@ -14,10 +14,10 @@ use crate::{
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// `unhang WORDS -- unhang wrap --promote-after 300ms -- unhang zoo ANIMAL…`.
-fn guarded(sandbox: &Sandbox, words: &[&str], animal: &[&str]) -> Command {
+fn guarded(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
     command.args(words).args(["--", UNHANG, "wrap", "--name", "srv", "--promote-after", "300ms"]);
-    command.args(["--", UNHANG, "zoo"]).args(animal);
+    command.args(["--", UNHANG, "zoo"]).args(faulty_server);
     command
 }
 
@@ -97,23 +97,26 @@ fn f_70_a_batch_waits_for_jobs_and_calls_nothing_done_that_is_not() {
 
 #[test]
 fn f_70_tasks_of_either_dialect_are_followed() {
-    for (animal, tool) in [("tasks-modern", "slow_compute"), ("tasks-legacy", "batch_compute")] {
+    for (faulty_server, tool) in [("tasks-modern", "slow_compute"), ("tasks-legacy", "batch_compute")] {
         let ask = |words: &[&str]| {
             let sandbox = Sandbox::new();
             let mut command = sandbox.unhang();
-            command.arg("call").args(words).args(["--", UNHANG, "zoo", animal]);
+            command.arg("call").args(words).args(["--", UNHANG, "zoo", faulty_server]);
             run_to_end(command)
         };
         let (code, stdout, stderr) = ask(&[tool, "seconds=1", "label=a"]);
-        assert_eq!(code, 0, "{animal}: {stderr}");
+        assert_eq!(code, 0, "{faulty_server}: {stderr}");
         let result: Value = serde_json::from_str(&stdout).expect("JSON");
-        assert_eq!(first(&result), "computed a", "{animal}: {result}");
+        assert_eq!(first(&result), "computed a", "{faulty_server}: {result}");
         let (code, stdout, stderr) = ask(&["failing_job", "seconds=0.2"]);
-        assert_eq!(code, 1, "{animal}: {stdout}{stderr}");
+        assert_eq!(code, 1, "{faulty_server}: {stdout}{stderr}");
         let (code, _, stderr) = ask(&["protocol_error_job", "seconds=0.2"]);
-        assert!(code == 1 && stderr.contains("-32603"), "{animal}: {code} {stderr}");
+        assert!(code == 1 && stderr.contains("-32603"), "{faulty_server}: {code} {stderr}");
         let (code, _, stderr) = ask(&["--call-timeout", "1s", tool, "seconds=600"]);
-        assert!(code == 4 && stderr.contains("nobody waits for it any more"), "{animal}: {code} {stderr}");
+        assert!(
+            code == 4 && stderr.contains("nobody waits for it any more"),
+            "{faulty_server}: {code} {stderr}"
+        );
     }
 }
 

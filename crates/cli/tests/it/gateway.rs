@@ -11,16 +11,17 @@ use unhang::{
 };
 
 use crate::{
-    client_library::{animal, until},
+    client_library::{faulty_server, until},
     harness::{Client, PATIENCE, Sandbox, is_alive, run_to_end, signal, timed, wait_until},
     slow_calls::Calls,
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
-/// `[servers.NAME]` of an animal, with more lines.
-pub(crate) fn server(name: &str, animal: &[&str], more: &str) -> String {
-    let arguments: Vec<String> = ["zoo"].iter().chain(animal).map(|word| format!("{word:?}")).collect();
+/// `[servers.NAME]` of a faulty server, with more lines.
+pub(crate) fn server(name: &str, faulty_server: &[&str], more: &str) -> String {
+    let arguments: Vec<String> =
+        ["zoo"].iter().chain(faulty_server).map(|word| format!("{word:?}")).collect();
     format!("[servers.{name}]\ncommand = {UNHANG:?}\nargs = [{}]\n{more}\n", arguments.join(", "))
 }
 
@@ -427,7 +428,7 @@ async fn servers_that_are_dropped_leave_nothing() {
     let sandbox = Sandbox::new();
     let entries = ["a", "b"].map(|name| ServerEntry {
         scope: Scope::Everybody,
-        spec: animal(&sandbox, name, &["ignores-everything"]),
+        spec: faulty_server(&sandbox, name, &["ignores-everything"]),
         prefix: name.to_owned(),
         tool_rules: ToolRules::default(),
         idle_timeout: None,

@@ -236,8 +236,8 @@ fn set_state_tells_the_time_that_get_state_tells() {
 fn a_call_whose_question_the_client_leaves_unanswered_says_so() {
     let sandbox = Sandbox::with_jobs();
     let limits = "limits = { call-timeout = \"1s\", promote-after = \"off\" }";
-    for animal in [&["slow-answers", "--era", "legacy"][..], &["slow-answers"]] {
-        let mut client = gateway(&sandbox, &[server("srv", animal, limits)]);
+    for faulty_server in [&["slow-answers", "--era", "legacy"][..], &["slow-answers"]] {
+        let mut client = gateway(&sandbox, &[server("srv", faulty_server, limits)]);
         let call = client.call("srv__ask", json!({ "method": "elicitation/create" }));
         client.find("the question", |message| message["method"] == "elicitation/create");
         let error = client.answer(call)["error"].clone();

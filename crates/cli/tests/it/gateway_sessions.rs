@@ -163,8 +163,8 @@ fn what_changes_in_an_instance_is_told_to_its_session_alone() {
 fn an_instance_ends_with_its_session_and_nothing_of_it_is_left() {
     let sandbox = Sandbox::with_jobs();
     let marker = format!("--marker={}", sandbox.marker());
-    let animal = ["leaves-setsid-child", "--marker", sandbox.marker()];
-    let (process, web) = gateway(&sandbox, &[server("own", &animal, OWN)]);
+    let faulty_server = ["leaves-setsid-child", "--marker", sandbox.marker()];
+    let (process, web) = gateway(&sandbox, &[server("own", &faulty_server, OWN)]);
     let alive = || sandbox.survivors().into_iter().map(|(pid, _)| pid).collect::<BTreeSet<i32>>();
     wait_until("what the listing left has gone", PATIENCE, || alive().len() == 1);
     let (first, second) = (Session::begin(&web), Session::begin(&web));

@@ -143,21 +143,27 @@ impl Sandbox {
     }
 
     /// `unhang wrap FLAGS -- unhang zoo ANIMAL…`, ready to talk to.
-    pub(crate) fn wrap(&self, flags: &[&str], animal: &[&str]) -> Client {
-        Client::start(self.wrap_command(flags, animal))
+    pub(crate) fn wrap(&self, flags: &[&str], faulty_server: &[&str]) -> Client {
+        Client::start(self.wrap_command(flags, faulty_server))
     }
 
     /// The same, not yet started, so that its environment can be added to.
-    pub(crate) fn wrap_command(&self, flags: &[&str], animal: &[&str]) -> Command {
+    pub(crate) fn wrap_command(&self, flags: &[&str], faulty_server: &[&str]) -> Command {
         let mut command = self.unhang();
-        command.arg("wrap").args(flags).arg("--").arg(env!("CARGO_BIN_EXE_unhang")).arg("zoo").args(animal);
+        command
+            .arg("wrap")
+            .args(flags)
+            .arg("--")
+            .arg(env!("CARGO_BIN_EXE_unhang"))
+            .arg("zoo")
+            .args(faulty_server);
         command
     }
 
-    /// The animal without a guard, to show that its vice is real.
-    pub(crate) fn bare(&self, animal: &[&str]) -> Client {
+    /// The faulty server without a guard, to show that its vice is real.
+    pub(crate) fn bare(&self, faulty_server: &[&str]) -> Client {
         let mut command = self.unhang();
-        command.arg("zoo").args(animal);
+        command.arg("zoo").args(faulty_server);
         Client::start(command)
     }
 

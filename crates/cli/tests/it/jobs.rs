@@ -53,36 +53,38 @@ impl Jobs {
     }
 
     /// The words of `unhang job run FLAGS -- unhang zoo ANIMAL…`.
-    pub(crate) fn zoo<'a>(flags: &[&'a str], animal: &[&'a str]) -> Vec<&'a str> {
-        [&["job", "run"], flags, &["--", env!("CARGO_BIN_EXE_unhang"), "zoo"], animal].concat()
+    pub(crate) fn zoo<'a>(flags: &[&'a str], faulty_server: &[&'a str]) -> Vec<&'a str> {
+        [&["job", "run"], flags, &["--", env!("CARGO_BIN_EXE_unhang"), "zoo"], faulty_server].concat()
     }
 
     /// Submits a job of the zoo and returns its id.
     #[track_caller]
-    pub(crate) fn submit_zoo(&self, flags: &[&str], animal: &[&str]) -> String {
-        let (stdout, _) = self.demand(0, &Self::zoo(flags, animal));
+    pub(crate) fn submit_zoo(&self, flags: &[&str], faulty_server: &[&str]) -> String {
+        let (stdout, _) = self.demand(0, &Self::zoo(flags, faulty_server));
         stdout.trim_end().to_owned()
     }
 
     /// Runs a job of the zoo to its end: the exit code of `--wait`, and what `job show` says then.
     #[track_caller]
-    pub(crate) fn see_through(&self, flags: &[&str], animal: &[&str]) -> (i32, Value) {
-        let (code, stdout, stderr) = self.run(&Self::zoo(&[&["--wait"], flags].concat(), animal));
+    pub(crate) fn see_through(&self, flags: &[&str], faulty_server: &[&str]) -> (i32, Value) {
+        let (code, stdout, stderr) = self.run(&Self::zoo(&[&["--wait"], flags].concat(), faulty_server));
         let id = stdout.trim_end();
-        assert_eq!(id.len(), 12, "{animal:?}: {stdout} {stderr}");
+        assert_eq!(id.len(), 12, "{faulty_server:?}: {stdout} {stderr}");
         (code, self.json(&["job", "show", id]))
     }
 
     /// Runs one job of the zoo for each of these lines, a few at a time, and returns what [`Jobs::see_through`] does, from
     /// the list.
     #[track_caller]
-    pub(crate) fn see_all_through(&self, animals: &[Vec<&str>]) -> Vec<(i32, Value)> {
+    pub(crate) fn see_all_through(&self, faulty_servers: &[Vec<&str>]) -> Vec<(i32, Value)> {
         const AT_ONCE: usize = 8;
         let flags = ["--wait", "--max-concurrent", "8"];
         let mut ends = Vec::new();
-        for some in animals.chunks(AT_ONCE) {
-            let clients: Vec<_> =
-                some.iter().map(|animal| Client::start(self.command(&Self::zoo(&flags, animal)))).collect();
+        for some in faulty_servers.chunks(AT_ONCE) {
+            let clients: Vec<_> = some
+                .iter()
+                .map(|faulty_server| Client::start(self.command(&Self::zoo(&flags, faulty_server))))
+                .collect();
             for mut client in clients {
                 let id = client.next_line(PATIENCE).expect("an id").trim_end().to_owned();
                 ends.push((client.exit_code(), id));
@@ -151,7 +153,7 @@ impl Jobs {
         found.expect("it was found")
     }
 
-    /// Lets the scripts and animals that wait for it go on; see [`UNTIL_GO`].
+    /// Lets the scripts and faulty servers that wait for it go on; see [`UNTIL_GO`].
     pub(crate) fn go(&self) {
         self.open("go");
     }

@@ -24,9 +24,9 @@ enum Ends {
     In(i64),
 }
 
-/// Calls one tool of one animal: the outcome is the expected one, the session goes on, and no request is answered twice.
+/// Calls one tool of one faulty server: the outcome is the expected one, the session goes on, and no request is answered twice.
 #[track_caller]
-fn call_ends(more_flags: &[&str], animal: &[&str], tool: &str, expect: Ends) {
+fn call_ends(more_flags: &[&str], faulty_server: &[&str], tool: &str, expect: Ends) {
     let sandbox = Sandbox::new();
     // Where something else than the deadline is to end the call, a busy machine must not let the deadline come first.
     let limits: &[&str] = match expect {
@@ -34,7 +34,7 @@ fn call_ends(more_flags: &[&str], animal: &[&str], tool: &str, expect: Ends) {
         Ends::In(code::DEADLINE) => SHORT,
         Ends::In(_) => &["--stop-grace", "200ms", "--restart-delay", "50ms"],
     };
-    let mut client = sandbox.wrap(&[limits, more_flags].concat(), animal);
+    let mut client = sandbox.wrap(&[limits, more_flags].concat(), faulty_server);
     client.initialize();
     let id = client.call(tool, json!({"text": "hello"}));
     let answer = client.answer(id);
@@ -53,8 +53,8 @@ fn call_ends(more_flags: &[&str], animal: &[&str], tool: &str, expect: Ends) {
 }
 
 macro_rules! each_animal {
-    ($($test:ident: $flags:expr, [$($animal:expr),+], $tool:expr => $ends:expr;)+) => {
-        $(#[test] fn $test() { call_ends(&$flags, &[$($animal),+], $tool, $ends); })+
+    ($($test:ident: $flags:expr, [$($faulty_server:expr),+], $tool:expr => $ends:expr;)+) => {
+        $(#[test] fn $test() { call_ends(&$flags, &[$($faulty_server),+], $tool, $ends); })+
     };
 }
 
@@ -306,7 +306,7 @@ fn an_expired_call_is_cancelled_at_the_server_and_its_late_answer_goes_nowhere()
     client.fault(id, code::DEADLINE);
     client.round_trip();
     client.end(&[]);
-    // This animal answers only once it has been told to stop.
+    // This faulty server answers only once it has been told to stop.
     assert!(sandbox.log().contains("late_answers: 1"), "{}", sandbox.log());
 }
 
@@ -328,12 +328,14 @@ fn x_13_a_late_answer_is_not_taken_for_the_answer_to_the_same_id() {
 
 #[test]
 fn after_a_cancel_nothing_more_comes_for_that_id() {
-    for animal in ["well-behaved", "answers-after-cancel", "never-answers"] {
+    for faulty_server in ["well-behaved", "answers-after-cancel", "never-answers"] {
         let sandbox = Sandbox::new();
-        let mut client = sandbox.wrap(&["--call-timeout", "1s"], &[animal, "sleep"]);
+        let mut client = sandbox.wrap(&["--call-timeout", "1s"], &[faulty_server, "sleep"]);
         client.initialize();
-        let id = client
-            .call(if animal == "answers-after-cancel" { "echo" } else { "sleep" }, json!({"ms": 60_000}));
+        let id = client.call(
+            if faulty_server == "answers-after-cancel" { "echo" } else { "sleep" },
+            json!({"ms": 60_000}),
+        );
         client.cancel(id);
         client.round_trip();
         // A call that stays silent until its deadline outlives the deadline of the one before it.
@@ -485,9 +487,9 @@ fn a_server_that_reads_no_more_is_answered_for() {
 
 #[test]
 fn l_48_a_server_that_never_answers_anything_ends_at_the_start_deadline() {
-    for animal in ["silent-at-start", "never-reads-stdin"] {
+    for faulty_server in ["silent-at-start", "never-reads-stdin"] {
         let sandbox = Sandbox::new();
-        let mut client = sandbox.wrap(&["--start-timeout", "1s", "--stop-grace", "100ms"], &[animal]);
+        let mut client = sandbox.wrap(&["--start-timeout", "1s", "--stop-grace", "100ms"], &[faulty_server]);
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
         let id = client.request("initialize", params);
         let error = client.fault(id, code::DEADLINE);
@@ -497,7 +499,7 @@ fn l_48_a_server_that_never_answers_anything_ends_at_the_start_deadline() {
             "{error}"
         );
         client.close_stdin();
-        assert_eq!(client.exit_code(), 4, "{animal}");
+        assert_eq!(client.exit_code(), 4, "{faulty_server}");
         client.assert_answered_once(&[]);
     }
 }

@@ -222,12 +222,12 @@ fn depth_is_no_obstacle() {
     client.finish();
 }
 
-/// `tee … -- unhang wrap -- tee … -- animal`: what stands on either side of the guard is kept in four files.
-fn between_tees(sandbox: &Sandbox, animal: &[&str]) -> Command {
+/// `tee … -- unhang wrap -- tee … -- faulty server`: what stands on either side of the guard is kept in four files.
+fn between_tees(sandbox: &Sandbox, faulty_server: &[&str]) -> Command {
     let unhang = env!("CARGO_BIN_EXE_unhang");
     let mut command = sandbox.unhang();
     command.args(["zoo", "tee", "client-said", "client-heard", "--", unhang, "wrap", "--", unhang]);
-    command.args(["zoo", "tee", "server-heard", "server-said", "--", unhang, "zoo"]).args(animal);
+    command.args(["zoo", "tee", "server-heard", "server-said", "--", unhang, "zoo"]).args(faulty_server);
     command
 }
 
@@ -266,7 +266,7 @@ fn every_byte_of_a_message_passes_as_it_was() {
 #[test]
 fn a_server_of_many_vices_leaves_a_clean_wire() {
     // The harness fails at the first line that is no message, whoever the server is.
-    for animal in [
+    for faulty_server in [
         &["half-line-then-dies"][..],
         &["invalid-utf8"],
         &["no-jsonrpc"],
@@ -275,7 +275,7 @@ fn a_server_of_many_vices_leaves_a_clean_wire() {
     ] {
         let sandbox = Sandbox::new();
         let flags = ["--max-message", "1MiB", "--call-timeout", "5s", "--restart-delay", "50ms"];
-        let mut client = sandbox.wrap(&flags, animal);
+        let mut client = sandbox.wrap(&flags, faulty_server);
         client.initialize();
         for _ in 0..3 {
             let id = client.call("echo", json!({"text": "x"}));
@@ -283,7 +283,7 @@ fn a_server_of_many_vices_leaves_a_clean_wire() {
         }
         client.end(&[]);
         // One that dies may be dying still when it is called again, and then says nothing.
-        assert!(counted(&sandbox, "junk") >= 1, "{animal:?}: {}", sandbox.log());
+        assert!(counted(&sandbox, "junk") >= 1, "{faulty_server:?}: {}", sandbox.log());
     }
 }
 

@@ -128,9 +128,9 @@ fn a_flood_of_stderr_in_one_line() {
 
 /// Demands that a call gets through behind so much stderr, and that memory stays bounded.
 #[track_caller]
-fn drains(animal: &str, bytes: u64) {
+fn drains(faulty_server: &str, bytes: u64) {
     let sandbox = Sandbox::new();
-    let mut client = sandbox.wrap(&["--call-timeout", "2m"], &[animal, &bytes.to_string()]);
+    let mut client = sandbox.wrap(&["--call-timeout", "2m"], &[faulty_server, &bytes.to_string()]);
     client.initialize();
     let watched = Watched::new(&client);
     let start = Instant::now();
@@ -200,9 +200,15 @@ fn wait_until_read(client: &Client, bytes: u64) {
     wait_until(&format!("{bytes} bytes were read by the guard"), FLOODED, || bytes_read(guard) >= bytes);
 }
 
-fn start_unread(sandbox: &Sandbox, flags: &[&str], animal: &[&str]) -> (Client, ChildStdout) {
+fn start_unread(sandbox: &Sandbox, flags: &[&str], faulty_server: &[&str]) -> (Client, ChildStdout) {
     let mut command = sandbox.unhang();
-    command.arg("wrap").args(flags).arg("--").arg(env!("CARGO_BIN_EXE_unhang")).arg("zoo").args(animal);
+    command
+        .arg("wrap")
+        .args(flags)
+        .arg("--")
+        .arg(env!("CARGO_BIN_EXE_unhang"))
+        .arg("zoo")
+        .args(faulty_server);
     Client::start_unread(command)
 }
 

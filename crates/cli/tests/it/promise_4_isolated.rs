@@ -29,9 +29,9 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","param
 const ECHO: &str =
     r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"hello"}}}"#;
 
-fn guard_of(sandbox: &Sandbox, animal: &[&str]) -> Command {
+fn guard_of(sandbox: &Sandbox, faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
-    command.args(["wrap", "--", env!("CARGO_BIN_EXE_unhang"), "zoo"]).args(animal);
+    command.args(["wrap", "--", env!("CARGO_BIN_EXE_unhang"), "zoo"]).args(faulty_server);
     command
 }
 
@@ -66,14 +66,14 @@ const KINDS: &[fn() -> [Pair; 2]] = &[
 
 #[test]
 fn g_07_nobody_but_the_guard_holds_the_clients_streams() {
-    for (animal, leaves) in
+    for (faulty_server, leaves) in
         [("leaves-grandchild", 1), ("leaves-daemon-empty-env", 1), ("leaves-three-sessions", 3)]
     {
         for kind in KINDS {
             let sandbox = Sandbox::new();
             let [(writer, stdin), (reader, stdout)] = kind();
             let protocol = [identity(&stdin), identity(&stdout)];
-            let command = guard_of(&sandbox, &[animal, "--marker", sandbox.marker()]);
+            let command = guard_of(&sandbox, &[faulty_server, "--marker", sandbox.marker()]);
             let client = Client::start_on(command, stdin.into(), stdout.into(), File::from(writer));
             let mut client = client.reading(File::from(reader));
             client.initialize();

@@ -1,6 +1,6 @@
 //! Promise 5: however unhang ends, every process that it started for a server ends too (X-05, X-12, C-72).
 //!
-//! The table of animals is the one of processes.md 1.4; each row runs under every way to end.
+//! The table of faulty servers is the one of processes.md 1.4; each row runs under every way to end.
 
 #![expect(clippy::disallowed_methods, reason = "how long a stop takes is what is measured here")]
 
@@ -37,37 +37,37 @@ const ANIMALS: &[(&str, usize)] = &[
     ("stopped", 0),
 ];
 
-/// Short graces, so that animals that ignore them do not make the tests slow; the default has a test of its own.
+/// Short graces, so that faulty servers that ignore them do not make the tests slow; the default has a test of its own.
 const SHORT_GRACE: &[&str] = &["--stop-grace", "200ms"];
 /// What a stop may take with that grace on a busy machine.
 const PROMPT: Duration = Duration::from_secs(10);
 
-/// One guarded animal that is up, with everything that it leaves behind.
+/// One guarded faulty server that is up, with everything that it leaves behind.
 struct Scene {
-    animal: &'static str,
+    faulty_server: &'static str,
     client: Client,
     lifeline: i32,
     sandbox: Sandbox,
 }
 
 impl Scene {
-    fn start(animal: &'static str, leaves: usize) -> Scene {
-        Scene::start_in(Sandbox::new(), animal, leaves, |_| {})
+    fn start(faulty_server: &'static str, leaves: usize) -> Scene {
+        Scene::start_in(Sandbox::new(), faulty_server, leaves, |_| {})
     }
 
     fn start_in(
         sandbox: Sandbox,
-        animal: &'static str,
+        faulty_server: &'static str,
         leaves: usize,
         change: impl FnOnce(&mut Command),
     ) -> Scene {
-        let mut command = guard_of(&sandbox, SHORT_GRACE, animal);
+        let mut command = guard_of(&sandbox, SHORT_GRACE, faulty_server);
         change(&mut command);
         let mut client = Client::start(command);
         client.initialize();
         let lifeline = lifeline(&client);
-        wait_until(&format!("what `{animal}` leaves"), PATIENCE, || lingering(&sandbox) >= leaves);
-        if animal == "forks-forever" {
+        wait_until(&format!("what `{faulty_server}` leaves"), PATIENCE, || lingering(&sandbox) >= leaves);
+        if faulty_server == "forks-forever" {
             client.tool_text("echo", json!({"text": "a line of processes has been started"}));
         }
         // Else that none is left at the end would say nothing.
@@ -76,13 +76,13 @@ impl Scene {
         assert_eq!(
             in_a_group,
             !control_groups(lifeline).is_empty(),
-            "{animal}: the log says how the tree is held"
+            "{faulty_server}: the log says how the tree is held"
         );
-        Scene { animal, client, lifeline, sandbox }
+        Scene { faulty_server, client, lifeline, sandbox }
     }
 
     fn all() -> Vec<Scene> {
-        ANIMALS.iter().map(|(animal, leaves)| Scene::start(animal, *leaves)).collect()
+        ANIMALS.iter().map(|(faulty_server, leaves)| Scene::start(faulty_server, *leaves)).collect()
     }
 
     /// Demands the exit code, and that neither process nor control group nor file is left.
@@ -90,14 +90,19 @@ impl Scene {
     #[track_caller]
     fn expect_the_end(mut self, code: i32) -> Duration {
         let start = Instant::now();
-        let animal = self.animal;
-        assert_eq!(self.client.exit_code_within(PROMPT), code, "{animal}: {:.2000}", self.client.stderr());
+        let faulty_server = self.faulty_server;
+        assert_eq!(
+            self.client.exit_code_within(PROMPT),
+            code,
+            "{faulty_server}: {:.2000}",
+            self.client.stderr()
+        );
         self.sandbox.assert_nothing_left_within(PROMPT);
         let elapsed = start.elapsed();
-        figure(&format!("{animal}: nothing left {elapsed:?} later"));
+        figure(&format!("{faulty_server}: nothing left {elapsed:?} later"));
         wait_until("the control group is removed", PROMPT, || control_groups(self.lifeline).is_empty());
         for file in self.sandbox.files() {
-            assert!(file.starts_with("state/logs"), "{animal} left the file {}", file.display());
+            assert!(file.starts_with("state/logs"), "{faulty_server} left the file {}", file.display());
         }
         elapsed
     }
@@ -105,17 +110,17 @@ impl Scene {
     /// Demands that everything that was there has ended, while the guard itself lives on, and can be used.
     #[track_caller]
     fn expect_a_new_server(mut self, gone: &[(i32, String)]) {
-        let animal = self.animal;
+        let faulty_server = self.faulty_server;
         for (pid, command) in gone {
-            wait_until(&format!("{animal}: the end of {pid} {command}"), PROMPT, || !is_alive(*pid));
+            wait_until(&format!("{faulty_server}: the end of {pid} {command}"), PROMPT, || !is_alive(*pid));
         }
-        assert!(self.client.is_running(), "{animal}: {:.2000}", self.client.stderr());
+        assert!(self.client.is_running(), "{faulty_server}: {:.2000}", self.client.stderr());
         wait_until("the control group is removed", PROMPT, || control_groups(self.lifeline).is_empty());
         // A call that reaches the guard together with the news of the death is answered with that death.
         wait_until("a new lifeline", PATIENCE, || lifeline(&self.client) != self.lifeline);
-        // A stopped animal stops again, so that one is not asked.
-        if animal != "stopped" {
-            assert_eq!(self.client.tool_text("echo", json!({"text": "back"})), "back", "{animal}");
+        // A stopped faulty server stops again, so that one is not asked.
+        if faulty_server != "stopped" {
+            assert_eq!(self.client.tool_text("echo", json!({"text": "back"})), "back", "{faulty_server}");
         }
         self.client.close_stdin();
         self.expect_the_end(0);
@@ -128,14 +133,14 @@ impl Scene {
     }
 }
 
-fn guard_of(sandbox: &Sandbox, flags: &[&str], animal: &str) -> Command {
+fn guard_of(sandbox: &Sandbox, flags: &[&str], faulty_server: &str) -> Command {
     let mut command = sandbox.unhang();
-    command.arg("wrap").args(flags).arg("--").arg(env!("CARGO_BIN_EXE_unhang")).args(["zoo", animal]);
+    command.arg("wrap").args(flags).arg("--").arg(env!("CARGO_BIN_EXE_unhang")).args(["zoo", faulty_server]);
     command.args(["--marker", sandbox.marker()]);
     command
 }
 
-/// Processes that an animal of this sandbox left to themselves.
+/// Processes that a faulty server of this sandbox left to themselves.
 fn lingering(sandbox: &Sandbox) -> usize {
     sandbox.survivors().iter().filter(|(_, command)| command.contains("zoo lingers")).count()
 }
@@ -200,20 +205,21 @@ fn the_server_is_killed() {
     for scene in Scene::all() {
         let gone = scene.servants();
         let server = children(scene.lifeline);
-        let server =
-            server.iter().find(|child| command_line(child.pid).iter().any(|word| word == scene.animal));
+        let server = server
+            .iter()
+            .find(|child| command_line(child.pid).iter().any(|word| word == scene.faulty_server));
         crate::harness::signal(server.expect("the server").pid, Signal::KILL);
         scene.expect_a_new_server(&gone);
     }
 }
 
 /// The client reads nothing, so that the test holds the only ends of both pipes and can close them as a death would.
-fn start_unread(animal: &'static str, leaves: usize) -> (Sandbox, Client, ChildStdout) {
+fn start_unread(faulty_server: &'static str, leaves: usize) -> (Sandbox, Client, ChildStdout) {
     let sandbox = Sandbox::new();
-    let (mut client, stdout) = Client::start_unread(guard_of(&sandbox, SHORT_GRACE, animal));
+    let (mut client, stdout) = Client::start_unread(guard_of(&sandbox, SHORT_GRACE, faulty_server));
     client.request("ping", json!({}));
     // Guard, lifeline and server, and what it leaves.
-    wait_until(&format!("`{animal}` is up"), PATIENCE, || {
+    wait_until(&format!("`{faulty_server}` is up"), PATIENCE, || {
         lingering(&sandbox) >= leaves && sandbox.survivors().len() >= 3 + leaves
     });
     (sandbox, client, stdout)
@@ -221,21 +227,21 @@ fn start_unread(animal: &'static str, leaves: usize) -> (Sandbox, Client, ChildS
 
 #[test]
 fn the_client_dies() {
-    for (animal, leaves) in ANIMALS {
-        let (sandbox, mut client, stdout) = start_unread(animal, *leaves);
+    for (faulty_server, leaves) in ANIMALS {
+        let (sandbox, mut client, stdout) = start_unread(faulty_server, *leaves);
         drop(stdout);
         client.close_stdin();
-        assert_eq!(client.exit_code_within(PROMPT), 0, "{animal}: {:.2000}", client.stderr());
+        assert_eq!(client.exit_code_within(PROMPT), 0, "{faulty_server}: {:.2000}", client.stderr());
         sandbox.assert_nothing_left_within(PROMPT);
     }
 }
 
 #[test]
 fn the_client_closes_its_reading_end_alone() {
-    for (animal, leaves) in [("leaves-daemon", 1), ("ignores-everything", 0)] {
-        let (sandbox, mut client, stdout) = start_unread(animal, leaves);
+    for (faulty_server, leaves) in [("leaves-daemon", 1), ("ignores-everything", 0)] {
+        let (sandbox, mut client, stdout) = start_unread(faulty_server, leaves);
         drop(stdout);
-        assert_eq!(client.exit_code_within(PROMPT), 0, "{animal}: {:.2000}", client.stderr());
+        assert_eq!(client.exit_code_within(PROMPT), 0, "{faulty_server}: {:.2000}", client.stderr());
         sandbox.assert_nothing_left_within(PROMPT);
     }
 }
@@ -289,14 +295,14 @@ fn an_ordinary_user_leaves_nothing_either() {
         },
     ];
     for end in endings {
-        for (animal, leaves) in ANIMALS {
+        for (faulty_server, leaves) in ANIMALS {
             let sandbox = Sandbox::new();
             // The build's own folder may be closed to others.
             let program = sandbox.path().join("program");
             fs::copy(env!("CARGO_BIN_EXE_unhang"), &program).expect("a copy");
             fs::set_permissions(sandbox.path(), fs::Permissions::from_mode(0o777))
                 .expect("the sandbox is ours");
-            let mut scene = Scene::start_in(sandbox, animal, *leaves, |command| {
+            let mut scene = Scene::start_in(sandbox, faulty_server, *leaves, |command| {
                 let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
                 let mut own = Command::new(&program);
                 let folder = command.get_current_dir().expect("a folder").to_owned();
@@ -314,7 +320,7 @@ fn an_ordinary_user_leaves_nothing_either() {
             assert!(!is_root || groups.is_empty(), "this is about the tier without: {groups:?}");
             if !groups.is_empty() {
                 figure(&format!(
-                    "{animal}: this user may make control groups, so the tier without is not shown"
+                    "{faulty_server}: this user may make control groups, so the tier without is not shown"
                 ));
             }
             let gone = scene.servants();
@@ -327,12 +333,12 @@ fn an_ordinary_user_leaves_nothing_either() {
                 // The program is gone, so no new server can be seen; what was there must have ended all the same.
                 None => {
                     for (pid, command) in gone {
-                        wait_until(&format!("{animal}: the end of {pid} {command}"), PROMPT, || {
+                        wait_until(&format!("{faulty_server}: the end of {pid} {command}"), PROMPT, || {
                             !is_alive(pid)
                         });
                     }
                     scene.client.close_stdin();
-                    assert!([0, 3].contains(&scene.client.exit_code_within(PROMPT)), "{animal}");
+                    assert!([0, 3].contains(&scene.client.exit_code_within(PROMPT)), "{faulty_server}");
                 }
             }
         }
@@ -415,12 +421,15 @@ fn the_guard_ends_while_it_starts() {
 /// A stopped lifeline neither hears nor reports; its owner ends the tree, and it, by itself.
 #[test]
 fn a_lifeline_that_does_not_answer_holds_nothing_up() {
-    for animal in ["leaves-three-sessions", "ignores-everything"] {
-        let mut scene = Scene::start(animal, 0);
+    for faulty_server in ["leaves-three-sessions", "ignores-everything"] {
+        let mut scene = Scene::start(faulty_server, 0);
         crate::harness::signal(scene.lifeline, Signal::STOP);
         scene.client.close_stdin();
         let elapsed = scene.expect_the_end(0);
-        assert!(elapsed < Duration::from_secs(6), "{animal}: {elapsed:?}; 3 s and what a busy machine adds");
+        assert!(
+            elapsed < Duration::from_secs(6),
+            "{faulty_server}: {elapsed:?}; 3 s and what a busy machine adds"
+        );
     }
 }
 
@@ -428,12 +437,12 @@ fn a_lifeline_that_does_not_answer_holds_nothing_up() {
 #[test]
 fn a_guard_of_a_guard_leaves_nothing_either() {
     for (signal, code) in [(None, 0), (Some(Signal::TERM), 143), (Some(Signal::KILL), 128 + 9)] {
-        for animal in ["leaves-daemon", "ignores-everything"] {
+        for faulty_server in ["leaves-daemon", "ignores-everything"] {
             let sandbox = Sandbox::new();
             let binary = env!("CARGO_BIN_EXE_unhang");
             let mut command = sandbox.unhang();
             command.arg("wrap").args(SHORT_GRACE).args(["--", binary, "wrap"]).args(SHORT_GRACE);
-            command.args(["--", binary, "zoo", animal, "--marker", sandbox.marker()]);
+            command.args(["--", binary, "zoo", faulty_server, "--marker", sandbox.marker()]);
             let mut client = Client::start(command);
             client.initialize();
             let lifeline = lifeline(&client);
@@ -441,7 +450,12 @@ fn a_guard_of_a_guard_leaves_nothing_either() {
                 Some(signal) => client.signal(signal),
                 None => client.close_stdin(),
             }
-            assert_eq!(client.exit_code_within(PROMPT), code, "{animal}, {signal:?}: {}", client.stderr());
+            assert_eq!(
+                client.exit_code_within(PROMPT),
+                code,
+                "{faulty_server}, {signal:?}: {}",
+                client.stderr()
+            );
             sandbox.assert_nothing_left_within(PROMPT);
             wait_until("the control group is removed", PROMPT, || control_groups(lifeline).is_empty());
         }

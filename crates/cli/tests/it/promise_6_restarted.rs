@@ -12,8 +12,8 @@ use crate::{
 
 const FAST: &[&str] = &["--restart-delay", "50ms", "--stop-grace", "200ms"];
 
-fn wrap(sandbox: &Sandbox, flags: &[&str], animal: &[&str]) -> Client {
-    sandbox.wrap(&[FAST, flags].concat(), animal)
+fn wrap(sandbox: &Sandbox, flags: &[&str], faulty_server: &[&str]) -> Client {
+    sandbox.wrap(&[FAST, flags].concat(), faulty_server)
 }
 
 /// A line that calls a tool, to be written together with others.
@@ -364,9 +364,9 @@ fn a_question_of_a_dead_server_is_withdrawn() {
 
 #[test]
 fn a_server_that_turns_deaf_is_replaced() {
-    for animal in ["closes-stdout", "closes-stdin"] {
+    for faulty_server in ["closes-stdout", "closes-stdin"] {
         let sandbox = Sandbox::new();
-        let mut client = wrap(&sandbox, &["--call-timeout", "10s"], &[animal]);
+        let mut client = wrap(&sandbox, &["--call-timeout", "10s"], &[faulty_server]);
         client.initialize();
         let id = client.call("echo", json!({}));
         client.answer(id);
@@ -376,7 +376,7 @@ fn a_server_that_turns_deaf_is_replaced() {
             client.answer(id)["result"]["tools"].is_array()
         });
         client.end(&[]);
-        assert!(sandbox.log().contains("restarts: 1"), "{animal}: {}", sandbox.log());
+        assert!(sandbox.log().contains("restarts: 1"), "{faulty_server}: {}", sandbox.log());
     }
 }
 

@@ -112,14 +112,14 @@ fn a_server_of_old_is_asked_without_detours_where_its_way_is_configured() {
 
 #[test]
 fn secrets_of_a_server_are_in_its_requests_and_in_no_output() {
-    for (animal, code) in [
+    for (faulty_server, code) in [
         (&["http-well-behaved", "--dialect", "session"][..], 0),
         (&["http-refuses-calls"], 3),
         (&["http-redirects-elsewhere"], 3),
         (&["http-half-answer"], 3),
     ] {
         let sandbox = Sandbox::new();
-        let remote = Remote::start(&sandbox, animal);
+        let remote = Remote::start(&sandbox, faulty_server);
         let config = format!(
             "[servers.far]\nurl = '{}?key=HUSH'\nheaders = {{ Authorization = 'Bearer ${{TOKEN}}' }}\n",
             remote.url
@@ -133,7 +133,7 @@ fn secrets_of_a_server_are_in_its_requests_and_in_no_output() {
             command.env("TOKEN", "SILENCE").env("UNHANG_LOG", "trace").env("RUST_LOG", "trace");
             let (found, stdout, stderr) = run_to_end(command);
             if words[0] == "-v" && words[1] == "call" {
-                assert_eq!(found, code, "{animal:?}: {stderr}");
+                assert_eq!(found, code, "{faulty_server:?}: {stderr}");
             }
             for secret in ["HUSH", "SILENCE"] {
                 assert!(!stdout.contains(secret) && !stderr.contains(secret), "{words:?}: {stdout}{stderr}");

@@ -32,16 +32,20 @@ fn calls(remote: &Remote) -> usize {
 
 /// Calls it, demands exit code and sentence, and that the call was made no more than once.
 #[track_caller]
-fn fails(animal: &[&str], words: &[&str], code: i32, sentence: &str) {
+fn fails(faulty_server: &[&str], words: &[&str], code: i32, sentence: &str) {
     let sandbox = Sandbox::new();
-    let remote = Remote::start(&sandbox, animal);
+    let remote = Remote::start(&sandbox, faulty_server);
     let (found, stdout, stderr) = ask(&sandbox, &remote, words);
     let sentence = format!(
         "unhang: {}",
         sentence.replace("`URL`", &format!("`{}`", remote.url)).replace("SERVER", &remote.url)
     );
-    assert_eq!((found, &*stdout), (code, ""), "{animal:?}: {stderr}");
-    assert_eq!(stderr.lines().find(|line| line.starts_with("unhang: ")), Some(&*sentence), "{animal:?}");
+    assert_eq!((found, &*stdout), (code, ""), "{faulty_server:?}: {stderr}");
+    assert_eq!(
+        stderr.lines().find(|line| line.starts_with("unhang: ")),
+        Some(&*sentence),
+        "{faulty_server:?}"
+    );
     assert!(calls(&remote) <= 1, "{:#?}", remote.seen());
 }
 

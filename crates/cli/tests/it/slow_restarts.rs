@@ -285,8 +285,8 @@ fn a_task_whose_server_is_nobodys_ends_when_its_time_is_over() {
 #[test]
 fn a_task_of_a_command_that_keeps_its_tasks_is_taken_up() {
     let sandbox = Sandbox::with_jobs();
-    let animal = ["tasks-legacy", "--state", "tasks.json"];
-    configure(&sandbox, &server("near", &animal, "limits.promote-after = \"300ms\""));
+    let faulty_server = ["tasks-legacy", "--state", "tasks.json"];
+    configure(&sandbox, &server("near", &faulty_server, "limits.promote-after = \"300ms\""));
     let mut client = window(&sandbox, &[]);
     let job = begun(&mut client, "near__batch_compute", 4.0);
     kill(&mut client);

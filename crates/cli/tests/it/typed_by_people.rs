@@ -19,10 +19,10 @@ const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// Runs `unhang WORDS -- unhang zoo ANIMAL…` to its end.
 #[track_caller]
-fn ask(words: &[&str], animal: &[&str]) -> (i32, String, String) {
+fn ask(words: &[&str], faulty_server: &[&str]) -> (i32, String, String) {
     let sandbox = Sandbox::new();
     let mut command = sandbox.unhang();
-    command.args(words).args(["--", UNHANG, "zoo"]).args(animal);
+    command.args(words).args(["--", UNHANG, "zoo"]).args(faulty_server);
     run_to_end(command)
 }
 

@@ -34,8 +34,8 @@ fn promise_4_a_job_that_reads_finds_nothing_to_read() {
 fn every_exit_code_is_told_as_it_is() {
     let jobs = Jobs::new();
     let codes: Vec<String> = (0..=255).map(|code: i32| code.to_string()).collect();
-    let animals: Vec<_> = codes.iter().map(|code| vec!["exits-with", code]).collect();
-    for (code, (own, shown)) in (0..).zip(jobs.see_all_through(&animals)) {
+    let faulty_servers: Vec<_> = codes.iter().map(|code| vec!["exits-with", code]).collect();
+    for (code, (own, shown)) in (0..).zip(jobs.see_all_through(&faulty_servers)) {
         let status = if code == 0 { "completed" } else { "failed" };
         assert_eq!(
             (own, &shown["exit_code"], &shown["status"]),
@@ -60,8 +60,8 @@ fn every_signal_that_kills_is_told_by_its_number() {
     let numbers: Vec<i32> =
         (1..=64).filter(|number| ![&STOPPING[..], &INTERNAL].concat().contains(number)).collect();
     let words: Vec<String> = numbers.iter().map(i32::to_string).collect();
-    let animals: Vec<_> = words.iter().map(|number| vec!["dies-by", number]).collect();
-    for (number, (own, shown)) in numbers.into_iter().zip(jobs.see_all_through(&animals)) {
+    let faulty_servers: Vec<_> = words.iter().map(|number| vec!["dies-by", number]).collect();
+    for (number, (own, shown)) in numbers.into_iter().zip(jobs.see_all_through(&faulty_servers)) {
         if HARMLESS.contains(&number) {
             assert_eq!((own, &shown["status"]), (0, &json!("completed")), "{number}: {shown}");
         } else {
@@ -165,7 +165,7 @@ fn junk_is_kept_byte_for_byte_and_told_as_json_all_the_same() {
 fn a_result_that_is_none_fails_the_job_and_leaves_the_state_alone() {
     let jobs = Jobs::new();
     jobs.demand(0, &["state", "set", "plant", "{\"volume\": 1}"]);
-    for animal in [
+    for faulty_server in [
         &["not-a-number"][..],
         &["half-a-result"],
         &["odd-result", "fifo"],
@@ -175,16 +175,20 @@ fn a_result_that_is_none_fails_the_job_and_leaves_the_state_alone() {
         &["exits-with", "0"],
     ] {
         let (code, shown) =
-            jobs.see_through(&["--result", "results.json", "--state", "plant=/volume"], animal);
-        let reason = if animal[0] == "exits-with" { "results_missing" } else { "results_invalid" };
+            jobs.see_through(&["--result", "results.json", "--state", "plant=/volume"], faulty_server);
+        let reason = if faulty_server[0] == "exits-with" { "results_missing" } else { "results_invalid" };
         let told = (&shown["status"], &shown["reason"], &shown["exit_code"]);
-        assert_eq!((code, told), (1, (&json!("failed"), &json!(reason), &json!(0))), "{animal:?}: {shown}");
+        assert_eq!(
+            (code, told),
+            (1, (&json!("failed"), &json!(reason), &json!(0))),
+            "{faulty_server:?}: {shown}"
+        );
         let id = shown["job_id"].as_str().expect("an id");
         let (_, stderr) = jobs.demand(1, &["job", "result", id]);
-        assert!(stderr.contains("results.json"), "{animal:?}: {stderr}");
+        assert!(stderr.contains("results.json"), "{faulty_server:?}: {stderr}");
         // It can be removed, whatever lies in its folder.
         jobs.demand(0, &["job", "remove", id]);
-        assert!(!jobs.folder(id).exists(), "{animal:?}");
+        assert!(!jobs.folder(id).exists(), "{faulty_server:?}");
     }
     assert_eq!(jobs.json(&["state", "get", "plant"]), json!({"volume": 1}));
 }
@@ -228,8 +232,8 @@ fn of_seven_ways_to_leave_something_behind_none_survives() {
         ("a new session each 2 ms", "forks"),
     ] {
         let marker = format!("{}-{way}", jobs.sandbox.marker());
-        let animal = ["leaves-behind", way, "--marker", &marker];
-        let ends = jobs.see_all_through(&vec![animal.to_vec(); RUNS]);
+        let faulty_server = ["leaves-behind", way, "--marker", &marker];
+        let ends = jobs.see_all_through(&vec![faulty_server.to_vec(); RUNS]);
         let survivors: Vec<_> =
             jobs.sandbox.survivors().into_iter().filter(|(_, command)| command.contains(&marker)).collect();
         let exits: Vec<_> = ends

@@ -37,7 +37,7 @@ use tokio::{
     sync::{Notify, mpsc, watch},
     time::{Instant, sleep_until, timeout},
 };
-use unhang_net::http::{Address, Ask, Connection, HttpError, Verb};
+use unhang_net::http::{Address, Connection, HttpError, HttpRequest, Verb};
 use unhang_switches::stands;
 
 pub use self::span::Trace;
@@ -183,7 +183,7 @@ impl Exporter {
         let count = batch.len();
         let body = self.request(batch).encode_to_vec();
         let headers = vec![("content-type".to_owned(), "application/x-protobuf".to_owned())];
-        let ask = Ask { verb: Verb::Post, url: None, headers, body: Some(body.into()) };
+        let ask = HttpRequest { verb: Verb::Post, url: None, headers, body: Some(body.into()) };
         let why = match timeout(POST, self.taken(ask)).await {
             Ok(Ok(200..=299)) => return,
             Ok(Ok(status)) => format!("it answers HTTP {status}"),
@@ -198,7 +198,7 @@ impl Exporter {
         }
     }
 
-    async fn taken(&self, ask: Ask) -> Result<u16, HttpError> {
+    async fn taken(&self, ask: HttpRequest) -> Result<u16, HttpError> {
         let reply = self.connection.ask(ask).await?;
         let status = reply.status();
         // What is read to its end leaves the connection for the next one.

@@ -12,7 +12,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::time::Instant;
 
 use super::{Telemetry, context::Parent};
-use crate::{error::Error, fault::Kind};
+use crate::{error::Error, fault::FaultKind};
 
 /// What a request is about, by the semantic conventions of OpenTelemetry for MCP.
 #[derive(Clone, Debug, Default)]
@@ -162,7 +162,7 @@ impl Span {
 impl Drop for Span {
     fn drop(&mut self) {
         if self.span.is_some() {
-            self.failed(Kind::Cancelled.word(), "");
+            self.failed(FaultKind::Cancelled.word(), "");
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     Severity,
-    observations::{Call, Slowest},
+    observations::{ObservedCall, Slowest},
 };
 
 fn seconds(seconds: u64) -> Duration {
@@ -12,7 +12,7 @@ fn seconds(seconds: u64) -> Duration {
 
 /// What is seen of a server that does everything as the real ones do.
 fn usual() -> Observations {
-    let ended = Ending {
+    let ended = ServerExit {
         after: Some(Duration::from_millis(400)),
         waited: seconds(3),
         exit: Some("exit code 0".to_owned()),
@@ -22,14 +22,14 @@ fn usual() -> Observations {
     Observations {
         cold: Some(Start::Answered(Duration::from_millis(1300))),
         warm: Some(Start::Answered(Duration::from_millis(900))),
-        handshake: Some(Handshake::Agreed("2025-11-25".to_owned())),
-        modern: Some(Modern::Unknown { is_ambiguous: false }),
-        lists: vec![List { method: "tools/list", items: 36, bytes: 41_208, fault: None }],
+        handshake: Some(HandshakeSeen::Agreed("2025-11-25".to_owned())),
+        modern: Some(DiscoverSeen::Unknown { is_ambiguous: false }),
+        lists: vec![ObservedList { method: "tools/list", items: 36, bytes: 41_208, fault: None }],
         tools: vec![Tool { name: "gm_project_info".to_owned(), fault: None, is_safe: true }],
         stderr_bytes: 153,
         garbage: Some(Garbage::Survived),
         stdin_end: Some(ended.clone()),
-        sigterm: Some(Ending { is_failure: true, ..ended }),
+        sigterm: Some(ServerExit { is_failure: true, ..ended }),
         ..Observations::default()
     }
 }
@@ -49,8 +49,8 @@ fn check(change: impl FnOnce(&mut Observations), expect: &[&str]) {
 #[test]
 fn what_real_servers_do_is_no_finding() {
     check(|_| {}, &[]);
-    check(|seen| seen.modern = Some(Modern::Unknown { is_ambiguous: true }), &["era-ambiguous"]);
-    check(|seen| seen.modern = Some(Modern::Spoken { is_locked: true }), &["era-locked"]);
+    check(|seen| seen.modern = Some(DiscoverSeen::Unknown { is_ambiguous: true }), &["era-ambiguous"]);
+    check(|seen| seen.modern = Some(DiscoverSeen::Spoken { is_locked: true }), &["era-locked"]);
     let notes = [checks::ERA_AMBIGUOUS, checks::ERA_LOCKED];
     assert!(notes.iter().all(|check| check.severity == Severity::Note));
 }
@@ -72,17 +72,23 @@ fn each_way_not_to_start_has_its_name() {
     mute.troubles = vec![Trouble::Mute("`initialize`".to_owned())];
     assert_eq!(ids(&mute), ["closes-stdout"]);
     let mut stateless = only(Start::Silent(seconds(55)));
-    stateless.modern = Some(Modern::Spoken { is_locked: false });
+    stateless.modern = Some(DiscoverSeen::Spoken { is_locked: false });
     assert_eq!(ids(&stateless), ["modern-only"]);
     check(|seen| seen.warm = Some(Start::Ended("exit code 1".to_owned())), &["dies-at-second-start"]);
     let never_again = |seen: &mut Observations| {
         seen.warm = Some(Start::Ended("exit code 1".to_owned()));
-        seen.modern = Some(Modern::Ended("exit code 1".to_owned()));
+        seen.modern = Some(DiscoverSeen::Ended("exit code 1".to_owned()));
     };
     check(never_again, &["dies-at-second-start"]);
-    check(|seen| seen.modern = Some(Modern::Ended("exit code 1".to_owned())), &["dies-on-discover"]);
-    check(|seen| seen.handshake = Some(Handshake::Refused(-32603, "no".to_owned())), &["refuses-handshake"]);
-    check(|seen| seen.handshake = Some(Handshake::Agreed("2030-01-01".to_owned())), &["strange-revision"]);
+    check(|seen| seen.modern = Some(DiscoverSeen::Ended("exit code 1".to_owned())), &["dies-on-discover"]);
+    check(
+        |seen| seen.handshake = Some(HandshakeSeen::Refused(-32603, "no".to_owned())),
+        &["refuses-handshake"],
+    );
+    check(
+        |seen| seen.handshake = Some(HandshakeSeen::Agreed("2030-01-01".to_owned())),
+        &["strange-revision"],
+    );
 }
 
 #[test]
@@ -162,7 +168,7 @@ fn what_it_leaves_and_how_it_ends_is_named() {
 
 #[test]
 fn the_gravest_findings_come_first_and_then_the_order_of_the_checks() {
-    let call = Call { tool: "t".to_owned(), took: seconds(2), refusal: None, blocked: true };
+    let call = ObservedCall { tool: "t".to_owned(), took: seconds(2), refusal: None, blocked: true };
     let change = |seen: &mut Observations| {
         seen.stderr_bytes = 1 << 20;
         seen.calls.push(call);

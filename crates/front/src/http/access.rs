@@ -26,7 +26,7 @@ use unhang_switches::stands;
 
 use unhang_core::{
     config::{CLOCK_LEEWAY, KEYS_FIRST_PAUSE, KEYS_KEPT, KEYS_PAUSE, OAUTH_ANSWER, OAUTH_ANSWER_BYTES},
-    fair::Asker,
+    fair::FairnessKey,
 };
 use unhang_tools::service::Caller as Owner;
 
@@ -133,11 +133,11 @@ impl Access {
     }
 
     /// Whether whoever could come before as this one is let in as the same.
-    pub(super) fn still_knows(&self, caller: &Caller, before: &Access) -> bool {
+    pub(super) fn still_knows(&self, caller: &TokenOwner, before: &Access) -> bool {
         match caller {
-            Caller::Anybody => self.is_open(),
-            Caller::Token(number) => self.tokens.iter().any(|(known, _)| known == number),
-            Caller::Subject(_) => {
+            TokenOwner::Anybody => self.is_open(),
+            TokenOwner::Token(number) => self.tokens.iter().any(|(known, _)| known == number),
+            TokenOwner::Subject(_) => {
                 let both = self.resource.as_ref().zip(before.resource.as_ref());
                 both.is_some_and(|(now, before)| now.is_same(before))
             }
@@ -146,26 +146,26 @@ impl Access {
 
     /// Whether this caller looks after the servers, and may see what they have written: whoever has an operator's token; where nobody is
     /// asked who they are, whoever comes.
-    pub(super) fn is_operator(&self, caller: &Caller) -> bool {
+    pub(super) fn is_operator(&self, caller: &TokenOwner) -> bool {
         match caller {
-            Caller::Anybody => self.is_open(),
-            Caller::Token(number) => {
+            TokenOwner::Anybody => self.is_open(),
+            TokenOwner::Token(number) => {
                 self.tokens.iter().any(|(known, token)| known == number && token.is_operator)
             }
-            Caller::Subject(_) => false,
+            TokenOwner::Subject(_) => false,
         }
     }
 
     /// Whose jobs those are that this caller starts. They are theirs in the next run too, where tokens may have other numbers.
-    pub(super) fn owner_of(&self, caller: &Caller) -> Owner {
+    pub(super) fn owner_of(&self, caller: &TokenOwner) -> Owner {
         match caller {
-            Caller::Anybody => Owner::owner(),
-            Caller::Token(number) => {
+            TokenOwner::Anybody => Owner::owner(),
+            TokenOwner::Token(number) => {
                 let token = self.tokens.iter().find(|(known, _)| known == number);
                 let name = token.map_or_else(|| format!("token {number}"), |(_, token)| token.digest());
                 Owner::called(&name)
             }
-            Caller::Subject(subject) => Owner::called(&format!("subject {subject}")),
+            TokenOwner::Subject(subject) => Owner::called(&format!("subject {subject}")),
         }
     }
 
@@ -192,18 +192,22 @@ impl Access {
     }
 
     /// Who a caller is where clients wait for one another. Whom nothing tells from others is what they are called otherwise.
-    pub(super) fn asker(&self, caller: &Caller, otherwise: impl FnOnce() -> Asker) -> Asker {
+    pub(super) fn fairness_key(
+        &self,
+        caller: &TokenOwner,
+        otherwise: impl FnOnce() -> FairnessKey,
+    ) -> FairnessKey {
         let (name, told) = match caller {
-            Caller::Anybody => return otherwise(),
-            Caller::Token(number) => {
+            TokenOwner::Anybody => return otherwise(),
+            TokenOwner::Token(number) => {
                 let place =
                     self.tokens.iter().position(|(known, _)| known == number).map_or(0, |place| place + 1);
                 (format!("token {number}"), format!("token {place}"))
             }
-            Caller::Subject(subject) => (format!("subject {subject}"), format!("subject {subject}")),
+            TokenOwner::Subject(subject) => (format!("subject {subject}"), format!("subject {subject}")),
         };
         let weight = self.weights.get(&told).copied().unwrap_or(NonZeroU32::MIN);
-        Asker::new(&name).weighing(weight)
+        FairnessKey::new(&name).weighing(weight)
     }
 
     /// Whether nobody is asked who they are.
@@ -224,30 +228,30 @@ impl Access {
     }
 
     /// Who asks with these headers.
-    pub(super) async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Stranger> {
+    pub(super) async fn caller(&self, headers: &HeaderMap) -> Result<TokenOwner, AuthError> {
         if self.is_open() {
-            return Ok(Caller::Anybody);
+            return Ok(TokenOwner::Anybody);
         }
         let presented = bearer(headers)?;
         match (self.holder(presented), &self.resource) {
             (Some(caller), _) => Ok(caller),
-            (None, None) => Err(Stranger::Unknown),
+            (None, None) => Err(AuthError::Unknown),
             (None, Some(resource)) => match resource.subject(presented).await {
-                Ok(subject) => Ok(Caller::Subject(subject.into())),
-                Err(refusal) => Err(Stranger::Refused(refusal)),
+                Ok(subject) => Ok(TokenOwner::Subject(subject.into())),
+                Err(refusal) => Err(AuthError::Refused(refusal)),
             },
         }
     }
 
     /// Whose token this is. Every one is looked at, whichever it is.
-    fn holder(&self, presented: &str) -> Option<Caller> {
+    fn holder(&self, presented: &str) -> Option<TokenOwner> {
         let (mut is_known, mut number) = (Choice::from(0), 0u64);
         for (of_this, token) in &self.tokens {
             let is_this = token.text.as_bytes().ct_eq(presented.as_bytes());
             number.conditional_assign(of_this, is_this);
             is_known |= is_this;
         }
-        bool::from(is_known).then_some(Caller::Token(number))
+        bool::from(is_known).then_some(TokenOwner::Token(number))
     }
 }
 
@@ -258,20 +262,20 @@ pub fn is_of_its_owner_alone(mode: u32) -> bool {
 }
 
 /// The token of a request.
-fn bearer(headers: &HeaderMap) -> Result<&str, Stranger> {
+fn bearer(headers: &HeaderMap) -> Result<&str, AuthError> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
-    let (first, second) = (all.next().ok_or(Stranger::Silent)?, all.next());
-    let text = first.to_str().ok().filter(|_| second.is_none()).ok_or(Stranger::Unknown)?;
-    let (scheme, token) = text.split_once(' ').ok_or(Stranger::Unknown)?;
+    let (first, second) = (all.next().ok_or(AuthError::Silent)?, all.next());
+    let text = first.to_str().ok().filter(|_| second.is_none()).ok_or(AuthError::Unknown)?;
+    let (scheme, token) = text.split_once(' ').ok_or(AuthError::Unknown)?;
     if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(Stranger::Silent);
+        return Err(AuthError::Silent);
     }
     Ok(token.trim())
 }
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Caller {
+pub(super) enum TokenOwner {
     /// Whoever reaches us.
     Anybody,
     /// Who has the token of this number, counted from 1 as they stand in the configuration, and on through those that come later.
@@ -280,13 +284,13 @@ pub(super) enum Caller {
     Subject(Arc<str>),
 }
 
-impl fmt::Display for Caller {
+impl fmt::Display for TokenOwner {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Caller::Anybody => formatter.write_str("anybody"),
-            Caller::Token(number) => write!(formatter, "token {number}"),
+            TokenOwner::Anybody => formatter.write_str("anybody"),
+            TokenOwner::Token(number) => write!(formatter, "token {number}"),
             // Others have written it.
-            Caller::Subject(subject) => {
+            TokenOwner::Subject(subject) => {
                 let told: String = subject.chars().take(LONGEST_TOLD).collect();
                 write!(formatter, "subject {}", told.escape_debug())
             }
@@ -296,7 +300,7 @@ impl fmt::Display for Caller {
 
 /// Why somebody is not let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stranger {
+pub(super) enum AuthError {
     /// They do not say who they are.
     Silent,
     /// What they say is not known to us.
@@ -310,7 +314,7 @@ pub(super) enum Stranger {
 #[derive(Clone)]
 pub(super) struct Shares {
     limit: usize,
-    taken: Arc<Mutex<HashMap<Caller, usize>>>,
+    taken: Arc<Mutex<HashMap<TokenOwner, usize>>>,
 }
 
 impl Shares {
@@ -319,8 +323,8 @@ impl Shares {
     }
 
     /// One more for this caller; none where they have their share.
-    pub(super) fn take(&self, caller: &Caller) -> Option<Share> {
-        if *caller != Caller::Anybody {
+    pub(super) fn take(&self, caller: &TokenOwner) -> Option<Share> {
+        if *caller != TokenOwner::Anybody {
             let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
             let count = taken.entry(caller.clone()).or_default();
             if *count >= self.limit && stands("share-of-one-bounded") {
@@ -334,8 +338,8 @@ impl Shares {
 
 /// One of what a caller has, while this lives.
 pub(super) struct Share {
-    taken: Arc<Mutex<HashMap<Caller, usize>>>,
-    caller: Caller,
+    taken: Arc<Mutex<HashMap<TokenOwner, usize>>>,
+    caller: TokenOwner,
 }
 
 impl Drop for Share {
@@ -390,7 +394,9 @@ mod tests {
 
     #[test]
     fn f_24_an_operator_is_whoever_has_such_a_token_or_comes_where_nobody_is_asked() {
-        let all = || [Caller::Anybody, Caller::Token(1), Caller::Token(2), Caller::Subject("s".into())];
+        let all = || {
+            [TokenOwner::Anybody, TokenOwner::Token(1), TokenOwner::Token(2), TokenOwner::Subject("s".into())]
+        };
         let told = |access: &Access| all().map(|caller| access.is_operator(&caller));
         assert_eq!(told(&Access::default()), [true, false, false, false]);
         let access = Access::new(vec![token(ONE).of_an_operator(), token(TWO)]);
@@ -404,24 +410,24 @@ mod tests {
     async fn whoever_has_a_token_is_let_in() {
         let access = Access::new(vec![token(ONE), token(TWO)]);
         let asks = async |values: &[&str]| access.caller(&headers(values)).await;
-        assert_eq!(asks(&[&format!("Bearer {ONE}")]).await, Ok(Caller::Token(1)));
-        assert_eq!(asks(&[&format!("bearer  {TWO}")]).await, Ok(Caller::Token(2)));
+        assert_eq!(asks(&[&format!("Bearer {ONE}")]).await, Ok(TokenOwner::Token(1)));
+        assert_eq!(asks(&[&format!("bearer  {TWO}")]).await, Ok(TokenOwner::Token(2)));
         for (values, why) in [
-            (vec![], Stranger::Silent),
-            (vec!["Basic dXNlcjpwYXNz".to_owned()], Stranger::Silent),
-            (vec!["Bearer".to_owned()], Stranger::Unknown),
-            (vec!["Bearer ".to_owned()], Stranger::Unknown),
-            (vec![ONE.to_owned()], Stranger::Unknown),
-            (vec![format!("Bearer {ONE}x")], Stranger::Unknown),
-            (vec![format!("Bearer {}", &ONE[1..])], Stranger::Unknown),
-            (vec![format!("Bearer {}", ONE.to_uppercase())], Stranger::Unknown),
-            (vec![format!("Bearer {ONE} {TWO}")], Stranger::Unknown),
-            (vec![format!("Bearer {ONE}"), format!("Bearer {TWO}")], Stranger::Unknown),
+            (vec![], AuthError::Silent),
+            (vec!["Basic dXNlcjpwYXNz".to_owned()], AuthError::Silent),
+            (vec!["Bearer".to_owned()], AuthError::Unknown),
+            (vec!["Bearer ".to_owned()], AuthError::Unknown),
+            (vec![ONE.to_owned()], AuthError::Unknown),
+            (vec![format!("Bearer {ONE}x")], AuthError::Unknown),
+            (vec![format!("Bearer {}", &ONE[1..])], AuthError::Unknown),
+            (vec![format!("Bearer {}", ONE.to_uppercase())], AuthError::Unknown),
+            (vec![format!("Bearer {ONE} {TWO}")], AuthError::Unknown),
+            (vec![format!("Bearer {ONE}"), format!("Bearer {TWO}")], AuthError::Unknown),
         ] {
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             assert_eq!(asks(&values).await, Err(why), "{values:?}");
         }
-        assert_eq!(Access::default().caller(&headers(&["Bearer x"])).await, Ok(Caller::Anybody));
+        assert_eq!(Access::default().caller(&headers(&["Bearer x"])).await, Ok(TokenOwner::Anybody));
     }
 
     #[tokio::test]
@@ -430,16 +436,19 @@ mod tests {
         let then = Access::new(vec![token(THREE), token(TWO)]).after(&first);
         let last = Access::new(vec![token(ONE)]).after(&then);
         let asks = async |access: &Access, text| access.caller(&headers(&[&format!("Bearer {text}")])).await;
-        assert_eq!(asks(&then, TWO).await, Ok(Caller::Token(2)));
-        assert_eq!(asks(&then, THREE).await, Ok(Caller::Token(3)));
-        assert_eq!(asks(&then, ONE).await, Err(Stranger::Unknown));
+        assert_eq!(asks(&then, TWO).await, Ok(TokenOwner::Token(2)));
+        assert_eq!(asks(&then, THREE).await, Ok(TokenOwner::Token(3)));
+        assert_eq!(asks(&then, ONE).await, Err(AuthError::Unknown));
         assert_eq!(
             asks(&last, ONE).await,
-            Ok(Caller::Token(4)),
+            Ok(TokenOwner::Token(4)),
             "what the first has begun is nobody's any more"
         );
-        assert!(!then.still_knows(&Caller::Token(1), &first) && then.still_knows(&Caller::Token(2), &first));
-        assert!(!then.still_knows(&Caller::Anybody, &first));
+        assert!(
+            !then.still_knows(&TokenOwner::Token(1), &first)
+                && then.still_knows(&TokenOwner::Token(2), &first)
+        );
+        assert!(!then.still_knows(&TokenOwner::Anybody, &first));
     }
 
     #[test]
@@ -479,13 +488,13 @@ mod tests {
     #[test]
     fn none_has_more_than_a_share() {
         let shares = Shares::new(1);
-        let (one, two) = (Caller::Token(1), Caller::Token(2));
+        let (one, two) = (TokenOwner::Token(1), TokenOwner::Token(2));
         let taken = shares.take(&one).expect("the first");
         assert!(shares.take(&one).is_none());
         assert!(shares.take(&two).is_some(), "another's share is another's");
         drop(taken);
         assert!(shares.take(&one).is_some(), "what was given back is free");
-        let all: Vec<_> = (0..3).map(|_| shares.take(&Caller::Anybody)).collect();
+        let all: Vec<_> = (0..3).map(|_| shares.take(&TokenOwner::Anybody)).collect();
         assert!(all.iter().all(Option::is_some), "nobody is told from others");
     }
 }

@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 use unhang_net::{
     oauth::{RESOURCE_METADATA, TokenRefusal},
     serve::{
-        Peer, Unproven,
+        PeerAddress, Unproven,
         axum::{
             Error,
             body::{Body, Bytes, HttpBody},
@@ -24,11 +24,11 @@ use unhang_net::{
 use unhang_switches::stands;
 
 use super::{
-    Gate,
-    access::{Access, Caller, Share, Stranger},
+    HttpState,
+    access::{Access, AuthError, Share, TokenOwner},
     handlers::{put_off, refused},
 };
-use unhang_core::{config::KEYS_FIRST_PAUSE, fault::Kind};
+use unhang_core::{config::KEYS_FIRST_PAUSE, fault::FaultKind};
 
 /// What whoever watches over us may ask without a token: it says nothing of anybody.
 const OPEN: [&str; 2] = ["/health", "/ready"];
@@ -38,23 +38,23 @@ const REQUESTS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Who asks, and what counts for them until their answer is taken; nothing, where whoever it is may ask. Who may not is turned away.
 pub(super) async fn admitted(
-    gate: &Gate,
-    peer: Peer,
+    http_state: &HttpState,
+    peer: PeerAddress,
     path: &str,
     headers: &HeaderMap,
-) -> Result<Option<(Caller, Share)>, Box<Response>> {
+) -> Result<Option<(TokenOwner, Share)>, Box<Response>> {
     if is_open(path) {
         return Ok(None);
     }
-    let door = gate.door();
-    let caller = match door.access.caller(headers).await {
+    let access_policy = http_state.access_policy();
+    let caller = match access_policy.access.caller(headers).await {
         Ok(caller) => caller,
-        Err(stranger) if stands("strangers-need-a-token") => {
-            return Err(Box::new(turned_away(&door.access, peer, &stranger)));
+        Err(auth_error) if stands("strangers-need-a-token") => {
+            return Err(Box::new(turned_away(&access_policy.access, peer, &auth_error)));
         }
-        Err(_) => Caller::Anybody,
+        Err(_) => TokenOwner::Anybody,
     };
-    match gate.requests.take(&caller) {
+    match http_state.requests.take(&caller) {
         Some(share) => Ok(Some((caller, share))),
         None => {
             let happened = "as many requests of this client are in flight as one client may have".to_owned();
@@ -70,20 +70,20 @@ fn is_open(path: &str) -> bool {
 }
 
 /// Tells a stranger what is missing, and where it is to be had.
-fn turned_away(access: &Access, peer: Peer, stranger: &Stranger) -> Response {
-    let (status, happened, error) = match stranger {
-        Stranger::Silent => {
+fn turned_away(access: &Access, peer: PeerAddress, auth_error: &AuthError) -> Response {
+    let (status, happened, error) = match auth_error {
+        AuthError::Silent => {
             (StatusCode::UNAUTHORIZED, "a request without a token came here".to_owned(), None)
         }
-        Stranger::Unknown => {
+        AuthError::Unknown => {
             let happened = "a request with a token that is not known came here".to_owned();
             (StatusCode::UNAUTHORIZED, happened, Some("invalid_token"))
         }
-        Stranger::Refused(why @ TokenRefusal::Scope(_)) => {
+        AuthError::Refused(why @ TokenRefusal::Scope(_)) => {
             (StatusCode::FORBIDDEN, why.to_string(), Some("insufficient_scope"))
         }
-        Stranger::Refused(why @ TokenRefusal::NoKeys(_)) => return of_stranger(access, no_keys(peer, why)),
-        Stranger::Refused(why) => (StatusCode::UNAUTHORIZED, why.to_string(), Some("invalid_token")),
+        AuthError::Refused(why @ TokenRefusal::NoKeys(_)) => return of_stranger(access, no_keys(peer, why)),
+        AuthError::Refused(why) => (StatusCode::UNAUTHORIZED, why.to_string(), Some("invalid_token")),
     };
     let hint = match access.resource() {
         None => "send `Authorization: Bearer TOKEN` with one that whoever runs this gives you",
@@ -91,7 +91,7 @@ fn turned_away(access: &Access, peer: Peer, stranger: &Stranger) -> Response {
             "send `Authorization: Bearer TOKEN` with one from the authorization server that resource_metadata leads to"
         }
     };
-    let mut response = refused(peer, status, Kind::InvalidRequest, happened, hint);
+    let mut response = refused(peer, status, FaultKind::InvalidRequest, happened, hint);
     if let Ok(challenge) = HeaderValue::from_str(&challenge(access, error)) {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     }
@@ -107,7 +107,7 @@ pub(super) fn of_stranger(access: &Access, mut response: Response) -> Response {
 }
 
 /// Nobody can say whether a token is good.
-fn no_keys(peer: Peer, why: &TokenRefusal) -> Response {
+fn no_keys(peer: PeerAddress, why: &TokenRefusal) -> Response {
     let status = StatusCode::SERVICE_UNAVAILABLE;
     let hint = "come back in a moment; whoever runs this finds more in the log";
     // What went wrong is for them alone.
@@ -130,22 +130,22 @@ fn challenge(access: &Access, error: Option<&str>) -> String {
 }
 
 /// One client has as much as one may have.
-pub(super) fn busy(peer: Peer, happened: String, after: Duration) -> Response {
+pub(super) fn busy(peer: PeerAddress, happened: String, after: Duration) -> Response {
     put_off(peer, StatusCode::TOO_MANY_REQUESTS, happened, "come back when some have ended", after)
 }
 
 /// An answer that counts for its caller until it is taken, or its connection has ended.
-struct Counted {
+struct CountedAnswer {
     body: Body,
     _share: Share,
 }
 
 /// The same answer, counted so.
 pub(super) fn counted(response: Response, share: Share) -> Response {
-    response.map(|body| Body::new(Counted { body, _share: share }))
+    response.map(|body| Body::new(CountedAnswer { body, _share: share }))
 }
 
-impl HttpBody for Counted {
+impl HttpBody for CountedAnswer {
     type Data = Bytes;
     type Error = Error;
 

@@ -19,7 +19,7 @@ use unhang_upstream::http::headers::{METHOD, NAME, REVISION, SESSION, subject};
 
 /// What a post is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum PostKind {
     /// It begins a session.
     Begins,
     /// It belongs to the session of this name.
@@ -38,11 +38,11 @@ pub(super) enum Asked {
 }
 
 /// What a post with these headers and this body is.
-pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> Asked {
+pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> PostKind {
     let mut pieces = read(body);
     let piece = match (pieces.next(), pieces.next()) {
         (Some(piece), None) => piece,
-        _ => return Asked::Crowd,
+        _ => return PostKind::Crowd,
     };
     let (id, method, params) = match &piece {
         Piece::Message(Message { body: Body::Request { id, method, params, .. }, .. }) => {
@@ -62,35 +62,35 @@ pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> Asked {
     if stands_alone {
         let (revision, named) = (revision.as_deref(), named.as_deref());
         return match differs(headers, id.is_some(), revision, named, method, params) {
-            Some(why) if stands("headers-say-what-the-body-says") => Asked::Differs(id, why),
-            _ => Asked::Alone {
+            Some(why) if stands("headers-say-what-the-body-says") => PostKind::Differs(id, why),
+            _ => PostKind::Alone {
                 is_introduced: named.is_some() && params.is_some_and(declares_capabilities),
                 state: own_state(params),
             },
         };
     }
     if let Some(name) = revision.filter(|name| Revision::of_handshake(name).is_none()) {
-        return Asked::Foreign(id, name.into_owned());
+        return PostKind::Foreign(id, name.into_owned());
     }
     match (method, session, &piece) {
-        (Some("initialize"), _, _) => Asked::Begins,
-        (_, Some(session), _) => Asked::Belongs(session),
-        (_, None, Piece::Message(_) | Piece::Batch(_)) => Asked::Homeless(id),
+        (Some("initialize"), _, _) => PostKind::Begins,
+        (_, Some(session), _) => PostKind::Belongs(session),
+        (_, None, Piece::Message(_) | Piece::Batch(_)) => PostKind::Homeless(id),
         // What is no message belongs nowhere, and is answered for what it is.
-        (_, None, Piece::Invalid(_) | Piece::Junk(_)) => Asked::Alone { is_introduced: true, state: None },
+        (_, None, Piece::Invalid(_) | Piece::Junk(_)) => PostKind::Alone { is_introduced: true, state: None },
     }
 }
 
 /// What a post is that was to be a message, by its body alone; nothing, where it is one, or several of one sender's in an array.
-pub(super) fn no_message(body: &[u8]) -> Option<Asked> {
+pub(super) fn no_message(body: &[u8]) -> Option<PostKind> {
     let mut pieces = read(body);
     match (pieces.next(), pieces.next()) {
         (Some(Piece::Message(_) | Piece::Batch(_)), None) => None,
         // What it is instead is said by whoever answers it.
         (Some(Piece::Invalid(_) | Piece::Junk(_)), None) => {
-            Some(Asked::Alone { is_introduced: true, state: None })
+            Some(PostKind::Alone { is_introduced: true, state: None })
         }
-        _ => Some(Asked::Crowd),
+        _ => Some(PostKind::Crowd),
     }
 }
 

@@ -7,7 +7,7 @@ use std::{pin::Pin, time::Duration};
 
 use tokio::time::timeout;
 use unhang_net::serve::{
-    Peer,
+    PeerAddress,
     axum::{
         Error,
         body::{Body, Bytes, HttpBody},
@@ -18,13 +18,13 @@ use unhang_net::serve::{
 use unhang_switches::stands;
 
 use super::{
-    Gate,
+    HttpState,
     handlers::{put_off, refused},
     room::{NoRoom, Room},
 };
 use unhang_core::{
     config::{BODY_PATIENCE, ROOM_PATIENCE},
-    fault::Kind,
+    fault::FaultKind,
 };
 
 /// How long what a refused client still sends is taken and thrown away: one that only sends would not see why it is refused, for its
@@ -39,37 +39,41 @@ pub(super) struct Whole {
 }
 
 /// Why there is none.
-enum Broken {
+enum BodyError {
     TooLarge,
     NoRoom(usize),
     Off(Error),
 }
 
 /// The body, within its limits.
-pub(super) async fn whole(gate: &Gate, peer: Peer, mut body: Body) -> Result<Whole, Box<Response>> {
-    let limit = gate.limits.max_message;
+pub(super) async fn whole(
+    http_state: &HttpState,
+    peer: PeerAddress,
+    mut body: Body,
+) -> Result<Whole, Box<Response>> {
+    let limit = http_state.limits.max_message;
     if body.size_hint().lower() > limit as u64 {
-        return Err(refusal(gate, peer, &Broken::TooLarge));
+        return Err(refusal(http_state, peer, &BodyError::TooLarge));
     }
     let patience = if stands("slow-body-ends") { BODY_PATIENCE } else { Duration::MAX };
-    match timeout(patience, read(gate, &mut body)).await {
+    match timeout(patience, read(http_state, &mut body)).await {
         Ok(Ok(whole)) => Ok(whole),
         Ok(Err(broken)) => {
-            if !matches!(broken, Broken::Off(_)) {
+            if !matches!(broken, BodyError::Off(_)) {
                 tokio::spawn(timeout(REST_PATIENCE, skip(body, limit)));
             }
-            Err(refusal(gate, peer, &broken))
+            Err(refusal(http_state, peer, &broken))
         }
         Err(_) => {
             let happened = format!("the body was not there within {} s", BODY_PATIENCE.as_secs());
             let hint = "send it at once";
-            Err(Box::new(refused(peer, StatusCode::REQUEST_TIMEOUT, Kind::Deadline, happened, hint)))
+            Err(Box::new(refused(peer, StatusCode::REQUEST_TIMEOUT, FaultKind::Deadline, happened, hint)))
         }
     }
 }
 
-async fn read(gate: &Gate, body: &mut Body) -> Result<Whole, Broken> {
-    let limit = gate.limits.max_message;
+async fn read(http_state: &HttpState, body: &mut Body) -> Result<Whole, BodyError> {
+    let limit = http_state.limits.max_message;
     // What it says that it brings is the most that can come.
     let most = body
         .size_hint()
@@ -80,12 +84,12 @@ async fn read(gate: &Gate, body: &mut Body) -> Result<Whole, Broken> {
     // Nearly all come in one piece, which is not copied.
     let (mut first, mut rest) = (Bytes::new(), Vec::new());
     while let Some(piece) = next(body).await {
-        let piece = piece.map_err(Broken::Off)?;
+        let piece = piece.map_err(BodyError::Off)?;
         let length = first.len() + rest.len() + piece.len();
         if length > limit {
-            return Err(Broken::TooLarge);
+            return Err(BodyError::TooLarge);
         }
-        gate.budget.grown(&mut room, length, most).await.map_err(|NoRoom| Broken::NoRoom(length))?;
+        http_state.budget.grown(&mut room, length, most).await.map_err(|NoRoom| BodyError::NoRoom(length))?;
         if length == piece.len() {
             first = piece;
             continue;
@@ -124,22 +128,23 @@ async fn skip(mut body: Body, limit: usize) {
     }
 }
 
-fn refusal(gate: &Gate, peer: Peer, broken: &Broken) -> Box<Response> {
+fn refusal(http_state: &HttpState, peer: PeerAddress, broken: &BodyError) -> Box<Response> {
     Box::new(match broken {
-        Broken::TooLarge => {
-            let happened = format!("the body is longer than the limit of {} bytes", gate.limits.max_message);
+        BodyError::TooLarge => {
+            let happened =
+                format!("the body is longer than the limit of {} bytes", http_state.limits.max_message);
             let hint = "send less at once, or raise --max-message";
-            refused(peer, StatusCode::PAYLOAD_TOO_LARGE, Kind::TooLarge, happened, hint)
+            refused(peer, StatusCode::PAYLOAD_TOO_LARGE, FaultKind::TooLarge, happened, hint)
         }
-        Broken::NoRoom(length) => {
+        BodyError::NoRoom(length) => {
             let happened = format!("other messages have the memory that a body of {length} bytes needs");
             let hint = "come back in a moment, or raise message-memory under [http] of unhang.toml";
             put_off(peer, StatusCode::SERVICE_UNAVAILABLE, happened, hint, ROOM_PATIENCE)
         }
-        Broken::Off(error) => {
+        BodyError::Off(error) => {
             let happened = format!("the body broke off: {error}");
             let hint = "send it whole";
-            refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)
+            refused(peer, StatusCode::BAD_REQUEST, FaultKind::InvalidRequest, happened, hint)
         }
     })
 }

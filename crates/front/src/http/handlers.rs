@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 use unhang_net::serve::{
-    Peer,
+    PeerAddress,
     axum::{
         Extension,
         body::{Body, Bytes},
@@ -19,22 +19,22 @@ use unhang_net::serve::{
 use unhang_wire::{self as wire, Id};
 
 use super::{
-    Full, Gate, Way,
-    access::Caller,
+    Full, HttpState, Way,
+    access::TokenOwner,
     admission::busy,
-    asked::{Asked, asked},
+    asked::{PostKind, asked},
     body::{Whole, whole},
     old,
     operators::told,
     room::NoRoom,
-    session::{Mail, Mailbox, Reply},
+    session::{PostReply, SessionCommand, SessionHandle},
     shown,
     stream::parse_id,
 };
-use crate::{machine::ErrorAnswer, work::OfWindow};
+use crate::{mcp_session::ErrorAnswer, session_runtime::OfWindow};
 use unhang_core::{
     config::{RETRY_MOST, ROOM_PATIENCE},
-    fault::{Evidence, Fault, Kind},
+    fault::{Evidence, Fault, FaultKind},
     revision::Revision,
     telemetry::Parent,
 };
@@ -50,9 +50,9 @@ const EVENTS: &str = "text/event-stream";
 pub(super) const JSON: &str = "application/json";
 
 /// A refusal: its status, and what is said.
-struct Refusal<'a> {
+struct HttpRefusal<'a> {
     status: StatusCode,
-    kind: Kind,
+    kind: FaultKind,
     id: Option<&'a Id>,
     happened: String,
     hint: &'a str,
@@ -60,9 +60,9 @@ struct Refusal<'a> {
     retry_after: Option<Duration>,
 }
 
-impl Refusal<'_> {
-    fn answer(self, peer: Peer) -> Response {
-        let Refusal { status, kind, id, happened, hint, retry_after } = self;
+impl HttpRefusal<'_> {
+    fn answer(self, peer: PeerAddress) -> Response {
+        let HttpRefusal { status, kind, id, happened, hint, retry_after } = self;
         let fault = Fault {
             kind,
             server: NAME,
@@ -85,19 +85,25 @@ impl Refusal<'_> {
     }
 }
 
-pub(super) fn refused(peer: Peer, status: StatusCode, kind: Kind, happened: String, hint: &str) -> Response {
-    Refusal { status, kind, id: None, happened, hint, retry_after: None }.answer(peer)
+pub(super) fn refused(
+    peer: PeerAddress,
+    status: StatusCode,
+    kind: FaultKind,
+    happened: String,
+    hint: &str,
+) -> Response {
+    HttpRefusal { status, kind, id: None, happened, hint, retry_after: None }.answer(peer)
 }
 
 /// The same where it is worth another try after a while.
 pub(super) fn put_off(
-    peer: Peer,
+    peer: PeerAddress,
     status: StatusCode,
     happened: String,
     hint: &str,
     after: Duration,
 ) -> Response {
-    Refusal { status, kind: Kind::Overloaded, id: None, happened, hint, retry_after: Some(after) }
+    HttpRefusal { status, kind: FaultKind::Overloaded, id: None, happened, hint, retry_after: Some(after) }
         .answer(peer)
 }
 
@@ -128,7 +134,12 @@ impl Accepts {
 }
 
 /// A message.
-pub(super) async fn posted(gate: &Arc<Gate>, peer: Peer, caller: Caller, request: Request) -> Response {
+pub(super) async fn posted(
+    http_state: &Arc<HttpState>,
+    peer: PeerAddress,
+    caller: TokenOwner,
+    request: Request,
+) -> Response {
     let (head, body) = request.into_parts();
     let headers = head.headers;
     if let Some(refusal) = no_json(peer, &headers) {
@@ -138,89 +149,95 @@ pub(super) async fn posted(gate: &Arc<Gate>, peer: Peer, caller: Caller, request
     if !takes.json && !takes.events {
         let happened = "the request accepts neither of the types that answers have".to_owned();
         let hint = "accept application/json and text/event-stream";
-        return refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint);
+        return refused(peer, StatusCode::NOT_ACCEPTABLE, FaultKind::InvalidRequest, happened, hint);
     }
-    let body = match whole(gate, peer, body).await {
+    let body = match whole(http_state, peer, body).await {
         Ok(body) => body,
         Err(refusal) => return *refusal,
     };
     let asked = asked(&headers, &body.bytes);
     let (trace, window) = (trace(&headers), window(&headers));
-    brought(gate, Post { peer, caller, takes, trace, window, body }, asked).await
+    brought(http_state, Post { peer, caller, takes, trace, window, body }, asked).await
 }
 
 /// A body of another type is refused: a page can send some without having asked whether it may.
-pub(super) fn no_json(peer: Peer, headers: &HeaderMap) -> Option<Response> {
+pub(super) fn no_json(peer: PeerAddress, headers: &HeaderMap) -> Option<Response> {
     let kind = text(headers, &header::CONTENT_TYPE).unwrap_or_default();
     if kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON) {
         return None;
     }
     let happened = format!("a body of the type `{}` came", kind.escape_debug());
     let hint = "send one JSON-RPC message as application/json";
-    Some(refused(peer, StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::InvalidRequest, happened, hint))
+    Some(refused(peer, StatusCode::UNSUPPORTED_MEDIA_TYPE, FaultKind::InvalidRequest, happened, hint))
 }
 
 /// A post that is this comes to whoever answers it.
-pub(super) async fn brought(gate: &Arc<Gate>, post: Post, asked: Asked) -> Response {
+pub(super) async fn brought(http_state: &Arc<HttpState>, post: Post, asked: PostKind) -> Response {
     let peer = post.peer;
     match asked {
-        Asked::Alone { is_introduced, state } => {
+        PostKind::Alone { is_introduced, state } => {
             let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
-            let holder = state.and_then(|state| gate.holder(&state, &post.caller));
-            match holder.map_or_else(|| gate.alone(&post.caller, peer, post.window), Ok) {
-                Ok(session) => post.to(gate, session, statuses).await,
+            let holder = state.and_then(|state| http_state.holder(&state, &post.caller));
+            match holder.map_or_else(|| http_state.alone(&post.caller, peer, post.window), Ok) {
+                Ok(session) => post.to(http_state, session, statuses).await,
                 Err(full) => too_many(peer, full, "requests"),
             }
         }
-        Asked::Begins => begun(gate, post).await,
-        Asked::Belongs(name) => match gate.session(&name, &post.caller, Way::Streamable) {
-            Some(session) => post.to(gate, session, Statuses::Session).await,
+        PostKind::Begins => begun(http_state, post).await,
+        PostKind::Belongs(name) => match http_state.session(&name, &post.caller, Way::Streamable) {
+            Some(session) => post.to(http_state, session, Statuses::Session).await,
             None => no_such_session(peer),
         },
-        Asked::Differs(id, why) => {
+        PostKind::Differs(id, why) => {
             let hint = "say the same in both";
-            let (status, kind) = (StatusCode::BAD_REQUEST, Kind::HeaderMismatch);
-            Refusal { status, kind, id: id.as_ref(), happened: why, hint, retry_after: None }.answer(peer)
+            let (status, kind) = (StatusCode::BAD_REQUEST, FaultKind::HeaderMismatch);
+            HttpRefusal { status, kind, id: id.as_ref(), happened: why, hint, retry_after: None }.answer(peer)
         }
-        Asked::Foreign(id, name) => {
+        PostKind::Foreign(id, name) => {
             let happened =
                 format!("{REVISION} names `{}`, which is no revision that we speak", name.escape_debug());
             let hint = "name the one that `initialize` has come to";
-            let (status, kind) = (StatusCode::BAD_REQUEST, Kind::InvalidRequest);
-            Refusal { status, kind, id: id.as_ref(), happened, hint, retry_after: None }.answer(peer)
+            let (status, kind) = (StatusCode::BAD_REQUEST, FaultKind::InvalidRequest);
+            HttpRefusal { status, kind, id: id.as_ref(), happened, hint, retry_after: None }.answer(peer)
         }
-        Asked::Homeless(id) => {
+        PostKind::Homeless(id) => {
             let happened = format!("a message of no session came: it has no {SESSION}");
             let hint = "begin with `initialize`, and send the name of the session from then on; or name the revision 2026-07-28 \
                         in the headers and the body";
-            let (status, kind) = (StatusCode::BAD_REQUEST, Kind::InvalidRequest);
-            Refusal { status, kind, id: id.as_ref(), happened, hint, retry_after: None }.answer(peer)
+            let (status, kind) = (StatusCode::BAD_REQUEST, FaultKind::InvalidRequest);
+            HttpRefusal { status, kind, id: id.as_ref(), happened, hint, retry_after: None }.answer(peer)
         }
-        Asked::Crowd => {
+        PostKind::Crowd => {
             let happened = "the body is not one JSON-RPC message".to_owned();
             let hint = "send one message with each POST";
-            refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)
+            refused(peer, StatusCode::BAD_REQUEST, FaultKind::InvalidRequest, happened, hint)
         }
     }
 }
 
-fn no_such_session(peer: Peer) -> Response {
+fn no_such_session(peer: PeerAddress) -> Response {
     let happened = "there is no such session: it has ended, or was never there".to_owned();
-    refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, "begin another with `initialize`")
+    refused(
+        peer,
+        StatusCode::NOT_FOUND,
+        FaultKind::InvalidRequest,
+        happened,
+        "begin another with `initialize`",
+    )
 }
 
-pub(super) fn ending(peer: Peer) -> Response {
+pub(super) fn ending(peer: PeerAddress) -> Response {
     let hint = "ask again in a moment";
     refused(
         peer,
         StatusCode::SERVICE_UNAVAILABLE,
-        Kind::ShuttingDown,
+        FaultKind::ShuttingDown,
         "the session is ending".to_owned(),
         hint,
     )
 }
 
-pub(super) fn too_many(peer: Peer, full: Full, what: &str) -> Response {
+pub(super) fn too_many(peer: PeerAddress, full: Full, what: &str) -> Response {
     match full {
         Full::Ending => return ending(peer),
         Full::OfOne => {
@@ -273,8 +290,8 @@ fn window(headers: &HeaderMap) -> Option<OfWindow> {
 
 /// A post on its way to whoever answers it.
 pub(super) struct Post {
-    pub(super) peer: Peer,
-    pub(super) caller: Caller,
+    pub(super) peer: PeerAddress,
+    pub(super) caller: TokenOwner,
     pub(super) takes: Accepts,
     /// The trace that its headers name.
     pub(super) trace: Option<Parent>,
@@ -284,35 +301,35 @@ pub(super) struct Post {
 }
 
 impl Post {
-    async fn to(self, gate: &Gate, session: Mailbox, statuses: Statuses) -> Response {
+    async fn to(self, http_state: &HttpState, session: SessionHandle, statuses: Statuses) -> Response {
         let (peer, takes) = (self.peer, self.takes);
         match self.ask(&session).await {
-            Some(reply) => answer(gate, peer, reply, takes, statuses).await,
+            Some(reply) => answer(http_state, peer, reply, takes, statuses).await,
             None => ending(peer),
         }
     }
 
-    pub(super) async fn ask(self, session: &Mailbox) -> Option<Reply> {
+    pub(super) async fn ask(self, session: &SessionHandle) -> Option<PostReply> {
         let (reply, replied) = oneshot::channel();
         let Post { body, trace, .. } = self;
         let Whole { bytes: body, room } = body;
-        let mail = Mail::Post { body, room, takes_events: self.takes.events, trace, reply };
-        session.send(mail).await.ok()?;
+        let command = SessionCommand::Post { body, room, takes_events: self.takes.events, trace, reply };
+        session.send(command).await.ok()?;
         replied.await.ok()
     }
 }
 
 /// A session begins, unless what begins it is refused.
-async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
+async fn begun(http_state: &Arc<HttpState>, post: Post) -> Response {
     let (peer, takes, caller) = (post.peer, post.takes, post.caller.clone());
-    let (name, session) = match gate.begin(&caller, Way::Streamable) {
+    let (name, session) = match http_state.begin(&caller, Way::Streamable) {
         Ok(begun) => begun,
         Err(full) => return too_many(peer, full, "sessions"),
     };
     let reply = post.ask(&session).await;
-    let is_begun = matches!(reply, Some(Reply::Whole(_, None) | Reply::Events(_)));
+    let is_begun = matches!(reply, Some(PostReply::Whole(_, None) | PostReply::Events(_)));
     let mut response = match reply {
-        Some(reply) => answer(gate, peer, reply, takes, Statuses::Session).await,
+        Some(reply) => answer(http_state, peer, reply, takes, Statuses::Session).await,
         None => ending(peer),
     };
     let is_session = is_begun && response.status().is_success();
@@ -322,47 +339,47 @@ async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
             tracing::info!(%peer, session, "{peer} ({caller}) begins the session {session}");
             response.headers_mut().insert(SESSION_HEADER, value);
         }
-        _ => gate.forget(&name),
+        _ => http_state.forget(&name),
     }
     response
 }
 
 /// The answer to a post. One that is sent whole has its room in the budget until it is taken.
 pub(super) async fn answer(
-    gate: &Gate,
-    peer: Peer,
-    reply: Reply,
+    http_state: &HttpState,
+    peer: PeerAddress,
+    reply: PostReply,
     takes: Accepts,
     statuses: Statuses,
 ) -> Response {
     match reply {
-        Reply::Taken => StatusCode::ACCEPTED.into_response(),
+        PostReply::Taken => StatusCode::ACCEPTED.into_response(),
         // What is refused with a status is no stream.
-        Reply::Whole(line, error)
+        PostReply::Whole(line, error)
             if takes.json || error.is_some_and(|error| error.is_ours || statuses != Statuses::Session) =>
         {
-            match roomy(gate, peer, line).await {
+            match roomy(http_state, peer, line).await {
                 Ok(line) => (statuses.of(error), [(header::CONTENT_TYPE, JSON)], line).into_response(),
                 Err(refusal) => *refusal,
             }
         }
-        Reply::Whole(line, _) => {
+        PostReply::Whole(line, _) => {
             let event = [b"data: ", &*line, b"\n\n"].concat();
             // It may wait for its room, and is there once.
             drop(line);
-            match roomy(gate, peer, event).await {
+            match roomy(http_state, peer, event).await {
                 Ok(event) => events(Body::from(event)),
                 Err(refusal) => *refusal,
             }
         }
-        Reply::Events(body) => events(Body::new(body)),
-        Reply::Gone => StatusCode::NOT_FOUND.into_response(),
+        PostReply::Events(body) => events(Body::new(body)),
+        PostReply::Gone => StatusCode::NOT_FOUND.into_response(),
     }
 }
 
 /// An answer with its room. Where there is none the answer is given up, and whoever asked is told.
-async fn roomy(gate: &Gate, peer: Peer, answer: Vec<u8>) -> Result<Bytes, Box<Response>> {
-    match gate.budget.room_for(answer.len()).await {
+async fn roomy(http_state: &HttpState, peer: PeerAddress, answer: Vec<u8>) -> Result<Bytes, Box<Response>> {
+    match http_state.budget.room_for(answer.len()).await {
         Ok(None) => Ok(answer.into()),
         Ok(Some(room)) => Ok(room.keep(answer)),
         Err(NoRoom) => {
@@ -371,9 +388,15 @@ async fn roomy(gate: &Gate, peer: Peer, answer: Vec<u8>) -> Result<Bytes, Box<Re
             let hint = "what was asked has been done, and its answer is lost; ask again in a moment, or raise message-memory under \
                         [http] of unhang.toml";
             let id = answered_id(&answer);
-            let (status, kind) = (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded);
-            let refusal =
-                Refusal { status, kind, id: id.as_ref(), happened, hint, retry_after: Some(ROOM_PATIENCE) };
+            let (status, kind) = (StatusCode::SERVICE_UNAVAILABLE, FaultKind::Overloaded);
+            let refusal = HttpRefusal {
+                status,
+                kind,
+                id: id.as_ref(),
+                happened,
+                hint,
+                retry_after: Some(ROOM_PATIENCE),
+            };
             Err(Box::new(refusal.answer(peer)))
         }
     }
@@ -399,26 +422,26 @@ fn events(body: Body) -> Response {
 }
 
 /// Who listens has to take events.
-pub(super) fn no_events(peer: Peer, headers: &HeaderMap) -> Option<Response> {
+pub(super) fn no_events(peer: PeerAddress, headers: &HeaderMap) -> Option<Response> {
     if Accepts::by(headers).events {
         return None;
     }
     let happened = "the request does not accept events, which is all that there is to hear".to_owned();
     let hint = "accept text/event-stream; messages are sent with POST";
-    Some(refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint))
+    Some(refused(peer, StatusCode::NOT_ACCEPTABLE, FaultKind::InvalidRequest, happened, hint))
 }
 
 /// Somebody listens to a session.
 pub(super) async fn listened(
-    State(gate): State<Arc<Gate>>,
-    Extension(peer): Extension<Peer>,
-    Extension(caller): Extension<Caller>,
+    State(http_state): State<Arc<HttpState>>,
+    Extension(peer): Extension<PeerAddress>,
+    Extension(caller): Extension<TokenOwner>,
     headers: HeaderMap,
 ) -> Response {
     if let Some(refusal) = no_events(peer, &headers) {
         return refusal;
     }
-    let session = match session_of(&gate, peer, &caller, &headers) {
+    let session = match session_of(&http_state, peer, &caller, &headers) {
         Ok(session) => session,
         Err(refusal) => return *refusal,
     };
@@ -426,7 +449,7 @@ pub(super) async fn listened(
     let unknown = || {
         let happened = format!("there is no event of the {LAST_EVENT} that the request names");
         let hint = "what was asked on that stream is to be asked again";
-        refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)
+        refused(peer, StatusCode::BAD_REQUEST, FaultKind::InvalidRequest, happened, hint)
     };
     let after = match last {
         None => None,
@@ -434,30 +457,30 @@ pub(super) async fn listened(
         Some(None) => return unknown(),
     };
     let (reply, replied) = oneshot::channel();
-    let sent = session.send(Mail::Listen { after, reply }).await;
+    let sent = session.send(SessionCommand::Listen { after, reply }).await;
     match (sent, replied.await) {
-        (Ok(()), Ok(Reply::Gone)) => unknown(),
-        (Ok(()), Ok(reply)) => answer(&gate, peer, reply, Accepts::ALL, Statuses::Session).await,
+        (Ok(()), Ok(PostReply::Gone)) => unknown(),
+        (Ok(()), Ok(reply)) => answer(&http_state, peer, reply, Accepts::ALL, Statuses::Session).await,
         _ => no_such_session(peer),
     }
 }
 
 /// A client ends its session.
 pub(super) async fn ended(
-    State(gate): State<Arc<Gate>>,
-    Extension(peer): Extension<Peer>,
-    Extension(caller): Extension<Caller>,
+    State(http_state): State<Arc<HttpState>>,
+    Extension(peer): Extension<PeerAddress>,
+    Extension(caller): Extension<TokenOwner>,
     headers: HeaderMap,
 ) -> Response {
-    let session = match session_of(&gate, peer, &caller, &headers) {
+    let session = match session_of(&http_state, peer, &caller, &headers) {
         Ok(session) => session,
         Err(refusal) => return *refusal,
     };
     if let Some(name) = text(&headers, &SESSION_HEADER) {
-        gate.forget(name);
+        http_state.forget(name);
     }
     let (reply, replied) = oneshot::channel();
-    let sent = session.send(Mail::End { reply }).await;
+    let sent = session.send(SessionCommand::End { reply }).await;
     // One that has ended meanwhile is as well.
     let _replied = (sent, replied.await);
     StatusCode::OK.into_response()
@@ -465,11 +488,11 @@ pub(super) async fn ended(
 
 /// The session that a request names, which is not to be one of a revision without sessions.
 fn session_of(
-    gate: &Gate,
-    peer: Peer,
-    caller: &Caller,
+    http_state: &HttpState,
+    peer: PeerAddress,
+    caller: &TokenOwner,
     headers: &HeaderMap,
-) -> Result<Mailbox, Box<Response>> {
+) -> Result<SessionHandle, Box<Response>> {
     let revision = headers.get(REVISION).and_then(|revision| revision.to_str().ok());
     if revision.is_some_and(|name| Revision::of_request(name).is_some()) {
         return Err(Box::new(not_allowed(peer, "the revision 2026-07-28 has no sessions")));
@@ -477,29 +500,35 @@ fn session_of(
     let Some(name) = text(headers, &SESSION_HEADER) else {
         let happened = format!("the request names no session: it has no {SESSION}");
         let hint = "begin one with `initialize`";
-        return Err(Box::new(refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)));
+        return Err(Box::new(refused(
+            peer,
+            StatusCode::BAD_REQUEST,
+            FaultKind::InvalidRequest,
+            happened,
+            hint,
+        )));
     };
-    gate.session(name, caller, Way::Streamable).ok_or_else(|| Box::new(no_such_session(peer)))
+    http_state.session(name, caller, Way::Streamable).ok_or_else(|| Box::new(no_such_session(peer)))
 }
 
-fn not_allowed(peer: Peer, why: &str) -> Response {
+fn not_allowed(peer: PeerAddress, why: &str) -> Response {
     wrong_verb(peer, why, "POST", "send messages with POST")
 }
 
 /// Refuses a verb where there are only these.
-pub(super) fn wrong_verb(peer: Peer, why: &str, verbs: &'static str, hint: &str) -> Response {
+pub(super) fn wrong_verb(peer: PeerAddress, why: &str, verbs: &'static str, hint: &str) -> Response {
     let status = StatusCode::METHOD_NOT_ALLOWED;
-    let mut response = refused(peer, status, Kind::InvalidRequest, why.to_owned(), hint);
+    let mut response = refused(peer, status, FaultKind::InvalidRequest, why.to_owned(), hint);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(verbs));
     response
 }
 
-pub(super) async fn no_such_verb(Extension(peer): Extension<Peer>, method: Method) -> Response {
+pub(super) async fn no_such_verb(Extension(peer): Extension<PeerAddress>, method: Method) -> Response {
     let why = format!("{method} means nothing here");
     wrong_verb(peer, &why, "GET, POST, DELETE", "send messages with POST")
 }
 
-pub(super) async fn nowhere(Extension(peer): Extension<Peer>, request: Request) -> Response {
+pub(super) async fn nowhere(Extension(peer): Extension<PeerAddress>, request: Request) -> Response {
     let happened = format!("there is nothing at {}", request.uri().path().escape_debug());
     let hint = match request.uri().path() {
         old::STREAM | old::MESSAGES => {
@@ -507,16 +536,16 @@ pub(super) async fn nowhere(Extension(peer): Extension<Peer>, request: Request) 
         }
         _ => "MCP is at /mcp; there are also /health, /ready, /status and /metrics",
     };
-    refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, hint)
+    refused(peer, StatusCode::NOT_FOUND, FaultKind::InvalidRequest, happened, hint)
 }
 
 /// Who gives tokens for us (RFC 9728), below whatever path our URL has.
 pub(super) async fn resource_metadata(
-    State(gate): State<Arc<Gate>>,
-    Extension(peer): Extension<Peer>,
+    State(http_state): State<Arc<HttpState>>,
+    Extension(peer): Extension<PeerAddress>,
     request: Request,
 ) -> Response {
-    match gate.door().access.resource() {
+    match http_state.access_policy().access.resource() {
         Some(resource) => told(StatusCode::OK, &resource.metadata()),
         None => nowhere(Extension(peer), request).await,
     }

@@ -41,18 +41,18 @@ impl Hosts {
     }
 
     /// Whether such a request may be answered.
-    pub(super) fn allow(&self, asked: &Asked<'_>) -> bool {
+    pub(super) fn allow(&self, asked: &RequestOrigins<'_>) -> bool {
         asked.host.is_some_and(|host| self.has(&without_port(host), asked.arrived))
             && asked.page.is_none_or(|page| self.may_ask(page, asked))
     }
 
-    fn may_ask(&self, page: &str, asked: &Asked<'_>) -> bool {
+    fn may_ask(&self, page: &str, asked: &RequestOrigins<'_>) -> bool {
         let Ok(page) = Url::parse(page) else { return false };
         self.is_of(&page, asked) || self.origins.contains(&page.origin().ascii_serialization())
     }
 
     /// Whether a page is of the scheme, host and port that it asks.
-    fn is_of(&self, page: &Url, asked: &Asked<'_>) -> bool {
+    fn is_of(&self, page: &Url, asked: &RequestOrigins<'_>) -> bool {
         let host = asked.host.unwrap_or_default();
         let is_by = match page.scheme() {
             "https" => asked.is_by_tls || self.may_have_a_proxy(&without_port(host)),
@@ -80,7 +80,7 @@ impl Hosts {
 
 /// What a request says of whom it asks and where it is from.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestOrigins<'a> {
     /// The host that it asks, with its port.
     pub(super) host: Option<&'a str>,
     /// The origin of the page that asks, where one does.
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn allows(hosts: &Hosts, host: Option<&str>, page: Option<&str>) -> bool {
-        hosts.allow(&Asked { host, page, ..Asked::default() })
+        hosts.allow(&RequestOrigins { host, page, ..RequestOrigins::default() })
     }
 
     #[test]
@@ -242,7 +242,12 @@ mod tests {
             ("mcp.example.org:80", "http://mcp.example.org", false),
             ("mcp.example.org", "https://mcp.example.org", true),
         ] {
-            let asked = Asked { host: Some(host), page: Some(page), is_by_tls: true, ..Asked::default() };
+            let asked = RequestOrigins {
+                host: Some(host),
+                page: Some(page),
+                is_by_tls: true,
+                ..RequestOrigins::default()
+            };
             assert_eq!(hosts.allow(&asked), may, "{host} {page}");
         }
         let listed = hosts.with_origins(["https://localhost:8808".to_owned()]);
@@ -291,7 +296,7 @@ mod tests {
             ("evil.example.com", "192.0.2.1", false),
         ] {
             let arrived = Some(arrived.parse().expect("an address"));
-            let asked = Asked { host: Some(host), arrived, ..Asked::default() };
+            let asked = RequestOrigins { host: Some(host), arrived, ..RequestOrigins::default() };
             assert_eq!(hosts.allow(&asked), is_ours, "{host}");
         }
     }

@@ -80,7 +80,7 @@ impl fmt::Debug for Snapshot {
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(encoder);
+        let mut page = MetricsPage(encoder);
         self.of_the_whole(&mut page)?;
         self.of_clients(&mut page)?;
         self.of_servers(&mut page)?;
@@ -94,7 +94,7 @@ impl Collector for Snapshot {
 }
 
 impl Snapshot {
-    fn of_the_whole(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn of_the_whole(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let version = [([("version", env!("CARGO_PKG_VERSION"))], 1)];
         page.gauges("unhang_build_info", "Always 1; the version is a label.", version)?;
         let waiting = self.servers.as_ref().map_or(0, Servers::waiting);
@@ -104,7 +104,7 @@ impl Snapshot {
         page.gauge("unhang_uptime_seconds", "Seconds since the start.", uptime)
     }
 
-    fn of_clients(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn of_clients(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let tally = &self.tally;
         let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
         page.gauge("unhang_sessions", "Sessions of clients.", wide(self.sessions))?;
@@ -128,7 +128,7 @@ impl Snapshot {
         page.family("unhang_tool_calls", "Calls of the tools of unhang itself.", &tally.tool_calls)
     }
 
-    fn of_servers(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn of_servers(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let each = |value: fn(&ServerStatus) -> u64| {
             self.statuses.iter().map(move |status| ([("server", &*status.name)], value(status)))
         };
@@ -154,7 +154,7 @@ impl Snapshot {
         page.gauges("unhang_server_state", "1 for the state that a server is in.", states)
     }
 
-    fn of_requests(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn of_requests(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let named = self.servers.as_ref().map(Servers::tallies).unwrap_or_default();
         let requests = named.iter().flat_map(|(server, tally)| {
             tally.requests().map(move |(method, outcome, count)| {
@@ -177,9 +177,9 @@ impl Snapshot {
 type Sample<'a, const LABELS: usize> = ([(&'a str, &'a str); LABELS], u64);
 
 /// The page while it is written.
-struct Page<'a>(DescriptorEncoder<'a>);
+struct MetricsPage<'a>(DescriptorEncoder<'a>);
 
-impl Page<'_> {
+impl MetricsPage<'_> {
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! connection (net::serve) ─── place ─── handler ─── asked() ─┬ begins ──► a new session ─┐
-//!                                                          ├ belongs ─► its session ───┼─ Mail ─► actor ─ front::Machine
+//!                                                          ├ belongs ─► its session ───┼─ SessionCommand ─► actor ─ front::Machine
 //!                                                          └ alone ───► one of its own ┘
 //! connection ◄─ a status, an answer, or a stream of events ◄─ Reply ◄──────────────────┘
 //! ```
@@ -23,10 +23,10 @@ mod hosts;
 mod metrics;
 mod old;
 mod operators;
-mod place;
-mod regulars;
 mod room;
+mod service;
 mod session;
+mod stateless_clients;
 mod stream;
 
 #[cfg(test)]
@@ -44,8 +44,8 @@ use tokio::{
     task::JoinHandle,
     time::Instant,
 };
-pub use unhang_net::serve::Listener;
-use unhang_net::serve::{self, Bounds, Claim, Peer};
+pub use unhang_net::serve::HttpListener;
+use unhang_net::serve::{self, Claim, ConnectionLimits, PeerAddress};
 pub use unhang_net::tls::{Acceptor, CertificateError};
 use unhang_proc::{deadline::Deadline, descriptors};
 use unhang_switches::stands;
@@ -55,19 +55,19 @@ pub use self::{
     hosts::{Hosts, host_of, name_of, origin_of},
 };
 use self::{
-    access::{Caller, Shares},
-    operators::Jobs,
-    place::Place,
-    regulars::{Regular, Regulars, Stay},
+    access::{Shares, TokenOwner},
+    operators::JobGauge,
     room::Budget,
-    session::{Mail, Mailbox, Manner, Session, mailbox},
+    service::HttpService,
+    session::{HttpSession, ReplyMode, SessionCommand, SessionHandle, mailbox},
+    stateless_clients::{StatelessClient, StatelessClients, Stay},
 };
 use super::{
     AtEnd,
     parking::{secret_in, secret_of},
-    work::{Behind, OfWindow, Work, random_name},
+    session_runtime::{OfWindow, SessionContext, SessionRuntime, random_name},
 };
-use unhang_background::Ending;
+use unhang_background::CallsEnd;
 use unhang_core::{
     config::{
         CONNECTIONS_OF_ONE, CONNECTIONS_OF_ONE_AT_HOME, DEAF_PATIENCE, DESCRIPTORS_KEPT, DISPOSE_LIMIT,
@@ -78,7 +78,7 @@ use unhang_core::{
     shell::Stop,
     telemetry::Telemetry,
 };
-use unhang_gateway::{Asker, MayRead, Servers, SessionKey};
+use unhang_gateway::{FairnessKey, MayRead, Servers, SessionKey};
 use unhang_tools::{Toolbox, service::JobService, toolbox::NoTools};
 
 /// How long what is in flight may take at the end: what stands behind it needs some of the time after that.
@@ -86,12 +86,12 @@ pub const DRAIN: Duration = EXIT_LIMIT.saturating_sub(DISPOSE_LIMIT).saturating_
 
 /// What connections are limited by, where there may be so many descriptors. Of one address there are at most three quarters, or one
 /// where other machines come too.
-fn bounds(descriptors: usize, is_at_home: bool) -> Bounds {
+fn bounds(descriptors: usize, is_at_home: bool) -> ConnectionLimits {
     let kept = DESCRIPTORS_KEPT.min(descriptors / 2);
     let connections = MAX_CONNECTIONS.min(descriptors - kept).max(1);
     let (part, of) = CONNECTIONS_OF_ONE_AT_HOME;
     let of_one = if is_at_home { connections * part / of } else { connections / CONNECTIONS_OF_ONE };
-    Bounds { connections, of_one: of_one.max(1), head: HEAD_PATIENCE, deaf: DEAF_PATIENCE }
+    ConnectionLimits { connections, of_one: of_one.max(1), head: HEAD_PATIENCE, deaf: DEAF_PATIENCE }
 }
 
 /// What a front over HTTP needs.
@@ -103,7 +103,7 @@ pub struct HttpSpec {
     /// Servers behind it, where there are any.
     pub servers: Option<Servers>,
     /// Who runs jobs, where there are any: for those who look after it.
-    pub jobs: Option<super::Jobs>,
+    pub jobs: Option<super::SessionJobs>,
     /// What clients are told about the whole, to give to their models.
     pub instructions: Option<String>,
     /// Where its requests are told, where somebody wants to see them.
@@ -113,7 +113,7 @@ pub struct HttpSpec {
     /// Told when the end begins.
     pub ending: watch::Sender<bool>,
     /// Where clients come.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<HttpListener>,
     /// What is spoken over the network: TLS, or nothing but HTTP. Whoever comes later is spoken to as it says then.
     pub tls: watch::Receiver<Option<Acceptor>>,
     /// Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision at `/sse` and `/messages`.
@@ -121,12 +121,12 @@ pub struct HttpSpec {
     /// Bytes that the bodies of requests and whole replies may have together; by default as [`MESSAGE_MEMORY`](unhang_core::config::MESSAGE_MEMORY) says.
     pub message_memory: Option<usize>,
     /// Who may come; what is there of those who may not any more is ended.
-    pub door: watch::Receiver<Arc<Door>>,
+    pub access_policy: watch::Receiver<Arc<AccessPolicy>>,
 }
 
 /// Who may come. By default it is whoever knows us by a name of this machine for itself.
 #[derive(Clone, Debug, Default)]
-pub struct Door {
+pub struct AccessPolicy {
     /// The names under which we may be asked.
     pub hosts: Hosts,
     /// Who may ask. It is up to whoever listens where other machines come that nobody is let in unasked.
@@ -148,29 +148,32 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         tls,
         offers_sse,
         message_memory,
-        door,
+        access_policy,
     } = spec;
     let ending = end.subscribe();
     // Where this machine alone comes, all that come have one address.
     let is_at_home = listeners.iter().all(|listener| match listener {
-        Listener::Network(listener) => listener.local_addr().is_ok_and(|address| address.ip().is_loopback()),
-        Listener::Local(..) => true,
+        HttpListener::Network(listener) => {
+            listener.local_addr().is_ok_and(|address| address.ip().is_loopback())
+        }
+        HttpListener::Local(..) => true,
     });
     let bounds = bounds(descriptors::most(), is_at_home);
     tracing::debug!("at most {} connections, {} of one address", bounds.connections, bounds.of_one);
-    let counted = Jobs::of(jobs.as_ref().map(|jobs| Arc::clone(&jobs.service) as Arc<dyn JobService>));
-    let behind = Behind::new(toolbox, servers, instructions).with_jobs(jobs).traced_by(telemetry, "tcp");
+    let counted = JobGauge::of(jobs.as_ref().map(|jobs| Arc::clone(&jobs.service) as Arc<dyn JobService>));
+    let context =
+        SessionContext::new(toolbox, servers, instructions).with_jobs(jobs).traced_by(telemetry, "tcp");
     let budget = Budget::new(message_memory, limits.max_message);
-    let gate = Gate::new(limits, budget, behind, counted, door, ending.clone());
-    let _watching = Watching(tokio::spawn(Arc::clone(&gate).watch_door()));
-    let place = Place::new(Arc::clone(&gate), offers_sse);
+    let http_state = HttpState::new(limits, budget, context, counted, access_policy, ending.clone());
+    let _watching = Watching(tokio::spawn(Arc::clone(&http_state).watch_door()));
+    let place = HttpService::new(Arc::clone(&http_state), offers_sse);
     let mut serving = tokio::spawn(serve::serve(listeners, place, bounds, tls, ending));
     let code = tokio::select! {
         stop = stops.recv() => stop.unwrap_or(Stop::Terminate).exit_code(),
         // It ends when it is told to; before that it can only panic, which was told.
         _panicked = &mut serving => exit::BUG,
     };
-    let sessions = gate.sessions().len();
+    let sessions = http_state.sessions().len();
     tracing::info!(sessions, "ending: what is in flight gets {DRAIN:?}");
     end.send_replace(true);
     let all = async {
@@ -179,7 +182,7 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
             tracing::warn!("some clients had not taken their answers in time");
         }
         if let Some(at_end) = at_end {
-            at_end(Ending::UnhangEnds).await;
+            at_end(CallsEnd::UnhangEnds).await;
         }
     };
     tokio::select! {
@@ -198,15 +201,16 @@ pub async fn serve_windows(
     (listener, claim): (UnixListener, Claim),
     ending: watch::Receiver<bool>,
 ) {
-    let behind = Behind::new(Arc::new(NoTools), Some(servers), None).of_windows();
+    let context = SessionContext::new(Arc::new(NoTools), Some(servers), None).of_windows();
     // Whoever can open the socket is who has started us.
-    let door = watch::channel(Arc::default()).1;
+    let access_policy = watch::channel(Arc::default()).1;
     let budget = Budget::new(None, limits.max_message);
-    let gate = Gate::new(limits, budget, behind, Jobs::of(None), door, ending.clone());
+    let http_state =
+        HttpState::new(limits, budget, context, JobGauge::of(None), access_policy, ending.clone());
     let tls = watch::channel(None).1;
-    let listeners = vec![Listener::Local(listener, Some(claim))];
+    let listeners = vec![HttpListener::Local(listener, Some(claim))];
     let bounds = bounds(descriptors::most(), true);
-    serve::serve(listeners, Place::new(gate, false), bounds, tls, ending).await;
+    serve::serve(listeners, HttpService::new(http_state, false), bounds, tls, ending).await;
 }
 
 /// Ends a task with its owner.
@@ -219,13 +223,13 @@ impl Drop for Watching {
 }
 
 /// What all connections share.
-struct Gate {
+struct HttpState {
     limits: Limits,
     /// What bodies and whole replies take.
     budget: Budget,
-    behind: Behind,
-    jobs: Jobs,
-    door: watch::Receiver<Arc<Door>>,
+    context: SessionContext,
+    jobs: JobGauge,
+    access_policy: watch::Receiver<Arc<AccessPolicy>>,
     /// What each client has of requests in flight.
     requests: Shares,
     /// Those that there are, by their names.
@@ -235,7 +239,7 @@ struct Gate {
     alone: Mutex<HashMap<String, Owned>>,
     alone_shares: Shares,
     /// Whose they are, as far as servers keep anything for one of them.
-    regulars: Regulars,
+    stateless_clients: StatelessClients,
     /// How many there may be of each.
     room: usize,
     ending: watch::Receiver<bool>,
@@ -246,8 +250,8 @@ struct Gate {
 
 /// A session or a request, and whose it is.
 struct Owned {
-    owner: Caller,
-    mailbox: Mailbox,
+    owner: TokenOwner,
+    mailbox: SessionHandle,
     way: Way,
 }
 
@@ -262,7 +266,7 @@ enum Way {
 
 impl Owned {
     /// To anybody else it is not there.
-    fn for_caller(&self, caller: &Caller) -> Option<Mailbox> {
+    fn for_caller(&self, caller: &TokenOwner) -> Option<SessionHandle> {
         (self.owner == *caller || !stands("sessions-are-their-callers")).then(|| self.mailbox.clone())
     }
 }
@@ -278,29 +282,29 @@ enum Full {
     Ending,
 }
 
-impl Gate {
+impl HttpState {
     fn new(
         mut limits: Limits,
         budget: Budget,
-        behind: Behind,
-        jobs: Jobs,
-        door: watch::Receiver<Arc<Door>>,
+        context: SessionContext,
+        jobs: JobGauge,
+        access_policy: watch::Receiver<Arc<AccessPolicy>>,
         ending: watch::Receiver<bool>,
-    ) -> Arc<Gate> {
+    ) -> Arc<HttpState> {
         limits.eof_grace = limits.eof_grace.min(DRAIN);
-        let behind_windows = behind.are_windows();
-        Arc::new(Gate {
+        let behind_windows = context.are_windows();
+        Arc::new(HttpState {
             limits,
             budget,
-            behind,
+            context,
             jobs,
-            door,
+            access_policy,
             requests: Shares::new(REQUESTS_OF_ONE),
             sessions: Mutex::default(),
             session_shares: Shares::new(SESSIONS_OF_ONE),
             alone: Mutex::default(),
             alone_shares: Shares::new(SESSIONS_OF_ONE),
-            regulars: Regulars::new(MAX_SESSIONS),
+            stateless_clients: StatelessClients::new(MAX_SESSIONS),
             room: MAX_SESSIONS,
             realm: behind_windows.then(random_name).flatten(),
             ending,
@@ -313,20 +317,20 @@ impl Gate {
     }
 
     /// Who may come now.
-    fn door(&self) -> Arc<Door> {
-        Arc::clone(&self.door.borrow())
+    fn access_policy(&self) -> Arc<AccessPolicy> {
+        Arc::clone(&self.access_policy.borrow())
     }
 
     /// Ends what belongs to those who may not come any more, whenever that changes.
     async fn watch_door(self: Arc<Self>) {
-        let mut door = self.door.clone();
-        let mut before = self.door();
-        while door.changed().await.is_ok() {
-            let now = Arc::clone(&door.borrow_and_update());
+        let mut access_policy = self.access_policy.clone();
+        let mut before = self.access_policy();
+        while access_policy.changed().await.is_ok() {
+            let now = Arc::clone(&access_policy.borrow_and_update());
             let is_strange = |owned: &Owned| {
                 !now.access.still_knows(&owned.owner, &before.access) && stands("revoked-sessions-end")
             };
-            let mut strange: Vec<Mailbox> = Vec::new();
+            let mut strange: Vec<SessionHandle> = Vec::new();
             for all in [&self.sessions, &self.alone] {
                 let all = all.lock().unwrap_or_else(PoisonError::into_inner);
                 strange.extend(
@@ -338,33 +342,40 @@ impl Gate {
             }
             for mailbox in strange {
                 // One that has as much to read as it may have ends when it has read that.
-                tokio::spawn(async move { mailbox.send(Mail::End { reply: oneshot::channel().0 }).await });
+                tokio::spawn(async move {
+                    mailbox.send(SessionCommand::End { reply: oneshot::channel().0 }).await
+                });
             }
             if stands("revoked-sessions-end") {
-                self.regulars.part_with(|caller| !now.access.still_knows(caller, &before.access));
+                self.stateless_clients.part_with(|caller| !now.access.still_knows(caller, &before.access));
             }
             before = now;
         }
     }
 
     /// What is behind a request of the caller's that stands alone.
-    fn behind_one(&self, caller: &Caller, peer: Peer) -> Result<(Behind, Option<Stay>), Full> {
-        let Some(servers) = &self.behind.servers else { return Ok((self.behind.clone(), None)) };
+    fn behind_one(
+        &self,
+        caller: &TokenOwner,
+        peer: PeerAddress,
+    ) -> Result<(SessionContext, Option<Stay>), Full> {
+        let Some(servers) = &self.context.servers else { return Ok((self.context.clone(), None)) };
         let new = || servers.for_session_of(self.owner(caller), self.may_read(caller));
-        let (servers, stay) = self.regulars.come(Regular::new(caller, peer), new).ok_or(Full::All)?;
-        Ok((self.behind.with(Some(servers)), Some(stay)))
+        let (servers, stay) =
+            self.stateless_clients.come(StatelessClient::new(caller, peer), new).ok_or(Full::All)?;
+        Ok((self.context.with(Some(servers)), Some(stay)))
     }
 
     /// Who has what begins now, where they are told from others by more than that.
-    fn owner(&self, caller: &Caller) -> Option<Asker> {
-        let is_known = *caller != Caller::Anybody;
-        is_known.then(|| self.door().access.asker(caller, || Asker::new("anybody")))
+    fn owner(&self, caller: &TokenOwner) -> Option<FairnessKey> {
+        let is_known = *caller != TokenOwner::Anybody;
+        is_known.then(|| self.access_policy().access.fairness_key(caller, || FairnessKey::new("anybody")))
     }
 
     /// Whether this caller may read what servers have written that are shared with others: who looks after them may, as at `/status`.
-    fn may_read(&self, caller: &Caller) -> MayRead {
-        let (door, caller) = (self.door.clone(), caller.clone());
-        MayRead::where_it_is_so(move || door.borrow().access.is_operator(&caller))
+    fn may_read(&self, caller: &TokenOwner) -> MayRead {
+        let (access_policy, caller) = (self.access_policy.clone(), caller.clone());
+        MayRead::where_it_is_so(move || access_policy.borrow().access.is_operator(&caller))
     }
 
     /// Nothing new is taken any more.
@@ -373,18 +384,18 @@ impl Gate {
     }
 
     /// The caller's session of this name.
-    fn session(&self, name: &str, caller: &Caller, way: Way) -> Option<Mailbox> {
+    fn session(&self, name: &str, caller: &TokenOwner, way: Way) -> Option<SessionHandle> {
         self.sessions().get(name).filter(|session| session.way == way)?.for_caller(caller)
     }
 
     /// A new session of the caller's, and its name.
-    fn begin(self: &Arc<Self>, caller: &Caller, way: Way) -> Result<(String, Mailbox), Full> {
+    fn begin(self: &Arc<Self>, caller: &TokenOwner, way: Way) -> Result<(String, SessionHandle), Full> {
         if self.is_ending() {
             return Err(Full::Ending);
         }
         let share = self.session_shares.take(caller).ok_or(Full::OfOne)?;
         let name = random_name().ok_or(Full::All)?;
-        let (mailbox, mails) = mailbox();
+        let (mailbox, commands) = mailbox();
         {
             let mut sessions = self.sessions();
             if sessions.len() >= self.room && stands("sessions-bounded") {
@@ -393,20 +404,21 @@ impl Gate {
             let owned = Owned { owner: caller.clone(), mailbox: mailbox.clone(), way };
             sessions.insert(name.clone(), owned);
         }
-        let asker = self.door().access.asker(caller, || Asker::new(&format!("session {name}")));
-        let behind = self.behind.for_session(self.owner(caller), self.may_read(caller));
-        let behind = behind.called_by(self.door().access.owner_of(caller));
-        let work = Work::new(self.limits.clone(), &behind, asker, None);
-        drop(behind);
+        let fairness_key =
+            self.access_policy().access.fairness_key(caller, || FairnessKey::new(&format!("session {name}")));
+        let context = self.context.for_session(self.owner(caller), self.may_read(caller));
+        let context = context.called_by(self.access_policy().access.owner_of(caller));
+        let work = SessionRuntime::new(self.limits.clone(), &context, fairness_key, None);
+        drop(context);
         let manner = match way {
-            Way::Streamable => Manner::Streams,
-            Way::Old => Manner::OneStream(old::place_of(&name)),
+            Way::Streamable => ReplyMode::Streams,
+            Way::Old => ReplyMode::OneStream(old::place_of(&name)),
         };
-        let session = Session::new(shown(&name).to_owned(), work, &self.limits, mails, manner);
-        let (gate, own) = (Arc::clone(self), name.clone());
+        let session = HttpSession::new(shown(&name).to_owned(), work, &self.limits, commands, manner);
+        let (http_state, own) = (Arc::clone(self), name.clone());
         tokio::spawn(async move {
-            session.run(gate.ending.clone()).await;
-            gate.sessions().remove(&own);
+            session.run(http_state.ending.clone()).await;
+            http_state.sessions().remove(&own);
             drop(share);
         });
         Ok((name, mailbox))
@@ -420,19 +432,19 @@ impl Gate {
     /// Somebody who takes one request of the caller's that stands alone.
     fn alone(
         self: &Arc<Self>,
-        caller: &Caller,
-        peer: Peer,
+        caller: &TokenOwner,
+        peer: PeerAddress,
         window: Option<OfWindow>,
-    ) -> Result<Mailbox, Full> {
+    ) -> Result<SessionHandle, Full> {
         if self.is_ending() {
             return Err(Full::Ending);
         }
         let share = self.alone_shares.take(caller).ok_or(Full::OfOne)?;
-        let (behind, stay) = self.behind_one(caller, peer)?;
-        let behind = behind.called_by(self.door().access.owner_of(caller));
+        let (context, stay) = self.behind_one(caller, peer)?;
+        let context = context.called_by(self.access_policy().access.owner_of(caller));
         let secret = random_name().ok_or(Full::All)?;
         let secret = self.realm.as_deref().map_or_else(|| secret.clone(), |realm| secret_in(realm, &secret));
-        let (mailbox, mails) = mailbox();
+        let (mailbox, commands) = mailbox();
         {
             let mut alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
             if alone.len() >= self.room && stands("requests-alone-bounded") {
@@ -441,15 +453,16 @@ impl Gate {
             let owned = Owned { owner: caller.clone(), mailbox: mailbox.clone(), way: Way::Streamable };
             alone.insert(secret.clone(), owned);
         }
-        let asker = self.door().access.asker(caller, || place_of(peer));
-        let work = Work::new(self.limits.clone(), &behind, asker, Some(secret.clone()));
-        let work = work.alone().asks_as(SessionKey::of(&Regular::new(caller, peer))).of_window(window);
-        drop(behind);
-        let session = Session::new(String::new(), work, &self.limits, mails, Manner::Alone);
-        let gate = Arc::clone(self);
+        let fairness_key = self.access_policy().access.fairness_key(caller, || place_of(peer));
+        let work = SessionRuntime::new(self.limits.clone(), &context, fairness_key, Some(secret.clone()));
+        let work =
+            work.alone().asks_as(SessionKey::of(&StatelessClient::new(caller, peer))).of_window(window);
+        drop(context);
+        let session = HttpSession::new(String::new(), work, &self.limits, commands, ReplyMode::Alone);
+        let http_state = Arc::clone(self);
         tokio::spawn(async move {
-            session.run(gate.ending.clone()).await;
-            gate.alone.lock().unwrap_or_else(PoisonError::into_inner).remove(&secret);
+            session.run(http_state.ending.clone()).await;
+            http_state.alone.lock().unwrap_or_else(PoisonError::into_inner).remove(&secret);
             drop((share, stay));
         });
         Ok(mailbox)
@@ -461,18 +474,18 @@ impl Gate {
     }
 
     /// Whoever holds the caller's call to which a request with this state comes back.
-    fn holder(&self, state: &str, caller: &Caller) -> Option<Mailbox> {
+    fn holder(&self, state: &str, caller: &TokenOwner) -> Option<SessionHandle> {
         let secret = secret_of(state)?;
         self.alone.lock().unwrap_or_else(PoisonError::into_inner).get(secret)?.for_caller(caller)
     }
 }
 
 /// What tells those who stand alone from others as far as anything does: the process, or the machine.
-fn place_of(peer: Peer) -> Asker {
+fn place_of(peer: PeerAddress) -> FairnessKey {
     match peer {
-        Peer::Local { process: Some(process), .. } => Asker::new(&format!("process {process}")),
-        Peer::Local { process: None, .. } => Asker::one_of("local"),
-        Peer::Network(address) => Asker::one_of(&address.ip().to_canonical().to_string()),
+        PeerAddress::Local { process: Some(process), .. } => FairnessKey::new(&format!("process {process}")),
+        PeerAddress::Local { process: None, .. } => FairnessKey::one_of("local"),
+        PeerAddress::Network(address) => FairnessKey::one_of(&address.ip().to_canonical().to_string()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use unhang_net::serve::{
-    Peer,
+    PeerAddress,
     axum::{
         Extension, Router,
         body::Body,
@@ -20,18 +20,18 @@ use unhang_net::serve::{
 };
 
 use super::{
-    Gate, Way,
-    access::Caller,
+    HttpState, Way,
+    access::TokenOwner,
     asked::no_message,
     body::whole,
     handlers::{
         Accepts, Post, Statuses, answer, brought, ending, no_events, no_json, refused, too_many, trace,
         wrong_verb,
     },
-    session::Mail,
+    session::SessionCommand,
     shown,
 };
-use unhang_core::fault::Kind;
+use unhang_core::fault::FaultKind;
 
 /// Where a client listens, and so begins.
 pub(super) const STREAM: &str = "/sse";
@@ -43,7 +43,7 @@ pub(super) const MESSAGES: &str = "/messages";
 const SESSION: &str = "sessionId=";
 
 /// What there is to be asked for by those who come this way.
-pub(super) fn router() -> Router<Arc<Gate>> {
+pub(super) fn router() -> Router<Arc<HttpState>> {
     Router::new()
         .route(STREAM, get(opened).head(no_verb_for_streams).fallback(no_verb_for_streams))
         .route(MESSAGES, post(said).fallback(no_verb_for_messages))
@@ -56,26 +56,26 @@ pub(super) fn place_of(name: &str) -> String {
 
 /// A client comes.
 async fn opened(
-    State(gate): State<Arc<Gate>>,
-    Extension(peer): Extension<Peer>,
-    Extension(caller): Extension<Caller>,
+    State(http_state): State<Arc<HttpState>>,
+    Extension(peer): Extension<PeerAddress>,
+    Extension(caller): Extension<TokenOwner>,
     headers: HeaderMap,
 ) -> Response {
     if let Some(refusal) = no_events(peer, &headers) {
         return refusal;
     }
-    let (name, session) = match gate.begin(&caller, Way::Old) {
+    let (name, session) = match http_state.begin(&caller, Way::Old) {
         Ok(begun) => begun,
         Err(full) => return too_many(peer, full, "sessions"),
     };
     let (reply, replied) = oneshot::channel();
     // Nothing else is on its way yet. If its client goes now, it hears that nobody listens, and ends.
-    let sent = session.try_send(Mail::Listen { after: None, reply });
+    let sent = session.try_send(SessionCommand::Listen { after: None, reply });
     match (sent, replied.await) {
         (Ok(()), Ok(reply)) => {
             let session = shown(&name);
             tracing::info!(%peer, session, "{peer} ({caller}) begins the session {session} by HTTP+SSE");
-            answer(&gate, peer, reply, Accepts::ALL, Statuses::Session).await
+            answer(&http_state, peer, reply, Accepts::ALL, Statuses::Session).await
         }
         _ => ending(peer),
     }
@@ -83,9 +83,9 @@ async fn opened(
 
 /// A message for the session that the place names.
 async fn said(
-    State(gate): State<Arc<Gate>>,
-    Extension(peer): Extension<Peer>,
-    Extension(caller): Extension<Caller>,
+    State(http_state): State<Arc<HttpState>>,
+    Extension(peer): Extension<PeerAddress>,
+    Extension(caller): Extension<TokenOwner>,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
@@ -95,33 +95,33 @@ async fn said(
     }
     let mut members = uri.query().unwrap_or_default().split('&');
     let name = members.find_map(|member| member.strip_prefix(SESSION)).unwrap_or_default();
-    let Some(session) = gate.session(name, &caller, Way::Old) else { return no_such_session(peer) };
-    let body = match whole(&gate, peer, body).await {
+    let Some(session) = http_state.session(name, &caller, Way::Old) else { return no_such_session(peer) };
+    let body = match whole(&http_state, peer, body).await {
         Ok(body) => body,
         Err(refusal) => return *refusal,
     };
     let instead = no_message(&body.bytes);
     let post = Post { peer, caller, takes: Accepts::ALL, trace: trace(&headers), window: None, body };
     match instead {
-        Some(asked) => brought(&gate, post, asked).await,
+        Some(asked) => brought(&http_state, post, asked).await,
         None => match post.ask(&session).await {
-            Some(reply) => answer(&gate, peer, reply, Accepts::ALL, Statuses::Session).await,
+            Some(reply) => answer(&http_state, peer, reply, Accepts::ALL, Statuses::Session).await,
             None => no_such_session(peer),
         },
     }
 }
 
-fn no_such_session(peer: Peer) -> Response {
+fn no_such_session(peer: PeerAddress) -> Response {
     let happened = "there is no such session: it has ended with its stream, or was never there".to_owned();
     let hint = "open another stream with GET /sse, and post where its first event says";
-    refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, hint)
+    refused(peer, StatusCode::NOT_FOUND, FaultKind::InvalidRequest, happened, hint)
 }
 
 /// Newer clients try their own way first, and take this for the sign to listen. In JSON-RPC it would be the word of a server that
 /// speaks as they do.
-async fn no_verb_for_streams(Extension(peer): Extension<Peer>, method: Method) -> Response {
+async fn no_verb_for_streams(Extension(peer): Extension<PeerAddress>, method: Method) -> Response {
     let status = StatusCode::METHOD_NOT_ALLOWED;
-    let (number, kind) = (status.as_u16(), Kind::InvalidRequest.word());
+    let (number, kind) = (status.as_u16(), FaultKind::InvalidRequest.word());
     let text = format!(
         "{method} means nothing here; open a stream with GET, and post where its first event says, or speak Streamable HTTP at /mcp\n"
     );
@@ -129,6 +129,6 @@ async fn no_verb_for_streams(Extension(peer): Extension<Peer>, method: Method) -
     (status, [(header::ALLOW, "GET")], text).into_response()
 }
 
-async fn no_verb_for_messages(Extension(peer): Extension<Peer>, method: Method) -> Response {
+async fn no_verb_for_messages(Extension(peer): Extension<PeerAddress>, method: Method) -> Response {
     wrong_verb(peer, &format!("{method} means nothing here"), "POST", "send messages with POST")
 }

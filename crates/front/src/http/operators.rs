@@ -19,8 +19,8 @@ use unhang_net::serve::axum::{
 use unhang_switches::stands;
 
 use super::{
-    Gate,
-    access::Caller,
+    HttpState,
+    access::TokenOwner,
     handlers::JSON,
     metrics::{self, Snapshot},
 };
@@ -35,19 +35,19 @@ pub(super) type Counts = Vec<(JobState, u64)>;
 pub(super) type Count = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Option<Counts>> + Send>> + Send + Sync>;
 
 /// The jobs, as far as they are counted here.
-pub(super) struct Jobs {
+pub(super) struct JobGauge {
     count: Option<Count>,
     /// For whoever counts them.
     turn: Arc<Semaphore>,
 }
 
-impl Jobs {
-    pub(super) fn new(count: Option<Count>) -> Jobs {
-        Jobs { count, turn: Arc::new(Semaphore::new(1)) }
+impl JobGauge {
+    pub(super) fn new(count: Option<Count>) -> JobGauge {
+        JobGauge { count, turn: Arc::new(Semaphore::new(1)) }
     }
 
-    pub(super) fn of(service: Option<Arc<dyn JobService>>) -> Jobs {
-        Jobs::new(service.map(|service| -> Count {
+    pub(super) fn of(service: Option<Arc<dyn JobService>>) -> JobGauge {
+        JobGauge::new(service.map(|service| -> Count {
             Arc::new(move || {
                 let service = Arc::clone(&service);
                 Box::pin(async move { service.counts().await.ok() })
@@ -84,28 +84,31 @@ pub(super) async fn health() -> Response {
 }
 
 /// Every server has been listed, or has failed to be.
-pub(super) async fn ready(State(gate): State<Arc<Gate>>) -> Response {
-    let servers = gate.behind.servers.as_ref();
+pub(super) async fn ready(State(http_state): State<Arc<HttpState>>) -> Response {
+    let servers = http_state.context.servers.as_ref();
     let was_settled = servers.is_none_or(|servers| servers.known().borrow().was_settled);
-    match was_settled && !gate.is_ending() {
+    match was_settled && !http_state.is_ending() {
         true => told(StatusCode::OK, &json!({ "ready": true })),
         false => told(StatusCode::SERVICE_UNAVAILABLE, &json!({ "ready": false })),
     }
 }
 
 /// How all is.
-pub(super) async fn status(State(gate): State<Arc<Gate>>, Extension(caller): Extension<Caller>) -> Response {
-    let counts = gate.jobs.counts().await;
-    let mut servers = gate.behind.servers.as_ref().map(|servers| servers.status()).unwrap_or_default();
-    if !gate.door().access.is_operator(&caller) {
+pub(super) async fn status(
+    State(http_state): State<Arc<HttpState>>,
+    Extension(caller): Extension<TokenOwner>,
+) -> Response {
+    let counts = http_state.jobs.counts().await;
+    let mut servers = http_state.context.servers.as_ref().map(|servers| servers.status()).unwrap_or_default();
+    if !http_state.access_policy().access.is_operator(&caller) {
         servers.iter_mut().for_each(ServerStatus::leave_out_words);
     }
     let mut whole = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "uptimeMs": u64::try_from(gate.since.elapsed().as_millis()).unwrap_or(u64::MAX),
-        "sessions": gate.sessions().len(),
-        "waiting": gate.behind.servers.as_ref().map_or(0, Servers::waiting),
-        "queueBytes": gate.behind.tally.waiting.load(Ordering::Relaxed),
+        "uptimeMs": u64::try_from(http_state.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "sessions": http_state.sessions().len(),
+        "waiting": http_state.context.servers.as_ref().map_or(0, Servers::waiting),
+        "queueBytes": http_state.context.tally.waiting.load(Ordering::Relaxed),
         "servers": servers,
     });
     if let Some(counts) = counts {
@@ -117,16 +120,16 @@ pub(super) async fn status(State(gate): State<Arc<Gate>>, Extension(caller): Ext
 }
 
 /// What was counted, for Prometheus.
-pub(super) async fn metrics(State(gate): State<Arc<Gate>>, headers: HeaderMap) -> Response {
-    let jobs = gate.jobs.counts().await;
-    let servers = gate.behind.servers.clone();
+pub(super) async fn metrics(State(http_state): State<Arc<HttpState>>, headers: HeaderMap) -> Response {
+    let jobs = http_state.jobs.counts().await;
+    let servers = http_state.context.servers.clone();
     let snapshot = Snapshot {
-        uptime: gate.since.elapsed(),
-        sessions: gate.sessions().len(),
-        alone: gate.waiting_alone(),
+        uptime: http_state.since.elapsed(),
+        sessions: http_state.sessions().len(),
+        alone: http_state.waiting_alone(),
         statuses: servers.as_ref().map(|servers| servers.status()).unwrap_or_default(),
         servers,
-        tally: Arc::clone(&gate.behind.tally),
+        tally: Arc::clone(&http_state.context.tally),
         jobs,
     };
     match metrics::page(snapshot) {

@@ -228,7 +228,7 @@ impl Room {
 
     /// These bytes, with which the room goes.
     pub(super) fn keep(self, bytes: Vec<u8>) -> Bytes {
-        Bytes::from_owner(Kept { bytes, _room: self })
+        Bytes::from_owner(BudgetedBytes { bytes, _room: self })
     }
 }
 
@@ -241,12 +241,12 @@ impl Drop for Room {
 }
 
 /// Bytes that have their room with them.
-struct Kept {
+struct BudgetedBytes {
     bytes: Vec<u8>,
     _room: Room,
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for BudgetedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

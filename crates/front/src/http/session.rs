@@ -31,12 +31,12 @@ use unhang_wire::{Line, one_line};
 
 use super::{
     room::Room,
-    stream::{Body, Held, Marks, Stream},
+    stream::{BufferedBytes, EventMarks, Stream, StreamBody},
 };
 use crate::{
-    machine::{ErrorAnswer, Outside, StreamKey, To},
+    mcp_session::{ErrorAnswer, SessionEffects, StreamKey, To},
+    session_runtime::SessionRuntime,
     tally::add_one,
-    work::Work,
 };
 use unhang_core::{
     config::{Limits, SESSION_IDLE},
@@ -63,19 +63,19 @@ const ENDED_KEPT: Duration = Duration::from_secs(60);
 const SESSION_STREAM: StreamKey = 0;
 
 /// How a post or a wish to listen is answered.
-pub(super) enum Reply {
+pub(super) enum PostReply {
     /// It was taken, and gets no answer.
     Taken,
     /// The answer, whole, and what it is where it is an error.
     Whole(Vec<u8>, Option<ErrorAnswer>),
     /// A stream of events.
-    Events(Body),
+    Events(StreamBody),
     /// There is no such stream any more.
     Gone,
 }
 
 /// What comes to a session.
-pub(super) enum Mail {
+pub(super) enum SessionCommand {
     /// A message.
     Post {
         body: Bytes,
@@ -83,25 +83,25 @@ pub(super) enum Mail {
         room: Option<Room>,
         takes_events: bool,
         trace: Option<Parent>,
-        reply: oneshot::Sender<Reply>,
+        reply: oneshot::Sender<PostReply>,
     },
     /// Somebody listens: after this event, where a stream is taken up again.
-    Listen { after: Option<(u64, u64)>, reply: oneshot::Sender<Reply> },
+    Listen { after: Option<(u64, u64)>, reply: oneshot::Sender<PostReply> },
     /// The client ends the session.
-    End { reply: oneshot::Sender<Reply> },
+    End { reply: oneshot::Sender<PostReply> },
 }
 
 /// How to reach a session.
-pub(super) type Mailbox = mpsc::Sender<Mail>;
+pub(super) type SessionHandle = mpsc::Sender<SessionCommand>;
 
 /// A way to a new session, and what comes on it.
-pub(super) fn mailbox() -> (Mailbox, mpsc::Receiver<Mail>) {
+pub(super) fn mailbox() -> (SessionHandle, mpsc::Receiver<SessionCommand>) {
     mpsc::channel(MAILS)
 }
 
 /// How what a client hears comes to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum ReplyMode {
     /// On a stream of each post, and one of the session, each of which can be taken up again (2025-03-26 to 2025-11-25).
     Streams,
     /// As the answer to the one request that there is (2026-07-28).
@@ -122,19 +122,19 @@ enum Over {
 }
 
 /// A post that has no answer yet.
-struct Open {
+struct OpenPost {
     takes_events: bool,
-    answer: Answer,
+    answer: PendingReply,
 }
 
-enum Answer {
-    Not(oneshot::Sender<Reply>),
+enum PendingReply {
+    Not(oneshot::Sender<PostReply>),
     Begun(Stream),
 }
 
 /// What the machine sees of the client.
-struct World {
-    posts: HashMap<StreamKey, Open>,
+struct HttpEffects {
+    posts: HashMap<StreamKey, OpenPost>,
     /// What posts that are not answered have of the budget for messages, where it is anything.
     rooms: HashMap<StreamKey, Room>,
     /// Posts that are not answered yet, with the time by which they are to be.
@@ -143,32 +143,32 @@ struct World {
     listened: Option<Stream>,
     /// With the time until which they are kept.
     ended: VecDeque<(Instant, StreamKey, Stream)>,
-    held: Held,
+    held: BufferedBytes,
     left: Arc<Notify>,
     limit: usize,
-    manner: Manner,
+    manner: ReplyMode,
     /// Whether a stream begins with an event that says only where it can be taken up (2025-11-25).
     is_primed: bool,
     is_deaf: bool,
 }
 
-impl World {
+impl HttpEffects {
     fn stream(&mut self, key: StreamKey) -> Stream {
         let marks = match self.manner {
-            Manner::Streams => Marks::Number,
-            Manner::Alone => Marks::None,
-            Manner::OneStream(_) => Marks::Kind,
+            ReplyMode::Streams => EventMarks::Number,
+            ReplyMode::Alone => EventMarks::None,
+            ReplyMode::OneStream(_) => EventMarks::Kind,
         };
         Stream::new(key, self.limit, marks, self.held.clone(), Arc::clone(&self.left))
     }
 
     fn is_alone(&self) -> bool {
-        self.manner == Manner::Alone
+        self.manner == ReplyMode::Alone
     }
 
     /// All that there is to hear comes on one stream.
     fn has_one_stream(&self) -> bool {
-        matches!(self.manner, Manner::OneStream(_))
+        matches!(self.manner, ReplyMode::OneStream(_))
     }
 
     /// What is about the session, where somebody listens to it.
@@ -181,8 +181,8 @@ impl World {
     /// The stream of a post, begun now where it was not.
     fn begun(&mut self, key: StreamKey) -> Option<Stream> {
         let is_ready = match &self.posts.get(&key)?.answer {
-            Answer::Begun(stream) => return Some(stream.clone()),
-            Answer::Not(_) => self.posts.get(&key)?.takes_events,
+            PendingReply::Begun(stream) => return Some(stream.clone()),
+            PendingReply::Not(_) => self.posts.get(&key)?.takes_events,
         };
         if !is_ready {
             return None;
@@ -192,9 +192,11 @@ impl World {
             stream.say(Class::Kept, b"");
         }
         let post = self.posts.get_mut(&key)?;
-        if let Answer::Not(reply) = std::mem::replace(&mut post.answer, Answer::Begun(stream.clone())) {
+        if let PendingReply::Not(reply) =
+            std::mem::replace(&mut post.answer, PendingReply::Begun(stream.clone()))
+        {
             // Nobody there: it can be taken up again, or is withdrawn elsewhere.
-            let _left = reply.send(Reply::Events(stream.read(None)));
+            let _left = reply.send(PostReply::Events(stream.read(None)));
         }
         Some(stream)
     }
@@ -209,11 +211,11 @@ impl World {
     }
 
     fn answer(&mut self, key: StreamKey, error: Option<ErrorAnswer>, line: &[u8]) {
-        let Some(Open { answer, .. }) = self.posts.remove(&key) else { return };
+        let Some(OpenPost { answer, .. }) = self.posts.remove(&key) else { return };
         match answer {
             // Nobody there: the answer was for nobody else.
-            Answer::Not(reply) => drop(reply.send(Reply::Whole(line.to_vec(), error))),
-            Answer::Begun(stream) => {
+            PendingReply::Not(reply) => drop(reply.send(PostReply::Whole(line.to_vec(), error))),
+            PendingReply::Begun(stream) => {
                 self.say(&stream, Class::Kept, line);
                 stream.end();
                 self.keep(key, stream);
@@ -241,8 +243,10 @@ impl World {
     }
 
     fn next_due(&mut self) -> Option<Instant> {
-        let is_waiting = |posts: &HashMap<StreamKey, Open>, key: &StreamKey| {
-            posts.get(key).is_some_and(|post| post.takes_events && matches!(post.answer, Answer::Not(_)))
+        let is_waiting = |posts: &HashMap<StreamKey, OpenPost>, key: &StreamKey| {
+            posts
+                .get(key)
+                .is_some_and(|post| post.takes_events && matches!(post.answer, PendingReply::Not(_)))
         };
         while self.unanswered.front().is_some_and(|(_, key)| !is_waiting(&self.posts, key)) {
             self.unanswered.pop_front();
@@ -252,30 +256,30 @@ impl World {
     }
 
     /// Somebody listens.
-    fn listen(&mut self, after: Option<(u64, u64)>) -> Reply {
+    fn listen(&mut self, after: Option<(u64, u64)>) -> PostReply {
         match after {
             None => {
                 let stream = match self.listened.take() {
                     Some(stream) => stream,
                     None => self.stream(SESSION_STREAM),
                 };
-                if let Manner::OneStream(place) = &self.manner {
+                if let ReplyMode::OneStream(place) = &self.manner {
                     stream.say_endpoint(place);
                 }
                 let body = stream.read(None);
                 self.listened = Some(stream);
-                Reply::Events(body)
+                PostReply::Events(body)
             }
             Some((key, number)) => {
                 let ended = self.ended.iter().find(|(_, ended, _)| *ended == key).map(|(.., stream)| stream);
                 let open = self.posts.get(&key).and_then(|post| match &post.answer {
-                    Answer::Begun(stream) => Some(stream),
-                    Answer::Not(_) => None,
+                    PendingReply::Begun(stream) => Some(stream),
+                    PendingReply::Not(_) => None,
                 });
                 let listened = self.listened.as_ref().filter(|_| key == SESSION_STREAM);
                 match listened.or(open).or(ended) {
-                    Some(stream) => Reply::Events(stream.read(Some(number))),
-                    None => Reply::Gone,
+                    Some(stream) => PostReply::Events(stream.read(Some(number))),
+                    None => PostReply::Gone,
                 }
             }
         }
@@ -283,9 +287,9 @@ impl World {
 
     /// Somebody is there.
     fn is_read(&self) -> bool {
-        let is_waited_for = |post: &Open| match &post.answer {
-            Answer::Not(reply) => !reply.is_closed(),
-            Answer::Begun(stream) => stream.is_read(),
+        let is_waited_for = |post: &OpenPost| match &post.answer {
+            PendingReply::Not(reply) => !reply.is_closed(),
+            PendingReply::Begun(stream) => stream.is_read(),
         };
         self.listened.as_ref().is_some_and(Stream::is_read) || self.posts.values().any(is_waited_for)
     }
@@ -293,7 +297,7 @@ impl World {
     /// Waits until the client of a request that stands alone has gone, where its answer has not begun. Cancel-safe.
     async fn client_gone(&mut self) {
         match self.posts.values_mut().next() {
-            Some(Open { answer: Answer::Not(reply), .. }) if stands("gone-client-withdraws") => {
+            Some(OpenPost { answer: PendingReply::Not(reply), .. }) if stands("gone-client-withdraws") => {
                 reply.closed().await;
             }
             _ => pending().await,
@@ -303,7 +307,7 @@ impl World {
     /// Ends what is being read, so that its connection ends too.
     fn end(&mut self) {
         for (_, post) in self.posts.drain() {
-            if let Answer::Begun(stream) = post.answer {
+            if let PendingReply::Begun(stream) = post.answer {
                 stream.end();
             }
         }
@@ -313,7 +317,7 @@ impl World {
     }
 }
 
-impl Outside for World {
+impl SessionEffects for HttpEffects {
     fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
         if let To::Answer { stream, .. } = &to {
             self.rooms.remove(stream);
@@ -334,8 +338,8 @@ impl Outside for World {
     fn nothing_to_client(&mut self, stream: StreamKey) {
         self.rooms.remove(&stream);
         match self.posts.remove(&stream).map(|post| post.answer) {
-            Some(Answer::Not(reply)) => drop(reply.send(Reply::Taken)),
-            Some(Answer::Begun(begun)) => {
+            Some(PendingReply::Not(reply)) => drop(reply.send(PostReply::Taken)),
+            Some(PendingReply::Begun(begun)) => {
                 begun.end();
                 self.keep(stream, begun);
             }
@@ -353,10 +357,10 @@ impl Outside for World {
 }
 
 /// The actor.
-pub(super) struct Session {
-    work: Work,
-    world: World,
-    mails: mpsc::Receiver<Mail>,
+pub(super) struct HttpSession {
+    work: SessionRuntime,
+    effects: HttpEffects,
+    commands: mpsc::Receiver<SessionCommand>,
     next_stream: StreamKey,
     last_seen: Instant,
     /// Its client has said that it is over, or has gone with the one request that it had.
@@ -365,33 +369,33 @@ pub(super) struct Session {
     name: String,
 }
 
-impl Session {
+impl HttpSession {
     /// A session, or a request that stands alone.
     pub(super) fn new(
         name: String,
-        mut work: Work,
+        mut work: SessionRuntime,
         limits: &Limits,
-        mails: mpsc::Receiver<Mail>,
-        manner: Manner,
-    ) -> Session {
-        work.machine.call_session(&name);
-        let world = World {
+        commands: mpsc::Receiver<SessionCommand>,
+        manner: ReplyMode,
+    ) -> HttpSession {
+        work.mcp_session.call_session(&name);
+        let effects = HttpEffects {
             posts: HashMap::new(),
             rooms: HashMap::new(),
             unanswered: VecDeque::new(),
             listened: None,
             ended: VecDeque::new(),
-            held: Held::new(Arc::clone(work.tally())),
+            held: BufferedBytes::new(Arc::clone(work.tally())),
             left: Arc::default(),
             limit: limits.queue_bytes,
             manner,
             is_primed: false,
             is_deaf: false,
         };
-        Session {
+        HttpSession {
             work,
-            world,
-            mails,
+            effects,
+            commands,
             next_stream: SESSION_STREAM,
             last_seen: Instant::now(),
             has_no_client: false,
@@ -403,7 +407,7 @@ impl Session {
     /// what works for it has come to its end.
     pub(super) async fn run(mut self, mut ending: watch::Receiver<bool>) {
         let mut timer = Box::pin(sleep_until(Instant::now()));
-        let left = Arc::clone(&self.world.left);
+        let left = Arc::clone(&self.effects.left);
         let (mut is_ending, mut is_stopped) = (false, false);
         while self.work.act().is_none() {
             if let Some(over) = self.is_over().filter(|_| !is_stopped) {
@@ -414,110 +418,116 @@ impl Session {
             let due = self.next_tick();
             set(&mut timer, due);
             tokio::select! {
-                mail = self.mails.recv(), if !is_stopped => match mail {
-                    Some(mail) => self.take(mail),
+                command = self.commands.recv(), if !is_stopped => match command {
+                    Some(command) => self.take(command),
                     None => self.has_no_client = true,
                 },
-                event = self.work.event() => self.work.take(event, &mut self.world),
+                event = self.work.event() => self.work.take(event, &mut self.effects),
                 // A client that was there a moment ago is not forgotten yet.
                 () = left.notified() => self.last_seen = Instant::now(),
-                () = self.world.client_gone(), if self.world.is_alone() && !is_stopped => self.has_no_client = true,
+                () = self.effects.client_gone(), if self.effects.is_alone() && !is_stopped => self.has_no_client = true,
                 _over_or_gone = ending.wait_for(|ending| *ending), if !is_ending => {
                     is_ending = true;
                     // What was taken is not refused.
-                    while let Ok(mail) = self.mails.try_recv() {
-                        self.take(mail);
+                    while let Ok(command) = self.commands.try_recv() {
+                        self.take(command);
                     }
-                    self.work.machine.drain(self.work.now(), Stop::Terminate.cause(), &mut self.world);
+                    self.work.mcp_session.drain(self.work.now(), Stop::Terminate.cause(), &mut self.effects);
                 }
                 () = &mut timer => self.tick(),
             }
         }
-        self.world.end();
+        self.effects.end();
     }
 
-    fn take(&mut self, mail: Mail) {
+    fn take(&mut self, command: SessionCommand) {
         self.last_seen = Instant::now();
-        match mail {
-            Mail::Post { body, room, takes_events, trace, reply } => {
-                self.work.machine.comes_with(trace);
+        match command {
+            SessionCommand::Post { body, room, takes_events, trace, reply } => {
+                self.work.mcp_session.comes_with(trace);
                 self.post(&body, room, takes_events, reply);
             }
             // Whoever asked has gone: the next one takes its place.
-            Mail::Listen { after, reply } => drop(reply.send(self.world.listen(after))),
-            Mail::End { reply } => {
-                let _gone = reply.send(Reply::Taken);
+            SessionCommand::Listen { after, reply } => drop(reply.send(self.effects.listen(after))),
+            SessionCommand::End { reply } => {
+                let _gone = reply.send(PostReply::Taken);
                 self.has_no_client = true;
             }
         }
     }
 
-    fn post(&mut self, body: &[u8], room: Option<Room>, takes_events: bool, reply: oneshot::Sender<Reply>) {
+    fn post(
+        &mut self,
+        body: &[u8],
+        room: Option<Room>,
+        takes_events: bool,
+        reply: oneshot::Sender<PostReply>,
+    ) {
         self.next_stream += 1;
         let key = self.next_stream;
-        self.world.rooms.extend(room.map(|room| (key, room)));
-        if self.world.has_one_stream() {
+        self.effects.rooms.extend(room.map(|room| (key, room)));
+        if self.effects.has_one_stream() {
             // Its answer comes on the stream, whenever that is.
-            let _gone = reply.send(Reply::Taken);
+            let _gone = reply.send(PostReply::Taken);
         } else {
-            self.world.posts.insert(key, Open { takes_events, answer: Answer::Not(reply) });
+            self.effects.posts.insert(key, OpenPost { takes_events, answer: PendingReply::Not(reply) });
         }
         let now = self.work.now();
         // On its way to a server it is one line.
-        self.work.machine.client_line(now, key, Line::Whole(&one_line(body)), &mut self.world);
-        if self.world.has_one_stream() {
-            if self.world.rooms.contains_key(&key) && !self.work.machine.awaits(key) {
-                self.world.rooms.remove(&key);
+        self.work.mcp_session.client_line(now, key, Line::Whole(&one_line(body)), &mut self.effects);
+        if self.effects.has_one_stream() {
+            if self.effects.rooms.contains_key(&key) && !self.work.mcp_session.awaits(key) {
+                self.effects.rooms.remove(&key);
             }
             return;
         }
-        if self.work.machine.awaits(key) {
-            self.world.unanswered.push_back((Instant::now() + EVENTS_AFTER, key));
+        if self.work.mcp_session.awaits(key) {
+            self.effects.unanswered.push_back((Instant::now() + EVENTS_AFTER, key));
         } else {
-            self.world.nothing_to_client(key);
+            self.effects.nothing_to_client(key);
         }
-        self.world.is_primed = self.work.machine.revision() == Some(Revision::V2025November);
+        self.effects.is_primed = self.work.mcp_session.revision() == Some(Revision::V2025November);
     }
 
     /// Its client is expected to come back to a call.
     fn is_parked(&self) -> bool {
-        self.work.machine.has_parked()
+        self.work.mcp_session.has_parked()
     }
 
     fn is_over(&self) -> Option<Over> {
         if self.has_no_client {
             return Some(Over::Done);
         }
-        if self.world.is_deaf {
+        if self.effects.is_deaf {
             return Some(Over::Deaf);
         }
-        if self.world.is_alone() {
+        if self.effects.is_alone() {
             let begun = self.next_stream != SESSION_STREAM;
-            let is_left = || !self.world.is_read() && stands("left-stream-withdraws");
-            let is_over = match self.world.posts.is_empty() {
+            let is_left = || !self.effects.is_read() && stands("left-stream-withdraws");
+            let is_over = match self.effects.posts.is_empty() {
                 true => !self.is_parked(),
                 false => is_left(),
             };
             return (begun && is_over).then_some(Over::Done);
         }
-        let has_come = self.world.has_one_stream() && self.world.listened.is_some();
-        if has_come && !self.world.is_read() && stands("one-stream-ends-its-session") {
+        let has_come = self.effects.has_one_stream() && self.effects.listened.is_some();
+        if has_come && !self.effects.is_read() && stands("one-stream-ends-its-session") {
             return Some(Over::Done);
         }
-        (self.last_seen.elapsed() >= SESSION_IDLE && !self.world.is_read() && stands("idle-session-ends"))
+        (self.last_seen.elapsed() >= SESSION_IDLE && !self.effects.is_read() && stands("idle-session-ends"))
             .then_some(Over::Idle)
     }
 
     fn next_tick(&mut self) -> Option<Instant> {
-        let idle = (!self.world.is_alone()).then(|| self.last_seen + SESSION_IDLE);
+        let idle = (!self.effects.is_alone()).then(|| self.last_seen + SESSION_IDLE);
         // Where somebody is there, another look in a while does.
         let idle = idle.map(|at| if at <= Instant::now() { Instant::now() + SESSION_IDLE } else { at });
-        self.work.next_tick().into_iter().chain(self.world.next_due()).chain(idle).min()
+        self.work.next_tick().into_iter().chain(self.effects.next_due()).chain(idle).min()
     }
 
     fn tick(&mut self) {
-        self.world.tick(Instant::now());
-        self.work.machine.tick(self.work.now(), &mut self.world);
+        self.effects.tick(Instant::now());
+        self.work.mcp_session.tick(self.work.now(), &mut self.effects);
     }
 
     /// What is in flight is answered, as far as somebody is there, and what works for it is told to stop.
@@ -527,16 +537,16 @@ impl Session {
             Over::Idle => "its client was not heard of any more",
             Over::Deaf => "its client does not read",
         };
-        let waiting = self.world.held.bytes();
+        let waiting = self.effects.held.bytes();
         if over == Over::Deaf {
             add_one(&self.work.tally().deaf);
             let session = self.name.as_str();
             tracing::warn!(session, "the session {session} is closed with {waiting} bytes waiting: {cause}");
-        } else if !self.world.is_alone() {
+        } else if !self.effects.is_alone() {
             let session = self.name.as_str();
             tracing::info!(session, "the session {session} ends: {cause}");
         }
-        self.work.machine.stop(self.work.now(), exit::DONE, cause, &mut self.world);
-        self.world.end();
+        self.work.mcp_session.stop(self.work.now(), exit::DONE, cause, &mut self.effects);
+        self.effects.end();
     }
 }

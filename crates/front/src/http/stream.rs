@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - Whoever adds an event never waits; what waits is bounded by whoever looks at [`Held`].
+//! - Whoever adds an event never waits; what waits is bounded by whoever looks at [`BufferedBytes`].
 //! - Events have numbers, so that a stream that broke can be taken up again where it broke. What was taken is kept for that within
 //!   [`KEPT`] bytes; what was not is kept anyway.
 //! - At most one body reads a stream. One that comes later takes its place.
@@ -37,15 +37,15 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// What waits on all streams of a session, in bytes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct BufferedBytes {
     own: Arc<AtomicUsize>,
     /// What is counted of all sessions.
     tally: Arc<Tally>,
 }
 
-impl Held {
-    pub(super) fn new(tally: Arc<Tally>) -> Held {
-        Held { own: Arc::default(), tally }
+impl BufferedBytes {
+    pub(super) fn new(tally: Arc<Tally>) -> BufferedBytes {
+        BufferedBytes { own: Arc::default(), tally }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -65,7 +65,7 @@ impl Held {
 
 /// What stands in front of the data of each event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marks {
+pub(super) enum EventMarks {
     /// Nothing.
     None,
     /// A number, so that the stream can be taken up again.
@@ -80,7 +80,7 @@ pub(super) struct Stream(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    held: Held,
+    held: BufferedBytes,
     /// Rung when a reader has left.
     left: Arc<Notify>,
 }
@@ -125,7 +125,13 @@ impl Sink for One {
 
 impl Stream {
     /// An empty stream of this key. `left` is rung when a reader goes before the end.
-    pub(super) fn new(key: u64, limit: usize, marks: Marks, held: Held, left: Arc<Notify>) -> Stream {
+    pub(super) fn new(
+        key: u64,
+        limit: usize,
+        marks: EventMarks,
+        held: BufferedBytes,
+        left: Arc<Notify>,
+    ) -> Stream {
         let state = State {
             key,
             queue: Queue::new(limit),
@@ -134,8 +140,8 @@ impl Stream {
             taken: VecDeque::new(),
             taken_bytes: 0,
             again: VecDeque::new(),
-            last: (marks == Marks::Number).then_some(0),
-            says_kind: marks == Marks::Kind,
+            last: (marks == EventMarks::Number).then_some(0),
+            says_kind: marks == EventMarks::Kind,
             has_ended: false,
             reader: 0,
             is_read: false,
@@ -187,7 +193,7 @@ impl Stream {
     }
 
     /// Reads it from here on; after this event, where it is taken up again.
-    pub(super) fn read(&self, after: Option<u64>) -> Body {
+    pub(super) fn read(&self, after: Option<u64>) -> StreamBody {
         let mut state = self.state();
         state.reader += 1;
         state.is_read = true;
@@ -201,7 +207,7 @@ impl Stream {
             None => VecDeque::new(),
         };
         state.wake();
-        Body { stream: self.clone(), reader: state.reader, life: None, is_over: false }
+        StreamBody { stream: self.clone(), reader: state.reader, life: None, is_over: false }
     }
 
     fn count(&self, state: &mut State) {
@@ -288,7 +294,7 @@ pub(super) fn parse_id(id: &str) -> Option<(u64, u64)> {
 }
 
 /// What a client reads of a stream. Dropping it leaves the stream.
-pub(super) struct Body {
+pub(super) struct StreamBody {
     stream: Stream,
     reader: u64,
     /// When a sign of life is due.
@@ -296,7 +302,7 @@ pub(super) struct Body {
     is_over: bool,
 }
 
-impl HttpBody for Body {
+impl HttpBody for StreamBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -326,7 +332,7 @@ impl HttpBody for Body {
     }
 }
 
-impl Drop for Body {
+impl Drop for StreamBody {
     fn drop(&mut self) {
         let mut state = self.stream.state();
         if state.reader == self.reader {

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use tokio::time::{sleep, timeout};
 use unhang_net::serve::{
-    Origin, Peer, Site,
+    Origin, PeerAddress, Site,
     axum::{
         body::{Body, Bytes, HttpBody, to_bytes},
         http::Request,
@@ -22,7 +22,7 @@ use unhang_net::serve::{
 
 use super::{operators::Count, *};
 use unhang_core::config::SESSION_IDLE;
-use unhang_tools::{Answering, Definition, Hints, Listing, ToolAnswer, ToolCall};
+use unhang_tools::{Answering, Definition, Hints, ToolAnswer, ToolCall, ToolListing};
 
 mod access;
 mod old;
@@ -46,7 +46,7 @@ impl Toolbox for Tools {
             output_schema: None,
             hints: Hints::default(),
             is_job: false,
-            listing: Listing::First,
+            listing: ToolListing::First,
         };
         ["echo", "slow", "stuck", "large", "long"].map(tool).into()
     }
@@ -75,10 +75,10 @@ impl Toolbox for Tools {
 
 /// A front without a socket.
 struct Web {
-    gate: Arc<Gate>,
-    place: Place,
+    http_state: Arc<HttpState>,
+    place: HttpService,
     withdrawn: Arc<AtomicUsize>,
-    door: watch::Sender<Arc<Door>>,
+    access_policy: watch::Sender<Arc<AccessPolicy>>,
     _end: watch::Sender<bool>,
 }
 
@@ -130,25 +130,32 @@ impl Web {
         let tools = Tools::default();
         let withdrawn = Arc::clone(&tools.withdrawn);
         let (end, ending) = watch::channel(false);
-        let (door, opened) = watch::channel(Arc::new(Door { access, hosts: Hosts::default() }));
-        let gate = Arc::new(Gate {
+        let (access_policy, opened) =
+            watch::channel(Arc::new(AccessPolicy { access, hosts: Hosts::default() }));
+        let http_state = Arc::new(HttpState {
             budget: Budget::new(Some(64 << 10), 32 << 10),
             limits,
-            behind: Behind::new(Arc::new(tools), None, None),
-            jobs: Jobs::new(count),
-            door: opened,
+            context: SessionContext::new(Arc::new(tools), None, None),
+            jobs: JobGauge::new(count),
+            access_policy: opened,
             requests: Shares::new(share),
             sessions: Mutex::default(),
             session_shares: Shares::new(share),
             alone: Mutex::default(),
             alone_shares: Shares::new(share),
-            regulars: Regulars::new(2),
+            stateless_clients: StatelessClients::new(2),
             room: 2,
             ending,
             since: Instant::now(),
             realm: None,
         });
-        Web { place: Place::new(Arc::clone(&gate), offers_sse), gate, withdrawn, door, _end: end }
+        Web {
+            place: HttpService::new(Arc::clone(&http_state), offers_sse),
+            http_state,
+            withdrawn,
+            access_policy,
+            _end: end,
+        }
     }
 
     /// Asks with these headers in the place of the usual ones; one without a value is left out.
@@ -159,7 +166,7 @@ impl Web {
         for (name, value) in usual.chain(headers).filter(|(_, value)| !value.is_empty()) {
             request = request.header(*name, *value);
         }
-        let peer = Peer::Network(([127, 0, 0, 1], 1).into());
+        let peer = PeerAddress::Network(([127, 0, 0, 1], 1).into());
         let request = request.body(body.into()).expect("a request");
         self.place.answer(Origin { peer, arrived: None, speaks_tls: false }, request).await
     }
@@ -306,7 +313,7 @@ async fn a_session_is_there_until_its_client_ends_it() {
     // One that is refused has not begun.
     let response = web.post(&[], r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#).await;
     assert!(!response.headers().contains_key("mcp-session-id"));
-    assert!(web.gate.sessions().is_empty());
+    assert!(web.http_state.sessions().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,7 +331,7 @@ async fn sessions_are_bounded_and_forgotten() {
     assert_eq!(web.post(&[("mcp-session-id", &one)], LIST).await.status(), 200);
     drop(listened);
     sleep(SESSION_IDLE * 2 + Duration::from_secs(1)).await;
-    assert!(web.gate.sessions().is_empty());
+    assert!(web.http_state.sessions().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -462,7 +469,7 @@ async fn promise_3_a_session_that_does_not_read_is_closed() {
     let mut unread = Vec::new();
     for id in 1..=2 {
         unread.push(web.post(&[("mcp-session-id", &deaf)], call(id, "large")).await);
-        assert_eq!(web.gate.sessions().len(), 2);
+        assert_eq!(web.http_state.sessions().len(), 2);
     }
     sleep(Duration::from_secs(20)).await;
     assert_eq!(web.post(&[("mcp-session-id", &deaf)], LIST).await.status(), 404);
@@ -495,7 +502,7 @@ async fn a_page_whose_origin_is_listed_may_read_what_it_asked() {
     // Another server of this machine has pages too.
     assert_eq!(web.post(&[origin], INITIALIZE).await.status(), 403);
     let hosts = Hosts::default().with_origins([origin.1.to_owned()]);
-    web.door.send_replace(Arc::new(Door { access: Access::default(), hosts }));
+    web.access_policy.send_replace(Arc::new(AccessPolicy { access: Access::default(), hosts }));
     let question = [origin, ("access-control-request-headers", "mcp-session-id")];
     let response = web.ask("OPTIONS", "/mcp", &question, Body::empty()).await;
     assert_eq!(response.status(), 204);
@@ -504,7 +511,8 @@ async fn a_page_whose_origin_is_listed_may_read_what_it_asked() {
     let response = web.post(&[origin], INITIALIZE).await;
     let exposed = &response.headers()["access-control-expose-headers"];
     assert_eq!(exposed, "mcp-session-id, www-authenticate");
-    let stranger = web.ask("OPTIONS", "/mcp", &[("origin", "https://evil.example.com")], Body::empty()).await;
-    assert_eq!(stranger.status(), 403);
-    assert!(!stranger.headers().contains_key("access-control-allow-origin"));
+    let auth_error =
+        web.ask("OPTIONS", "/mcp", &[("origin", "https://evil.example.com")], Body::empty()).await;
+    assert_eq!(auth_error.status(), 403);
+    assert!(!auth_error.headers().contains_key("access-control-allow-origin"));
 }

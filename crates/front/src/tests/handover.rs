@@ -3,7 +3,7 @@
 use unhang_bridge::Era;
 use unhang_jobs::{
     moment::Moment,
-    record::{Call as CallRecord, Holder, Identity, JobState, Outcome, Reason},
+    record::{Call as CallRecord, EndReason, Holder, JobEnd, JobState, ProcessRecord},
 };
 
 use super::{
@@ -11,12 +11,12 @@ use super::{
     *,
 };
 use crate::{
-    machine::QuestionKey,
+    mcp_session::QuestionKey,
     tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
 };
-use unhang_background::{Input, WhoIsAsked};
+use unhang_background::{OpenInput, WhoIsAsked};
 use unhang_tools::{
-    job_report::{JobReport, Reader, ToolNames, testing as samples},
+    job_report::{JobReport, ReportReader, ToolNames, testing as samples},
     service::CallAnswer,
 };
 
@@ -33,9 +33,9 @@ pub(super) fn job_report() -> JobReport {
     report(|record| record.status = JobState::Running)
 }
 
-fn report(change: impl FnOnce(&mut unhang_jobs::record::Record)) -> JobReport {
+fn report(change: impl FnOnce(&mut unhang_jobs::record::JobRecord)) -> JobReport {
     let status = samples::status(|record| {
-        let holder = Holder { boot_id: "b".to_owned(), process: Identity { pid: 1, start: 1 } };
+        let holder = Holder { boot_id: "b".to_owned(), process: ProcessRecord { pid: 1, start: 1 } };
         record.name = "srv__now".to_owned();
         record.call = Some(CallRecord {
             server: "srv".to_owned(),
@@ -48,12 +48,15 @@ fn report(change: impl FnOnce(&mut unhang_jobs::record::Record)) -> JobReport {
         change(record);
     });
     // What has no end yet runs for as long as it does.
-    JobReport { elapsed_time_seconds: 48.0, ..JobReport::new(&status, Reader::Agent(ToolNames::default())) }
+    JobReport {
+        elapsed_time_seconds: 48.0,
+        ..JobReport::new(&status, ReportReader::Agent(ToolNames::default()))
+    }
 }
 
 pub(super) fn with_jobs() -> Fronted {
     let mut front = fronted(known(&[TOOL], true));
-    front.machine.jobs = BEHIND;
+    front.mcp_session.jobs = BEHIND;
     front
 }
 
@@ -61,7 +64,7 @@ pub(super) fn with_jobs() -> Fronted {
 #[track_caller]
 fn promote(front: &mut Fronted) -> CallKey {
     match &front.actions()[..] {
-        [Action::Promote { key, name, .. }] if name == "srv__now" => *key,
+        [SessionAction::Promote { key, name, .. }] if name == "srv__now" => *key,
         other => panic!("{other:?}"),
     }
 }
@@ -86,14 +89,14 @@ fn a_call_becomes_a_job_before_its_client_gives_it_up_and_its_server_hears_nothi
     front.wait(seconds(1));
     assert_eq!(promote(&mut front), key);
     assert!(front.heard().is_empty(), "not before it is on the disk");
-    let who = front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    let who = front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
     assert_eq!(who, Some(WhoIsAsked::Nobody), "its client does something else");
     let answer = front.heard().remove(0);
     assert_eq!((&answer["id"], &answer["result"]["structuredContent"]["job_id"]), (&json!(1), &json!(ID)));
     let text = answer["result"]["content"][0]["text"].as_str().expect("text").to_owned();
     assert!(text.contains("not its answer yet") && text.contains("get_job_status(job_id="), "{text}");
     // What comes later is the job's.
-    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+    front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
     front.wait(seconds(600));
     assert!(front.heard().is_empty() && front.actions().is_empty());
 }
@@ -105,9 +108,14 @@ fn an_answer_that_comes_while_a_job_is_made_is_the_answer() {
     front.actions();
     front.wait(seconds(45));
     let key = promote(&mut front);
-    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw(r#"{"x":1}"#))), &mut front.world);
+    front.mcp_session.answered(
+        front.now,
+        key,
+        &answered(Era::Legacy, Ok(raw(r#"{"x":1}"#))),
+        &mut front.effects,
+    );
     assert_eq!(front.heard()[0]["result"], json!({ "x": 1 }));
-    let who = front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    let who = front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
     assert_eq!(who, None, "nobody waits");
     assert!(front.heard().is_empty());
 }
@@ -123,7 +131,7 @@ fn a_call_of_which_no_job_can_be_made_stays_a_call_until_its_limit() {
     assert!(front.heard().is_empty());
     front.wait(seconds(2));
     assert_eq!(front.heard()[0]["error"]["data"]["kind"], "deadline");
-    assert_eq!(front.actions(), [Action::Cancel(key)]);
+    assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
 }
 
 #[test]
@@ -135,12 +143,18 @@ fn a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered() {
     ask(&mut front, 1, "tools/call", CALL);
     let (key, _) = asked(&mut front);
     let question: QuestionKey = 7;
-    front.machine.asked(front.now, About::Call(key), question, ("roots/list", None), &mut front.world);
+    front.mcp_session.asked(
+        front.now,
+        QuestionSubject::Call(key),
+        question,
+        ("roots/list", None),
+        &mut front.effects,
+    );
     let id = front.heard().pop().expect("a question")["id"].clone();
     front.wait(seconds(46));
     assert!(front.actions().is_empty());
     front.says(&json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }).to_string());
-    assert!(matches!(front.actions()[..], [Action::Reply { question: 7, .. }]));
+    assert!(matches!(front.actions()[..], [SessionAction::Reply { question: 7, .. }]));
     front.wait(seconds(1));
     assert_eq!(promote(&mut front), key);
 }
@@ -149,7 +163,7 @@ fn a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered() {
 fn a_question_that_comes_while_a_job_is_made_of_its_call_is_about_the_call() {
     for params in [CALL.to_owned(), modern(r#""name":"srv__now","arguments":{}"#)] {
         let mut front = with_jobs();
-        front.machine.parks_under("secret".to_owned());
+        front.mcp_session.parks_under("secret".to_owned());
         front.says(
             r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"t"}}}"#,
         );
@@ -158,9 +172,15 @@ fn a_question_that_comes_while_a_job_is_made_of_its_call_is_about_the_call() {
         front.actions();
         front.wait(seconds(45));
         let key = promote(&mut front);
-        assert!(!front.machine.is_asked(key), "{params}");
-        front.machine.asked(front.now, About::Call(key), 7, ("roots/list", None), &mut front.world);
-        assert!(front.machine.is_asked(key), "{params}: {:?}", front.heard());
+        assert!(!front.mcp_session.is_asked(key), "{params}");
+        front.mcp_session.asked(
+            front.now,
+            QuestionSubject::Call(key),
+            7,
+            ("roots/list", None),
+            &mut front.effects,
+        );
+        assert!(front.mcp_session.is_asked(key), "{params}: {:?}", front.heard());
         assert!(front.actions().is_empty(), "it is not declined");
     }
 }
@@ -175,19 +195,19 @@ fn f_54_a_call_that_a_question_may_be_about_stays_a_call_until_it_is_answered() 
     let (first, _) = asked(&mut front);
     ask(&mut front, 2, "tools/call", CALL);
     let (second, _) = asked(&mut front);
-    let about = About::OneOfSeveral(second);
-    front.machine.asked(front.now, about, 7, ("roots/list", None), &mut front.world);
+    let about = QuestionSubject::OneOfSeveral(second);
+    front.mcp_session.asked(front.now, about, 7, ("roots/list", None), &mut front.effects);
     let id = front.heard().pop().expect("a question")["id"].clone();
     front.wait(seconds(46));
     assert!(front.actions().is_empty(), "neither of them");
     front.says(&json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }).to_string());
-    assert!(matches!(front.actions()[..], [Action::Reply { question: 7, .. }]));
+    assert!(matches!(front.actions()[..], [SessionAction::Reply { question: 7, .. }]));
     front.wait(seconds(1));
     let mut promoted: Vec<CallKey> = front
         .actions()
         .into_iter()
         .map(|action| match action {
-            Action::Promote { key, .. } => key,
+            SessionAction::Promote { key, .. } => key,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -203,7 +223,7 @@ fn who_asks_for_a_task_has_one_at_once() {
     assert!(!asked.params.contains("task"), "it is between the client and us: {}", asked.params);
     front.wait(Duration::ZERO);
     assert_eq!(promote(&mut front), key);
-    front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
     let result = front.heard().remove(0)["result"].clone();
     assert_eq!((&result["task"]["taskId"], &result["task"]["status"]), (&json!(ID), &json!("working")));
     assert_eq!(result["task"]["ttl"], 60_000);
@@ -217,7 +237,7 @@ fn who_can_cope_with_tasks_gets_one_when_a_call_takes_too_long() {
     front.actions();
     front.wait(seconds(45));
     let key = promote(&mut front);
-    front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
     let result = front.heard().remove(0)["result"].clone();
     assert_eq!((&result["resultType"], &result["taskId"]), (&json!("task"), &json!(ID)));
 }
@@ -226,15 +246,15 @@ fn who_can_cope_with_tasks_gets_one_when_a_call_takes_too_long() {
 fn told(front: &mut Fronted, id: u32, method: &str, params: &str, told: &TasksTold) -> Value {
     ask(front, id, method, params);
     let key = match &front.actions()[..] {
-        [Action::Task { key, .. }] => *key,
+        [SessionAction::Task { key, .. }] => *key,
         other => panic!("{other:?}"),
     };
-    front.machine.task_told(front.now, key, told, &mut front.world);
+    front.mcp_session.task_told(front.now, key, told, &mut front.effects);
     front.heard().remove(0)
 }
 
-fn ended(reason: Option<Reason>, answer: Option<CallAnswer>) -> TasksTold {
-    let outcome = if reason.is_some() { Outcome::Failed } else { Outcome::Completed };
+fn ended(reason: Option<EndReason>, answer: Option<CallAnswer>) -> TasksTold {
+    let outcome = if reason.is_some() { JobEnd::Failed } else { JobEnd::Completed };
     let mut ending = unhang_jobs::record::Ending::without_run(outcome);
     ending.completed_at = Moment::from_millis(1_800_000_000_000);
     if let Some(reason) = reason {
@@ -253,7 +273,7 @@ fn a_task_is_told_of_in_the_dialect_of_its_client() {
     let about = format!(r#"{{"taskId":"{ID}"}}"#);
     let modern = modern(&format!(r#""taskId":"{ID}""#));
     let result = CallAnswer::Result(r#"{"content":[],"isError":true}"#.to_owned());
-    let failed = ended(Some(Reason::ToolError), Some(result));
+    let failed = ended(Some(EndReason::ToolError), Some(result));
     let core = told(&mut front, 1, "tasks/get", &about, &failed);
     assert_eq!(core["result"]["status"], "failed", "{core}");
     let payload = told(&mut front, 2, "tasks/result", &about, &failed);
@@ -268,7 +288,7 @@ fn a_task_is_told_of_in_the_dialect_of_its_client() {
     assert_eq!(extension["result"]["resultType"], "complete");
 
     // What has no result has an error, whatever it is.
-    let gone = ended(Some(Reason::ClientGone), None);
+    let gone = ended(Some(EndReason::ClientGone), None);
     let extension = told(&mut front, 4, "tasks/get", &modern, &gone);
     assert_eq!(extension["result"]["error"]["data"]["reason"], "client_gone", "{extension}");
     assert_eq!(told(&mut front, 5, "tasks/result", &about, &gone)["error"]["code"], -31008);
@@ -330,7 +350,7 @@ fn a_job_is_a_resource_for_its_caller() {
 #[test]
 fn a_task_that_waits_for_its_client_says_so() {
     let mut front = with_jobs();
-    let input = Input {
+    let input = OpenInput {
         key: "question-1".to_owned(),
         method: "elicitation/create".to_owned(),
         params: Some(raw(r#"{"message":"sure?","requestedSchema":{"type":"object","properties":{}}}"#)),
@@ -380,7 +400,7 @@ fn a_result_is_waited_for_no_longer_than_a_call() {
     ask(&mut front, 1, "tasks/result", &format!(r#"{{"taskId":"{ID}"}}"#));
     let limit = unhang_core::config::CALL_TIMEOUT;
     match &front.actions()[..] {
-        [Action::Task { asked: TaskAsked::Result(_, waits), .. }] => assert_eq!(*waits, limit),
+        [SessionAction::Task { asked: TaskAsked::Result(_, waits), .. }] => assert_eq!(*waits, limit),
         other => panic!("{other:?}"),
     }
     front.wait(limit + seconds(1));
@@ -409,13 +429,13 @@ fn a_subscription_hears_of_its_tasks_until_it_is_over() {
         "once, and what may be"
     );
     let key = match &front.actions()[..] {
-        [Action::FollowTask { key, .. }] => *key,
+        [SessionAction::FollowTask { key, .. }] => *key,
         other => panic!("{other:?}"),
     };
     let TasksTold::One(told) = ended(None, Some(CallAnswer::Result(r#"{"content":[]}"#.to_owned()))) else {
         panic!("it was told of one");
     };
-    front.machine.task_changed(front.now, key, &told, &mut front.world);
+    front.mcp_session.task_changed(front.now, key, &told, &mut front.effects);
     let heard = front.heard().remove(0);
     assert_eq!(
         (&heard["method"], &heard["params"]["status"]),
@@ -423,8 +443,8 @@ fn a_subscription_hears_of_its_tasks_until_it_is_over() {
     );
     assert_eq!(heard["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 1);
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
-    assert_eq!(front.actions(), [Action::Cancel(key)]);
-    front.machine.task_changed(front.now, key, &told, &mut front.world);
+    assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
+    front.mcp_session.task_changed(front.now, key, &told, &mut front.effects);
     assert!(front.heard().is_empty());
 
     // Who has not said that it copes with tasks hears of none.

@@ -10,7 +10,7 @@ use super::{
     *,
 };
 use unhang_core::promotion::Promotion;
-use unhang_gateway::Patience;
+use unhang_gateway::RequestPatience;
 
 const CALL: &str = r#"{"name":"srv__now","arguments":{},"_meta":{"progressToken":"p"}}"#;
 
@@ -28,7 +28,7 @@ fn progress(front: &mut Fronted) -> Vec<(f64, Option<String>)> {
 }
 
 fn says(front: &mut Fronted, key: CallKey, params: &str) {
-    front.machine.progressed(front.now, key, &raw(params), &mut front.world);
+    front.mcp_session.progressed(front.now, key, &raw(params), &mut front.effects);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_client_that_wants_to_hear_of_progress_hears_that_a_silent_server_is_waited_
     // What the server says begins the ten seconds anew, and goes on from where we are.
     says(&mut front, key, r#"{"progressToken":3,"progress":0,"x":1.0e0}"#);
     assert_eq!(
-        front.world.heard.pop().as_deref(),
+        front.effects.heard.pop().as_deref(),
         Some(
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":0.000003,"x":1.0e0}}"#
         )
@@ -54,13 +54,13 @@ fn a_client_that_wants_to_hear_of_progress_hears_that_a_silent_server_is_waited_
     front.wait(seconds(1));
     assert_eq!(progress(&mut front), [(0.000_004, text("31s"))]);
     says(&mut front, key, r#"{"progressToken":3,"progress":1.0e0}"#);
-    assert!(front.world.heard.pop().expect("progress").contains(r#""progress":1.0e0}"#), "as it is");
+    assert!(front.effects.heard.pop().expect("progress").contains(r#""progress":1.0e0}"#), "as it is");
     // The limit comes as ever: it is a call of a minute, and whoever asks the server has a moment more.
     front.wait(Duration::from_millis(29_499));
     assert_eq!(progress(&mut front).len(), 2);
     front.wait(Duration::from_millis(1));
     assert_eq!(front.heard_fault(1, -31001)["data"]["limitMs"], 60_000);
-    assert_eq!(front.actions(), [Action::Cancel(key)]);
+    assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
     front.wait(seconds(100));
     assert!(front.heard().is_empty());
 }
@@ -75,7 +75,7 @@ fn after_the_answer_or_without_anybody_who_waits_there_is_no_heartbeat() {
         assert_eq!(progress(&mut front).len(), 1);
         if is_answered {
             let answer = answered(Era::Legacy, Ok(raw("{}")));
-            front.machine.answered(front.now, key, &answer, &mut front.world);
+            front.mcp_session.answered(front.now, key, &answer, &mut front.effects);
             assert_eq!(front.heard().len(), 1);
         } else {
             front.says(&format!(
@@ -107,12 +107,12 @@ fn a_call_becomes_a_job_when_it_would_without_a_heartbeat_and_then_there_is_none
     assert_eq!(progress(&mut front).len(), 4);
     assert!(front.actions().is_empty());
     front.wait(seconds(1));
-    let Action::Promote { key, elapsed, .. } = front.actions().remove(0) else { panic!("it is time") };
+    let SessionAction::Promote { key, elapsed, .. } = front.actions().remove(0) else { panic!("it is time") };
     assert_eq!(elapsed, seconds(45));
     // Until the job is there it is a call.
     front.wait(seconds(5));
     assert_eq!(progress(&mut front).len(), 1);
-    assert!(front.machine.promoted(front.now, key, &job_report(), &mut front.world).is_some());
+    assert!(front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects).is_some());
     assert_eq!(front.heard().len(), 1);
     front.wait(seconds(600));
     assert!(front.heard().is_empty() && front.actions().is_empty());
@@ -120,9 +120,9 @@ fn a_call_becomes_a_job_when_it_would_without_a_heartbeat_and_then_there_is_none
 
 #[test]
 fn where_nothing_becomes_a_job_or_a_server_is_to_be_quiet_there_is_no_heartbeat() {
-    let off = Patience { promotion: Promotion::Off, ..Patience::default() };
-    let quiet = Patience { is_quiet: true, ..Patience::default() };
-    for (patience, beats) in [(off, 0), (quiet, 0), (Patience::default(), 1)] {
+    let off = RequestPatience { promotion: Promotion::Off, ..RequestPatience::default() };
+    let quiet = RequestPatience { is_quiet: true, ..RequestPatience::default() };
+    for (patience, beats) in [(off, 0), (quiet, 0), (RequestPatience::default(), 1)] {
         let mut known = known(&[TOOL], true);
         known.patience = Arc::new([(0, patience.clone())].into());
         let mut front = fronted(known);
@@ -140,7 +140,7 @@ fn tools_of_ours_have_heartbeats_too_and_windows_see_to_their_own() {
         [(Limits::default(), false, 1), (Limits::default(), true, 0), (off, false, 0)]
     {
         let mut front = Fronted::shaken(limits, "2025-11-25");
-        front.machine.jobs.are_of_windows = are_of_windows;
+        front.mcp_session.jobs.are_of_windows = are_of_windows;
         ask(&mut front, 1, "tools/call", call);
         front.wait(seconds(15));
         assert_eq!(progress(&mut front).len(), beats);
@@ -155,7 +155,7 @@ fn tools_of_ours_have_heartbeats_too_and_windows_see_to_their_own() {
 #[test]
 fn a_client_of_the_first_revision_is_told_no_words() {
     let mut front = Fronted::shaken(Limits::default(), "2024-11-05");
-    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     ask(&mut front, 1, "tools/call", CALL);
     front.wait(seconds(15));
     assert_eq!(progress(&mut front), [(0.000_001, None)]);

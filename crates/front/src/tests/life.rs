@@ -38,7 +38,7 @@ fn a_call_that_takes_too_long_is_answered_and_cancelled() {
     assert!(
         fault["message"].as_str().is_some_and(|text| text.starts_with("`echo` did not answer within 5m; "))
     );
-    assert_eq!(front.actions(), [Action::Cancel(key)]);
+    assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
     front.ends(key, "late");
     assert!(front.heard().is_empty(), "nobody waits any more");
 }
@@ -71,7 +71,7 @@ fn after_a_cancellation_nothing_more_is_said_and_the_id_is_free() {
     front.calls(1);
     let first = front.called()[0];
     front.says(&cancel(1));
-    assert_eq!(front.actions(), [Action::Cancel(first)]);
+    assert_eq!(front.actions(), [SessionAction::Cancel(first)]);
     front.calls(1);
     let second = front.called()[0];
     front.ends(first, "late");
@@ -166,9 +166,9 @@ fn calls_in_flight_are_bounded_those_that_nobody_waits_for_included() {
 #[test]
 fn promise_3_a_client_that_does_not_read_is_not_read_either() {
     let mut front = shaken();
-    assert!(front.machine.reads_client(&front.world));
-    front.world.backlog = front.machine.limits.queue_bytes + 1;
-    assert!(!front.machine.reads_client(&front.world));
+    assert!(front.mcp_session.reads_client(&front.effects));
+    front.effects.backlog = front.mcp_session.limits.queue_bytes + 1;
+    assert!(!front.mcp_session.reads_client(&front.effects));
 }
 
 #[test]
@@ -176,16 +176,16 @@ fn at_the_end_of_stdin_calls_may_still_end() {
     let mut front = shaken();
     front.calls(1);
     let key = front.called()[0];
-    front.machine.client_end(front.now, &mut front.world);
+    front.mcp_session.client_end(front.now, &mut front.effects);
     front.wait(seconds(4));
     assert!(front.actions().is_empty());
     front.ends(key, "x");
     assert_eq!(front.heard()[0]["id"], 1);
-    assert_eq!(front.actions(), [Action::Exit(exit::DONE)]);
+    assert_eq!(front.actions(), [SessionAction::Exit(exit::DONE)]);
 
     let mut front = shaken();
-    front.machine.client_end(front.now, &mut front.world);
-    assert_eq!(front.actions(), [Action::Exit(exit::DONE)], "nothing is in flight");
+    front.mcp_session.client_end(front.now, &mut front.effects);
+    assert_eq!(front.actions(), [SessionAction::Exit(exit::DONE)], "nothing is in flight");
 }
 
 #[test]
@@ -193,12 +193,12 @@ fn calls_that_outlast_the_grace_are_told_and_given_a_moment_to_stop() {
     let mut front = shaken();
     front.calls(1);
     let key = front.called()[0];
-    front.machine.client_end(front.now, &mut front.world);
+    front.mcp_session.client_end(front.now, &mut front.effects);
     front.wait(seconds(5));
     front.heard_fault(1, -31008);
-    assert_eq!(front.actions(), [Action::Cancel(key)]);
+    assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
     front.ends(key, "late");
-    assert_eq!((front.heard().len(), front.actions()), (0, vec![Action::Exit(exit::DONE)]));
+    assert_eq!((front.heard().len(), front.actions()), (0, vec![SessionAction::Exit(exit::DONE)]));
 }
 
 #[test]
@@ -206,12 +206,12 @@ fn a_signal_answers_everything_and_waits_no_longer_than_a_stop_takes() {
     let mut front = shaken();
     front.calls(1);
     let key = front.called()[0];
-    front.machine.stop(front.now, exit::TERMINATED, "it was told to end", &mut front.world);
+    front.mcp_session.stop(front.now, exit::TERMINATED, "it was told to end", &mut front.effects);
     front.heard_fault(1, -31008);
     front.calls(2);
     front.heard_fault(2, -31008);
     front.wait(seconds(2));
-    assert_eq!(front.actions(), [Action::Cancel(key)]);
+    assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
     front.wait(seconds(1));
-    assert_eq!(front.actions(), [Action::Exit(exit::TERMINATED)]);
+    assert_eq!(front.actions(), [SessionAction::Exit(exit::TERMINATED)]);
 }

@@ -16,9 +16,11 @@ use serde_json::{Map, Value, json};
 use unhang_bridge::params::Signature;
 use unhang_wire::Lines;
 
-use super::machine::{About, Action, CallKey, Machine, ONLY_STREAM, Outside, StreamKey, To};
+use super::mcp_session::{
+    CallKey, McpSession, ONLY_STREAM, QuestionSubject, SessionAction, SessionEffects, StreamKey, To,
+};
 use unhang_core::{config::Limits, queue::Class};
-use unhang_tools::{Definition, Hints, Listing, ToolAnswer};
+use unhang_tools::{Definition, Hints, ToolAnswer, ToolListing};
 
 /// Records what the client hears.
 #[derive(Default)]
@@ -27,7 +29,7 @@ struct Fake {
     backlog: usize,
 }
 
-impl Outside for Fake {
+impl SessionEffects for Fake {
     fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
         let message: Value = serde_json::from_slice(line).expect("JSON");
         let may_be_lost = message["method"].is_string() && message["id"].is_null();
@@ -51,8 +53,8 @@ impl Outside for Fake {
 
 /// A machine, its world and a clock.
 struct Fronted {
-    machine: Machine,
-    world: Fake,
+    mcp_session: McpSession,
+    effects: Fake,
     now: Duration,
 }
 
@@ -64,7 +66,7 @@ fn echo() -> Definition {
         output_schema: Some(json!({ "type": "object" })),
         hints: Hints { read_only: true, ..Hints::default() },
         is_job: false,
-        listing: Listing::First,
+        listing: ToolListing::First,
     }
 }
 
@@ -79,8 +81,8 @@ fn seconds(count: u64) -> Duration {
 
 impl Fronted {
     fn new(limits: Limits) -> Fronted {
-        let machine = Machine::new(limits, [echo()].into(), Some("Call echo.".into()));
-        Fronted { machine, world: Fake::default(), now: Duration::ZERO }
+        let mcp_session = McpSession::new(limits, [echo()].into(), Some("Call echo.".into()));
+        Fronted { mcp_session, effects: Fake::default(), now: Duration::ZERO }
     }
 
     /// A session that has shaken hands.
@@ -95,19 +97,19 @@ impl Fronted {
     }
 
     fn says(&mut self, line: &str) {
-        let mut lines = Lines::new(self.machine.limits.max_message);
+        let mut lines = Lines::new(self.mcp_session.limits.max_message);
         lines.push(line.as_bytes());
         lines.push(b"\n");
         while let Some(line) = lines.next_line() {
-            self.machine.client_line(self.now, ONLY_STREAM, line, &mut self.world);
+            self.mcp_session.client_line(self.now, ONLY_STREAM, line, &mut self.effects);
         }
     }
 
     /// The client has said that it can do this.
     fn offers(&mut self, capabilities: &str) {
-        let signature = self.machine.signature.as_deref().cloned().expect("it has shaken hands");
+        let signature = self.mcp_session.signature.as_deref().cloned().expect("it has shaken hands");
         let signature = Signature { client_capabilities: capabilities.to_owned(), ..signature };
-        self.machine.signature = Some(signature.into());
+        self.mcp_session.signature = Some(signature.into());
     }
 
     fn calls(&mut self, id: impl Into<Value>) {
@@ -118,27 +120,27 @@ impl Fronted {
     }
 
     fn ends(&mut self, key: CallKey, text: &str) {
-        self.machine.ended(self.now, key, &answer(text), &mut self.world);
+        self.mcp_session.ended(self.now, key, &answer(text), &mut self.effects);
     }
 
     /// Time passes, with every tick that is due on the way.
     fn wait(&mut self, length: Duration) {
         let end = self.now + length;
-        while let Some(tick) = self.machine.next_tick().filter(|tick| *tick <= end) {
+        while let Some(tick) = self.mcp_session.next_tick().filter(|tick| *tick <= end) {
             self.now = self.now.max(tick);
-            self.machine.tick(self.now, &mut self.world);
+            self.mcp_session.tick(self.now, &mut self.effects);
         }
         self.now = end;
     }
 
-    fn actions(&mut self) -> Vec<Action> {
-        std::iter::from_fn(|| self.machine.next_action()).collect()
+    fn actions(&mut self) -> Vec<SessionAction> {
+        std::iter::from_fn(|| self.mcp_session.next_action()).collect()
     }
 
     /// The keys of the calls that were asked for since the last look.
     fn called(&mut self) -> Vec<CallKey> {
         let key = |action| match action {
-            Action::Call { key, .. } => Some(key),
+            SessionAction::Call { key, .. } => Some(key),
             _ => None,
         };
         self.actions().into_iter().filter_map(key).collect()
@@ -146,7 +148,7 @@ impl Fronted {
 
     /// What the client has heard since the last look.
     fn heard(&mut self) -> Vec<Value> {
-        self.world.heard.drain(..).map(|line| serde_json::from_str(&line).expect("JSON")).collect()
+        self.effects.heard.drain(..).map(|line| serde_json::from_str(&line).expect("JSON")).collect()
     }
 
     /// The only thing that the client has heard: an error of this code for this id.

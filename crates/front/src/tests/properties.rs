@@ -117,14 +117,14 @@ impl Ledger {
 
 /// A call comes to its end; one of a server now with an answer, and now without, when nobody waits for it any more.
 fn end(front: &mut Fronted, key: CallKey, is_server: bool) {
-    let is_awaited = front.machine.running.get(&key).is_some_and(Option::is_some);
+    let is_awaited = front.mcp_session.running.get(&key).is_some_and(Option::is_some);
     match (is_server, is_awaited) {
         (false, _) => front.ends(key, "x"),
         (true, true) => {
             let answer = answered(Era::Legacy, Ok(raw("{}")));
-            front.machine.answered(front.now, key, &answer, &mut front.world);
+            front.mcp_session.answered(front.now, key, &answer, &mut front.effects);
         }
-        (true, false) => front.machine.forgotten(front.now, key, &mut front.world),
+        (true, false) => front.mcp_session.forgotten(front.now, key, &mut front.effects),
     }
 }
 
@@ -138,8 +138,8 @@ proptest! {
         let (mut ledger, mut running, mut over) = (Ledger::default(), Vec::new(), false);
         let (mut questions, mut asked) = (HashMap::<u64, u32>::new(), Vec::new());
         let (mut promoted, mut token) = (Vec::new(), 0_u64);
-        front.machine = front.machine.with_servers(known(&[TOOL], false));
-        front.machine.jobs = JobsBehind { are_there: true, promotes: true, ..JobsBehind::default() };
+        front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], false));
+        front.mcp_session.jobs = JobsBehind { are_there: true, promotes: true, ..JobsBehind::default() };
         let request = |id, method: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"name":"echo"}}}}"#);
         for event in events.into_iter().chain([Event::Signal]) {
             match event {
@@ -147,14 +147,14 @@ proptest! {
                 Event::Ask(id) => {
                     *ledger.0.entry(id).or_default() += 1;
                     token += 1;
-                    if !front.machine.calls.contains(&i64::from(id).into()) { ledger.1.open.insert(token, id); }
+                    if !front.mcp_session.calls.contains(&i64::from(id).into()) { ledger.1.open.insert(token, id); }
                     let meta = format!(r#"srv__now","_meta":{{"progressToken":{token}}}"#);
                     front.says(&request(id, "tools/call").replace("echo\"", &meta));
                 }
                 Event::List(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "prompts/list")); }
                 Event::Settle(is_settled) => {
-                    front.machine.servers_changed(front.now, &known(&[], is_settled), &mut front.world);
-                    front.machine.servers_changed(front.now, &known(&[TOOL], is_settled), &mut front.world);
+                    front.mcp_session.servers_changed(front.now, &known(&[], is_settled), &mut front.effects);
+                    front.mcp_session.servers_changed(front.now, &known(&[TOOL], is_settled), &mut front.effects);
                 }
                 Event::Ping(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "ping")); }
                 Event::Unknown(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "x")); }
@@ -164,7 +164,7 @@ proptest! {
                     front.says(&format!("[{}]", calls.join(",")));
                 }
                 Event::Cancel(id) => {
-                    if front.machine.calls.contains(&i64::from(id).into()) {
+                    if front.mcp_session.calls.contains(&i64::from(id).into()) {
                         *ledger.0.entry(id).or_default() -= 1;
                         ledger.1.close(id);
                     }
@@ -178,14 +178,14 @@ proptest! {
                 Event::Progress(which, value) if !running.is_empty() => {
                     let (key, _) = running[usize::from(which) % running.len()];
                     let params = raw(&format!(r#"{{"progressToken":"its own","progress":{value}}}"#));
-                    front.machine.progressed(front.now, key, &params, &mut front.world);
+                    front.mcp_session.progressed(front.now, key, &params, &mut front.effects);
                 }
                 Event::Progress(..) => {}
                 Event::Question(which) if !running.is_empty() && !over => {
                     let question = questions.len() as u64;
                     questions.insert(question, 0);
                     let (key, _) = running[usize::from(which) % running.len()];
-                    front.machine.asked(front.now, About::Call(key), question, ("roots/list", None), &mut front.world);
+                    front.mcp_session.asked(front.now, QuestionSubject::Call(key), question, ("roots/list", None), &mut front.effects);
                 }
                 Event::Reply(which) if !asked.is_empty() => {
                     let id: Value = asked.remove(usize::from(which) % asked.len());
@@ -194,30 +194,30 @@ proptest! {
                 Event::Question(_) | Event::Reply(_) => {}
                 Event::Garbage(text) => front.says(&text),
                 Event::Wait(length) => front.wait(seconds(u64::from(length))),
-                Event::EndOfInput => front.machine.client_end(front.now, &mut front.world),
-                Event::Signal => front.machine.stop(front.now, exit::TERMINATED, "of a signal", &mut front.world),
+                Event::EndOfInput => front.mcp_session.client_end(front.now, &mut front.effects),
+                Event::Signal => front.mcp_session.stop(front.now, exit::TERMINATED, "of a signal", &mut front.effects),
             }
             for action in front.actions() {
                 prop_assert!(!over, "nothing is wanted after the end: {action:?}");
                 match action {
-                    Action::Call { key, .. } => running.push((key, false)),
-                    Action::Ask { key, .. } => running.push((key, true)),
-                    Action::Cancel(key) => {
+                    SessionAction::Call { key, .. } => running.push((key, false)),
+                    SessionAction::Ask { key, .. } => running.push((key, true)),
+                    SessionAction::Cancel(key) => {
                         let is_known = running.iter().any(|(running, _)| *running == key);
                         prop_assert!(is_known || promoted.contains(&key));
                     }
-                    Action::Watch { .. } | Action::Unwatch(_) | Action::Log(_) => {}
-                    Action::Task { .. } | Action::FollowTask { .. } => unreachable!("nobody asks for one"),
+                    SessionAction::Watch { .. } | SessionAction::Unwatch(_) | SessionAction::Log(_) => {}
+                    SessionAction::Task { .. } | SessionAction::FollowTask { .. } => unreachable!("nobody asks for one"),
                     // Of some a job is made in time, of some it is not.
-                    Action::Promote { key, .. } if key % 2 == 0 => {
+                    SessionAction::Promote { key, .. } if key % 2 == 0 => {
                         let report = job_report();
-                        front.machine.promoted(front.now, key, &report, &mut front.world);
+                        front.mcp_session.promoted(front.now, key, &report, &mut front.effects);
                         running.retain(|(running, _)| *running != key);
                         promoted.push(key);
                     }
-                    Action::Promote { .. } => {}
-                    Action::Reply { question, .. } => *questions.entry(question).or_default() += 1,
-                    Action::Exit(_) => over = true,
+                    SessionAction::Promote { .. } => {}
+                    SessionAction::Reply { question, .. } => *questions.entry(question).or_default() += 1,
+                    SessionAction::Exit(_) => over = true,
                 }
             }
             prop_assert!(running.len() <= 4);
@@ -230,8 +230,8 @@ proptest! {
         front.wait(seconds(10));
         for action in front.actions() {
             match action {
-                Action::Reply { question, .. } => *questions.entry(question).or_default() += 1,
-                Action::Exit(_) => over = true,
+                SessionAction::Reply { question, .. } => *questions.entry(question).or_default() += 1,
+                SessionAction::Exit(_) => over = true,
                 _ => {}
             }
         }

@@ -7,24 +7,30 @@ use super::{
     servers::{TOOL, answered, known, raw},
     *,
 };
-use unhang_gateway::Known;
+use unhang_gateway::KnownServers;
 use unhang_upstream::client::{Error, ServerError};
 
 /// A call of a server's tool in flight, of a client that can be asked for input.
 fn calling() -> (Fronted, CallKey) {
     let mut front = Fronted::shaken(Limits::default(), "2025-11-25");
-    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     front.offers(r#"{"elicitation":{}}"#);
     front.says(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"srv__now"}}"#);
     let key = match &front.actions()[..] {
-        [Action::Ask { key, .. }] => *key,
+        [SessionAction::Ask { key, .. }] => *key,
         other => panic!("{other:?}"),
     };
     (front, key)
 }
 
 fn asks(front: &mut Fronted, key: CallKey, question: u64, method: &str, params: Option<&RawValue>) {
-    front.machine.asked(front.now, About::Call(key), question, (method, params), &mut front.world);
+    front.mcp_session.asked(
+        front.now,
+        QuestionSubject::Call(key),
+        question,
+        (method, params),
+        &mut front.effects,
+    );
 }
 
 /// What became of the one question that has an answer now.
@@ -34,7 +40,7 @@ fn reply(front: &mut Fronted) -> (u64, Result<String, (i32, String)>) {
         .actions()
         .into_iter()
         .filter_map(|action| match action {
-            Action::Reply { question, replied } => Some((question, replied)),
+            SessionAction::Reply { question, replied } => Some((question, replied)),
             _ => None,
         })
         .collect();
@@ -49,7 +55,7 @@ fn a_client_is_asked_in_the_servers_words_and_answers_in_its_own() {
     let (mut front, key) = calling();
     let params = raw(r#"{ "message":"?", "x":1.0e0 }"#);
     asks(&mut front, key, 5, "elicitation/create", Some(&params));
-    let line = front.world.heard.pop().expect("a question");
+    let line = front.effects.heard.pop().expect("a question");
     assert_eq!(
         line,
         r#"{"jsonrpc":"2.0","id":"unhang-5","method":"elicitation/create","params":{ "message":"?", "x":1.0e0 }}"#
@@ -94,8 +100,8 @@ fn a_question_ends_with_its_call() {
                     .says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
             }
             1 => front.wait(seconds(61)),
-            2 => front.machine.forgotten(front.now, key, &mut front.world),
-            _ => front.machine.stop(front.now, 0, "of a test", &mut front.world),
+            2 => front.mcp_session.forgotten(front.now, key, &mut front.effects),
+            _ => front.mcp_session.stop(front.now, 0, "of a test", &mut front.effects),
         }
         let (question, replied) = reply(&mut front);
         assert_eq!((question, replied.expect_err("it is over").0), (5, -31009), "{way}");
@@ -106,7 +112,7 @@ fn a_question_ends_with_its_call() {
             "{way}"
         );
         front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
-        assert!(front.actions().iter().all(|action| !matches!(action, Action::Reply { .. })), "{way}");
+        assert!(front.actions().iter().all(|action| !matches!(action, SessionAction::Reply { .. })), "{way}");
     }
 }
 
@@ -116,14 +122,14 @@ fn calls_again(front: &mut Fronted, id: u32) -> CallKey {
         r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now"}}}}"#
     ));
     match &front.actions()[..] {
-        [Action::Ask { key, .. }] => *key,
+        [SessionAction::Ask { key, .. }] => *key,
         other => panic!("{other:?}"),
     }
 }
 
 fn asks_about_several(front: &mut Fronted, key: CallKey, question: u64) {
-    let about = About::OneOfSeveral(key);
-    front.machine.asked(front.now, about, question, ("elicitation/create", None), &mut front.world);
+    let about = QuestionSubject::OneOfSeveral(key);
+    front.mcp_session.asked(front.now, about, question, ("elicitation/create", None), &mut front.effects);
     assert_eq!(front.heard().remove(0)["method"], "elicitation/create");
 }
 
@@ -136,7 +142,7 @@ fn f_54_a_question_about_one_of_several_calls_ends_with_the_last_of_them() {
     let later = calls_again(&mut front, 3);
     // It has an answer, or is withdrawn: the question may be about the other one.
     let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
-    front.machine.answered(front.now, second, &answer, &mut front.world);
+    front.mcp_session.answered(front.now, second, &answer, &mut front.effects);
     assert_eq!(front.heard().remove(0)["id"], 2);
     assert_eq!((front.actions(), front.heard().len()), (vec![], 0), "it stays");
     front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
@@ -147,7 +153,7 @@ fn f_54_a_question_about_one_of_several_calls_ends_with_the_last_of_them() {
     assert_eq!(front.heard().remove(0)["params"]["requestId"], "unhang-6");
     // What was called later was not there when it was asked.
     assert!(first < second && second < later);
-    front.machine.answered(front.now, later, &answer, &mut front.world);
+    front.mcp_session.answered(front.now, later, &answer, &mut front.effects);
     assert_eq!(front.heard().remove(0)["id"], 3);
 }
 
@@ -165,7 +171,7 @@ fn f_54_a_question_about_one_call_ends_with_it_though_there_are_others() {
 fn logged(front: &mut Fronted, key: CallKey, levels: &[&str]) -> Vec<Value> {
     for level in levels {
         let params = raw(&format!(r#"{{"level":"{level}","data":1.0e0}}"#));
-        front.machine.logged(front.now, key, &params, &mut front.world);
+        front.mcp_session.logged(front.now, key, &params, &mut front.effects);
     }
     let heard = front.heard();
     assert!(heard.iter().all(|message| message["method"] == "notifications/message"), "{heard:?}");
@@ -179,7 +185,7 @@ fn a_session_hears_what_is_logged_from_the_level_on_that_it_has_named() {
     assert_eq!(logged(&mut front, key, &levels), ["debug", "warning", "emergency"]);
     front.says(r#"{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"warning"}}"#);
     assert_eq!(front.heard()[0]["result"], json!({}));
-    assert_eq!(front.actions(), [Action::Log(unhang_gateway::Level::Warning)]);
+    assert_eq!(front.actions(), [SessionAction::Log(unhang_gateway::Level::Warning)]);
     assert_eq!(logged(&mut front, key, &levels), ["warning", "emergency"]);
     assert!(logged(&mut front, key + 1, &levels).is_empty(), "of no call that anybody waits for");
     front.says(r#"{"jsonrpc":"2.0","id":3,"method":"logging/setLevel","params":{"level":"loud"}}"#);
@@ -190,13 +196,13 @@ fn a_session_hears_what_is_logged_from_the_level_on_that_it_has_named() {
 fn a_request_that_stands_alone_hears_what_is_logged_if_it_says_so() {
     for (level, expect) in [("", vec![]), (r#","io.modelcontextprotocol/logLevel":"error""#, vec!["error"])] {
         let mut front = Fronted::new(Limits::default());
-        front.machine = front.machine.with_servers(known(&[TOOL], true));
+        front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
         front.says(&modern(1, "{}", "").replace(
             r#""io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}"#,
             &format!(r#""io.modelcontextprotocol/clientCapabilities":{{}}{level}"#),
         ));
         let key = match &front.actions()[..] {
-            [Action::Ask { key, .. }] => *key,
+            [SessionAction::Ask { key, .. }] => *key,
             other => panic!("{other:?}"),
         };
         assert_eq!(logged(&mut front, key, &["warning", "error"]), expect);
@@ -213,11 +219,11 @@ fn modern(id: u32, arguments: &str, more: &str) -> String {
 /// A call that is parked, what its client is asked, and the state under which it comes back.
 fn parked() -> (Fronted, CallKey, Value, String) {
     let mut front = Fronted::new(Limits::default());
-    front.machine = front.machine.with_servers(known(&[TOOL], true));
-    front.machine.parks_under("secret".to_owned());
+    front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
+    front.mcp_session.parks_under("secret".to_owned());
     front.says(&modern(1, "{}", ""));
     let key = match &front.actions()[..] {
-        [Action::Ask { key, .. }] => *key,
+        [SessionAction::Ask { key, .. }] => *key,
         other => panic!("{other:?}"),
     };
     asks(&mut front, key, 5, "elicitation/create", Some(&raw(r#"{"message":"?"}"#)));
@@ -238,7 +244,7 @@ fn a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call(
         requests["question-5"],
         json!({ "method": "elicitation/create", "params": { "message": "?" } })
     );
-    assert!(front.machine.has_parked());
+    assert!(front.mcp_session.has_parked());
     // Without the answer it is asked once more, under another state.
     front.says(&modern(2, "{}", &with(&state, "{}")));
     let again = front.heard().remove(0)["result"].clone();
@@ -250,24 +256,24 @@ fn a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call(
     asks(&mut front, key, 6, "elicitation/create", None);
     front.says(&modern(4, "{}", &with(&next, r#"{"question-5":{ "action":"accept" }}"#)));
     assert_eq!(reply(&mut front), (5, Ok(r#"{ "action":"accept" }"#.to_owned())));
-    let line = &front.world.heard[0];
+    let line = &front.effects.heard[0];
     assert!(line.contains(r#""inputRequests":{"question-6":{"method":"elicitation/create"}}"#), "{line}");
     let last = front.heard().remove(0)["result"].clone();
     let asked: Vec<&String> = last["inputRequests"].as_object().expect("requests").keys().collect();
     assert_eq!(asked, ["question-6"]);
     let state = last["requestState"].as_str().expect("a state").to_owned();
     front.says(&modern(5, "{}", &with(&state, r#"{"question-6":{}}"#)));
-    assert_eq!((reply(&mut front).0, front.heard().len(), front.machine.has_parked()), (6, 0, false));
+    assert_eq!((reply(&mut front).0, front.heard().len(), front.mcp_session.has_parked()), (6, 0, false));
     // From here on it is a call as any other, whose progress is that of the last request.
-    front.machine.progressed(
+    front.mcp_session.progressed(
         front.now,
         key,
         &raw(r#"{"progressToken":"ours","progress":1}"#),
-        &mut front.world,
+        &mut front.effects,
     );
     assert_eq!(front.heard().remove(0)["params"], json!({ "progressToken": 5, "progress": 1 }));
     let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
-    front.machine.answered(front.now, key, &answer, &mut front.world);
+    front.mcp_session.answered(front.now, key, &answer, &mut front.effects);
     let told = front.heard().remove(0);
     assert_eq!((&told["id"], &told["result"]["resultType"]), (&json!(5), &json!("complete")));
 }
@@ -296,17 +302,17 @@ fn a_url_that_has_to_be_opened_first_is_asked_for_by_the_answer() {
     };
     let wanted = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"u","message":"?","elicitationId":"e"}]}}"#;
     let mut front = Fronted::new(Limits::default());
-    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     let mut ask = |id, offers, more: &str| {
         front.says(&says(id, offers, more));
         let asked = match &front.actions()[..] {
-            [Action::Ask { key, asked, .. }] => Some((*key, asked.params.clone())),
+            [SessionAction::Ask { key, asked, .. }] => Some((*key, asked.params.clone())),
             _ => None,
         };
         if let Some((key, _)) = &asked {
             let error = ServerError::read("srv", "tools/call", wanted);
             let outcome = Err(Error::Server(Box::new(error)));
-            front.machine.answered(front.now, *key, &answered(Era::Legacy, outcome), &mut front.world);
+            front.mcp_session.answered(front.now, *key, &answered(Era::Legacy, outcome), &mut front.effects);
         }
         (asked.map(|(_, params)| params), front.heard().remove(0))
     };
@@ -331,11 +337,12 @@ fn a_url_that_has_to_be_opened_first_is_asked_for_by_the_answer() {
 #[test]
 fn the_state_of_another_gateway_goes_back_to_it() {
     let mut front = Fronted::new(Limits::default());
-    front.machine = front.machine.with_servers(Known { follows: true, ..known(&[TOOL], true) });
-    front.machine.parks_under("secret".to_owned());
+    front.mcp_session =
+        front.mcp_session.with_servers(KnownServers { follows: true, ..known(&[TOOL], true) });
+    front.mcp_session.parks_under("secret".to_owned());
     front.says(&modern(1, "{}", &with("unhang.other.1", "{}")));
     match &front.actions()[..] {
-        [Action::Ask { asked, .. }] => {
+        [SessionAction::Ask { asked, .. }] => {
             assert!(asked.params.contains(r#""requestState":"unhang.other.1""#), "{}", asked.params);
         }
         other => panic!("{other:?}"),
@@ -349,13 +356,13 @@ fn a_call_to_which_nobody_comes_back_ends_with_its_limit() {
     let (mut front, key, _, _) = parked();
     front.wait(seconds(61));
     let actions = front.actions();
-    assert!(actions.contains(&Action::Cancel(key)), "{actions:?}");
-    assert!(matches!(actions[0], Action::Reply { question: 5, replied: Err(_) }), "{actions:?}");
-    assert!(!front.machine.has_parked());
+    assert!(actions.contains(&SessionAction::Cancel(key)), "{actions:?}");
+    assert!(matches!(actions[0], SessionAction::Reply { question: 5, replied: Err(_) }), "{actions:?}");
+    assert!(!front.mcp_session.has_parked());
     // What the server has answered meanwhile waits for the client, for as long.
     let (mut front, key, _, state) = parked();
     let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
-    front.machine.answered(front.now, key, &answer, &mut front.world);
+    front.mcp_session.answered(front.now, key, &answer, &mut front.effects);
     assert!(front.heard().is_empty());
     front.says(&modern(2, "{}", &with(&state, "{}")));
     assert_eq!(front.heard()[0]["result"]["resultType"], "complete");

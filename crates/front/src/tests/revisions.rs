@@ -12,7 +12,7 @@ fn conversation(front: &mut Fronted, talk: &[(&str, &str)]) {
         for key in front.called() {
             front.ends(key, "hi");
         }
-        let heard = front.world.heard.drain(..).collect::<Vec<_>>().join("\n");
+        let heard = front.effects.heard.drain(..).collect::<Vec<_>>().join("\n");
         let hears = hears.replace("VERSION", VERSION);
         assert_eq!(heard, hears, "after {says}");
     }

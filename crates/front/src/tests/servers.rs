@@ -8,7 +8,7 @@ use unhang_bridge::Era;
 use super::*;
 use unhang_core::clients::Clocks;
 use unhang_gateway::{
-    Absent, Answered, Asked, Known, Patience,
+    Absent, KnownServers, RequestPatience, ServerAnswer, ServerRequest,
     route::{
         catalog::{Catalog, Offered, Source},
         names::Style,
@@ -20,12 +20,12 @@ pub(super) fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).expect("JSON")
 }
 
-pub(super) fn known(tools: &[&str], is_settled: bool) -> Known {
+pub(super) fn known(tools: &[&str], is_settled: bool) -> KnownServers {
     known_at(0, tools, is_settled)
 }
 
 /// The same with a server at this place.
-pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> Known {
+pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> KnownServers {
     let offered = Offered {
         tools: tools.iter().map(|tool| raw(tool)).collect(),
         prompts: vec![raw(r#"{"name":"hello"}"#)],
@@ -34,9 +34,10 @@ pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> Known 
         ..Offered::default()
     };
     let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
-    let patience = Patience { call: seconds(60), tools, request: seconds(20), ..Patience::default() };
+    let patience =
+        RequestPatience { call: seconds(60), tools, request: seconds(20), ..RequestPatience::default() };
     let source = Source { place, name: "srv", prefix: "srv", offered: &offered };
-    Known {
+    KnownServers {
         catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &[source])),
         patience: Arc::new([(place, patience)].into()),
         clocks: Clocks::default(),
@@ -56,17 +57,17 @@ fn absent(beginning: &str, why: Option<&str>) -> Arc<Vec<Absent>> {
 
 #[test]
 fn f_52_a_name_waits_only_for_a_server_that_it_could_be_of() {
-    let late = Known { absent: absent("late__", None), ..known(&[TOOL], false) };
+    let late = KnownServers { absent: absent("late__", None), ..known(&[TOOL], false) };
     let mut front = fronted(late.clone());
     ask(&mut front, 1, "tools/call", r#"{"name":"srv__nothing"}"#);
     assert_eq!(front.heard()[0]["error"]["code"], -32602, "its server is listed");
     ask(&mut front, 2, "tools/call", r#"{"name":"late__tool"}"#);
     assert!(front.heard().is_empty(), "it may come");
     let why = Some("`late` could not be started: no such file");
-    front.machine.servers_changed(
+    front.mcp_session.servers_changed(
         front.now,
-        &Known { is_settled: true, absent: absent("late__", why), ..late },
-        &mut front.world,
+        &KnownServers { is_settled: true, absent: absent("late__", why), ..late },
+        &mut front.effects,
     );
     let error = front.heard()[0]["error"].clone();
     let message = error["message"].as_str().unwrap_or_default();
@@ -75,9 +76,9 @@ fn f_52_a_name_waits_only_for_a_server_that_it_could_be_of() {
 
 pub(super) const TOOL: &str = r#"{"name":"now","inputSchema":{"type":"object"},"x":1.0e0}"#;
 
-pub(super) fn fronted(known: Known) -> Fronted {
+pub(super) fn fronted(known: KnownServers) -> Fronted {
     let mut front = Fronted::new(Limits::default());
-    front.machine = front.machine.with_servers(known);
+    front.mcp_session = front.mcp_session.with_servers(known);
     front.says(
         r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"test"}}}"#,
     );
@@ -88,15 +89,20 @@ pub(super) fn fronted(known: Known) -> Fronted {
 
 /// The one thing that a server is asked.
 #[track_caller]
-pub(super) fn asked(front: &mut Fronted) -> (CallKey, Asked) {
+pub(super) fn asked(front: &mut Fronted) -> (CallKey, ServerRequest) {
     match &front.actions()[..] {
-        [Action::Ask { key, asked, .. }] => (*key, asked.clone()),
+        [SessionAction::Ask { key, asked, .. }] => (*key, asked.clone()),
         other => panic!("{other:?}"),
     }
 }
 
-pub(super) fn answered(era: Era, outcome: Result<Box<RawValue>, Error>) -> Answered {
-    Answered { era, server_info: Some(r#"{"name":"s","version":"1"}"#.to_owned()), outcome, asked_for: None }
+pub(super) fn answered(era: Era, outcome: Result<Box<RawValue>, Error>) -> ServerAnswer {
+    ServerAnswer {
+        era,
+        server_info: Some(r#"{"name":"s","version":"1"}"#.to_owned()),
+        outcome,
+        asked_for: None,
+    }
 }
 
 pub(super) fn ask(front: &mut Fronted, id: u32, method: &str, params: &str) {
@@ -107,7 +113,7 @@ pub(super) fn ask(front: &mut Fronted, id: u32, method: &str, params: &str) {
 fn what_servers_have_is_listed_behind_ours_and_asked_of_them() {
     let mut front = fronted(known(&[TOOL], true));
     ask(&mut front, 1, "tools/list", "{}");
-    let line = front.world.heard.pop().expect("an answer");
+    let line = front.effects.heard.pop().expect("an answer");
     assert!(line.contains(r#"{"name":"srv__now","inputSchema":{"type":"object"},"x":1.0e0}]"#), "{line}");
     assert!(line.contains(r#""name":"echo""#), "{line}");
     ask(
@@ -120,23 +126,23 @@ fn what_servers_have_is_listed_behind_ours_and_asked_of_them() {
     assert_eq!((asked.method, asked.server, asked.wants_progress), ("tools/call", 0, true));
     assert_eq!(&*asked.params, r#"{ "name":"now", "arguments":{"x":1.0e0}, "_meta":{"progressToken":"p"} }"#);
     assert_eq!(asked.limit, seconds(60));
-    front.machine.progressed(
+    front.mcp_session.progressed(
         front.now,
         key,
         &raw(r#"{"progressToken":7,"progress":1.0e0}"#),
-        &mut front.world,
+        &mut front.effects,
     );
     assert_eq!(
-        front.world.heard.pop().as_deref(),
+        front.effects.heard.pop().as_deref(),
         Some(
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1.0e0}}"#
         )
     );
     let result = raw("{\"content\":[ ],\n\"v\":1.0e0}");
-    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(result)), &mut front.world);
+    front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(result)), &mut front.effects);
     let expect = r#"{"jsonrpc":"2.0","id":2,"result":{"content":[ ], "v":1.0e0}}"#;
-    assert_eq!(front.world.heard.pop().as_deref(), Some(expect));
-    front.machine.progressed(front.now, key, &raw("{}"), &mut front.world);
+    assert_eq!(front.effects.heard.pop().as_deref(), Some(expect));
+    front.mcp_session.progressed(front.now, key, &raw("{}"), &mut front.effects);
     assert!(front.heard().is_empty(), "it is over");
 }
 
@@ -166,7 +172,7 @@ fn a_tool_may_have_a_limit_of_its_own_which_a_clients_clock_shortens() {
 #[test]
 fn the_clock_is_that_of_the_configuration_and_of_the_clients_version() {
     let of_session = |client: &str| {
-        let mut front = fronted(Known {
+        let mut front = fronted(KnownServers {
             clocks: Clocks::with([("langflow".to_owned(), Some(seconds(20)))]),
             ..known(&[TOOL], true)
         });
@@ -213,7 +219,7 @@ fn prompts_resources_and_completions_go_to_whose_they_are() {
         ask(&mut front, 1, method, params);
         let (key, asked) = asked(&mut front);
         assert_eq!((asked.method, &*asked.params, asked.limit), (method, expect, seconds(20)));
-        front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+        front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
         assert_eq!(front.heard()[0]["id"], 1);
     }
     for (method, params, code, words) in [
@@ -238,7 +244,7 @@ fn a_list_waits_for_servers_and_not_for_ever() {
     ask(&mut front, 2, "resources/list", "{}");
     assert!(front.heard().is_empty());
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
-    front.machine.servers_changed(front.now, &known(&[TOOL], true), &mut front.world);
+    front.mcp_session.servers_changed(front.now, &known(&[TOOL], true), &mut front.effects);
     let heard = front.heard();
     assert_eq!(heard[0]["method"], "notifications/tools/list_changed");
     assert_eq!((&heard[1]["id"], heard[1]["result"]["tools"].as_array().map(Vec::len)), (&json!(1), Some(2)));
@@ -253,11 +259,11 @@ fn a_list_waits_for_servers_and_not_for_ever() {
 
 #[test]
 fn what_is_known_from_the_last_run_is_listed_at_once_and_is_not_all_that_there_may_be() {
-    let remembered = Known { has_lists: true, ..known(&[TOOL], false) };
+    let remembered = KnownServers { has_lists: true, ..known(&[TOOL], false) };
     let mut front = fronted(known(&[], false));
     ask(&mut front, 1, "tools/list", "{}");
     assert!(front.heard().is_empty());
-    front.machine.servers_changed(front.now, &remembered, &mut front.world);
+    front.mcp_session.servers_changed(front.now, &remembered, &mut front.effects);
     assert_eq!(front.heard().len(), 2, "it has changed, and here it is");
     ask(&mut front, 2, "tools/list", "{}");
     assert_eq!(front.heard()[0]["result"]["tools"].as_array().map(Vec::len), Some(2));
@@ -265,7 +271,7 @@ fn what_is_known_from_the_last_run_is_listed_at_once_and_is_not_all_that_there_m
     assert!(front.heard().is_empty(), "the server may have got another tool since");
     ask(&mut front, 4, "tools/call", r#"{"name":"srv__now","arguments":{}}"#);
     assert_eq!(asked(&mut front).1.method, "tools/call");
-    front.machine.servers_changed(front.now, &known(&[TOOL], true), &mut front.world);
+    front.mcp_session.servers_changed(front.now, &known(&[TOOL], true), &mut front.effects);
     front.heard_fault(3, -32602);
 }
 
@@ -279,9 +285,11 @@ fn what_nobody_has_yet_waits_for_whoever_may_have_it() {
     // What has no name waits for nobody, and neither does what is known.
     ask(&mut front, 5, "tools/call", "{}");
     front.heard_fault(5, -32602);
-    assert!(matches!(&front.actions()[..], [Action::Ask { asked, .. }] if asked.method == "resources/read"));
+    assert!(
+        matches!(&front.actions()[..], [SessionAction::Ask { asked, .. }] if asked.method == "resources/read")
+    );
     front.wait(seconds(12));
-    front.machine.servers_changed(front.now, &known(&[TOOL], false), &mut front.world);
+    front.mcp_session.servers_changed(front.now, &known(&[TOOL], false), &mut front.effects);
     let (key, asked) = asked(&mut front);
     assert_eq!(&*asked.params, r#"{"name":"now","arguments":{}}"#);
     let limits = (asked.limit, asked.waited);
@@ -290,11 +298,11 @@ fn what_nobody_has_yet_waits_for_whoever_may_have_it() {
         (seconds(60), seconds(12)),
         "what it has waited is part of its limit, which is told whole"
     );
-    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+    front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
     let is_of = |heard: &[Value], id: u32| heard.iter().any(|message| message["id"] == id);
     let heard = front.heard();
     assert!(is_of(&heard, 1) && !is_of(&heard, 2), "{heard:?}");
-    front.machine.servers_changed(front.now, &known(&[TOOL], true), &mut front.world);
+    front.mcp_session.servers_changed(front.now, &known(&[TOOL], true), &mut front.effects);
     let heard = front.heard();
     let codes: Vec<_> = heard.iter().filter_map(|message| message["error"]["code"].as_i64()).collect();
     assert_eq!((is_of(&heard, 2), is_of(&heard, 4)), (true, true), "{heard:?}");
@@ -314,11 +322,11 @@ fn each_client_is_told_in_its_own_era() {
     front.says(modern);
     let (key, asked_modern) = asked(&mut front);
     assert_eq!(asked_modern.client, Era::Modern);
-    front.machine.answered(
+    front.mcp_session.answered(
         front.now,
         key,
         &answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#))),
-        &mut front.world,
+        &mut front.effects,
     );
     let result = front.heard()[0]["result"].clone();
     assert_eq!(result["resultType"], "complete");
@@ -326,15 +334,15 @@ fn each_client_is_told_in_its_own_era() {
     ask(&mut front, 6, "tools/call", r#"{"name":"srv__now"}"#);
     let (key, _) = asked(&mut front);
     let result = raw(r#"{"content":[],"resultType":"complete"}"#);
-    front.machine.answered(front.now, key, &answered(Era::Modern, Ok(result)), &mut front.world);
+    front.mcp_session.answered(front.now, key, &answered(Era::Modern, Ok(result)), &mut front.effects);
     assert_eq!(front.heard()[0]["result"], json!({ "content": [] }));
     ask(&mut front, 7, "tools/call", r#"{"name":"srv__now"}"#);
     let (key, _) = asked(&mut front);
     let error = ServerError::read("srv", "tools/call", r#"{"code":-32021,"message":"m","data":[1.0e0]}"#);
     let outcome = Err(Error::Server(Box::new(error)));
-    front.machine.answered(front.now, key, &answered(Era::Modern, outcome), &mut front.world);
+    front.mcp_session.answered(front.now, key, &answered(Era::Modern, outcome), &mut front.effects);
     let expect = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"m","data":[1.0e0]}}"#;
-    assert_eq!(front.world.heard.pop().as_deref(), Some(expect));
+    assert_eq!(front.effects.heard.pop().as_deref(), Some(expect));
 }
 
 #[test]
@@ -347,7 +355,12 @@ fn a_result_that_is_not_complete_is_not_taken_for_one() {
     ] {
         ask(&mut front, 1, "tools/call", r#"{"name":"srv__now"}"#);
         let (key, _) = asked(&mut front);
-        front.machine.answered(front.now, key, &answered(Era::Modern, Ok(raw(result))), &mut front.world);
+        front.mcp_session.answered(
+            front.now,
+            key,
+            &answered(Era::Modern, Ok(raw(result))),
+            &mut front.effects,
+        );
         let error = front.heard_fault(1, -31007);
         let message = error["message"].as_str().unwrap_or_default();
         assert!(message.contains("`srv__now` answered") && message.contains(why), "{error}");
@@ -361,13 +374,13 @@ fn what_is_withdrawn_or_late_is_cancelled_and_its_answer_dropped() {
     ask(&mut front, 1, "tools/call", r#"{"name":"srv__now"}"#);
     let (key, _) = asked(&mut front);
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
-    assert_eq!(front.actions(), [Action::Cancel(key)]);
-    front.machine.forgotten(front.now, key, &mut front.world);
+    assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
+    front.mcp_session.forgotten(front.now, key, &mut front.effects);
     ask(&mut front, 2, "tools/call", r#"{"name":"srv__now"}"#);
     let (key, _) = asked(&mut front);
     front.wait(seconds(61));
     front.heard_fault(2, -31001);
-    assert_eq!(front.actions(), [Action::Cancel(key)]);
-    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+    assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
+    front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
     assert!(front.heard().is_empty());
 }

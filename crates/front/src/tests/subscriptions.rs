@@ -22,7 +22,7 @@ fn subscription(message: &Value) -> &Value {
 
 fn fronted() -> Fronted {
     let mut front = Fronted::new(Limits::default());
-    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     front
 }
 
@@ -39,14 +39,14 @@ fn a_subscription_hears_what_it_asked_for_under_its_own_id() {
         assert_eq!(message["method"], "notifications/subscriptions/acknowledged");
         assert_eq!((subscription(message), &message["params"]["notifications"]), (&id, &filter));
     }
-    front.machine.servers_changed(front.now, &known(&[TOOL, OTHER], true), &mut front.world);
+    front.mcp_session.servers_changed(front.now, &known(&[TOOL, OTHER], true), &mut front.effects);
     let told = front.heard();
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0]["method"], "notifications/tools/list_changed");
     assert_eq!(subscription(&told[0]), &json!(1));
     // Who has heard enough hears nothing more, not even an answer.
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
-    front.machine.servers_changed(front.now, &known(&[TOOL], true), &mut front.world);
+    front.mcp_session.servers_changed(front.now, &known(&[TOOL], true), &mut front.effects);
     assert!(front.heard().is_empty());
     // It has no limit.
     front.wait(seconds(100_000));
@@ -55,33 +55,35 @@ fn a_subscription_hears_what_it_asked_for_under_its_own_id() {
 
 #[test]
 fn a_subscription_ends_with_us_and_by_a_result() {
-    for end in [Machine::client_end as fn(&mut Machine, Duration, &mut Fake), |machine, now, world| {
-        machine.stop(now, 0, "of a test", world);
-    }] {
+    for end in
+        [McpSession::client_end as fn(&mut McpSession, Duration, &mut Fake), |mcp_session, now, effects| {
+            mcp_session.stop(now, 0, "of a test", effects);
+        }]
+    {
         let mut front = fronted();
         listens(&mut front, "7", "{}");
         front.heard();
-        end(&mut front.machine, front.now, &mut front.world);
+        end(&mut front.mcp_session, front.now, &mut front.effects);
         let last = front.heard().remove(0);
         assert_eq!((&last["id"], &last["result"]["resultType"]), (&json!(7), &json!("complete")), "{last}");
         assert_eq!(subscription(&last), &json!(7));
-        assert!(front.actions().contains(&Action::Exit(0)), "it keeps nobody waiting");
+        assert!(front.actions().contains(&SessionAction::Exit(0)), "it keeps nobody waiting");
     }
 }
 
 /// A session that hears of a resource.
 fn subscribed() -> (Fronted, CallKey) {
     let mut front = Fronted::shaken(Limits::default(), "2025-11-25");
-    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     front.says(r#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"note:1"}}"#);
     match &front.actions()[..] {
-        [Action::Watch { key, resource: (0, uri), .. }] if &**uri == "note:1" => (front, *key),
+        [SessionAction::Watch { key, resource: (0, uri), .. }] if &**uri == "note:1" => (front, *key),
         other => panic!("{other:?}"),
     }
 }
 
 fn updated(front: &mut Fronted, uri: &str) -> Vec<Value> {
-    front.machine.updated(front.now, &(0, uri.into()), &mut front.world);
+    front.mcp_session.updated(front.now, &(0, uri.into()), &mut front.effects);
     front.heard()
 }
 
@@ -89,7 +91,7 @@ fn updated(front: &mut Fronted, uri: &str) -> Vec<Value> {
 fn a_session_hears_of_the_resources_that_it_has_subscribed_to() {
     let (mut front, key) = subscribed();
     assert!(front.heard().is_empty(), "it is answered when the server has");
-    front.machine.watched(front.now, key, &(0, "note:1".into()), Ok(()), &mut front.world);
+    front.mcp_session.watched(front.now, key, &(0, "note:1".into()), Ok(()), &mut front.effects);
     assert_eq!(front.heard()[0], json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
     let told = updated(&mut front, "note:1");
     assert_eq!(
@@ -102,7 +104,7 @@ fn a_session_hears_of_the_resources_that_it_has_subscribed_to() {
     }
     front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/unsubscribe","params":{"uri":"note:1"}}"#);
     assert_eq!(front.heard()[0]["result"], json!({}));
-    assert!(matches!(&front.actions()[..], [Action::Unwatch((0, _))]));
+    assert!(matches!(&front.actions()[..], [SessionAction::Unwatch((0, _))]));
     assert!(updated(&mut front, "note:1").is_empty());
 }
 
@@ -110,7 +112,7 @@ fn a_session_hears_of_the_resources_that_it_has_subscribed_to() {
 fn a_subscription_that_comes_to_nothing_is_an_error() {
     let (mut front, key) = subscribed();
     let error = unhang_upstream::client::Error::Disposed;
-    front.machine.watched(front.now, key, &(0, "note:1".into()), Err(error), &mut front.world);
+    front.mcp_session.watched(front.now, key, &(0, "note:1".into()), Err(error), &mut front.effects);
     assert!(front.heard()[0]["error"]["message"].is_string());
     assert!(updated(&mut front, "note:1").is_empty());
     front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"elsewhere:1"}}"#);
@@ -124,11 +126,11 @@ fn a_subscription_without_a_session_hears_of_resources_too() {
     let mut front = fronted();
     listens(&mut front, "1", r#"{"resourceSubscriptions":["note:1","elsewhere:1"]}"#);
     assert_eq!(front.heard()[0]["params"]["notifications"], json!({ "resourceSubscriptions": ["note:1"] }));
-    assert!(matches!(&front.actions()[..], [Action::Watch { resource: (0, _), .. }]));
+    assert!(matches!(&front.actions()[..], [SessionAction::Watch { resource: (0, _), .. }]));
     let told = updated(&mut front, "note:1");
     assert_eq!((subscription(&told[0]), &told[0]["params"]["uri"]), (&json!(1), &json!("note:1")));
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
-    assert!(front.actions().iter().any(|action| matches!(action, Action::Unwatch((0, _)))));
+    assert!(front.actions().iter().any(|action| matches!(action, SessionAction::Unwatch((0, _)))));
     assert!(updated(&mut front, "note:1").is_empty());
 }
 
@@ -136,7 +138,7 @@ fn a_subscription_without_a_session_hears_of_resources_too() {
 fn subscriptions_of_a_session_are_bounded() {
     let (mut front, _) = subscribed();
     for number in 0..unhang_core::config::MAX_SUBSCRIPTIONS {
-        front.machine.watched.insert((0, number.to_string().into()), number.to_string());
+        front.mcp_session.watched.insert((0, number.to_string().into()), number.to_string());
     }
     front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"note:2"}}"#);
     front.heard_fault(2, -31005);
@@ -145,22 +147,24 @@ fn subscriptions_of_a_session_are_bounded() {
 #[test]
 fn what_is_watched_is_watched_where_it_has_gone() {
     let (mut front, key) = subscribed();
-    front.machine.watched(front.now, key, &(0, "note:1".into()), Ok(()), &mut front.world);
+    front.mcp_session.watched(front.now, key, &(0, "note:1".into()), Ok(()), &mut front.effects);
     listens(&mut front, "9", r#"{"resourceSubscriptions":["note:1"]}"#);
     front.heard();
     front.actions();
     // The server that has it is another one, or none for a while.
     let mut elsewhere = known(&[TOOL], true);
     elsewhere.catalog = Arc::default();
-    front.machine.servers_changed(front.now, &elsewhere, &mut front.world);
+    front.mcp_session.servers_changed(front.now, &elsewhere, &mut front.effects);
     assert!(front.actions().is_empty(), "nobody else has it");
-    front.machine.servers_changed(front.now, &known_at(4, &[TOOL], true), &mut front.world);
+    front.mcp_session.servers_changed(front.now, &known_at(4, &[TOOL], true), &mut front.effects);
     match &front.actions()[..] {
-        [Action::Unwatch((0, _)), Action::Watch { resource: (4, uri), .. }] => assert_eq!(&**uri, "note:1"),
+        [SessionAction::Unwatch((0, _)), SessionAction::Watch { resource: (4, uri), .. }] => {
+            assert_eq!(&**uri, "note:1");
+        }
         other => panic!("once for all that watch it: {other:?}"),
     }
     front.heard();
-    front.machine.updated(front.now, &(4, "note:1".into()), &mut front.world);
+    front.mcp_session.updated(front.now, &(4, "note:1".into()), &mut front.effects);
     assert_eq!(front.heard().len(), 2, "the session and its subscription");
     assert!(updated(&mut front, "note:1").is_empty(), "what the other says is not about it");
 }
@@ -168,13 +172,13 @@ fn what_is_watched_is_watched_where_it_has_gone() {
 #[test]
 fn other_tools_of_ours_are_told_of_where_they_differ() {
     let mut front = Fronted::shaken(Limits::default(), "2025-11-25");
-    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     listens(&mut front, "9", r#"{"toolsListChanged":true}"#);
     front.heard();
-    let tools = Arc::clone(&front.machine.tools);
-    front.machine.tools_changed(front.now, tools, &mut front.world);
+    let tools = Arc::clone(&front.mcp_session.tools);
+    front.mcp_session.tools_changed(front.now, tools, &mut front.effects);
     assert!(front.heard().is_empty(), "they are the same");
-    front.machine.tools_changed(front.now, [].into(), &mut front.world);
+    front.mcp_session.tools_changed(front.now, [].into(), &mut front.effects);
     let told = front.heard();
     assert_eq!(told.len(), 2, "the session and its subscription: {told:?}");
     assert!(told.iter().all(|message| message["method"] == "notifications/tools/list_changed"));

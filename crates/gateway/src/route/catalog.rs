@@ -17,7 +17,7 @@ use super::{
     template,
     uris::{Resources, Uris},
 };
-use unhang_core::list::List;
+use unhang_core::list::ServerList;
 
 /// Whose tools are, by the names that are listed: the server, and what that calls it.
 pub type Owners = BTreeMap<String, (String, String)>;
@@ -60,12 +60,12 @@ pub struct Catalog {
     resources: Uris,
     /// Their public forms are URIs as well.
     templates: Uris,
-    lists: [Listed; 4],
+    lists: [CachedList; 4],
 }
 
 /// One list as JSON, for clients of both eras.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Listed {
+struct CachedList {
     /// As servers of either era wrote it.
     written: String,
     /// Where it differs.
@@ -83,10 +83,10 @@ impl Catalog {
         let (resources, listed_resources) = located(sources, "uri", |offered| &offered.resources);
         let (templates, listed_templates) = located(sources, "uriTemplate", |offered| &offered.templates);
         let lists = [
-            Listed::new(List::Tools, &listed_tools),
-            Listed::new(List::Prompts, &listed_prompts),
-            Listed::new(List::Resources, &listed_resources),
-            Listed::new(List::ResourceTemplates, &listed_templates),
+            CachedList::new(ServerList::Tools, &listed_tools),
+            CachedList::new(ServerList::Prompts, &listed_prompts),
+            CachedList::new(ServerList::Resources, &listed_resources),
+            CachedList::new(ServerList::ResourceTemplates, &listed_templates),
         ];
         let places = sources.iter().map(|source| source.place).collect();
         Self { places, tools, prompts, resources, templates, lists }
@@ -155,12 +155,12 @@ impl Catalog {
 
     /// A whole list as JSON, for a client of that era. Tools of our own are not in it.
     #[must_use]
-    pub fn list(&self, list: List, era: Era) -> &str {
+    pub fn list(&self, list: ServerList, era: Era) -> &str {
         let listed = match list {
-            List::Tools => &self.lists[0],
-            List::Prompts => &self.lists[1],
-            List::Resources => &self.lists[2],
-            List::ResourceTemplates => &self.lists[3],
+            ServerList::Tools => &self.lists[0],
+            ServerList::Prompts => &self.lists[1],
+            ServerList::Resources => &self.lists[2],
+            ServerList::ResourceTemplates => &self.lists[3],
         };
         match era {
             Era::Legacy => listed.legacy.as_ref(),
@@ -175,8 +175,8 @@ impl Catalog {
     }
 }
 
-impl Listed {
-    fn new(list: List, items: &[String]) -> Self {
+impl CachedList {
+    fn new(list: ServerList, items: &[String]) -> Self {
         let written = format!("[{}]", items.join(","));
         let whole = format!(r#"{{"{}":{written}}}"#, list.member());
         let translated =
@@ -184,7 +184,7 @@ impl Listed {
         let legacy = translated.filter(|translated| *translated != whole).and_then(|translated| {
             Some(Json::new(translated.as_bytes())?.member(list.member())?.get().to_owned())
         });
-        let tools = Json::new(written.as_bytes()).filter(|_| list == List::Tools);
+        let tools = Json::new(written.as_bytes()).filter(|_| list == ServerList::Tools);
         let modern = tools.and_then(result::tools_to_modern);
         Self { written, legacy, modern }
     }
@@ -197,7 +197,8 @@ fn named(
     sources: &[Source<'_>],
     of: impl Fn(&Offered) -> &Vec<Box<RawValue>>,
 ) -> (Names, Vec<String>) {
-    let found: Vec<Items<'_>> = sources.iter().map(|source| Items::new(of(source.offered), "name")).collect();
+    let found: Vec<CatalogItems<'_>> =
+        sources.iter().map(|source| CatalogItems::new(of(source.offered), "name")).collect();
     let own = Offer { prefix: "", names: own.to_vec() };
     let offers = sources.iter().zip(&found);
     let offers = offers.map(|(source, items)| Offer { prefix: source.prefix, names: items.names() });
@@ -216,7 +217,8 @@ fn located(
     member: &str,
     of: impl Fn(&Offered) -> &Vec<Box<RawValue>>,
 ) -> (Uris, Vec<String>) {
-    let found: Vec<Items<'_>> = sources.iter().map(|source| Items::new(of(source.offered), member)).collect();
+    let found: Vec<CatalogItems<'_>> =
+        sources.iter().map(|source| CatalogItems::new(of(source.offered), member)).collect();
     let offers = sources.iter().zip(&found);
     let offers: Vec<Resources<'_>> =
         offers.map(|(source, items)| Resources { server: source.name, uris: items.names() }).collect();
@@ -227,12 +229,12 @@ fn located(
 }
 
 /// The items of one list of one server, by what they are called. What has no name cannot be asked for, and is left out.
-struct Items<'a> {
+struct CatalogItems<'a> {
     order: Vec<String>,
     by_name: HashMap<String, Json<'a>>,
 }
 
-impl<'a> Items<'a> {
+impl<'a> CatalogItems<'a> {
     fn new(items: &'a [Box<RawValue>], member: &str) -> Self {
         let mut known = Self { order: Vec::new(), by_name: HashMap::new() };
         for raw in items {
@@ -303,7 +305,7 @@ mod tests {
             ..Offered::default()
         };
         let catalog = catalog(&[("time", "time", &time), ("plain", "", &plain)]);
-        let list = catalog.list(List::Tools, Era::Modern);
+        let list = catalog.list(ServerList::Tools, Era::Modern);
         let other = catalog.clashes().next().expect("it has the name of one of ours");
         let expect = format!(
             "[{{ \"x-vendor\" : 1.0e0, \"name\" : \"time__now\" }},{{ \"name\":\"\\u0065cho\" }},{{\"name\":\"{}\",\"a\":1}}]",
@@ -326,10 +328,10 @@ mod tests {
         };
         let catalog = catalog(&[("s", "s", &offered)]);
         let legacy = r#"[{"name":"s__a","inputSchema":{"type":"object"}}]"#;
-        assert_eq!(catalog.list(List::Tools, Era::Legacy), legacy);
-        assert!(catalog.list(List::Tools, Era::Modern).contains("outputSchema"));
-        assert_eq!(catalog.list(List::Prompts, Era::Legacy), r#"[{"name":"s__p"}]"#);
-        assert_eq!(catalog.list(List::Resources, Era::Legacy), "[]");
+        assert_eq!(catalog.list(ServerList::Tools, Era::Legacy), legacy);
+        assert!(catalog.list(ServerList::Tools, Era::Modern).contains("outputSchema"));
+        assert_eq!(catalog.list(ServerList::Prompts, Era::Legacy), r#"[{"name":"s__p"}]"#);
+        assert_eq!(catalog.list(ServerList::Resources, Era::Legacy), "[]");
     }
 
     #[test]
@@ -337,8 +339,8 @@ mod tests {
         let tool = r#"{"name":"a","execution":{"taskSupport":"required"}}"#;
         let offered = Offered { tools: raw(&[tool]), ..Offered::default() };
         let catalog = catalog(&[("s", "", &offered)]);
-        assert_eq!(catalog.list(List::Tools, Era::Legacy), format!("[{tool}]"));
-        assert_eq!(catalog.list(List::Tools, Era::Modern), r#"[{"name":"a"}]"#);
+        assert_eq!(catalog.list(ServerList::Tools, Era::Legacy), format!("[{tool}]"));
+        assert_eq!(catalog.list(ServerList::Tools, Era::Modern), r#"[{"name":"a"}]"#);
     }
 
     #[test]
@@ -361,7 +363,7 @@ mod tests {
         };
         let catalog = catalog(&[("files", "files", &files), ("others", "others", &others)]);
         assert_eq!(
-            catalog.list(List::Resources, Era::Modern),
+            catalog.list(ServerList::Resources, Era::Modern),
             r#"[{"uri":"files+file:///a","name":"a"},{"uri":"others+file:///a"},{"uri":"note:1"}]"#
         );
         for (public, expect) in [

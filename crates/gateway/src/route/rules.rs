@@ -150,7 +150,7 @@ mod tests {
         catalog::{Catalog, Offered, Source},
         names::Style,
     };
-    use unhang_upstream::client::List;
+    use unhang_upstream::client::ServerList;
 
     fn globs(texts: &[&str]) -> Vec<Glob> {
         texts.iter().map(|text| text.parse().expect("a pattern")).collect()
@@ -227,7 +227,7 @@ mod tests {
         let offered = Offered { tools, ..Offered::default() };
         let source = Source { place: 0, name: "s", prefix: "", offered: &offered };
         let catalog = Catalog::new(&Style::default(), &[], &[source]);
-        assert_eq!(catalog.list(List::Tools, Era::Modern), format!("[{}]", expect[..3].join(",")));
+        assert_eq!(catalog.list(ServerList::Tools, Era::Modern), format!("[{}]", expect[..3].join(",")));
         assert_eq!((catalog.tool("delete_a"), catalog.tool("delete_b")), (None, None));
     }
 

@@ -10,11 +10,11 @@ use std::{
 };
 
 use unhang_wire::{
-    self as wire, Body, Id, Invalid, Json, Line, Message, Outcome, Piece, Reason, Shape, read,
+    self as wire, Body, Id, Invalid, InvalidReason, Json, Line, Message, Piece, ResponseOutcome, Shape, read,
 };
 
 use super::speech::{PROGRESS, number};
-use unhang_core::{config::Limits, fault::Kind};
+use unhang_core::{config::Limits, fault::FaultKind};
 
 /// A request that was not answered yet.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ struct Owed {
 
 /// The client's books.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct ClientModel {
     limits: Limits,
     owed: HashMap<Id, Vec<Owed>>,
     /// Answers without a usable id: those that must come, and those that may.
@@ -50,7 +50,7 @@ pub(super) struct Client {
 
 /// What the books need to know when the client says something.
 #[derive(Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct SendContext {
     pub(super) now: Duration,
     /// The server has answered something, so that it counts as started.
     pub(super) started: bool,
@@ -58,9 +58,9 @@ pub(super) struct Moment {
     pub(super) takes_batches: bool,
 }
 
-impl Client {
-    pub(super) fn new(limits: &Limits) -> Client {
-        Client {
+impl ClientModel {
+    pub(super) fn new(limits: &Limits) -> ClientModel {
+        ClientModel {
             limits: limits.clone(),
             owed: HashMap::new(),
             nameless: (0, 0),
@@ -73,7 +73,7 @@ impl Client {
     }
 
     /// A line of the client, of one piece, is about to be handed to the guard.
-    pub(super) fn says(&mut self, line: &Line<'_>, moment: Moment) {
+    pub(super) fn says(&mut self, line: &Line<'_>, moment: SendContext) {
         match line {
             Line::Oversized(oversized) => match (&oversized.id, oversized.shape) {
                 (Some(id), Shape::Request) => self.owe(id, None, "", moment),
@@ -103,7 +103,7 @@ impl Client {
         })
     }
 
-    fn says_piece(&mut self, piece: &Piece<'_>, in_batch: bool, moment: Moment) {
+    fn says_piece(&mut self, piece: &Piece<'_>, in_batch: bool, moment: SendContext) {
         match piece {
             Piece::Message(message) => match &message.body {
                 Body::Request { id, method, params, .. } => self.owe(id, *params, method, moment),
@@ -122,7 +122,7 @@ impl Client {
         }
     }
 
-    fn says_invalid(&mut self, invalid: &Invalid<'_>, moment: Moment) {
+    fn says_invalid(&mut self, invalid: &Invalid<'_>, moment: SendContext) {
         match (&invalid.id, invalid.shape) {
             (id, Shape::Response) => self.broken_answer(id.as_ref()),
             (Some(id), _) => self.owe(id, None, "", moment),
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    fn says_batch(&mut self, pieces: &[Piece<'_>], moment: Moment) {
+    fn says_batch(&mut self, pieces: &[Piece<'_>], moment: SendContext) {
         let before: HashMap<Id, usize> =
             self.owed.iter().map(|(id, entries)| (id.clone(), entries.len())).collect();
         for piece in pieces {
@@ -153,7 +153,7 @@ impl Client {
         }
     }
 
-    fn owe(&mut self, id: &Id, params: Option<Json<'_>>, method: &str, moment: Moment) {
+    fn owe(&mut self, id: &Id, params: Option<Json<'_>>, method: &str, moment: SendContext) {
         let token = params.and_then(wire::progress_token);
         let token_use = token.as_ref().map_or(0, |token| {
             self.dead_tokens.remove(token);
@@ -240,7 +240,7 @@ impl Client {
     fn hears_piece(&mut self, now: Duration, piece: &Piece<'_>, suspicious: &HashSet<u64>, hushed: bool) {
         match piece {
             Piece::Message(Message { body: Body::Response { id, outcome, .. }, .. }) => {
-                let answer = Answer::new(id, outcome, suspicious);
+                let answer = HeardAnswer::new(id, outcome, suspicious);
                 let entries = self.owed.entry(id.clone()).or_default();
                 let owed = answer.take(entries, None, answer.suspicious);
                 let Some(owed) = owed else { panic!("nobody waits for {answer:?}; owed: {:?}", self.owed) };
@@ -255,7 +255,7 @@ impl Client {
             }
             // JSON-RPC's own answer to what has no usable id.
             Piece::Invalid(Invalid {
-                reason: Reason::BadId,
+                reason: InvalidReason::BadId,
                 raw_id: Some(_),
                 shape: Shape::Response,
                 ..
@@ -273,7 +273,7 @@ impl Client {
         for piece in pieces {
             match piece {
                 Piece::Message(Message { body: Body::Response { id, outcome, .. }, .. }) => {
-                    answers.push(Answer::new(id, outcome, suspicious));
+                    answers.push(HeardAnswer::new(id, outcome, suspicious));
                 }
                 Piece::Invalid(_) => self.hears_piece(now, piece, suspicious, false),
                 _ => panic!("only answers are put together: {piece:?}"),
@@ -293,15 +293,15 @@ impl Client {
     }
 
     /// The requests of a batch that these answers would settle, if they settle it whole.
-    fn fit(&self, answers: &[Answer], batch: u64, trusting: bool) -> Option<Vec<Owed>> {
+    fn fit(&self, answers: &[HeardAnswer], batch: u64, trusting: bool) -> Option<Vec<Owed>> {
         let mut open = self.owed.clone();
-        let take = |answer: &Answer| answer.take(open.get_mut(&answer.id)?, Some(batch), trusting);
+        let take = |answer: &HeardAnswer| answer.take(open.get_mut(&answer.id)?, Some(batch), trusting);
         let settled: Vec<_> = answers.iter().map(take).collect::<Option<_>>()?;
         let mut left = open.values().flatten().filter(|owed| owed.batch == Some(batch));
         (!settled.is_empty() && left.all(|owed| owed.optional)).then_some(settled)
     }
 
-    fn settle(&mut self, now: Duration, answer: &Answer, owed: &Owed) {
+    fn settle(&mut self, now: Duration, answer: &HeardAnswer, owed: &Owed) {
         if answer.gives_up {
             let shortest = self.limits.request_timeout.min(self.limits.call_timeout).min(SHORTEST_CLOCK);
             assert!(now - owed.since >= shortest, "given up after {:?}: {owed:?}", now - owed.since);
@@ -373,7 +373,7 @@ impl Client {
 
 /// An answer as the client hears it.
 #[derive(Debug)]
-struct Answer {
+struct HeardAnswer {
     id: Id,
     /// Whose answer it is, if it says so.
     number: Option<u64>,
@@ -383,15 +383,15 @@ struct Answer {
     gives_up: bool,
 }
 
-impl Answer {
-    fn new(id: &Id, outcome: &Outcome<'_>, suspicious: &HashSet<u64>) -> Answer {
+impl HeardAnswer {
+    fn new(id: &Id, outcome: &ResponseOutcome<'_>, suspicious: &HashSet<u64>) -> HeardAnswer {
         let (number, error) = match outcome {
-            Outcome::Result(result) => (number(*result), ""),
-            Outcome::Error(error) => (None, error.get()),
+            ResponseOutcome::Result(result) => (number(*result), ""),
+            ResponseOutcome::Error(error) => (None, error.get()),
         };
         let suspicious = number.is_some_and(|number| suspicious.contains(&number));
-        let gives_up = error.starts_with(&format!(r#"{{"code":{},"#, Kind::Deadline.code()));
-        Answer { id: id.clone(), number, suspicious, gives_up }
+        let gives_up = error.starts_with(&format!(r#"{{"code":{},"#, FaultKind::Deadline.code()));
+        HeardAnswer { id: id.clone(), number, suspicious, gives_up }
     }
 
     /// Takes the request that this answers; without a number that is the newest, as a refusal would be. `trusting` takes a

@@ -9,12 +9,12 @@ use unhang_proc::server::{Exit, Swept};
 use unhang_wire::{Line, Lines, Piece, read};
 
 use super::{
-    super::machine::{Action, End, Held, Link, Machine},
-    client::Moment,
-    keeper::KeepersDeed,
-    script::{Answer, ClientWord, Deed, Event, ServerWord, Story},
+    super::wrap_session::{ServerLink, WaitingForServer, WrapAction, WrapEnd, WrapSession},
+    client::SendContext,
+    job_bridge::KeepersDeed,
+    script::{ClientWord, Deed, ScriptEvent, ScriptedAnswer, ServerWord, Story},
     speech::{self, IDS, Request, pick},
-    world::World,
+    test_world::TestWorld,
 };
 use unhang_core::{
     config::{HEALTH_MISSES, JUNK_LINES, LATE_IDS, Limits, STOP_SLACK},
@@ -33,7 +33,7 @@ const SLACK: usize = 128 << 10;
 const SERVER_SLACK: usize = 16 << 10;
 
 /// The server's process.
-struct Process {
+struct ProcessModel {
     output: Vec<u8>,
     lines: Lines,
     pub output_ended: bool,
@@ -49,15 +49,15 @@ struct Process {
 /// A machine, its world, and what is known about both from outside.
 pub(super) struct Life {
     limits: Limits,
-    machine: Machine,
-    world: World,
+    wrap_session: WrapSession,
+    world: TestWorld,
     now: Duration,
     client_output: Vec<u8>,
     client_lines: Lines,
     client_closes: bool,
     client_ended: bool,
     client_gone: bool,
-    process: Option<Process>,
+    process: Option<ProcessModel>,
     unstartable: bool,
     obeys: bool,
     numbers: u64,
@@ -71,11 +71,11 @@ impl Life {
     pub(super) fn new(story: &Story) -> Life {
         let limits = story.limits.clone();
         Life {
-            machine: match (Machine::new("srv", limits.clone(), 1), story.makes_jobs) {
-                (machine, true) => machine.with_jobs(),
-                (machine, false) => machine,
+            wrap_session: match (WrapSession::new("srv", limits.clone(), 1), story.makes_jobs) {
+                (wrap_session, true) => wrap_session.with_jobs(),
+                (wrap_session, false) => wrap_session,
             },
-            world: World::new(&limits),
+            world: TestWorld::new(&limits),
             now: Duration::ZERO,
             client_output: Vec::new(),
             client_lines: Lines::new(limits.max_message),
@@ -98,7 +98,7 @@ impl Life {
         if story.shaken {
             self.client_writes(&[Request::new(0, 5, 1, 0).text(), b"\n".to_vec()].concat());
             self.settle();
-            self.server_says(&ServerWord::Answer(0, Answer::Well))
+            self.server_says(&ServerWord::Answer(0, ScriptedAnswer::Well))
                 .into_iter()
                 .for_each(|word| self.server_writes(&[word, b"\n".to_vec()].concat()));
             self.client_writes(&[speech::client_note(0), b"\n".to_vec()].concat());
@@ -128,43 +128,45 @@ impl Life {
         let limit = self.limits.eof_grace + self.limits.stop_limit() + STOP_SLACK;
         self.wait(limit);
         assert!(self.over, "it ends");
-        let more =
-            std::iter::from_fn(|| self.machine.next_action()).any(|action| matches!(action, Action::Exit(_)));
+        let more = std::iter::from_fn(|| self.wrap_session.next_action())
+            .any(|action| matches!(action, WrapAction::Exit(_)));
         assert!(!more, "it ends once");
         self.world.client.check_end();
         self.world.check_delivered();
     }
 
-    fn happens(&mut self, event: &Event) {
+    fn happens(&mut self, event: &ScriptEvent) {
         match event {
-            Event::Client(packing, words) => {
+            ScriptEvent::Client(packing, words) => {
                 let words: Vec<_> = words.iter().filter_map(|word| self.client_says(word)).collect();
                 self.client_writes(&speech::pack(*packing, &words));
             }
-            Event::Server(packing, words) => {
+            ScriptEvent::Server(packing, words) => {
                 let words: Vec<_> = words.iter().filter_map(|word| self.server_says(word)).collect();
                 self.server_writes(&speech::pack(*packing, &words));
             }
-            Event::Wait(length) => self.wait(*length),
-            Event::UntilTick(before) => {
-                let tick =
-                    self.machine.next_tick().map_or(Duration::ZERO, |tick| tick.saturating_sub(self.now));
+            ScriptEvent::Wait(length) => self.wait(*length),
+            ScriptEvent::UntilTick(before) => {
+                let tick = self
+                    .wrap_session
+                    .next_tick()
+                    .map_or(Duration::ZERO, |tick| tick.saturating_sub(self.now));
                 self.wait(tick.saturating_sub(*before));
             }
-            Event::Oversleep(length) => {
+            ScriptEvent::Oversleep(length) => {
                 // A way out that is begun late takes as long all the same.
                 self.over_by = self.over_by.map(|by| by + *length);
                 self.pass(*length);
             }
-            Event::Process(deed) => self.does(*deed),
-            Event::ClientReads(room) => self.world.client_pipe.room = *room,
-            Event::ServerReads(room) => self.world.server_pipe.room = *room,
-            Event::ClientEnds => self.client_closes = true,
-            Event::ClientGone => self.world.client_pipe.broken = true,
-            Event::Signal => self.signal(),
-            Event::Busy(busy) => self.world.busy = *busy,
-            Event::Unstartable(unstartable) => self.unstartable = *unstartable,
-            Event::Obeys(obeys) => self.obeys = *obeys,
+            ScriptEvent::Process(deed) => self.does(*deed),
+            ScriptEvent::ClientReads(room) => self.world.client_pipe.room = *room,
+            ScriptEvent::ServerReads(room) => self.world.server_pipe.room = *room,
+            ScriptEvent::ClientEnds => self.client_closes = true,
+            ScriptEvent::ClientGone => self.world.client_pipe.broken = true,
+            ScriptEvent::Signal => self.signal(),
+            ScriptEvent::Busy(busy) => self.world.busy = *busy,
+            ScriptEvent::Unstartable(unstartable) => self.unstartable = *unstartable,
+            ScriptEvent::Obeys(obeys) => self.obeys = *obeys,
         }
     }
 
@@ -242,7 +244,7 @@ impl Life {
             }
             while self.read_server() {}
             self.output_ends();
-            self.machine.server_exited(self.now, &Exit::Signal(9), &mut self.world);
+            self.wrap_session.server_exited(self.now, &Exit::Signal(9), &mut self.world);
         }
     }
 
@@ -252,7 +254,7 @@ impl Life {
         process.output_ended = true;
         while let Some(line) = process.lines.finish() {
             self.world.server.says(&line, self.now);
-            self.machine.server_last_line(self.now, line, &mut self.world);
+            self.wrap_session.server_last_line(self.now, line, &mut self.world);
         }
         // Half a message is no message, though it may end in one.
         self.world.server.forgives();
@@ -262,18 +264,18 @@ impl Life {
         if let Some(process) = &mut self.process {
             process.deaf = true;
         }
-        self.machine.server_deaf(self.now, why);
+        self.wrap_session.server_deaf(self.now, why);
     }
 
     fn is_gone(&mut self) {
         if self.process.take_if(|process| process.exited).is_some() {
-            self.machine.server_gone(self.now, Swept { leaked: 0, unkilled: 0 }, &mut self.world);
+            self.wrap_session.server_gone(self.now, Swept { leaked: 0, unkilled: 0 }, &mut self.world);
         }
     }
 
     fn signal(&mut self) {
         self.must_end_within(Duration::ZERO, &[exit::TERMINATED]);
-        self.machine.stop(self.now, exit::TERMINATED, "a signal", &mut self.world);
+        self.wrap_session.stop(self.now, exit::TERMINATED, "a signal", &mut self.world);
     }
 
     fn must_end_within(&mut self, grace: Duration, codes: &[u8]) {
@@ -301,7 +303,7 @@ impl Life {
         if self.world.to_client.peer_gone() && !self.client_gone {
             self.client_gone = true;
             self.must_end_within(Duration::ZERO, &[exit::DONE]);
-            self.machine.stop(self.now, exit::DONE, "the client reads no more", &mut self.world);
+            self.wrap_session.stop(self.now, exit::DONE, "the client reads no more", &mut self.world);
         }
         if self.world.to_server.peer_gone() {
             self.hears_nothing("it closed its stdin");
@@ -313,19 +315,19 @@ impl Life {
 
     fn act(&mut self) {
         while !self.over
-            && let Some(action) = self.machine.next_action()
+            && let Some(action) = self.wrap_session.next_action()
         {
             match action {
-                Action::StartServer => self.start(),
-                Action::StopServer => {
+                WrapAction::StartServer => self.start(),
+                WrapAction::StopServer => {
                     self.check_stop();
                     if self.obeys {
                         self.does(Deed::DiesAndIsGone);
                     }
                 }
-                Action::Promote(order) => self.world.keeper.orders(*order),
-                Action::Join(join) => self.world.keeper.joins(*join),
-                Action::Exit(code) => {
+                WrapAction::Promote(order) => self.world.bridge.orders(*order),
+                WrapAction::Join(join) => self.world.bridge.joins(*join),
+                WrapAction::Exit(code) => {
                     assert!(
                         self.codes.contains(&code),
                         "exit {code} for another reason than {:?}",
@@ -340,13 +342,13 @@ impl Life {
     fn start(&mut self) {
         assert!(self.process.is_none(), "at most one process at a time");
         // A call that waits for the restart may still be answered after the client's end of input.
-        let serves = matches!(self.machine.end, End::None | End::Draining { .. });
-        assert!(serves, "nothing is started on the way out: {:?}", self.machine.end);
+        let serves = matches!(self.wrap_session.end, WrapEnd::None | WrapEnd::Draining { .. });
+        assert!(serves, "nothing is started on the way out: {:?}", self.wrap_session.end);
         if self.unstartable {
-            return self.machine.start_failed(self.now, "no such file", &mut self.world);
+            return self.wrap_session.start_failed(self.now, "no such file", &mut self.world);
         }
         self.world.restarted();
-        self.process = Some(Process {
+        self.process = Some(ProcessModel {
             output: Vec::new(),
             lines: Lines::new(self.limits.max_message),
             output_ended: false,
@@ -355,14 +357,17 @@ impl Life {
             rested: false,
             deaf: false,
         });
-        self.machine.server_spawned(self.now, &mut self.world);
+        self.wrap_session.server_spawned(self.now, &mut self.world);
     }
 
     /// A server is stopped at the end, when it is of no use, or when it is idle and hangs; never because one caller's
     /// patience is over (promise 8).
     fn check_stop(&self) {
         let Some(process) = self.process.as_ref().filter(|process| !process.exited) else { return };
-        if self.machine.end != End::None || process.deaf || self.machine.link == Link::Replaying {
+        if self.wrap_session.end != WrapEnd::None
+            || process.deaf
+            || self.wrap_session.link == ServerLink::Replaying
+        {
             return;
         }
         let silent = self.now - process.silent_since;
@@ -371,13 +376,13 @@ impl Life {
             least += self.limits.call_timeout;
         }
         assert!(silent >= least, "it is stopped although it was heard {silent:?} ago");
-        let at_work = self.machine.calls.iter().any(|(_, call)| call.deadline.is_some());
+        let at_work = self.wrap_session.calls.iter().any(|(_, call)| call.deadline.is_some());
         assert!(!at_work, "it is stopped although it is at work");
     }
 
     /// Reads a little from the client, as the shell would; false when there is nothing to read.
     fn read_client(&mut self) -> bool {
-        if self.client_ended || !self.machine.reads_client(&self.world) {
+        if self.client_ended || !self.wrap_session.reads_client(&self.world) {
             return false;
         }
         if self.client_output.is_empty() {
@@ -399,7 +404,7 @@ impl Life {
         self.client_ended = true;
         self.client_lines_arrive(true);
         self.must_end_within(self.limits.eof_grace, &[exit::DONE, exit::DEADLINE]);
-        self.machine.client_end(self.now, &mut self.world);
+        self.wrap_session.client_end(self.now, &mut self.world);
     }
 
     fn client_lines_arrive(&mut self, last: bool) {
@@ -410,13 +415,13 @@ impl Life {
                 if self.world.client.would_mix_batches(&line) {
                     continue;
                 }
-                let moment = Moment {
+                let moment = SendContext {
                     now: self.now,
-                    started: self.machine.answered_ever,
-                    takes_batches: self.machine.negotiated.as_deref() == Some("2025-03-26"),
+                    started: self.wrap_session.answered_ever,
+                    takes_batches: self.wrap_session.negotiated.as_deref() == Some("2025-03-26"),
                 };
                 self.world.client.says(&line, moment);
-                self.machine.client_line(self.now, line, &mut self.world);
+                self.wrap_session.client_line(self.now, line, &mut self.world);
             }
         }
     }
@@ -427,7 +432,7 @@ impl Life {
             return false;
         };
         // What a dead process wrote is read all the same; the shell waits for nobody then.
-        if !process.exited && !self.machine.reads_server(&self.world) {
+        if !process.exited && !self.wrap_session.reads_server(&self.world) {
             return false;
         }
         let count = process.output.len().min(READ);
@@ -440,7 +445,7 @@ impl Life {
             for part in parts(&line, true) {
                 let line = part.as_deref().map_or_else(|| line.clone(), Line::Whole);
                 self.world.server.says(&line, self.now);
-                self.machine.server_line(self.now, line, &mut self.world);
+                self.wrap_session.server_line(self.now, line, &mut self.world);
             }
         }
         (self.world.hushed, self.world.memory) = (false, None);
@@ -449,30 +454,30 @@ impl Life {
 
     /// Whoever keeps jobs does what it comes to.
     fn keeps(&mut self) {
-        for deed in self.world.keeper.deeds() {
+        for deed in self.world.bridge.deeds() {
             match deed {
                 KeepersDeed::Promotes(call, order, result) => {
-                    let is_told = self.machine.promoted(
+                    let is_told = self.wrap_session.promoted(
                         self.now,
                         (&call, order),
                         ("abcdefgh2345", &result),
                         &mut self.world,
                     );
-                    self.world.keeper.promoted(call, is_told);
+                    self.world.bridge.promoted(call, is_told);
                 }
                 KeepersDeed::Refuses(call, order) => {
                     let why = JobError("there is no disk".to_owned());
-                    self.machine.not_promoted(self.now, (&call, order), &why, &mut self.world);
+                    self.wrap_session.not_promoted(self.now, (&call, order), &why, &mut self.world);
                 }
                 KeepersDeed::Joins(call, order, came) => {
-                    self.machine.joined(self.now, (&call, order), came, &mut self.world);
+                    self.wrap_session.joined(self.now, (&call, order), came, &mut self.world);
                 }
                 KeepersDeed::Withdraws(call) => {
-                    self.machine.job_withdrawn(self.now, &call, &mut self.world);
+                    self.wrap_session.job_withdrawn(self.now, &call, &mut self.world);
                 }
                 KeepersDeed::AsksAgain => {
-                    let call = self.machine.ask_for_job(self.now, "{}", &mut self.world);
-                    self.world.keeper.promoted(call, true);
+                    let call = self.wrap_session.ask_for_job(self.now, "{}", &mut self.world);
+                    self.world.bridge.promoted(call, true);
                 }
             }
         }
@@ -481,8 +486,8 @@ impl Life {
 
     /// It answers before any time passes.
     fn desk_answers(&mut self) {
-        for line in self.world.keeper.answers() {
-            self.machine.desk_line(self.now, &Class::Kept, &line, &mut self.world);
+        for line in self.world.bridge.answers() {
+            self.wrap_session.desk_line(self.now, &Class::Kept, &line, &mut self.world);
         }
     }
 
@@ -502,13 +507,13 @@ impl Life {
         let end = self.now + length;
         let mut at_once = 0;
         while !self.over
-            && let Some(tick) = self.machine.next_tick().filter(|tick| *tick <= end)
+            && let Some(tick) = self.wrap_session.next_tick().filter(|tick| *tick <= end)
         {
             let length = tick.saturating_sub(self.now);
             at_once = if length.is_zero() { at_once + 1 } else { 0 };
             assert!(at_once < 10, "the clock gets on: {:?} is due at {:?}", tick, self.now);
             self.pass(length);
-            self.machine.tick(self.now, &mut self.world);
+            self.wrap_session.tick(self.now, &mut self.world);
             self.settle();
             self.check_deadlines();
         }
@@ -523,7 +528,7 @@ impl Life {
         self.world.client.check_deadlines(self.now);
         // What a process asked is withdrawn when it ends, though what it left behind is still being swept.
         let lives = self.process.as_ref().is_some_and(|process| !process.exited);
-        if lives && matches!(self.machine.end, End::None | End::Draining { .. }) {
+        if lives && matches!(self.wrap_session.end, WrapEnd::None | WrapEnd::Draining { .. }) {
             self.world.server.check_deadlines(self.now, self.limits.call_timeout);
         }
         assert!(self.over_by.is_none_or(|by| self.now <= by), "it should have ended by {:?}", self.over_by);
@@ -532,7 +537,7 @@ impl Life {
     /// Whatever is said, what is kept is bounded (promise 3).
     fn check_sizes(&self) {
         let limit = self.limits.queue_bytes;
-        let machine = &self.machine;
+        let wrap_session = &self.wrap_session;
         assert!(
             self.world.to_client.cost() <= limit * 6 + SLACK,
             "{} bytes wait for the client",
@@ -543,23 +548,31 @@ impl Life {
             "{} bytes wait for the server",
             self.world.to_server.cost()
         );
-        let held = machine.held.iter().map(|held| match held {
-            Held::Line(line) => line.len(),
-            Held::Call(id) => machine.calls.get(id).and_then(|call| call.line.as_ref()).map_or(0, Vec::len),
+        let held = wrap_session.held.iter().map(|held| match held {
+            WaitingForServer::Line(line) => line.len(),
+            WaitingForServer::Call(id) => {
+                wrap_session.calls.get(id).and_then(|call| call.line.as_ref()).map_or(0, Vec::len)
+            }
         });
         let held: usize = held.sum();
         assert!(held <= limit + SLACK, "{held} bytes are held");
-        let quiet: usize = machine.quiet_held.iter().map(|(_, line)| line.len()).sum();
+        let quiet: usize = wrap_session.quiet_held.iter().map(|(_, line)| line.len()).sum();
         assert!(quiet <= limit, "{quiet} bytes are kept quiet");
-        assert!(machine.batches.cost() <= self.limits.max_message + SLACK, "answers of batches pile up");
+        assert!(wrap_session.batches.cost() <= self.limits.max_message + SLACK, "answers of batches pile up");
         // Where the server never came up, nothing is asked under any name any more.
-        let names = machine.renamed.len();
-        assert!(names <= machine.calls.len() || machine.start_fault.is_some(), "a name outlives its request");
-        assert!(machine.tokens.len() <= 20 + 2 * self.limits.max_in_flight, "tokens of heartbeats pile up");
-        assert!(machine.dead_tokens.len() <= LATE_IDS && machine.junk.lines().len() <= JUNK_LINES);
+        let names = wrap_session.renamed.len();
         assert!(
-            machine.in_flight() <= self.limits.max_in_flight + self.world.keeper.asked_again
-                && machine.asks.len() <= self.limits.max_in_flight
+            names <= wrap_session.calls.len() || wrap_session.start_fault.is_some(),
+            "a name outlives its request"
+        );
+        assert!(
+            wrap_session.tokens.len() <= 20 + 2 * self.limits.max_in_flight,
+            "tokens of heartbeats pile up"
+        );
+        assert!(wrap_session.dead_tokens.len() <= LATE_IDS && wrap_session.junk.lines().len() <= JUNK_LINES);
+        assert!(
+            wrap_session.in_flight() <= self.limits.max_in_flight + self.world.bridge.asked_again
+                && wrap_session.asks.len() <= self.limits.max_in_flight
         );
     }
 }

@@ -1,25 +1,25 @@
 //! A guard's life as bytes tell it, with the promises as invariants: what the property test and the fuzz target run.
 //!
-//! Theory of operation. `script` turns any bytes into events. `life` lets them happen to a real [`Machine`] between
+//! Theory of operation. `script` turns any bytes into events. `life` lets them happen to a real [`WrapSession`] between
 //! two real queues, in the order in which the shell would see them, with a clock that is only a number. `client` and
 //! `server` keep, from the lines alone, what each side is owed; they panic when a promise is broken. `docs/reference/
 //! fuzzing.md` lists what is checked.
 //!
-//! `keeper` stands for whoever keeps jobs and answers about them.
+//! `bridge` stands for whoever keeps jobs and answers about them.
 //!
 //! Invariants: compiled for tests and under the feature `fuzzing` only; the same bytes give the same life; what is judged
 //! is what crosses the machine's edge, and its fields are looked into for their size alone, or to learn which of two
 //! allowed things it chose.
 //!
-//! [`Machine`]: super::machine::Machine
+//! [`WrapSession`]: super::wrap_session::WrapSession
 
 mod client;
-mod keeper;
+mod job_bridge;
 mod life;
 mod script;
 mod server;
 mod speech;
-mod world;
+mod test_world;
 
 pub use script::Story;
 

@@ -53,7 +53,7 @@ pub struct Story {
     pub(super) by_signal: bool,
     /// Somebody keeps jobs, which slow calls become.
     pub(super) makes_jobs: bool,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<ScriptEvent>,
 }
 
 /// The most events in one life: enough for anything to follow from anything, and a bound on the time that one takes.
@@ -80,7 +80,7 @@ impl Story {
         }
         let mut events = Vec::new();
         while !script.bytes.is_empty() && events.len() < MAX_EVENTS {
-            events.push(Event::read(script));
+            events.push(ScriptEvent::read(script));
         }
         Story { limits, shaken, by_signal, makes_jobs, events }
     }
@@ -105,7 +105,7 @@ fn limits(script: &mut Script<'_>) -> Limits {
 
 /// One thing that happens.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum ScriptEvent {
     /// The client writes; how the lines are put together is said first.
     Client(Packing, Vec<ClientWord>),
     Server(Packing, Vec<ServerWord>),
@@ -171,7 +171,7 @@ pub(super) enum ClientWord {
     },
     Cancel(u8),
     /// Answers one of the server's requests, counted from the newest.
-    Answer(u8, Answer),
+    Answer(u8, ScriptedAnswer),
     Note(u8),
     Raw(Raw),
 }
@@ -180,7 +180,7 @@ pub(super) enum ClientWord {
 #[derive(Clone, Debug)]
 pub(super) enum ServerWord {
     /// Answers one of what it was asked, counted from the newest.
-    Answer(u8, Answer),
+    Answer(u8, ScriptedAnswer),
     Ask {
         id: u8,
         method: u8,
@@ -195,7 +195,7 @@ pub(super) enum ServerWord {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ScriptedAnswer {
     Well,
     /// As the one revision with batches, where it is a handshake that is answered.
     OldRevision,
@@ -210,32 +210,32 @@ pub(super) enum Answer {
     WithoutId,
 }
 
-impl Event {
-    fn read(script: &mut Script<'_>) -> Event {
+impl ScriptEvent {
+    fn read(script: &mut Script<'_>) -> ScriptEvent {
         match script.below(32) {
-            0..=9 => Event::Client(Packing::read(script), script.several(ClientWord::read)),
-            10..=17 => Event::Server(Packing::read(script), script.several(ServerWord::read)),
-            18 | 19 => Event::Wait(Duration::from_millis(script.choose(&WAITS))),
-            20 | 21 => Event::UntilTick(Duration::from_millis(script.choose(&[0, 1]))),
-            22 => Event::Oversleep(Duration::from_millis(script.choose(&WAITS))),
-            23 | 24 => Event::Process(script.choose(&[
+            0..=9 => ScriptEvent::Client(Packing::read(script), script.several(ClientWord::read)),
+            10..=17 => ScriptEvent::Server(Packing::read(script), script.several(ServerWord::read)),
+            18 | 19 => ScriptEvent::Wait(Duration::from_millis(script.choose(&WAITS))),
+            20 | 21 => ScriptEvent::UntilTick(Duration::from_millis(script.choose(&[0, 1]))),
+            22 => ScriptEvent::Oversleep(Duration::from_millis(script.choose(&WAITS))),
+            23 | 24 => ScriptEvent::Process(script.choose(&[
                 Deed::DiesAndIsGone,
                 Deed::Dies,
                 Deed::IsGone,
                 Deed::ClosesStdout,
                 Deed::ClosesStdin,
             ])),
-            25 => Event::ClientReads(script.choose(&ROOMS)),
-            26 => Event::ServerReads(script.choose(&ROOMS)),
-            27 => Event::Busy(script.flag()),
-            28 => Event::Obeys(script.flag()),
-            29 => Event::Unstartable(script.flag()),
-            30 => Event::Process(Deed::IsGone),
+            25 => ScriptEvent::ClientReads(script.choose(&ROOMS)),
+            26 => ScriptEvent::ServerReads(script.choose(&ROOMS)),
+            27 => ScriptEvent::Busy(script.flag()),
+            28 => ScriptEvent::Obeys(script.flag()),
+            29 => ScriptEvent::Unstartable(script.flag()),
+            30 => ScriptEvent::Process(Deed::IsGone),
             _ => match script.below(8) {
-                0 => Event::Signal,
-                1 => Event::ClientGone,
-                2..=4 => Event::ClientEnds,
-                _ => Event::Wait(Duration::from_millis(script.choose(&WAITS))),
+                0 => ScriptEvent::Signal,
+                1 => ScriptEvent::ClientGone,
+                2..=4 => ScriptEvent::ClientEnds,
+                _ => ScriptEvent::Wait(Duration::from_millis(script.choose(&WAITS))),
             },
         }
     }
@@ -259,7 +259,7 @@ impl ClientWord {
         match script.below(16) {
             0..=8 => ClientWord::Request { id: script.byte(), method: script.byte(), token: script.byte() },
             9 | 10 => ClientWord::Cancel(script.byte()),
-            11 | 12 => ClientWord::Answer(script.byte(), Answer::read(script)),
+            11 | 12 => ClientWord::Answer(script.byte(), ScriptedAnswer::read(script)),
             13 | 14 => ClientWord::Note(script.byte()),
             _ => ClientWord::Raw(script.raw()),
         }
@@ -269,7 +269,7 @@ impl ClientWord {
 impl ServerWord {
     fn read(script: &mut Script<'_>) -> ServerWord {
         match script.below(16) {
-            0..=7 => ServerWord::Answer(script.choose(&[0, 0, 0, 1, 2, 3, 5]), Answer::read(script)),
+            0..=7 => ServerWord::Answer(script.choose(&[0, 0, 0, 1, 2, 3, 5]), ScriptedAnswer::read(script)),
             8..=10 => ServerWord::Ask { id: script.byte(), method: script.byte() },
             11 => ServerWord::Cancel(script.byte()),
             12..=14 => ServerWord::Note { kind: script.byte(), token: script.byte() },
@@ -278,9 +278,9 @@ impl ServerWord {
     }
 }
 
-impl Answer {
-    fn read(script: &mut Script<'_>) -> Answer {
-        use Answer::{
+impl ScriptedAnswer {
+    fn read(script: &mut Script<'_>) -> ScriptedAnswer {
+        use ScriptedAnswer::{
             Cut, Error, NoOutcome, NoVersion, NotText, OldRevision, OtherType, TooLong, Twice, Well,
             WithoutId,
         };

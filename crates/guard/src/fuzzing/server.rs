@@ -14,7 +14,7 @@ use super::speech::{Request, number};
 
 /// A request that the server may answer.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct OpenRequest {
     pub(super) id: Id,
     pub(super) number: Option<u64>,
 }
@@ -30,7 +30,7 @@ struct Owed {
 #[derive(Debug, Default)]
 pub(super) struct Server {
     /// The newest last.
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: Vec<OpenRequest>,
     owed: HashMap<Id, Vec<Owed>>,
     /// How often each numbered request was sent, to any process.
     sent: HashMap<u64, u32>,
@@ -62,8 +62,8 @@ impl Server {
             Piece::Message(message) => match &message.body {
                 Body::Request { id, .. } => self.owe(id, now),
                 Body::Response { id, outcome, .. } => match outcome {
-                    wire::Outcome::Result(result) => self.answered(id, number(*result)),
-                    wire::Outcome::Error(_) => self.answered(id, None),
+                    wire::ResponseOutcome::Result(result) => self.answered(id, number(*result)),
+                    wire::ResponseOutcome::Error(_) => self.answered(id, None),
                 },
                 Body::Notification { method, params } => {
                     let withdrawn = params.filter(|_| method == "notifications/cancelled");
@@ -108,7 +108,7 @@ impl Server {
                 let again = self.asked.iter().find(|asked| asked.id == *id);
                 assert!(again.is_none(), "the server cannot tell {text} and {again:?} apart");
                 let number = params.and_then(number);
-                self.asked.push(Asked { id: id.clone(), number });
+                self.asked.push(OpenRequest { id: id.clone(), number });
                 if let Some((number, request)) =
                     number.and_then(|number| Some((number, requests.get(&number)?)))
                 {

@@ -5,7 +5,7 @@
 
 use unhang_wire::{Id, Json};
 
-use super::script::{Answer, Packing};
+use super::script::{Packing, ScriptedAnswer};
 
 /// Ids that both sides use; few, so that they repeat, and among them those that the guard might use itself.
 pub(super) const IDS: [&str; 8] =
@@ -107,30 +107,32 @@ pub(super) fn ask(id: u8, method: u8) -> Vec<u8> {
 }
 
 /// The answer to a request with this id and this number.
-pub(super) fn answer(id: &Id, number: Option<u64>, kind: Answer, max_message: usize) -> Vec<u8> {
+pub(super) fn answer(id: &Id, number: Option<u64>, kind: ScriptedAnswer, max_message: usize) -> Vec<u8> {
     let other = id.variant().unwrap_or_else(|| id.clone());
-    let version = if kind == Answer::OldRevision { "2025-03-26" } else { "2025-11-25" };
+    let version = if kind == ScriptedAnswer::OldRevision { "2025-03-26" } else { "2025-11-25" };
     let number = number.map_or_else(String::new, |number| format!(r#""number":{number},"#));
     let result = format!(r#"{{{number}"protocolVersion":"{version}"}}"#);
     let well = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
     match kind {
-        Answer::Well | Answer::OldRevision => well,
-        Answer::Twice => format!(r#"{well}{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#),
-        Answer::Error => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":1,"message":"m"}}}}"#),
-        Answer::OtherType => format!(r#"{{"jsonrpc":"2.0","id":{other},"result":{result}}}"#),
-        Answer::NoOutcome => format!(r#"{{"jsonrpc":"2.0","id":{id}}}"#),
-        Answer::NoVersion => format!(r#"{{"id":{id},"result":{result}}}"#),
-        Answer::Cut => well[..well.len() - 2].to_owned(),
+        ScriptedAnswer::Well | ScriptedAnswer::OldRevision => well,
+        ScriptedAnswer::Twice => format!(r#"{well}{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#),
+        ScriptedAnswer::Error => {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":1,"message":"m"}}}}"#)
+        }
+        ScriptedAnswer::OtherType => format!(r#"{{"jsonrpc":"2.0","id":{other},"result":{result}}}"#),
+        ScriptedAnswer::NoOutcome => format!(r#"{{"jsonrpc":"2.0","id":{id}}}"#),
+        ScriptedAnswer::NoVersion => format!(r#"{{"id":{id},"result":{result}}}"#),
+        ScriptedAnswer::Cut => well[..well.len() - 2].to_owned(),
         // Only where the limit is small: the life is about what follows, not about its size.
-        Answer::TooLong if max_message < 1000 => {
+        ScriptedAnswer::TooLong if max_message < 1000 => {
             let filling = "x".repeat(max_message);
             format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"filling":"{filling}"}}}}"#)
         }
-        Answer::TooLong => well,
-        Answer::NotText => {
+        ScriptedAnswer::TooLong => well,
+        ScriptedAnswer::NotText => {
             return [format!(r#"{{"jsonrpc":"2.0","id":{id},"result":""#).as_bytes(), b"\xff\"}"].concat();
         }
-        Answer::WithoutId => r#"{"jsonrpc":"2.0","result":{}}"#.to_owned(),
+        ScriptedAnswer::WithoutId => r#"{"jsonrpc":"2.0","result":{}}"#.to_owned(),
     }
     .into_bytes()
 }

@@ -30,11 +30,11 @@ fn what_is_kept_of_stray_output_is_bounded_and_readable() {
     let mut guarded = Guarded::shaken(Limits::default());
     let long = "x".repeat(2 * JUNK_LINE_BYTES);
     guarded.server(&format!("\u{1b}[31mred{long}"));
-    let text = guarded.machine.junk.lines()[0].clone();
+    let text = guarded.wrap_session.junk.lines()[0].clone();
     assert!(text.len() < JUNK_LINE_BYTES + 10 && text.ends_with('…'), "{text}");
     assert!(!text.contains(char::is_control), "{text:?}");
     (0..100).for_each(|number| guarded.server(&format!("line {number}")));
-    assert_eq!(guarded.machine.junk.lines().len(), JUNK_LINES);
+    assert_eq!(guarded.wrap_session.junk.lines().len(), JUNK_LINES);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn tokens_of_ended_calls_are_forgotten_in_time() {
         call_with_token(&mut guarded, id, &id.to_string());
         cancel(&mut guarded, id);
     }
-    assert_eq!(guarded.machine.dead_tokens.len(), LATE_IDS);
+    assert_eq!(guarded.wrap_session.dead_tokens.len(), LATE_IDS);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn what_quiet_keeps_back_is_bounded() {
     }
     guarded.answer(1);
     assert_eq!(guarded.heard().len(), 3, "the answer and two of them");
-    assert_eq!(guarded.machine.counters().dropped_notifications, 3);
+    assert_eq!(guarded.wrap_session.counters().dropped_notifications, 3);
 }
 
 /// A sum over all that is kept, made with each notification, takes quadratic time.
@@ -97,10 +97,14 @@ fn f_58_the_bytes_that_quiet_keeps_back_are_counted() {
             guarded.server(&format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"{number}"}}}}"#
             ));
-            let kept: usize = guarded.machine.quiet_held.iter().map(|(_, line)| line.len()).sum();
-            assert_eq!(guarded.machine.quiet_bytes, kept);
+            let kept: usize = guarded.wrap_session.quiet_held.iter().map(|(_, line)| line.len()).sum();
+            assert_eq!(guarded.wrap_session.quiet_bytes, kept);
         }
-        assert!((900..=1000).contains(&guarded.machine.quiet_bytes), "{}", guarded.machine.quiet_bytes);
+        assert!(
+            (900..=1000).contains(&guarded.wrap_session.quiet_bytes),
+            "{}",
+            guarded.wrap_session.quiet_bytes
+        );
         guarded.answer(call);
         assert!(guarded.heard().len() > 10, "call {call} has as much room as the first");
     }
@@ -122,10 +126,10 @@ fn what_is_held_while_the_server_is_down_is_bounded() {
 #[test]
 fn notifications_to_a_server_that_does_not_read_are_dropped() {
     let mut guarded = Guarded::shaken(Limits::default());
-    guarded.world.server_backlog = 17 << 20;
+    guarded.effects.server_backlog = 17 << 20;
     guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#);
     assert!(guarded.said().is_empty());
-    assert_eq!(guarded.machine.counters().dropped_notifications, 1);
+    assert_eq!(guarded.wrap_session.counters().dropped_notifications, 1);
 }
 
 #[test]
@@ -193,7 +197,7 @@ fn half_an_answer_is_a_trace_of_the_death_and_not_an_answer() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.call(1);
     let half = br#"{"jsonrpc":"2.0","id":1,"result":{"#;
-    guarded.machine.server_last_line(guarded.now, Line::Whole(half), &mut guarded.world);
+    guarded.wrap_session.server_last_line(guarded.now, Line::Whole(half), &mut guarded.effects);
     assert!(guarded.heard().is_empty());
     guarded.dies();
     guarded.heard_fault(1, -31002);
@@ -212,7 +216,7 @@ fn a_request_behind_the_end_is_refused() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.call(1);
     guarded.ends();
-    assert!(guarded.machine.reads_client(&guarded.world), "what comes is answered");
+    assert!(guarded.wrap_session.reads_client(&guarded.effects), "what comes is answered");
     guarded.call(2);
     guarded.heard_fault(2, -31008);
 }

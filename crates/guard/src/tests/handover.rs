@@ -4,9 +4,9 @@ use super::*;
 use unhang_bridge::tasks::Dialect;
 use unhang_jobs::id::JobId;
 
-use crate::handover::{Joined, Order, Promote};
+use crate::handover::{JoinOutcome, Promote, WrapPromotionOrder};
 use unhang_core::{clients::CLOCKS, config::PROMOTE_PERCENT, promotion::Promotion};
-use unhang_front::Skin;
+use unhang_front::PromotionReply;
 use unhang_tools::service::JobError;
 
 const RESULT: &str = r#"{"content":[],"structuredContent":{"job_id":"j"}}"#;
@@ -20,7 +20,7 @@ impl Guarded {
     /// The same, of this revision and with a server that says this of itself; and what its client hears of that.
     pub(super) fn introduced(limits: Limits, revision: &str, capabilities: &str) -> (Guarded, Value) {
         let mut guarded = Guarded::new(limits);
-        guarded.machine = guarded.machine.with_jobs();
+        guarded.wrap_session = guarded.wrap_session.with_jobs();
         guarded.client(&INITIALIZE.replace("2025-11-25", revision));
         guarded.server(&format!(
             r#"{{"jsonrpc":"2.0","id":0,"result":{{"protocolVersion":"{revision}","capabilities":{capabilities}}}}}"#
@@ -35,14 +35,19 @@ impl Guarded {
     #[track_caller]
     pub(super) fn order(&mut self) -> Promote {
         match self.actions().as_slice() {
-            [Action::Promote(order)] => Promote::clone(order),
+            [WrapAction::Promote(order)] => Promote::clone(order),
             other => panic!("a job is to be made: {other:?}"),
         }
     }
 
     #[track_caller]
     fn promoted(&mut self, order: &Promote) -> Value {
-        assert!(self.machine.promoted(self.now, (&order.call, order.order), ("j", RESULT), &mut self.world));
+        assert!(self.wrap_session.promoted(
+            self.now,
+            (&order.call, order.order),
+            ("j", RESULT),
+            &mut self.effects
+        ));
         let mut heard = self.heard();
         assert_eq!(heard.len(), 1, "{heard:?}");
         heard.remove(0)
@@ -62,13 +67,13 @@ impl Guarded {
         (guarded, order)
     }
 
-    /// What the keeper of jobs has heard since the last look.
+    /// What the bridge of jobs has heard since the last look.
     fn told(&mut self) -> Vec<(Id, Value)> {
-        let told = self.world.jobs.drain(..);
+        let told = self.effects.jobs.drain(..);
         told.map(|(id, text)| (id, serde_json::from_str(&text).unwrap())).collect()
     }
 
-    /// The only thing that the keeper of jobs has heard: an error of this code.
+    /// The only thing that the bridge of jobs has heard: an error of this code.
     #[track_caller]
     fn told_fault(&mut self, code: i32) -> String {
         let told = self.told();
@@ -113,11 +118,11 @@ fn a_call_that_was_answered_before_there_was_a_job_has_that_answer_alone() {
     let order = guarded.order();
     guarded.answer(1);
     assert_eq!(guarded.heard().len(), 1);
-    assert!(!guarded.machine.promoted(
+    assert!(!guarded.wrap_session.promoted(
         guarded.now,
         (&order.call, order.order),
         ("j", RESULT),
-        &mut guarded.world
+        &mut guarded.effects
     ));
     assert!(guarded.heard().is_empty() && guarded.told().is_empty());
 }
@@ -131,11 +136,11 @@ fn a_job_that_comes_too_late_is_not_that_of_another_call_with_the_id() {
     guarded.answer(1);
     guarded.heard();
     guarded.call(1);
-    assert!(!guarded.machine.promoted(
+    assert!(!guarded.wrap_session.promoted(
         guarded.now,
         (&order.call, order.order),
         ("j", RESULT),
-        &mut guarded.world
+        &mut guarded.effects
     ));
     assert!(guarded.heard().is_empty());
 }
@@ -259,7 +264,7 @@ fn a_job_hears_of_the_death_of_its_server_and_of_the_end_of_its_time() {
 #[test]
 fn a_job_that_nobody_wants_is_withdrawn_from_the_server() {
     let (mut guarded, order) = Guarded::with_a_job(Limits::default());
-    guarded.machine.job_withdrawn(guarded.now, &order.call, &mut guarded.world);
+    guarded.wrap_session.job_withdrawn(guarded.now, &order.call, &mut guarded.effects);
     let said = guarded.said();
     assert_eq!((said.len(), &said[0]["params"]["requestId"]), (1, &Value::from(1)));
     guarded.answer(1);
@@ -274,7 +279,7 @@ fn a_job_keeps_nobody_waiting() {
     guarded.wait(seconds(600));
     assert_eq!(guarded.said(), Vec::<Value>::new(), "a server that works is not asked whether it lives");
     guarded.ends();
-    assert_eq!(guarded.actions(), [Action::StopServer], "at once");
+    assert_eq!(guarded.actions(), [WrapAction::StopServer], "at once");
     assert!(guarded.told().is_empty(), "whoever keeps it ends it");
 }
 
@@ -285,7 +290,7 @@ fn no_client_is_cut_off_by_its_clock() {
         for length in [2, 30, 90] {
             let (length, handed_over) = (seconds(length), call / 100 * PROMOTE_PERCENT);
             let mut guarded = Guarded::with_jobs(Limits::default());
-            guarded.machine.call_clock = Some(call);
+            guarded.wrap_session.call_clock = Some(call);
             guarded.call(1);
             guarded.said();
             if length < handed_over {
@@ -317,7 +322,7 @@ fn a_call_that_cannot_be_the_task_that_was_asked_for_is_refused_and_its_server_n
     let why = JobError("the disk is full".to_owned());
     for _ in 0..2 {
         let call = (&order.call, order.order);
-        guarded.machine.not_promoted(guarded.now, call, &why, &mut guarded.world);
+        guarded.wrap_session.not_promoted(guarded.now, call, &why, &mut guarded.effects);
     }
     let heard = guarded.heard();
     assert_eq!((heard.len(), &heard[0]["error"]["code"]), (1, &(-31005).into()), "once: {heard:?}");
@@ -329,7 +334,7 @@ fn a_call_that_cannot_be_the_task_that_was_asked_for_is_refused_and_its_server_n
     guarded.wait(seconds(45));
     let order = guarded.order();
     let call = (&order.call, order.order);
-    guarded.machine.not_promoted(guarded.now, call, &why, &mut guarded.world);
+    guarded.wrap_session.not_promoted(guarded.now, call, &why, &mut guarded.effects);
     assert!(guarded.heard().is_empty());
 }
 
@@ -357,7 +362,7 @@ fn a_task_that_is_given_up_before_there_is_one_never_comes_to_its_server() {
     let order = guarded.order();
     guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     let call = (&order.call, order.order);
-    assert!(!guarded.machine.promoted(guarded.now, call, ("j", RESULT), &mut guarded.world));
+    assert!(!guarded.wrap_session.promoted(guarded.now, call, ("j", RESULT), &mut guarded.effects));
     assert_eq!((guarded.said(), guarded.heard()), (vec![], vec![]));
 }
 
@@ -384,7 +389,7 @@ fn a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call
     assert_eq!(guarded.said(), Vec::<Value>::new(), "not before it is a task");
     guarded.wait(Duration::ZERO);
     let order = guarded.order();
-    assert_eq!(order.skin, Skin::Task(Dialect::Core));
+    assert_eq!(order.promotion_reply, PromotionReply::Task(Dialect::Core));
     guarded.promoted(&order);
     let said = guarded.said();
     assert_eq!((said.len(), &said[0]["params"]), (1, &serde_json::json!({"name":"t","arguments":{"a":1}})));
@@ -405,7 +410,7 @@ fn a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call
 }
 
 /// A call that is the same as one that has become this job.
-fn joining() -> (Guarded, JobId, Order) {
+fn joining() -> (Guarded, JobId, WrapPromotionOrder) {
     let mut guarded = Guarded::with_jobs(Limits { join_same_call: true, ..Limits::default() });
     guarded.request(90, "tools/list");
     guarded.said();
@@ -414,11 +419,11 @@ fn joining() -> (Guarded, JobId, Order) {
     );
     guarded.heard();
     let job = "abcdefgh2345".parse().expect("an id");
-    guarded.world.same = Some(job);
+    guarded.effects.same = Some(job);
     guarded.call(1);
     assert_eq!(guarded.said(), Vec::<Value>::new(), "the server does not hear of it");
     let order = match guarded.actions().as_slice() {
-        [Action::Join(join)] => {
+        [WrapAction::Join(join)] => {
             assert_eq!((&join.call, join.job), (&Id::from(1), job));
             join.order
         }
@@ -430,24 +435,24 @@ fn joining() -> (Guarded, JobId, Order) {
 #[test]
 fn the_same_call_has_the_answer_of_the_job_that_it_has_become() {
     let (mut guarded, _, order) = joining();
-    assert!(guarded.machine.waits_for_a_job(&Id::from(1), order));
-    guarded.machine.joined(
+    assert!(guarded.wrap_session.waits_for_a_job(&Id::from(1), order));
+    guarded.wrap_session.joined(
         guarded.now,
         (&Id::from(1), order),
-        Joined::Answer(RESULT.to_owned()),
-        &mut guarded.world,
+        JoinOutcome::Answer(RESULT.to_owned()),
+        &mut guarded.effects,
     );
     assert_eq!(guarded.heard()[0]["result"]["structuredContent"]["job_id"], "j");
-    assert!(!guarded.machine.waits_for_a_job(&Id::from(1), order));
+    assert!(!guarded.wrap_session.waits_for_a_job(&Id::from(1), order));
     // What comes twice is of no use.
-    guarded.machine.joined(
+    guarded.wrap_session.joined(
         guarded.now,
         (&Id::from(1), order),
-        Joined::Answer(RESULT.to_owned()),
-        &mut guarded.world,
+        JoinOutcome::Answer(RESULT.to_owned()),
+        &mut guarded.effects,
     );
     assert!(guarded.heard().is_empty());
-    guarded.world.same = None;
+    guarded.effects.same = None;
     guarded.call(1);
     assert_eq!(guarded.said()[0]["id"], 1, "its id is free");
 }
@@ -457,11 +462,11 @@ fn the_same_call_that_waits_too_long_is_handed_over_as_the_job_that_there_is() {
     let (mut guarded, job, order) = joining();
     guarded.wait(seconds(45));
     assert_eq!(guarded.order().joins, Some(job));
-    guarded.machine.joined(
+    guarded.wrap_session.joined(
         guarded.now,
         (&Id::from(1), order),
-        Joined::Still(RESULT.to_owned()),
-        &mut guarded.world,
+        JoinOutcome::Still(RESULT.to_owned()),
+        &mut guarded.effects,
     );
     assert_eq!((guarded.heard().len(), guarded.said().len()), (1, 0));
 }
@@ -471,7 +476,12 @@ fn the_same_call_of_a_job_that_came_to_nothing_is_a_call_and_becomes_one_in_its_
     let (mut guarded, _, order) = joining();
     guarded.wait(seconds(50));
     guarded.order();
-    guarded.machine.joined(guarded.now, (&Id::from(1), order), Joined::Nothing, &mut guarded.world);
+    guarded.wrap_session.joined(
+        guarded.now,
+        (&Id::from(1), order),
+        JoinOutcome::Nothing,
+        &mut guarded.effects,
+    );
     assert_eq!(guarded.said()[0]["method"], "tools/call");
     guarded.wait(Duration::ZERO);
     let order = guarded.order();
@@ -480,16 +490,21 @@ fn the_same_call_of_a_job_that_came_to_nothing_is_a_call_and_becomes_one_in_its_
     // Nobody waits for what is withdrawn, and its server has never heard of it.
     let (mut guarded, _, order) = joining();
     guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
-    assert!(!guarded.machine.waits_for_a_job(&Id::from(1), order));
-    guarded.machine.joined(guarded.now, (&Id::from(1), order), Joined::Nothing, &mut guarded.world);
+    assert!(!guarded.wrap_session.waits_for_a_job(&Id::from(1), order));
+    guarded.wrap_session.joined(
+        guarded.now,
+        (&Id::from(1), order),
+        JoinOutcome::Nothing,
+        &mut guarded.effects,
+    );
     assert_eq!((guarded.heard().len(), guarded.said()), (0, vec![]));
     // Where that is not wanted, or the tool does not say that it may be called twice, nothing is the same.
     let mut guarded = Guarded::with_jobs(Limits::default());
-    guarded.world.same = "abcdefgh2345".parse().ok();
+    guarded.effects.same = "abcdefgh2345".parse().ok();
     guarded.call(1);
     assert_eq!(guarded.said().len(), 1);
     let mut guarded = Guarded::with_jobs(Limits { join_same_call: true, ..Limits::default() });
-    guarded.world.same = "abcdefgh2345".parse().ok();
+    guarded.effects.same = "abcdefgh2345".parse().ok();
     guarded.call(1);
     assert_eq!(guarded.said().len(), 1);
 }
@@ -507,7 +522,7 @@ fn tokens_of_jobs_that_have_ended_are_forgotten() {
         guarded.promoted(&order);
         guarded.answer(number);
     }
-    assert!(guarded.machine.job_tokens.len() < 10, "{}", guarded.machine.job_tokens.len());
+    assert!(guarded.wrap_session.job_tokens.len() < 10, "{}", guarded.wrap_session.job_tokens.len());
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn a_client_that_wants_to_hear_of_progress_hears_that_a_silent_server_is_waited_
     assert!(guarded.heard().is_empty());
     guarded.wait(seconds(1));
     assert_eq!(
-        guarded.world.client.pop().expect("a heartbeat"),
+        guarded.effects.client.pop().expect("a heartbeat"),
         (
             Class::Progress("p".into()),
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":0.000001,"message":"still waiting for `slow`: 10s"}}"#.to_owned()
@@ -41,7 +41,7 @@ fn a_client_that_wants_to_hear_of_progress_hears_that_a_silent_server_is_waited_
     // What the server says begins the ten seconds anew, and goes on from where we are; the rest of it is as it was.
     guarded.server(r#"{ "jsonrpc":"2.0","method":"notifications/progress","params":{"x":1.0e0, "progressToken":"p","progress":0} ,"y":2}"#);
     assert_eq!(
-        guarded.world.client.pop().expect("progress").1,
+        guarded.effects.client.pop().expect("progress").1,
         r#"{ "jsonrpc":"2.0","method":"notifications/progress","params":{"x":1.0e0, "progressToken":"p","progress":0.000003} ,"y":2}"#
     );
     guarded.wait(seconds(9));
@@ -49,7 +49,7 @@ fn a_client_that_wants_to_hear_of_progress_hears_that_a_silent_server_is_waited_
     guarded.wait(seconds(1));
     assert_eq!(guarded.progress(), [0.000_004]);
     guarded.server(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1.0e0}}"#);
-    assert!(guarded.world.client.pop().expect("progress").1.contains(r#""progress":1.0e0}"#), "as it is");
+    assert!(guarded.effects.client.pop().expect("progress").1.contains(r#""progress":1.0e0}"#), "as it is");
     // The limit comes as ever.
     guarded.wait(seconds(29));
     assert_eq!(guarded.progress().len(), 2);
@@ -104,7 +104,7 @@ fn progress_without_a_heartbeat_is_as_the_server_says_it() {
         r#"{"jsonrpc":"2.0", "method":"notifications/progress","params":{"progressToken":1,"progress":3.0}}"#;
     for _ in 0..3 {
         guarded.server(line);
-        assert_eq!(guarded.world.client.pop().expect("progress").1, line);
+        assert_eq!(guarded.effects.client.pop().expect("progress").1, line);
     }
 }
 
@@ -153,7 +153,7 @@ fn tokens_of_calls_that_are_over_are_forgotten_in_time() {
         guarded.call_with(id, &id.to_string());
         guarded.answer(id);
     }
-    assert!(guarded.machine.tokens.len() < 50, "{}", guarded.machine.tokens.len());
+    assert!(guarded.wrap_session.tokens.len() < 50, "{}", guarded.wrap_session.tokens.len());
     guarded.heard();
     guarded.call_with(5000, "5000");
     guarded.wait(seconds(15));

@@ -107,7 +107,7 @@ fn promise_3_a_server_that_asks_and_does_not_read_is_not_told_without_end() {
     ask(&mut guarded);
     ask(&mut guarded);
     assert_eq!(guarded.said().len(), 1, "one too many is answered");
-    guarded.world.server_backlog = 2001;
+    guarded.effects.server_backlog = 2001;
     ask(&mut guarded);
     assert!(guarded.said().is_empty());
 }

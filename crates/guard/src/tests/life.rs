@@ -50,7 +50,7 @@ fn a_list_is_sent_again_once_only() {
         }
     }
     guarded.heard_fault(1, -31002);
-    assert_eq!(guarded.machine.counters().retried, 1);
+    assert_eq!(guarded.wrap_session.counters().retried, 1);
 }
 
 #[test]
@@ -60,14 +60,14 @@ fn nothing_is_restarted_over_and_over_while_nobody_asks() {
     guarded.answer(1);
     guarded.dies();
     guarded.wait(seconds(60));
-    assert_eq!(guarded.machine.counters().restarts, 1, "once, so that the server is ready");
+    assert_eq!(guarded.wrap_session.counters().restarts, 1, "once, so that the server is ready");
     guarded.dies();
     guarded.wait(seconds(600));
-    assert_eq!(guarded.machine.counters().restarts, 1);
+    assert_eq!(guarded.wrap_session.counters().restarts, 1);
     guarded.said();
     guarded.call(2);
     guarded.wait(seconds(1));
-    assert_eq!(guarded.machine.counters().restarts, 2, "again when somebody asks");
+    assert_eq!(guarded.wrap_session.counters().restarts, 2, "again when somebody asks");
     assert_eq!(guarded.said()[0]["method"], "initialize");
 }
 
@@ -104,7 +104,7 @@ fn l_58_three_unanswered_health_checks_restart_an_idle_server() {
     guarded.wait(seconds(60));
     assert!(guarded.actions().is_empty());
     guarded.wait(seconds(30));
-    assert_eq!(guarded.actions(), [Action::StopServer]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer]);
     assert!(guarded.heard().is_empty());
 }
 
@@ -112,7 +112,7 @@ fn l_58_three_unanswered_health_checks_restart_an_idle_server() {
 #[test]
 fn promise_3_a_server_that_is_held_back_is_not_judged() {
     let mut guarded = Guarded::shaken(Limits::default());
-    guarded.world.client_backlog = Limits::default().queue_bytes + 1;
+    guarded.effects.client_backlog = Limits::default().queue_bytes + 1;
     guarded.wait(seconds(600));
     assert!(guarded.said().is_empty() && guarded.actions().is_empty(), "no health checks meanwhile");
     guarded.dies();
@@ -120,7 +120,7 @@ fn promise_3_a_server_that_is_held_back_is_not_judged() {
     let said = guarded.said();
     assert_eq!((said.len(), &said[0]["method"]), (1, &"initialize".into()));
     assert!(guarded.actions().is_empty(), "its handshake is not late");
-    guarded.world.client_backlog = 0;
+    guarded.effects.client_backlog = 0;
     guarded.wait(seconds(1));
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, said[0]["id"]));
     assert_eq!(guarded.said()[0]["method"], "notifications/initialized");
@@ -135,7 +135,7 @@ fn a_replayed_handshake_that_is_not_answered_ends_its_server() {
     guarded.wait(seconds(50));
     assert!(guarded.actions().is_empty());
     guarded.wait(seconds(10));
-    assert_eq!(guarded.actions(), [Action::StopServer]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer]);
 }
 
 #[test]
@@ -158,9 +158,9 @@ fn stdin_ends_and_calls_in_flight_are_still_answered() {
     assert!(guarded.actions().is_empty(), "the server keeps its stdin while a call runs");
     guarded.answer(1);
     assert_eq!(guarded.heard().len(), 1);
-    assert_eq!(guarded.actions(), [Action::StopServer]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer]);
     guarded.dies();
-    assert_eq!(guarded.actions(), [Action::Exit(exit::DONE)]);
+    assert_eq!(guarded.actions(), [WrapAction::Exit(exit::DONE)]);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_subscription_is_answered_by_the_server_when_it_hears_of_the_end() {
         let mut guarded = Guarded::shaken(Limits::default());
         guarded.request(1, "subscriptions/listen");
         guarded.ends();
-        assert_eq!(guarded.actions(), [Action::StopServer], "it holds nothing up");
+        assert_eq!(guarded.actions(), [WrapAction::StopServer], "it holds nothing up");
         assert!(guarded.heard().is_empty());
         if server_answers {
             guarded.answer(1);
@@ -177,7 +177,7 @@ fn a_subscription_is_answered_by_the_server_when_it_hears_of_the_end() {
         guarded.dies();
         let heard = guarded.heard();
         assert_eq!((heard.len(), heard[0].get("error").is_some()), (1, !server_answers));
-        assert_eq!(guarded.actions(), [Action::Exit(exit::DONE)]);
+        assert_eq!(guarded.actions(), [WrapAction::Exit(exit::DONE)]);
     }
 }
 
@@ -188,19 +188,23 @@ fn the_grace_after_the_end_of_stdin_is_bounded() {
     guarded.ends();
     guarded.wait(seconds(5));
     guarded.heard_fault(1, -31008);
-    assert_eq!(guarded.actions(), [Action::StopServer]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer]);
     guarded.wait(seconds(5));
-    assert_eq!(guarded.actions(), [Action::Exit(exit::DONE)], "even if the server's end is never reported");
+    assert_eq!(
+        guarded.actions(),
+        [WrapAction::Exit(exit::DONE)],
+        "even if the server's end is never reported"
+    );
 }
 
 #[test]
 fn a_signal_answers_what_is_in_flight_and_ends() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.call(1);
-    guarded.machine.stop(guarded.now, exit::TERMINATED, "it was told to end", &mut guarded.world);
+    guarded.wrap_session.stop(guarded.now, exit::TERMINATED, "it was told to end", &mut guarded.effects);
     guarded.heard_fault(1, -31008);
     guarded.dies();
-    assert_eq!(guarded.actions(), [Action::StopServer, Action::Exit(exit::TERMINATED)]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer, WrapAction::Exit(exit::TERMINATED)]);
 }
 
 #[test]
@@ -212,7 +216,7 @@ fn c_52_a_server_that_is_to_end_is_not_checked_any_more() {
     guarded.ends();
     guarded.wait(seconds(2));
     assert!(guarded.said().is_empty(), "nor is anything else asked of it");
-    assert_eq!(guarded.actions(), [Action::StopServer]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer]);
 }
 
 #[test]
@@ -222,14 +226,14 @@ fn a_server_that_cannot_be_started_is_told_to_whoever_asks() {
         if asks_first {
             guarded.client(INITIALIZE);
         }
-        guarded.machine.start_failed(guarded.now, "no program `x` in /bin", &mut guarded.world);
+        guarded.wrap_session.start_failed(guarded.now, "no program `x` in /bin", &mut guarded.effects);
         if !asks_first {
             assert!(guarded.actions().is_empty(), "the client is given the time to ask");
             guarded.client(INITIALIZE);
         }
         let error = guarded.heard_fault(0, -31003);
         assert!(error["message"].as_str().unwrap().contains("`x` in /bin"), "{error}");
-        assert_eq!(guarded.actions(), [Action::Exit(exit::UNREACHABLE)]);
+        assert_eq!(guarded.actions(), [WrapAction::Exit(exit::UNREACHABLE)]);
     }
 }
 
@@ -240,7 +244,7 @@ fn a_server_that_dies_before_it_answered_anything_is_a_failed_start() {
     guarded.dies();
     let error = guarded.heard_fault(0, -31003);
     assert!(error["message"].as_str().unwrap().contains("last words"), "{error}");
-    assert_eq!(guarded.actions(), [Action::Exit(exit::UNREACHABLE)]);
+    assert_eq!(guarded.actions(), [WrapAction::Exit(exit::UNREACHABLE)]);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The machine driven without a process: every event by hand, time as a number.
 
 mod bounds;
-mod desk;
 mod handover;
 mod heartbeats;
 mod ids;
 mod life;
+mod local_jobs;
 mod offers;
 mod questions;
 mod restarts;
@@ -18,7 +18,7 @@ use unhang_jobs::id::JobId;
 use unhang_proc::server::{Exit, Swept};
 use unhang_wire::{Id, Lines};
 
-use super::machine::{Action, JobNews, Machine, Outside};
+use super::wrap_session::{JobNews, WrapAction, WrapEffects, WrapSession};
 use unhang_core::{config::Limits, exit, queue::Class};
 use unhang_tools::job_report::ToolNames;
 
@@ -29,14 +29,14 @@ struct Fake {
     server: Vec<String>,
     shown: Vec<String>,
     jobs: Vec<(Id, String)>,
-    desk: Vec<String>,
+    local_jobs: Vec<String>,
     same: Option<JobId>,
     desk_backlog: usize,
     client_backlog: usize,
     server_backlog: usize,
 }
 
-impl Outside for Fake {
+impl WrapEffects for Fake {
     fn to_client(&mut self, class: Class, line: &[u8]) {
         self.client.push((class, String::from_utf8(line.to_vec()).unwrap()));
     }
@@ -63,7 +63,7 @@ impl Outside for Fake {
         self.jobs.push((call.clone(), String::from_utf8(text.to_vec()).unwrap()));
     }
     fn to_desk(&mut self, line: &[u8], _: ToolNames) {
-        self.desk.push(String::from_utf8(line.to_vec()).unwrap());
+        self.local_jobs.push(String::from_utf8(line.to_vec()).unwrap());
     }
     fn desk_backlog(&self) -> usize {
         self.desk_backlog
@@ -75,8 +75,8 @@ impl Outside for Fake {
 
 /// A machine, its world and a clock.
 struct Guarded {
-    machine: Machine,
-    world: Fake,
+    wrap_session: WrapSession,
+    effects: Fake,
     now: Duration,
 }
 
@@ -85,10 +85,10 @@ const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialize
 
 impl Guarded {
     fn new(limits: Limits) -> Guarded {
-        let machine = Machine::new("srv", limits, 1);
-        let mut guarded = Guarded { machine, world: Fake::default(), now: Duration::ZERO };
-        assert_eq!(guarded.actions(), [Action::StartServer]);
-        guarded.machine.server_spawned(guarded.now, &mut guarded.world);
+        let wrap_session = WrapSession::new("srv", limits, 1);
+        let mut guarded = Guarded { wrap_session, effects: Fake::default(), now: Duration::ZERO };
+        assert_eq!(guarded.actions(), [WrapAction::StartServer]);
+        guarded.wrap_session.server_spawned(guarded.now, &mut guarded.effects);
         guarded
     }
 
@@ -108,20 +108,20 @@ impl Guarded {
     }
 
     fn client(&mut self, line: &str) {
-        let mut lines = Lines::new(self.machine.limits.max_message);
+        let mut lines = Lines::new(self.wrap_session.limits.max_message);
         lines.push(line.as_bytes());
         lines.push(b"\n");
         while let Some(line) = lines.next_line() {
-            self.machine.client_line(self.now, line, &mut self.world);
+            self.wrap_session.client_line(self.now, line, &mut self.effects);
         }
     }
 
     fn server(&mut self, line: &str) {
-        let mut lines = Lines::new(self.machine.limits.max_message);
+        let mut lines = Lines::new(self.wrap_session.limits.max_message);
         lines.push(line.as_bytes());
         lines.push(b"\n");
         while let Some(line) = lines.next_line() {
-            self.machine.server_line(self.now, line, &mut self.world);
+            self.wrap_session.server_line(self.now, line, &mut self.effects);
         }
     }
 
@@ -140,9 +140,9 @@ impl Guarded {
     /// Time passes, with every tick that is due on the way.
     fn wait(&mut self, length: Duration) {
         let end = self.now + length;
-        while let Some(tick) = self.machine.next_tick().filter(|tick| *tick <= end) {
+        while let Some(tick) = self.wrap_session.next_tick().filter(|tick| *tick <= end) {
             self.now = self.now.max(tick);
-            self.machine.tick(self.now, &mut self.world);
+            self.wrap_session.tick(self.now, &mut self.effects);
             self.start_if_asked();
         }
         self.now = end;
@@ -152,33 +152,33 @@ impl Guarded {
         let actions = self.actions();
         for action in actions {
             match action {
-                Action::StartServer => self.machine.server_spawned(self.now, &mut self.world),
-                other => self.machine.actions.push_back(other),
+                WrapAction::StartServer => self.wrap_session.server_spawned(self.now, &mut self.effects),
+                other => self.wrap_session.actions.push_back(other),
             }
         }
     }
 
     fn dies(&mut self) {
-        self.machine.server_exited(self.now, &Exit::Code(1), &mut self.world);
-        self.machine.server_gone(self.now, Swept { leaked: 0, unkilled: 0 }, &mut self.world);
+        self.wrap_session.server_exited(self.now, &Exit::Code(1), &mut self.effects);
+        self.wrap_session.server_gone(self.now, Swept { leaked: 0, unkilled: 0 }, &mut self.effects);
     }
 
     fn ends(&mut self) {
-        self.machine.client_end(self.now, &mut self.world);
+        self.wrap_session.client_end(self.now, &mut self.effects);
     }
 
-    fn actions(&mut self) -> Vec<Action> {
-        std::iter::from_fn(|| self.machine.next_action()).collect()
+    fn actions(&mut self) -> Vec<WrapAction> {
+        std::iter::from_fn(|| self.wrap_session.next_action()).collect()
     }
 
     /// What the client has heard since the last look.
     fn heard(&mut self) -> Vec<Value> {
-        self.world.client.drain(..).map(|(_, line)| serde_json::from_str(&line).unwrap()).collect()
+        self.effects.client.drain(..).map(|(_, line)| serde_json::from_str(&line).unwrap()).collect()
     }
 
     /// What the server was told since the last look.
     fn said(&mut self) -> Vec<Value> {
-        self.world.server.drain(..).map(|line| serde_json::from_str(&line).unwrap()).collect()
+        self.effects.server.drain(..).map(|line| serde_json::from_str(&line).unwrap()).collect()
     }
 
     /// The only thing that the client has heard: an error of this code for this id.

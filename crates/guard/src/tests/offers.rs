@@ -73,7 +73,7 @@ fn tools_of_ours_are_called_what_none_of_the_server_is() {
     assert_eq!(names, [prefixed("unhang_"), prefixed("unhang2_")].concat());
     assert_eq!(guarded.next_tool(), "unhang2_");
     guarded.client(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"unhang_list_jobs"}}"#);
-    assert_eq!(guarded.world.desk.len(), 0, "it is the server's");
+    assert_eq!(guarded.effects.local_jobs.len(), 0, "it is the server's");
     // Once an agent has been told a name it stays, and the server's tool of that name is the server's.
     let mut guarded = Guarded::with_jobs(Limits::default());
     assert_eq!(guarded.next_tool(), "unhang_");
@@ -82,7 +82,7 @@ fn tools_of_ours_are_called_what_none_of_the_server_is() {
     assert_eq!(names.len(), 3);
     guarded
         .client(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"unhang_terminate_job"}}"#);
-    assert_eq!(guarded.world.desk.len(), 0, "it is the server's");
+    assert_eq!(guarded.effects.local_jobs.len(), 0, "it is the server's");
 }
 
 #[test]
@@ -101,7 +101,7 @@ impl Guarded {
     /// A session of a client of this name, of which every word of the server says that its tools never change.
     fn of_client(name: &str) -> (Guarded, Value) {
         let mut guarded = Guarded::new(Limits::default());
-        guarded.machine = guarded.machine.with_jobs();
+        guarded.wrap_session = guarded.wrap_session.with_jobs();
         guarded.client(&INITIALIZE.replace(r#""name":"test""#, &format!(r#""name":"{name}""#)));
         guarded.server(
             r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"x":1},"y":{}}}}"#,
@@ -117,7 +117,12 @@ impl Guarded {
         self.call(id);
         self.wait(seconds(45));
         let order = self.order();
-        assert!(self.machine.promoted(self.now, (&order.call, order.order), ("j", "{}"), &mut self.world));
+        assert!(self.wrap_session.promoted(
+            self.now,
+            (&order.call, order.order),
+            ("j", "{}"),
+            &mut self.effects
+        ));
         self.heard()
     }
 }
@@ -131,7 +136,7 @@ fn f_73_a_client_that_follows_its_list_gets_the_tools_with_its_first_job() {
     assert_eq!(guarded.names(1, &page), ["a"]);
     // Who knows their names is answered all the same.
     guarded.client(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"unhang_list_jobs"}}"#);
-    assert!(!guarded.world.desk.is_empty());
+    assert!(!guarded.effects.local_jobs.is_empty());
     let heard = guarded.promotes(6);
     assert_eq!(heard[0]["method"], "notifications/tools/list_changed", "{heard:?}");
     assert_eq!((heard.len(), &heard[1]["id"]), (2, &json!(6)), "and then the answer: {heard:?}");
@@ -154,15 +159,15 @@ fn f_73_a_client_that_follows_its_list_gets_the_tools_with_its_first_job() {
 #[test]
 fn f_73_a_job_that_is_a_task_is_no_use_for_tools() {
     let (mut guarded, _) = Guarded::of_client("opencode 1.1");
-    guarded.machine.offers.as_mut().unwrap().wait_for_a_use(true);
+    guarded.wrap_session.offers.as_mut().unwrap().wait_for_a_use(true);
     guarded.client(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","task":{}}}"#);
     guarded.wait(seconds(1));
     let order = guarded.order();
-    assert!(guarded.machine.promoted(
+    assert!(guarded.wrap_session.promoted(
         guarded.now,
         (&order.call, order.order),
         ("j", "{}"),
-        &mut guarded.world
+        &mut guarded.effects
     ));
     assert_eq!(guarded.heard().len(), 1, "it asks with tasks/get");
     assert_eq!(guarded.names(2, &json!({"tools": [tool("a")]})), ["a"]);
@@ -197,7 +202,7 @@ fn what_is_learned_of_a_server_is_bounded() {
             .collect();
         guarded.listed(page + 1, &json!({"tools": tools, "nextCursor": "more"}));
     }
-    assert_eq!(guarded.machine.offers.as_ref().unwrap().learned(), (4096, 4096));
+    assert_eq!(guarded.wrap_session.offers.as_ref().unwrap().learned(), (4096, 4096));
 }
 
 #[test]
@@ -222,7 +227,7 @@ fn a_server_that_has_tasks_keeps_them() {
     let own = r#"{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}}}"#;
     let (mut guarded, _) = Guarded::introduced(Limits::default(), "2025-11-25", own);
     guarded.client(r#"{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"abcdefgh2345"}}"#);
-    assert_eq!((guarded.said().len(), guarded.world.desk.len()), (1, 0));
+    assert_eq!((guarded.said().len(), guarded.effects.local_jobs.len()), (1, 0));
     let schema = json!({"type": "object", "properties": {"x": {"type": "integer"}}});
     let theirs =
         json!({"tools": [{"name": "t", "execution": {"taskSupport": "forbidden"}, "outputSchema": schema}]});
@@ -234,14 +239,14 @@ fn a_server_that_has_tasks_keeps_them() {
     );
     guarded.call(3);
     guarded.wait(seconds(45));
-    assert_eq!(guarded.order().skin, unhang_front::Skin::Words);
+    assert_eq!(guarded.order().promotion_reply, unhang_front::PromotionReply::Words);
 }
 
 #[test]
 fn tasks_of_the_extension_are_offered_to_clients_without_a_handshake() {
     let ask = |capabilities: &str| {
         let mut guarded = Guarded::new(Limits::default());
-        guarded.machine = guarded.machine.with_jobs();
+        guarded.wrap_session = guarded.wrap_session.with_jobs();
         let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
         guarded
             .client(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{{{meta}}}}}"#));

@@ -96,7 +96,7 @@ fn a_subscription_that_was_renamed_ends_under_the_clients_own_id() {
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{wire_id}}}}}"#
     ));
     assert_eq!(guarded.heard()[0]["params"]["requestId"], 1);
-    assert!(guarded.machine.renamed.is_empty());
+    assert!(guarded.wrap_session.renamed.is_empty());
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn answers_to_our_own_questions_stay_with_us_early_and_late() {
         guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, question["id"]));
         assert!(guarded.heard().is_empty());
     }
-    assert_eq!(guarded.machine.counters().junk, 0, "{:?}", guarded.world.shown);
+    assert_eq!(guarded.wrap_session.counters().junk, 0, "{:?}", guarded.effects.shown);
 }
 
 #[test]

@@ -70,11 +70,11 @@ fn promise_6_a_server_that_shakes_hands_and_dies_on_every_call_is_fenced_off() {
 fn a_server_is_not_started_before_the_old_one_and_all_it_left_have_gone() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.call(1);
-    guarded.machine.server_exited(guarded.now, &Exit::Code(1), &mut guarded.world);
+    guarded.wrap_session.server_exited(guarded.now, &Exit::Code(1), &mut guarded.effects);
     guarded.said();
     guarded.wait(seconds(60));
     assert!(guarded.said().is_empty(), "no second process");
-    guarded.machine.server_gone(guarded.now, Swept { leaked: 0, unkilled: 0 }, &mut guarded.world);
+    guarded.wrap_session.server_gone(guarded.now, Swept { leaked: 0, unkilled: 0 }, &mut guarded.effects);
     guarded.wait(seconds(1));
     assert_eq!(guarded.said()[0]["method"], "initialize");
 }
@@ -92,8 +92,8 @@ fn a_restart_waits_for_its_delay() {
 #[test]
 fn what_is_asked_while_a_deaf_server_is_stopped_waits_for_the_next_and_for_the_delay() {
     let mut guarded = Guarded::shaken(Limits::default());
-    guarded.machine.server_deaf(guarded.now, "it closed its stdin");
-    assert_eq!(guarded.actions(), [Action::StopServer]);
+    guarded.wrap_session.server_deaf(guarded.now, "it closed its stdin");
+    assert_eq!(guarded.actions(), [WrapAction::StopServer]);
     guarded.call(1);
     assert!(guarded.said().is_empty(), "nothing is sent to a server that is being stopped");
     guarded.dies();
@@ -127,7 +127,7 @@ fn f_55_how_much_of_its_limit_a_call_waited_for_a_restart_is_told() {
 #[test]
 fn a_server_that_is_fenced_off_is_not_started_for_an_earlier_wish() {
     let mut guarded = Guarded::shaken(Limits { breaker_failures: 1, ..Limits::default() });
-    guarded.machine.server_deaf(guarded.now, "it closed its stdin");
+    guarded.wrap_session.server_deaf(guarded.now, "it closed its stdin");
     guarded.call(1);
     guarded.dies();
     guarded.heard_fault(1, -31004);
@@ -151,7 +151,7 @@ fn a_replayed_handshake_has_a_deadline() {
     guarded.wait(seconds(50));
     assert!(guarded.actions().is_empty());
     guarded.wait(seconds(6));
-    assert_eq!(guarded.actions(), [Action::StopServer]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer]);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_handshake_with_a_process_that_died_is_not_held_against_the_next() {
 fn a_server_that_refuses_the_replayed_handshake_is_stopped() {
     let (mut guarded, id) = replaying();
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":1,"message":"no"}}}}"#));
-    assert_eq!(guarded.actions(), [Action::StopServer]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer]);
     assert!(guarded.said().is_empty(), "no session was agreed on");
 }
 
@@ -220,9 +220,9 @@ fn a_request_too_large_to_be_kept_is_not_sent_again() {
 #[test]
 fn a_restart_that_fails_while_a_signal_ends_the_guard_is_its_end() {
     let (mut guarded, _) = replaying();
-    guarded.machine.stop(guarded.now, exit::TERMINATED, "it was told to end", &mut guarded.world);
-    guarded.machine.start_failed(guarded.now, "no memory", &mut guarded.world);
-    assert_eq!(guarded.actions(), [Action::StopServer, Action::Exit(exit::UNREACHABLE)]);
+    guarded.wrap_session.stop(guarded.now, exit::TERMINATED, "it was told to end", &mut guarded.effects);
+    guarded.wrap_session.start_failed(guarded.now, "no memory", &mut guarded.effects);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer, WrapAction::Exit(exit::UNREACHABLE)]);
 }
 
 #[test]
@@ -230,34 +230,34 @@ fn an_end_that_was_asked_for_is_not_called_unexpected() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.ends();
     guarded.dies();
-    assert_eq!(guarded.actions(), [Action::StopServer, Action::Exit(exit::DONE)]);
-    assert!(guarded.world.shown.is_empty(), "{:?}", guarded.world.shown);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer, WrapAction::Exit(exit::DONE)]);
+    assert!(guarded.effects.shown.is_empty(), "{:?}", guarded.effects.shown);
 }
 
 #[test]
 fn a_client_that_never_asks_after_a_failed_start_is_not_waited_for() {
     let mut guarded = Guarded::new(Limits::default());
-    guarded.machine.start_failed(guarded.now, "no program", &mut guarded.world);
+    guarded.wrap_session.start_failed(guarded.now, "no program", &mut guarded.effects);
     guarded.wait(seconds(5));
-    assert_eq!(guarded.actions(), [Action::Exit(exit::UNREACHABLE)]);
+    assert_eq!(guarded.actions(), [WrapAction::Exit(exit::UNREACHABLE)]);
 }
 
 #[test]
 fn x_05_a_signal_does_not_hide_that_the_server_never_started() {
     let mut guarded = Guarded::new(Limits::default());
-    guarded.machine.start_failed(guarded.now, "no program", &mut guarded.world);
-    guarded.machine.server_gone(guarded.now, Swept { leaked: 0, unkilled: 0 }, &mut guarded.world);
-    guarded.machine.stop(guarded.now, exit::TERMINATED, "it was told to end", &mut guarded.world);
-    assert_eq!(guarded.actions(), [Action::Exit(exit::UNREACHABLE)]);
+    guarded.wrap_session.start_failed(guarded.now, "no program", &mut guarded.effects);
+    guarded.wrap_session.server_gone(guarded.now, Swept { leaked: 0, unkilled: 0 }, &mut guarded.effects);
+    guarded.wrap_session.stop(guarded.now, exit::TERMINATED, "it was told to end", &mut guarded.effects);
+    assert_eq!(guarded.actions(), [WrapAction::Exit(exit::UNREACHABLE)]);
 }
 
 #[test]
 fn x_05_the_outcome_that_came_first_stays() {
     let mut guarded = Guarded::shaken(Limits::default());
-    guarded.machine.stop(guarded.now, exit::DONE, "the client reads no more", &mut guarded.world);
-    guarded.machine.stop(guarded.now, exit::TERMINATED, "it was told to end", &mut guarded.world);
+    guarded.wrap_session.stop(guarded.now, exit::DONE, "the client reads no more", &mut guarded.effects);
+    guarded.wrap_session.stop(guarded.now, exit::TERMINATED, "it was told to end", &mut guarded.effects);
     guarded.dies();
-    assert_eq!(guarded.actions(), [Action::StopServer, Action::Exit(exit::DONE)]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer, WrapAction::Exit(exit::DONE)]);
 }
 
 /// Each call ends at its deadline, and the check after it goes unanswered too: that is no busy server.
@@ -270,7 +270,7 @@ fn l_58_a_hung_server_is_replaced_though_somebody_asks_again_and_again() {
         guarded.wait(seconds(300));
         guarded.heard_fault(id, -31001);
     }
-    assert_eq!(guarded.actions(), [Action::StopServer]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer]);
 }
 
 #[test]
@@ -282,20 +282,20 @@ fn nothing_is_started_for_a_client_that_has_gone() {
     guarded.call(2);
     // The tick that starts the server again, and in the same moment the end.
     guarded.now += seconds(1);
-    guarded.machine.tick(guarded.now, &mut guarded.world);
-    guarded.machine.stop(guarded.now, exit::DONE, "the client reads no more", &mut guarded.world);
-    assert_eq!(guarded.actions(), [Action::Exit(exit::DONE)]);
+    guarded.wrap_session.tick(guarded.now, &mut guarded.effects);
+    guarded.wrap_session.stop(guarded.now, exit::DONE, "the client reads no more", &mut guarded.effects);
+    assert_eq!(guarded.actions(), [WrapAction::Exit(exit::DONE)]);
 }
 
 #[test]
 fn a_server_that_was_given_up_is_not_started_for_what_was_asked_before() {
     let mut guarded = Guarded::new(Limits::default());
-    guarded.machine.server_deaf(guarded.now, "it closed its stdout");
+    guarded.wrap_session.server_deaf(guarded.now, "it closed its stdout");
     guarded.call(1);
     guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     guarded.dies();
-    guarded.machine.tick(guarded.now, &mut guarded.world);
-    assert_eq!(guarded.actions(), [Action::StopServer]);
+    guarded.wrap_session.tick(guarded.now, &mut guarded.effects);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer]);
     guarded.call(2);
     guarded.heard_fault(2, -31003);
 }

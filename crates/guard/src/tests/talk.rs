@@ -8,11 +8,11 @@ fn messages_pass_unchanged_both_ways() {
     let strange =
         r#"{"id":"a\u0062","method":"x/y","params":{"z":1.50,"a":[1e3]},"jsonrpc":"2.0","extra":true}"#;
     guarded.client(strange);
-    assert_eq!(guarded.world.server, [strange]);
+    assert_eq!(guarded.effects.server, [strange]);
     let answer = r#"{ "result" : {"big":12345678901234567890,"dup":1,"dup":2}, "id":"ab","jsonrpc":"2.0"}"#;
     guarded.server(answer);
-    assert_eq!(guarded.world.client, [(Class::Kept, answer.to_owned())]);
-    assert_eq!(guarded.machine.in_flight(), 0);
+    assert_eq!(guarded.effects.client, [(Class::Kept, answer.to_owned())]);
+    assert_eq!(guarded.wrap_session.in_flight(), 0);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn promise_1_a_call_ends_at_its_deadline_and_a_late_answer_goes_nowhere() {
     assert_eq!(guarded.said().last().unwrap()["method"], "notifications/cancelled");
     guarded.answer(1);
     assert!(guarded.heard().is_empty());
-    assert_eq!(guarded.machine.counters().late_answers, 1);
+    assert_eq!(guarded.wrap_session.counters().late_answers, 1);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_reused_id_whose_late_answer_may_still_come_is_renamed() {
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{wire_id},"result":{{"second":true}}}}"#));
     let heard = guarded.heard();
     assert_eq!((&heard[0]["id"], &heard[0]["result"]["second"]), (&1.into(), &true.into()));
-    assert!(guarded.machine.renamed.is_empty());
+    assert!(guarded.wrap_session.renamed.is_empty());
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn an_initialize_that_expires_is_neither_cancelled_nor_is_its_server_killed() {
     assert!(guarded.said().is_empty() && guarded.actions().is_empty());
     guarded.ends();
     guarded.dies();
-    assert_eq!(guarded.actions(), [Action::StopServer, Action::Exit(exit::DEADLINE)]);
+    assert_eq!(guarded.actions(), [WrapAction::StopServer, WrapAction::Exit(exit::DEADLINE)]);
 }
 
 #[test]
@@ -145,8 +145,8 @@ fn promise_2_only_messages_reach_the_client() {
         guarded.server(line);
     }
     assert!(guarded.heard().is_empty());
-    assert_eq!(guarded.machine.counters().junk, 4);
-    assert_eq!(guarded.world.shown.len(), 4, "what was filtered is shown");
+    assert_eq!(guarded.wrap_session.counters().junk, 4);
+    assert_eq!(guarded.effects.shown.len(), 4, "what was filtered is shown");
     guarded.server(r#"loading... {"jsonrpc":"2.0","id":1,"result":{}}"#);
     assert_eq!(guarded.heard()[0]["id"], 1, "a message behind text is recovered");
 }
@@ -162,7 +162,7 @@ fn x_13_an_answer_goes_to_the_request_with_its_id_and_to_no_other() {
     guarded.answer(1);
     let heard = guarded.heard();
     assert_eq!((&heard[0]["id"], &heard[1]["id"]), (&2.into(), &1.into()), "a changed type is put right");
-    assert_eq!(guarded.machine.counters().repaired_ids, 1);
+    assert_eq!(guarded.wrap_session.counters().repaired_ids, 1);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn bounds_are_answered() {
     guarded.heard_fault(3, -31005);
     guarded.answer(1);
     guarded.heard();
-    guarded.world.server_backlog = 17 << 20;
+    guarded.effects.server_backlog = 17 << 20;
     guarded.call(4);
     let error = guarded.heard_fault(4, -31005);
     assert!(error["message"].as_str().unwrap().contains("does not read"), "{error}");
@@ -216,11 +216,17 @@ fn bounds_are_answered() {
 #[test]
 fn promise_3_a_client_that_does_not_read_holds_the_server_back() {
     let mut guarded = Guarded::shaken(Limits::default());
-    assert!(guarded.machine.reads_server(&guarded.world) && guarded.machine.reads_client(&guarded.world));
-    guarded.world.client_backlog = 17 << 20;
-    assert!(!guarded.machine.reads_server(&guarded.world) && guarded.machine.reads_client(&guarded.world));
-    guarded.world.client_backlog = 33 << 20;
-    assert!(!guarded.machine.reads_client(&guarded.world));
+    assert!(
+        guarded.wrap_session.reads_server(&guarded.effects)
+            && guarded.wrap_session.reads_client(&guarded.effects)
+    );
+    guarded.effects.client_backlog = 17 << 20;
+    assert!(
+        !guarded.wrap_session.reads_server(&guarded.effects)
+            && guarded.wrap_session.reads_client(&guarded.effects)
+    );
+    guarded.effects.client_backlog = 33 << 20;
+    assert!(!guarded.wrap_session.reads_client(&guarded.effects));
 }
 
 #[test]
@@ -228,12 +234,12 @@ fn requests_of_the_server_reach_the_client_and_its_answers_come_back() {
     let mut guarded = Guarded::shaken(Limits::default());
     let ask = r#"{"jsonrpc":"2.0","id":0,"method":"elicitation/create","params":{}}"#;
     guarded.server(ask);
-    assert_eq!(guarded.world.client[0].1, ask);
+    assert_eq!(guarded.effects.client[0].1, ask);
     let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"action":"decline"}}"#;
     guarded.client(answer);
-    assert_eq!(guarded.world.server, [answer]);
+    assert_eq!(guarded.effects.server, [answer]);
     guarded.client(answer);
-    assert_eq!(guarded.world.server.len(), 1, "an answer that nobody waits for is dropped");
+    assert_eq!(guarded.effects.server.len(), 1, "an answer that nobody waits for is dropped");
 }
 
 #[test]

@@ -37,7 +37,7 @@ use unhang_proc::lock::Lock;
 use unhang_switches::stands;
 
 use super::{
-    CHANGE_LIMIT, Engine, Inner, SUBMIT_LIMIT,
+    CHANGE_LIMIT, Engine, EngineState, SUBMIT_LIMIT,
     journal::{Journal, Pen},
     memory::Status,
     writer,
@@ -48,11 +48,11 @@ use crate::{
     id::JobId,
     judge_call::unhang_ended,
     moment::Moment,
-    progress::Progress,
-    record::{Call, Ending, FORMAT, Holder, JobState, Outcome, Reason, Record, Ticket},
+    progress::JobProgress,
+    record::{Call, EndReason, Ending, FORMAT, Holder, JobEnd, JobRecord, JobState, Ticket},
     settle::{settle, write_ending},
     store::{self, Starter, Store, StoreError},
-    submission::{LOG_LIMIT, Prepared, STOP_GRACE, discard, millis},
+    submission::{LOG_LIMIT, PreparedSubmission, STOP_GRACE, discard, millis},
 };
 
 /// How long what was logged may take to the disk before the end is written without it.
@@ -85,7 +85,7 @@ pub struct Adoption {
 
 impl Adoption {
     /// Makes the folder. Whoever calls it has to remove it if the call is not taken in after all.
-    pub(super) fn prepare(&self, inner: &Inner) -> Result<Prepared, JobError> {
+    pub(super) fn prepare(&self, inner: &EngineState) -> Result<PreparedSubmission, JobError> {
         let folder = inner.data.job(self.id);
         match folder.create() {
             Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {
@@ -104,13 +104,13 @@ impl Adoption {
             return Err(JobError::Serialization(error));
         }
         // Without orders and record nobody takes the folder for a job's.
-        Ok(Prepared::without_files(self.record(inner)))
+        Ok(PreparedSubmission::without_files(self.record(inner)))
     }
 
-    fn record(&self, inner: &Inner) -> Record {
+    fn record(&self, inner: &EngineState) -> JobRecord {
         let Starter { boot_id, process, .. } = inner.starter.clone();
         let now = Moment::now();
-        Record {
+        JobRecord {
             format: FORMAT,
             job_id: self.id,
             name: self.name.clone(),
@@ -155,7 +155,7 @@ pub enum CallEnd {
     /// There is no answer.
     Failed {
         /// Why.
-        reason: Reason,
+        reason: EndReason,
         /// The same for a person.
         detail: String,
         /// The error that its caller would have had, as JSON.
@@ -174,18 +174,18 @@ impl CallEnd {
             CallEnd::Answered { result, is_error } => {
                 work.replace(RESULT, result.as_bytes())?;
                 match is_error {
-                    false => Ending::without_run(Outcome::Completed),
-                    true => Ending::without_run(Outcome::Failed)
-                        .because(Reason::ToolError, "the tool says that it failed; its answer says why"),
+                    false => Ending::without_run(JobEnd::Completed),
+                    true => Ending::without_run(JobEnd::Failed)
+                        .because(EndReason::ToolError, "the tool says that it failed; its answer says why"),
                 }
             }
             CallEnd::Failed { reason, detail, error } => {
                 if let Some(error) = error {
                     work.replace(ERROR, error.as_bytes())?;
                 }
-                Ending::without_run(Outcome::Failed).because(*reason, detail.clone())
+                Ending::without_run(JobEnd::Failed).because(*reason, detail.clone())
             }
-            CallEnd::Cancelled => Ending::without_run(Outcome::Cancelled),
+            CallEnd::Cancelled => Ending::without_run(JobEnd::Cancelled),
         })
     }
 }
@@ -229,7 +229,7 @@ impl Calls {
     }
 }
 
-impl Inner {
+impl EngineState {
     /// Settles the calls that nobody holds any more although we live.
     pub(super) fn settle_let_go(&self, store: &mut Store) -> Result<(), JobError> {
         for id in std::mem::take(&mut *self.calls.let_go()) {
@@ -250,8 +250,8 @@ impl Inner {
 
 /// A call that was taken in, and that somebody who has not been told yet is to hold.
 #[derive(Debug)]
-pub(super) struct Claim {
-    inner: Arc<Inner>,
+pub(super) struct UnclaimedCall {
+    inner: Arc<EngineState>,
     pub(super) id: JobId,
     cancelled: watch::Receiver<bool>,
     is_settled: AtomicBool,
@@ -260,14 +260,14 @@ pub(super) struct Claim {
     pub(super) lock: Option<Lock>,
 }
 
-impl Claim {
+impl UnclaimedCall {
     /// From now on it may be dropped.
     pub(super) fn is_over(&self) {
         self.is_settled.store(true, Ordering::Relaxed);
     }
 
     /// One of a call that nobody else holds. It touches the disk.
-    pub(super) fn new(inner: Arc<Inner>, id: JobId) -> Self {
+    pub(super) fn new(inner: Arc<EngineState>, id: JobId) -> Self {
         let path = inner.data.job(id).file(LOCK);
         let lock = Lock::try_take(&path).unwrap_or_else(|error| {
             tracing::debug!("{} cannot be locked: {error}", path.display());
@@ -276,14 +276,14 @@ impl Claim {
         Self::with_lock(inner, id, lock)
     }
 
-    pub(super) fn with_lock(inner: Arc<Inner>, id: JobId, lock: Option<Lock>) -> Self {
+    pub(super) fn with_lock(inner: Arc<EngineState>, id: JobId, lock: Option<Lock>) -> Self {
         let (cancel, cancelled) = watch::channel(false);
         inner.calls.held().insert(id, cancel);
         Self { inner, id, cancelled, is_settled: AtomicBool::default(), lock }
     }
 }
 
-impl Drop for Claim {
+impl Drop for UnclaimedCall {
     fn drop(&mut self) {
         self.inner.calls.held().remove(&self.id);
         if !self.is_settled.load(Ordering::Relaxed) && stands("call-let-go-is-settled") {
@@ -295,14 +295,14 @@ impl Drop for Claim {
 /// A call that we wait for. One that is dropped before it was settled has failed.
 #[derive(Debug)]
 pub struct HeldCall {
-    pub(super) claim: Claim,
+    pub(super) claim: UnclaimedCall,
     pub(super) engine: Engine,
     pen: Option<Pen>,
 }
 
 impl HeldCall {
     /// One whose log has so many bytes already.
-    pub(super) fn new(claim: Claim, engine: Engine, logged: u64) -> Self {
+    pub(super) fn new(claim: UnclaimedCall, engine: Engine, logged: u64) -> Self {
         let pen = engine.inner.calls.pen(&engine.inner.data, claim.id, logged);
         Self { claim, engine, pen }
     }
@@ -327,7 +327,7 @@ impl HeldCall {
     }
 
     /// Notes how far it is, where that is known, and what it is doing. Never waits.
-    pub fn progress(&mut self, progress: Option<Progress>, line: &str) {
+    pub fn progress(&mut self, progress: Option<JobProgress>, line: &str) {
         let memory = &self.claim.inner.memory;
         if progress.is_some() {
             memory.observe(self.claim.id, JobState::Running, None, progress);

@@ -21,15 +21,15 @@ use unhang_proc::{
 };
 use unhang_switches::stands;
 
-use super::{Inner, memory::Status};
+use super::{EngineState, memory::Status};
 use crate::{
     error::JobError,
     folder::{CANCEL, DataFolder, FileError, JobFolder, RECORD, RUN},
     id::JobId,
-    judge::{Finding, judge},
-    record::{JobState, Record, Run},
+    judge::{JobFinding, judge},
+    record::{JobRecord, JobState, Run},
     store::{self, Store, StoreError},
-    wait::{Limit, pause},
+    wait::{WaitLimit, pause},
 };
 
 /// What a shim may take beyond the job's own grace: the sweep of two seconds, and the disk.
@@ -48,11 +48,11 @@ const NO_ROOM: u64 = 64 << 10;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The longest time that the end of this job may take.
-pub(super) fn longest(record: &Record) -> Duration {
+pub(super) fn longest(record: &JobRecord) -> Duration {
     record.stop_grace() + SHIM_LIMIT + FORCE_LIMIT
 }
 
-pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
+pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<Status, JobError> {
     let status = inner.status(id)?;
     if status.record.status.is_final() {
         return Err(JobError::HasEnded { id, status: status.record.status });
@@ -64,8 +64,8 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
         folder.create_if_missing()?;
         leave_wish(&folder)?;
     }
-    let patience = Limit::after(status.record.stop_grace() + SHIM_LIMIT);
-    let end = Limit::after(longest(&status.record));
+    let patience = WaitLimit::after(status.record.stop_grace() + SHIM_LIMIT);
+    let end = WaitLimit::after(longest(&status.record));
     let (mut was_told, mut was_killed, mut gone) = (false, false, None);
     // One of our own: to settle a job may take as long as others hold the state, and whoever only looks is not to wait for that.
     let (mut store, _) = Store::open(&inner.data)?;
@@ -82,17 +82,17 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
         }
         let judged = judge(&inner.data, &mut store, &job, &inner.handover());
         match judged.map_err(|error| without_room(inner, id, error))? {
-            Finding::Settled(settled) => inner.start_shims(&settled.admitted),
-            Finding::StartIt => {}
-            Finding::Alive if job.record.call.is_some() => {
+            JobFinding::Settled(settled) => inner.start_shims(&settled.admitted),
+            JobFinding::StartIt => {}
+            JobFinding::Alive if job.record.call.is_some() => {
                 // Where another process holds it, that finds the wish in the folder.
                 inner.calls.tell(id);
             }
-            Finding::Alive => {
+            JobFinding::Alive => {
                 was_told = was_told || signal_shim(&folder, Signal::TERM);
                 if has_gone(&folder) {
                     // To kill the shim would lose what it alone knows.
-                    let gone = gone.get_or_insert_with(|| Limit::after(UNWRITTEN));
+                    let gone = gone.get_or_insert_with(|| WaitLimit::after(UNWRITTEN));
                     if gone.is_over() && is_full(inner.data.path()) {
                         let cause = "its work has ended, and the disk is full".to_owned();
                         return Err(JobError::EndUnwritten { id, cause });
@@ -114,7 +114,7 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
 /// Returns what the person is to know, or none where the disk has room or no job has this folder.
 pub(super) fn cancel_unopened(root: &Path, id: JobId, cause: &str) -> Option<JobError> {
     let folder = DataFolder::open(root).ok().filter(|_| is_full(root))?.job(id);
-    let record: Record = folder.read(RECORD).ok().flatten()?;
+    let record: JobRecord = folder.read(RECORD).ok().flatten()?;
     if record.status.is_final() {
         return Some(JobError::HasEnded { id, status: record.status });
     }
@@ -147,7 +147,7 @@ fn is_full(data: &Path) -> bool {
 }
 
 /// What a full disk means for a job that was told to end.
-fn without_room(inner: &Inner, id: JobId, error: StoreError) -> JobError {
+fn without_room(inner: &EngineState, id: JobId, error: StoreError) -> JobError {
     match is_full(inner.data.path()) {
         true => JobError::EndUnwritten { id, cause: error.to_string() },
         false => error.into(),

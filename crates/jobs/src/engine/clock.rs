@@ -9,14 +9,14 @@
 
 use std::time::Duration;
 
-use crate::store::figures::{Jump, Kept};
+use crate::store::figures::{Jump, StoreFigures};
 
 /// A difference that is no jump: what is measured is read one after the other.
 const TOLERANCE: i64 = 60_000;
 
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(super) struct ClockReading {
     /// Which boot it is.
     pub(super) boot: i64,
     /// Milliseconds since 1970, by the wall clock.
@@ -37,9 +37,13 @@ pub(super) enum Trust {
 }
 
 /// Judges a reading by what was kept, and says what is to be kept now.
-pub(super) fn judge(before: Option<Kept>, now: Reading, retention: Duration) -> (Kept, Trust) {
+pub(super) fn judge(
+    before: Option<StoreFigures>,
+    now: ClockReading,
+    retention: Duration,
+) -> (StoreFigures, Trust) {
     let offset = now.wall.saturating_sub(now.since_boot);
-    let kept = |jump| Kept { boot: now.boot, offset, jump };
+    let kept = |jump| StoreFigures { boot: now.boot, offset, jump };
     let Some(before) = before else { return (kept(None), Trust::Given) };
     if before.boot != now.boot {
         // The wait begins anew with the clock that it is measured by.
@@ -49,9 +53,9 @@ pub(super) fn judge(before: Option<Kept>, now: Reading, retention: Duration) -> 
     let by = offset.saturating_sub(before.offset);
     if by.saturating_abs() <= TOLERANCE {
         // Small steps add up to a jump.
-        let kept = Kept { offset: before.offset, jump: before.jump, ..before };
+        let kept = StoreFigures { offset: before.offset, jump: before.jump, ..before };
         return match still(before.jump, now, retention) {
-            Trust::Given => (Kept { jump: None, ..kept }, Trust::Given),
+            Trust::Given => (StoreFigures { jump: None, ..kept }, Trust::Given),
             waiting => (kept, waiting),
         };
     }
@@ -63,7 +67,7 @@ pub(super) fn judge(before: Option<Kept>, now: Reading, retention: Duration) -> 
     (kept(Some(Jump { seen: now.since_boot, by: all })), Trust::Lost(length))
 }
 
-fn still(jump: Option<Jump>, now: Reading, retention: Duration) -> Trust {
+fn still(jump: Option<Jump>, now: ClockReading, retention: Duration) -> Trust {
     let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
     match jump {
         Some(jump) if now.since_boot.saturating_sub(jump.seen) < retention => Trust::Waiting,
@@ -78,8 +82,8 @@ mod tests {
     const HOUR: i64 = 3_600_000;
     const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
-    fn at(boot: i64, hours: i64, set_by: i64) -> Reading {
-        Reading { boot, wall: 1_000 * HOUR + hours * HOUR + set_by, since_boot: hours * HOUR }
+    fn at(boot: i64, hours: i64, set_by: i64) -> ClockReading {
+        ClockReading { boot, wall: 1_000 * HOUR + hours * HOUR + set_by, since_boot: hours * HOUR }
     }
 
     #[test]

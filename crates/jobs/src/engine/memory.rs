@@ -17,9 +17,9 @@ use unhang_switches::stands;
 use crate::{
     id::JobId,
     moment::Moment,
-    progress::Progress,
-    record::{JobState, Record},
-    store::Job,
+    progress::JobProgress,
+    record::{JobRecord, JobState},
+    store::JobRow,
 };
 
 /// Ended jobs that are known by heart. Others are looked up on the disk.
@@ -29,11 +29,11 @@ const ENDED_KEPT: usize = 1000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// Everything that is written about it; `status` is the live one.
-    pub record: Record,
+    pub record: JobRecord,
     /// How many jobs start before it, while it is queued.
     pub queue_position: Option<u32>,
     /// How far it has come, as it says itself.
-    pub progress: Option<Progress>,
+    pub progress: Option<JobProgress>,
     /// Why a queued job is not started although a slot is free, or why nobody can look after a job: what is wrong with its folder.
     pub wait_reason: Option<String>,
 }
@@ -49,15 +49,15 @@ impl Status {
 }
 
 #[derive(Debug)]
-struct Known {
-    job: Job,
-    progress: Option<Progress>,
+struct KnownJob {
+    job: JobRow,
+    progress: Option<JobProgress>,
 }
 
 #[derive(Debug, Default)]
-struct Jobs {
+struct KnownJobs {
     /// Each in a place of its own: a table has room for up to twice as many as there are, and one of them has a kilobyte.
-    known: HashMap<JobId, Box<Known>>,
+    known: HashMap<JobId, Box<KnownJob>>,
     /// Sequence numbers of queued jobs.
     queued: BTreeSet<i64>,
     /// Ended ones, the one that has been known longest first.
@@ -70,7 +70,7 @@ struct Jobs {
 /// All of it.
 #[derive(Debug)]
 pub(super) struct Memory {
-    jobs: RwLock<Jobs>,
+    jobs: RwLock<KnownJobs>,
     changes: watch::Sender<u64>,
 }
 
@@ -98,22 +98,22 @@ impl Memory {
     }
 
     /// The jobs that have a slot: of those that are worked on, the commands.
-    pub(super) fn with_slot(&self) -> Vec<Job> {
+    pub(super) fn with_slot(&self) -> Vec<JobRow> {
         let active = self.active().into_iter();
         active.filter(|job| job.record.call.is_none() || !stands("calls-take-no-slot")).collect()
     }
 
     /// The jobs that are worked on, calls among them.
-    pub(super) fn active(&self) -> Vec<Job> {
+    pub(super) fn active(&self) -> Vec<JobRow> {
         let jobs = self.read();
-        let mut active: Vec<Job> =
+        let mut active: Vec<JobRow> =
             jobs.known.values().filter(|known| known.job.is_active).map(|known| known.job.clone()).collect();
         active.sort_unstable_by_key(|job| job.sequence);
         active
     }
 
     /// The calls that fit, of those that are worked on.
-    pub(super) fn calls(&self, fits: impl Fn(&Record) -> bool) -> Vec<Status> {
+    pub(super) fn calls(&self, fits: impl Fn(&JobRecord) -> bool) -> Vec<Status> {
         let jobs = self.read();
         let known = jobs.known.values().filter(|known| known.job.is_active && fits(&known.job.record));
         known
@@ -131,7 +131,7 @@ impl Memory {
     }
 
     /// Takes in what the database says now.
-    pub(super) fn update(&self, rows: impl IntoIterator<Item = Job>) {
+    pub(super) fn update(&self, rows: impl IntoIterator<Item = JobRow>) {
         let mut jobs = self.write();
         let mut has_changed = false;
         for row in rows {
@@ -149,7 +149,7 @@ impl Memory {
         id: JobId,
         state: JobState,
         started_at: Option<Moment>,
-        progress: Option<Progress>,
+        progress: Option<JobProgress>,
     ) {
         let mut jobs = self.write();
         let Some(known) = jobs.known.get_mut(&id).filter(|known| known.job.is_active) else { return };
@@ -209,7 +209,7 @@ impl Memory {
 
     /// Takes these for all open jobs that there are, and forgets every other: the database is another one, and what it says of changes
     /// has nothing to do with what the one before said. What was seen of a job that is worked on stays true.
-    pub(super) fn begin_anew(&self, open: Vec<Job>) {
+    pub(super) fn begin_anew(&self, open: Vec<JobRow>) {
         let mut jobs = self.write();
         let before = std::mem::take(&mut *jobs);
         jobs.wait_reason = before.wait_reason;
@@ -232,24 +232,24 @@ impl Memory {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Jobs> {
+    fn read(&self) -> RwLockReadGuard<'_, KnownJobs> {
         self.jobs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Jobs> {
+    fn write(&self) -> RwLockWriteGuard<'_, KnownJobs> {
         self.jobs.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Jobs {
-    fn wait_of(&self, known: &Known, id: JobId) -> Option<String> {
+impl KnownJobs {
+    fn wait_of(&self, known: &KnownJob, id: JobId) -> Option<String> {
         let status = known.job.record.status;
         let trouble = self.troubles.get(&id).filter(|_| !status.is_final());
         let reason = self.wait_reason.as_ref().filter(|_| status == JobState::Queued);
         trouble.or(reason).cloned()
     }
 
-    fn update(&mut self, mut job: Job) -> bool {
+    fn update(&mut self, mut job: JobRow) -> bool {
         let id = job.record.job_id;
         let earlier = self.known.remove(&id);
         let mut progress = None;
@@ -282,7 +282,7 @@ impl Jobs {
             self.troubles.remove(&id);
             self.ended.push_back(id);
         }
-        self.known.insert(id, Box::new(Known { job, progress }));
+        self.known.insert(id, Box::new(KnownJob { job, progress }));
         while self.ended.len() > ENDED_KEPT {
             if let Some(oldest) = self.ended.pop_front() {
                 self.known.remove(&oldest);

@@ -4,20 +4,20 @@
 
 use unhang_proc::lock::Lock;
 
-use super::Inner;
+use super::EngineState;
 use crate::{
     error::JobError,
     folder::{JobFolder, LOCK},
     record::FORMAT,
     store::{self, Store, figures},
-    wait::Limit,
+    wait::WaitLimit,
 };
 
 /// Jobs that are not looked through with every opening.
 const MANY: u32 = 1000;
 
 /// Moves folders until all are done or the limit is reached; true when nothing is left to do here.
-pub(super) fn round(inner: &Inner, store: &mut Store, limit: Limit) -> Result<bool, JobError> {
+pub(super) fn round(inner: &EngineState, store: &mut Store, limit: WaitLimit) -> Result<bool, JobError> {
     let layout = i64::from(FORMAT);
     if store.read(figures::layout)? == Some(layout) {
         return Ok(true);

@@ -18,7 +18,7 @@ mod calls;
 mod cancel;
 mod clock;
 mod journal;
-mod keeper;
+mod maintenance;
 mod memory;
 mod migration;
 mod outputs;
@@ -46,23 +46,23 @@ use tokio::{
 use unhang_proc::{deadline::Deadline, file_limit};
 use unhang_switches::stands;
 
-use self::{calls::Calls, keeper::Keeper, memory::Memory};
+use self::{calls::Calls, maintenance::MaintenanceThread, memory::Memory};
 pub use self::{
     calls::{Adoption, CallEnd, HeldCall},
     memory::Status,
     outputs::Results,
     quarantine::Quarantined,
-    retention::Pruned,
+    retention::RemovedJobs,
     system::{Machine, System},
 };
 use crate::{
-    document::{Document, Documents, Field, Listed},
+    document::{Document, DocumentEntry, Documents, Field},
     error::JobError,
     folder::{DATABASE, DataFolder, FileError, JobFolder},
     id::JobId,
-    limits::{self, Announced, Limits},
+    limits::{self, Announced, ToldLimits},
     moment::Moment,
-    record::{FORMAT, JobState, Record},
+    record::{FORMAT, JobRecord, JobState},
     room::{MemoryGauge, Rules},
     settle::{Handover, set_document},
     shims::{self, ShimCommand},
@@ -96,7 +96,7 @@ const SMALLEST_FILE_LIMIT: u64 = 8 << 20;
 
 /// How an engine works.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct EngineOptions {
     /// The data folder; it is made where it is missing.
     pub folder: PathBuf,
     /// How our own binary is run as a shim; see [`shim::run_if_asked`](crate::shim::run_if_asked).
@@ -114,7 +114,7 @@ pub struct Options {
     pub retention_was_said: bool,
 }
 
-impl Options {
+impl EngineOptions {
     /// The defaults, with the number of jobs that fits this machine.
     #[must_use]
     pub fn new(folder: PathBuf, shim: ShimCommand) -> Self {
@@ -136,11 +136,11 @@ impl Options {
     }
 }
 
-impl Options {
+impl EngineOptions {
     /// What others hear of these for as long as the folder is open. A program that comes and goes says it with each job.
-    fn told(&self) -> Limits {
+    fn told(&self) -> ToldLimits {
         let (is_told, millis) = (!self.keeps_recorded_limits, self.retention.as_millis());
-        Limits {
+        ToldLimits {
             max_concurrent: (is_told && self.max_concurrent_was_said).then_some(self.rules.max_concurrent),
             retention_ms: (is_told && self.retention_was_said)
                 .then(|| u64::try_from(millis).unwrap_or(u64::MAX)),
@@ -150,8 +150,8 @@ impl Options {
 
 /// What an engine needs wherever it works.
 #[derive(Debug)]
-pub(crate) struct Inner {
-    options: Options,
+pub(crate) struct EngineState {
+    options: EngineOptions,
     data: DataFolder,
     memory: Memory,
     starter: Starter,
@@ -165,7 +165,7 @@ pub(crate) struct Inner {
     works: Arc<Semaphore>,
 }
 
-impl Inner {
+impl EngineState {
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -251,9 +251,9 @@ pub struct Opened {
 /// The engine; see the module. Clones are the same engine.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    inner: Arc<EngineState>,
     requests: mpsc::Sender<writer::Request>,
-    keeper: Arc<Keeper>,
+    keeper: Arc<MaintenanceThread>,
     /// What others hear of our limits, for as long as anybody has this.
     _announced: Option<Arc<Announced>>,
 }
@@ -265,7 +265,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where the folder or the database in it cannot be used; each error says what to do.
-    pub fn open(options: Options) -> Result<(Self, Opened), JobError> {
+    pub fn open(options: EngineOptions) -> Result<(Self, Opened), JobError> {
         check_file_limit(&options.folder)?;
         let data = DataFolder::open(&options.folder)?;
         let starter = shims::this_process()
@@ -290,7 +290,7 @@ impl Engine {
             tracing::warn!("others who use this folder do not hear of our limits: {error}");
             None
         });
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(EngineState {
             options,
             data,
             memory: Memory::new(),
@@ -301,7 +301,7 @@ impl Engine {
             looks: Arc::new(Semaphore::new(MOST_LOOKS)),
             works: Arc::new(Semaphore::new(MOST_CHANGES)),
         });
-        let keeper = Keeper::start(&inner, keeping)?;
+        let keeper = MaintenanceThread::start(&inner, keeping)?;
         let (requests, received) = mpsc::channel(writer::WAITING);
         writer::start(inner.clone(), writing, received)
             .map_err(|error| FileError::system("cannot start a thread for", inner.data.path(), error))?;
@@ -311,7 +311,7 @@ impl Engine {
 
     /// Its options.
     #[must_use]
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &EngineOptions {
         &self.inner.options
     }
 
@@ -329,7 +329,7 @@ impl Engine {
 
     /// The same of the job with this record, which an older version of unhang may have written.
     #[must_use]
-    pub fn work_folder(&self, record: &Record) -> PathBuf {
+    pub fn work_folder(&self, record: &JobRecord) -> PathBuf {
         self.folder(record.job_id).work(record.format).path().to_owned()
     }
 
@@ -478,7 +478,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where the database or a folder cannot be used.
-    pub async fn prune(&self, older_than: Duration) -> Result<Pruned, JobError> {
+    pub async fn prune(&self, older_than: Duration) -> Result<RemovedJobs, JobError> {
         self.changing(SWEEP_LIMIT, move |inner| retention::prune(inner, older_than)).await
     }
 
@@ -486,7 +486,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where the database or a folder cannot be used.
-    pub async fn sweep(&self) -> Result<Pruned, JobError> {
+    pub async fn sweep(&self) -> Result<RemovedJobs, JobError> {
         self.changing(SWEEP_LIMIT, retention::sweep).await
     }
 
@@ -580,7 +580,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where their folder cannot be read.
-    pub async fn documents(&self) -> Result<Vec<Listed>, JobError> {
+    pub async fn documents(&self) -> Result<Vec<DocumentEntry>, JobError> {
         self.documents_of(None).await
     }
 
@@ -588,14 +588,14 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Self::documents`].
-    pub async fn documents_of(&self, owner: Option<String>) -> Result<Vec<Listed>, JobError> {
+    pub async fn documents_of(&self, owner: Option<String>) -> Result<Vec<DocumentEntry>, JobError> {
         self.looking(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).list()?)).await
     }
 
     /// Looks at the disk where that delays nobody else.
     async fn looking<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Inner) -> Result<T, JobError> + Send + 'static,
+        look: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
         self.within(LOOK_LIMIT, &self.inner.looks, look).await
     }
@@ -604,7 +604,7 @@ impl Engine {
     async fn changing<T: Send + 'static>(
         &self,
         limit: Duration,
-        work: impl FnOnce(&Inner) -> Result<T, JobError> + Send + 'static,
+        work: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
         self.within(limit, &self.inner.works, work).await
     }
@@ -613,7 +613,7 @@ impl Engine {
         &self,
         limit: Duration,
         places: &Arc<Semaphore>,
-        work: impl FnOnce(&Inner) -> Result<T, JobError> + Send + 'static,
+        work: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
         let (inner, places) = (self.inner.clone(), Arc::clone(places));
         let done = async {

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Engine, Inner, memory::Status};
+use super::{Engine, EngineState, memory::Status};
 use crate::{
     document::MAX_DOCUMENT,
     error::JobError,
     folder::{ERROR, FileError, OWN_WORK_FOLDER, RUN},
     id::JobId,
-    log::{Page, Stream, page, raw_page, tail},
-    record::{JobState, Record, Run},
+    log::{LogPage, Stream, page, raw_page, tail},
+    record::{JobRecord, JobState, Run},
     settle::read_result,
 };
 
@@ -56,7 +56,7 @@ impl Engine {
         stream: Stream,
         offset: u64,
         max_bytes: usize,
-    ) -> Result<Page, JobError> {
+    ) -> Result<LogPage, JobError> {
         self.read_log(id, stream, move |file, has_ended| page(file, offset, max_bytes, has_ended)).await
     }
 
@@ -70,7 +70,7 @@ impl Engine {
         stream: Stream,
         offset: u64,
         max_bytes: usize,
-    ) -> Result<Page<Vec<u8>>, JobError> {
+    ) -> Result<LogPage<Vec<u8>>, JobError> {
         self.read_log(id, stream, move |file, has_ended| raw_page(file, offset, max_bytes, has_ended)).await
     }
 
@@ -95,7 +95,7 @@ impl Engine {
 }
 
 /// The same again where the work's files were moved meanwhile, as in folders of the first format.
-fn results(inner: &Inner, id: JobId) -> Result<Results, JobError> {
+fn results(inner: &EngineState, id: JobId) -> Result<Results, JobError> {
     let status = inner.status(id)?;
     let (folder, format) = (inner.data.job(id), status.record.format);
     if format >= OWN_WORK_FOLDER {
@@ -106,7 +106,7 @@ fn results(inner: &Inner, id: JobId) -> Result<Results, JobError> {
     if folder.settled_work(format) == before { found } else { results_once(inner, inner.status(id)?) }
 }
 
-fn results_once(inner: &Inner, status: Status) -> Result<Results, JobError> {
+fn results_once(inner: &EngineState, status: Status) -> Result<Results, JobError> {
     let folder = inner.data.job(status.record.job_id);
     let read = |name: &str| read_result(&inner.data, &status.record, name);
     let results = match &status.record.results {
@@ -136,7 +136,7 @@ fn results_once(inner: &Inner, status: Status) -> Result<Results, JobError> {
 ///
 /// # Errors
 /// Where the whole folder of the job is gone.
-fn gone(inner: &Inner, record: &Record, stream: Stream) -> Result<Option<PathBuf>, JobError> {
+fn gone(inner: &EngineState, record: &JobRecord, stream: Stream) -> Result<Option<PathBuf>, JobError> {
     let (id, folder) = (record.job_id, inner.data.job(record.job_id));
     if folder.has(stream.file()) {
         return Ok(None);

@@ -16,13 +16,13 @@ use std::{
 use unhang_proc::{identity::Identity, lock::Lock};
 use unhang_switches::stands;
 
-use super::{Inner, retention::remove_folder};
+use super::{EngineState, retention::remove_folder};
 use crate::{
     error::JobError,
     folder::{DataFolder, FileError, JobFolder, LOCK, RECORD, RUN},
     id::JobId,
     moment::Moment,
-    record::{Record, Run},
+    record::{JobRecord, Run},
     store::{self, look_into},
     submitting::is_being_submitted,
 };
@@ -61,7 +61,7 @@ enum Orphan {
 }
 
 /// Sorts the folders that no row knows. What ended before `limit` has had its time.
-pub(super) fn sort(inner: &Inner, limit: Moment) -> Result<Sorted, JobError> {
+pub(super) fn sort(inner: &EngineState, limit: Moment) -> Result<Sorted, JobError> {
     let (jobs, mut sorted) = (inner.data.jobs(), Sorted::default());
     let failed = |error| FileError::system("cannot read", &jobs, error);
     for entry in fs::read_dir(&jobs).map_err(failed)? {
@@ -69,7 +69,7 @@ pub(super) fn sort(inner: &Inner, limit: Moment) -> Result<Sorted, JobError> {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<JobId>().ok()) else {
             continue;
         };
-        let is_known = |inner: &Inner| inner.store().read(|connection| store::get(connection, id));
+        let is_known = |inner: &EngineState| inner.store().read(|connection| store::get(connection, id));
         if !is_old(&entry) || is_known(inner)?.is_some() {
             continue;
         }
@@ -141,7 +141,7 @@ fn judge(folder: &JobFolder, id: JobId, limit: Moment) -> Result<Orphan, FileErr
     }
 }
 
-fn of(folder: &JobFolder, record: &Record, limit: Moment) -> Orphan {
+fn of(folder: &JobFolder, record: &JobRecord, limit: Moment) -> Orphan {
     match &record.ending {
         Some(ending) if ending.completed_at < limit => Orphan::Nobodys,
         Some(_) => {
@@ -168,7 +168,7 @@ fn move_away(data: &DataFolder, folder: &JobFolder, id: JobId) -> Result<PathBuf
 }
 
 /// What lies in quarantine, by name.
-pub(super) fn list(inner: &Inner) -> Result<Vec<Quarantined>, JobError> {
+pub(super) fn list(inner: &EngineState) -> Result<Vec<Quarantined>, JobError> {
     let quarantine = inner.data.quarantine();
     let entries = match fs::read_dir(&quarantine) {
         Ok(entries) => entries,

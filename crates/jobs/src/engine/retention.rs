@@ -10,7 +10,7 @@
 use std::{fs, io, path::PathBuf, time::Duration};
 
 use super::{
-    Inner,
+    EngineState,
     quarantine::{self, Quarantined, Sorted},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     id::JobId,
     moment::Moment,
     store,
-    wait::Limit,
+    wait::WaitLimit,
 };
 
 /// Jobs that are removed with one look at the database.
@@ -27,7 +27,7 @@ const AT_ONCE: u32 = 200;
 
 /// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
+pub struct RemovedJobs {
     /// Jobs that had ended long enough ago.
     pub jobs: Vec<JobId>,
     /// Folders of jobs that were never accepted.
@@ -38,7 +38,7 @@ pub struct Pruned {
     pub left: Vec<(PathBuf, String)>,
 }
 
-pub(super) fn remove(inner: &Inner, id: JobId) -> Result<(), JobError> {
+pub(super) fn remove(inner: &EngineState, id: JobId) -> Result<(), JobError> {
     let status = inner.status(id)?.record.status;
     if !status.is_final() {
         return Err(JobError::HasNotEnded { id, status });
@@ -51,15 +51,15 @@ pub(super) fn remove(inner: &Inner, id: JobId) -> Result<(), JobError> {
 }
 
 /// Removes what ended longer ago than `age`, because somebody said so.
-pub(super) fn prune(inner: &Inner, age: Duration) -> Result<Pruned, JobError> {
-    let expired = expire(inner, age, store::Kept::No, None)?;
+pub(super) fn prune(inner: &EngineState, age: Duration) -> Result<RemovedJobs, JobError> {
+    let expired = expire(inner, age, store::KeptAsAccepted::No, None)?;
     with_folders(inner, expired, age)
 }
 
 /// Removes what ended longer ago than our retention and than the job's own.
-pub(super) fn sweep(inner: &Inner) -> Result<Pruned, JobError> {
+pub(super) fn sweep(inner: &EngineState) -> Result<RemovedJobs, JobError> {
     let age = inner.options.retention.max(inner.retention_of_others());
-    let expired = expire(inner, age, store::Kept::AsAccepted, None)?;
+    let expired = expire(inner, age, store::KeptAsAccepted::AsAccepted, None)?;
     with_folders(inner, expired, age)
 }
 
@@ -81,10 +81,10 @@ fn ended_by(age: Duration) -> Moment {
 
 /// Removes jobs that ended longer ago than `age`, until all are gone or the limit is reached.
 pub(super) fn expire(
-    inner: &Inner,
+    inner: &EngineState,
     age: Duration,
-    kept: store::Kept,
-    limit: Option<Limit>,
+    kept: store::KeptAsAccepted,
+    limit: Option<WaitLimit>,
 ) -> Result<Expired, JobError> {
     let before = ended_by(age);
     let mut expired = Expired::default();
@@ -113,10 +113,14 @@ pub(super) fn expire(
 }
 
 /// Sorts the folders that no row knows, too. What ended before `age` has had its time.
-pub(super) fn with_folders(inner: &Inner, expired: Expired, age: Duration) -> Result<Pruned, JobError> {
+pub(super) fn with_folders(
+    inner: &EngineState,
+    expired: Expired,
+    age: Duration,
+) -> Result<RemovedJobs, JobError> {
     let Sorted { removed, quarantined, left } = quarantine::sort(inner, ended_by(age))?;
     let left = expired.left.into_iter().chain(left).collect();
-    Ok(Pruned { jobs: expired.jobs, orphans: removed, quarantined, left })
+    Ok(RemovedJobs { jobs: expired.jobs, orphans: removed, quarantined, left })
 }
 
 /// Removes a job's folder, and nothing where a link in its place leads.

@@ -14,16 +14,16 @@ use unhang_proc::{
 };
 
 use super::{
-    Inner,
-    clock::{Reading, Trust, judge},
+    EngineState,
+    clock::{ClockReading, Trust, judge},
     migration,
     retention::{expire, with_folders},
 };
 use crate::{
     error::JobError,
     moment::Moment,
-    store::{Kept, Store, figures},
-    wait::Limit,
+    store::{KeptAsAccepted, Store, figures},
+    wait::WaitLimit,
 };
 
 /// What a sweep may take of one round.
@@ -45,13 +45,14 @@ pub(super) struct Sweeps {
 
 impl Sweeps {
     /// Removes what is due, for a slice of time, where a sweep is due.
-    pub(super) fn round(&mut self, inner: &Inner, store: &mut Store) -> Result<(), JobError> {
+    pub(super) fn round(&mut self, inner: &EngineState, store: &mut Store) -> Result<(), JobError> {
         if !is_due(self.over, now()) {
             return Ok(());
         }
         let retention = retention_of(inner, store)?.max(inner.retention_of_others());
         if is_trusted(store, retention)? {
-            let expired = expire(inner, retention, Kept::AsAccepted, Some(Limit::after(SLICE)))?;
+            let expired =
+                expire(inner, retention, KeptAsAccepted::AsAccepted, Some(WaitLimit::after(SLICE)))?;
             self.removed += expired.jobs.len();
             if !expired.is_over {
                 return Ok(());
@@ -64,7 +65,7 @@ impl Sweeps {
                 tracing::warn!("{} was left as it is: {reason}", folder.display());
             }
         }
-        if !migration::round(inner, store, Limit::after(SLICE))? {
+        if !migration::round(inner, store, WaitLimit::after(SLICE))? {
             return Ok(());
         }
         if self.removed > 0 {
@@ -81,7 +82,7 @@ fn is_due(last: Option<Duration>, now: Duration) -> bool {
 }
 
 /// How long jobs are kept: as we were told, or else as the last one was told, where that is longer than usual.
-fn retention_of(inner: &Inner, store: &mut Store) -> Result<Duration, JobError> {
+fn retention_of(inner: &EngineState, store: &mut Store) -> Result<Duration, JobError> {
     let own = inner.options.retention;
     let known = store.read(figures::retention)?;
     if !inner.options.retention_was_said {
@@ -115,7 +116,7 @@ fn is_trusted(store: &mut Store, retention: Duration) -> Result<bool, JobError> 
 }
 
 /// Both clocks; none where the system has no clock that is never set, or no name for this boot.
-fn reading() -> Option<Reading> {
+fn reading() -> Option<ClockReading> {
     static BOOT: OnceLock<Option<i64>> = OnceLock::new();
     let boot = *BOOT.get_or_init(|| {
         let name = boot_id().ok()?;
@@ -124,7 +125,7 @@ fn reading() -> Option<Reading> {
     });
     let millis = |since: Duration| i64::try_from(since.as_millis()).ok();
     let wall = i64::try_from(Moment::now().millis()).ok()?;
-    Some(Reading { boot: boot?, wall, since_boot: millis(since_boot()?)? })
+    Some(ClockReading { boot: boot?, wall, since_boot: millis(since_boot()?)? })
 }
 
 #[cfg(test)]

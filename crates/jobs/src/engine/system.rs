@@ -8,7 +8,7 @@ use unhang_proc::{
     surroundings::ties,
 };
 
-use super::{Inner, memory::Status};
+use super::{EngineState, memory::Status};
 use crate::{
     error::JobError,
     record::JobState,
@@ -49,7 +49,7 @@ pub struct Machine {
     pub disk_free_mb: Option<u64>,
 }
 
-pub(super) fn system(inner: &Inner) -> Result<System, JobError> {
+pub(super) fn system(inner: &EngineState) -> Result<System, JobError> {
     let before = CpuTimes::read();
     pause(SAMPLE);
     let cpu_percent =
@@ -73,11 +73,11 @@ pub(super) fn system(inner: &Inner) -> Result<System, JobError> {
 }
 
 /// How many jobs there are of each state, in the order of a job's life.
-pub(super) fn counts(inner: &Inner) -> Result<Vec<(JobState, u64)>, JobError> {
+pub(super) fn counts(inner: &EngineState) -> Result<Vec<(JobState, u64)>, JobError> {
     let rows = inner.store().read(count::by_state)?;
     let row = |name: &str| rows.iter().find(|(state, _)| state == name).map_or(0, |(_, count)| *count);
     // To the table those with a slot are one; how far each is, who follows them knows.
-    let runs = |job: &&store::Job| job.record.status == JobState::Running;
+    let runs = |job: &&store::JobRow| job.record.status == JobState::Running;
     let running = u64::try_from(inner.memory.active().iter().filter(runs).count()).unwrap_or(u64::MAX);
     let active = row("active");
     let count = |state: JobState| match state {

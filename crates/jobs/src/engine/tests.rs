@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Engine, Options};
+use super::{Engine, EngineOptions};
 use crate::{error::JobError, id::JobId, shims::ShimCommand};
 
 /// Longer than anything here may take, so that what waits for the disk is seen to have waited.
@@ -23,7 +23,7 @@ const HANG: Duration = Duration::from_secs(20);
 
 fn engine(folder: &tempfile::TempDir) -> Engine {
     let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
-    Engine::open(Options::new(folder.path().to_owned(), shim)).unwrap().0
+    Engine::open(EngineOptions::new(folder.path().to_owned(), shim)).unwrap().0
 }
 
 #[tokio::test]

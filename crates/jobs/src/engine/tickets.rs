@@ -23,17 +23,17 @@ use std::sync::Arc;
 use unhang_proc::lock::Lock;
 
 use super::{
-    CHANGE_LIMIT, Engine, Inner,
-    calls::{Claim, HeldCall},
+    CHANGE_LIMIT, Engine, EngineState,
+    calls::{HeldCall, UnclaimedCall},
     memory::Status,
 };
 use crate::{
     error::JobError,
     folder::{CANCEL, EXIT, FileError, LOCK, RECORD, STDOUT},
     id::JobId,
-    judge_call::{Left, left, may_be_taken_up},
-    record::{Holder, Record, Ticket},
-    store::{self, Job, Starter},
+    judge_call::{CallHolder, left, may_be_taken_up},
+    record::{Holder, JobRecord, Ticket},
+    store::{self, JobRow, Starter},
 };
 
 impl HeldCall {
@@ -74,7 +74,7 @@ impl Engine {
         let mut calls = self.inner.memory.calls(may_be_taken_up);
         calls.retain(|status| {
             let call = status.record.call.as_ref();
-            call.is_some_and(|call| left(call, &self.inner.starter) == Left::Yes)
+            call.is_some_and(|call| left(call, &self.inner.starter) == CallHolder::Yes)
         });
         calls
     }
@@ -92,7 +92,7 @@ impl Engine {
 }
 
 /// The claim, and how much is in the log already.
-fn take_up(inner: &Arc<Inner>, id: JobId) -> Result<Option<(Claim, u64)>, JobError> {
+fn take_up(inner: &Arc<EngineState>, id: JobId) -> Result<Option<(UnclaimedCall, u64)>, JobError> {
     let folder = inner.data.job(id);
     // A power failure may have taken it.
     folder.create_if_missing()?;
@@ -103,7 +103,7 @@ fn take_up(inner: &Arc<Inner>, id: JobId) -> Result<Option<(Claim, u64)>, JobErr
     let is_ours = change(inner, id, |record| {
         let may_go_on = may_be_taken_up(record) && !is_over;
         let Some(call) = record.call.as_mut().filter(|_| may_go_on) else { return false };
-        if left(call, &inner.starter) == Left::No {
+        if left(call, &inner.starter) == CallHolder::No {
             return false;
         }
         call.holder = this_process(inner);
@@ -113,10 +113,10 @@ fn take_up(inner: &Arc<Inner>, id: JobId) -> Result<Option<(Claim, u64)>, JobErr
         true
     })?;
     let logged = folder.file(STDOUT).metadata().map_or(0, |log| log.len());
-    Ok(is_ours.then(|| (Claim::with_lock(Arc::clone(inner), id, Some(lock)), logged)))
+    Ok(is_ours.then(|| (UnclaimedCall::with_lock(Arc::clone(inner), id, Some(lock)), logged)))
 }
 
-fn write_ticket(inner: &Inner, id: JobId, ticket: Ticket) -> Result<(), JobError> {
+fn write_ticket(inner: &EngineState, id: JobId, ticket: Ticket) -> Result<(), JobError> {
     let is_noted = change(inner, id, |record| {
         let ours = this_process(inner);
         let Some(call) = record.call.as_mut().filter(|call| call.holder == ours) else { return false };
@@ -129,15 +129,19 @@ fn write_ticket(inner: &Inner, id: JobId, ticket: Ticket) -> Result<(), JobError
     is_noted.map(drop)
 }
 
-fn this_process(inner: &Inner) -> Holder {
+fn this_process(inner: &EngineState) -> Holder {
     let Starter { boot_id, process, .. } = inner.starter.clone();
     Holder { boot_id, process }
 }
 
 /// Changes the record of a call that has not ended, as it is at that moment. Whether it was changed.
-fn change(inner: &Inner, id: JobId, change: impl FnOnce(&mut Record) -> bool) -> Result<bool, JobError> {
+fn change(
+    inner: &EngineState,
+    id: JobId,
+    change: impl FnOnce(&mut JobRecord) -> bool,
+) -> Result<bool, JobError> {
     let row = inner.store().write(|transaction| {
-        let Some(Job { mut record, .. }) = store::get(transaction, id)? else { return Ok(None) };
+        let Some(JobRow { mut record, .. }) = store::get(transaction, id)? else { return Ok(None) };
         let is_changed = change(&mut record) && store::note_call(transaction, &record)?;
         if is_changed { store::get(transaction, id) } else { Ok(None) }
     })?;
@@ -158,10 +162,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        engine::{Adoption, Options},
-        judge::Finding,
+        engine::{Adoption, EngineOptions},
+        judge::JobFinding,
         judge_call::judge_call,
-        record::Identity as Process,
+        record::ProcessRecord as Process,
         shims::ShimCommand,
     };
 
@@ -169,7 +173,7 @@ mod tests {
     async fn whoever_looked_before_a_call_was_taken_up_leaves_it_alone() {
         let folder = tempfile::tempdir().unwrap();
         let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
-        let (engine, _) = Engine::open(Options::new(folder.path().to_owned(), shim)).unwrap();
+        let (engine, _) = Engine::open(EngineOptions::new(folder.path().to_owned(), shim)).unwrap();
         let ticket = Ticket { kept_by: "srv-1".to_owned(), details: json!({}), is_free: false };
         let adoption = Adoption {
             id: JobId::random().unwrap(),
@@ -195,7 +199,7 @@ mod tests {
         call.holder.process = Process { pid: u32::MAX >> 1, start: 1 };
         let call = call.clone();
         let found = judge_call(&inner.data, &mut inner.store(), &job, &call, &inner.handover()).unwrap();
-        assert!(matches!(found, Finding::Alive), "{found:?}");
+        assert!(matches!(found, JobFinding::Alive), "{found:?}");
         assert!(!engine.status(held.id()).await.unwrap().record.status.is_final());
     }
 }

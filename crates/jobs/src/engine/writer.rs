@@ -19,16 +19,16 @@ use tokio::sync::{mpsc, oneshot};
 use unhang_proc::identity::ask_for_short_turns;
 
 use super::{
-    Inner,
-    calls::{Adoption, Claim},
+    EngineState,
+    calls::{Adoption, UnclaimedCall},
 };
 use crate::{
     error::JobError,
     folder::RECORD,
     id::JobId,
-    record::Record,
-    store::{self, Job, Store, StoreError},
-    submission::{Prepared, Submission, discard},
+    record::JobRecord,
+    store::{self, JobRow, Store, StoreError},
+    submission::{PreparedSubmission, Submission, discard},
     submitting::Mark,
 };
 
@@ -43,7 +43,7 @@ const TRIES: u32 = 5;
 /// A submission and where its outcome is awaited.
 type Asked = (Submission, oneshot::Sender<Result<JobId, JobError>>);
 /// The same for a call.
-type AskedCall = (Adoption, oneshot::Sender<Result<Claim, JobError>>);
+type AskedCall = (Adoption, oneshot::Sender<Result<UnclaimedCall, JobError>>);
 
 /// What is to be taken in.
 enum New {
@@ -52,17 +52,19 @@ enum New {
 }
 
 /// Where the outcome is awaited.
-enum Answer {
+enum SubmissionReply {
     Command(oneshot::Sender<Result<JobId, JobError>>),
-    Call(oneshot::Sender<Result<Claim, JobError>>),
+    Call(oneshot::Sender<Result<UnclaimedCall, JobError>>),
 }
 
-impl Answer {
+impl SubmissionReply {
     /// Says what came of it. Whoever asked may have gone; a call is let go of then.
-    fn give(self, inner: &Arc<Inner>, outcome: Result<JobId, JobError>) {
+    fn give(self, inner: &Arc<EngineState>, outcome: Result<JobId, JobError>) {
         match self {
-            Answer::Command(answer) => drop(answer.send(outcome)),
-            Answer::Call(answer) => drop(answer.send(outcome.map(|id| Claim::new(Arc::clone(inner), id)))),
+            SubmissionReply::Command(answer) => drop(answer.send(outcome)),
+            SubmissionReply::Call(answer) => {
+                drop(answer.send(outcome.map(|id| UnclaimedCall::new(Arc::clone(inner), id))));
+            }
         }
     }
 }
@@ -88,7 +90,7 @@ enum Rest {
 
 /// Starts the threads. They end when the engine has gone.
 pub(super) fn start(
-    inner: Arc<Inner>,
+    inner: Arc<EngineState>,
     mut store: Store,
     mut requests: mpsc::Receiver<Request>,
 ) -> io::Result<()> {
@@ -105,11 +107,11 @@ pub(super) fn start(
             let mut sort = |request| match request {
                 Request::Submit(asked) => {
                     let (submission, answer) = *asked;
-                    batch.push((New::Command(Box::new(submission)), Answer::Command(answer)));
+                    batch.push((New::Command(Box::new(submission)), SubmissionReply::Command(answer)));
                 }
                 Request::Adopt(asked) => {
                     let (adoption, answer) = *asked;
-                    batch.push((New::Call(Box::new(adoption)), Answer::Call(answer)));
+                    batch.push((New::Call(Box::new(adoption)), SubmissionReply::Call(answer)));
                 }
                 Request::SayWhenDone(done) => waiting.push(done),
             };
@@ -130,7 +132,7 @@ pub(super) fn start(
     thread::Builder::new().name("jobs-writer".into()).spawn(write).map(drop)
 }
 
-fn start_starter(inner: Arc<Inner>) -> io::Result<threads::SyncSender<Rest>> {
+fn start_starter(inner: Arc<EngineState>) -> io::Result<threads::SyncSender<Rest>> {
     let (sender, receiver) = threads::sync_channel(WAITING);
     let start = move || {
         for rest in receiver {
@@ -149,7 +151,7 @@ fn start_starter(inner: Arc<Inner>) -> io::Result<threads::SyncSender<Rest>> {
 }
 
 /// Writes `job.json`, which is for people, before the job starts here (J-35). Whoever has started it elsewhere may be ahead.
-fn copy(inner: &Inner, record: &Record) {
+fn copy(inner: &EngineState, record: &JobRecord) {
     let folder = inner.data.job(record.job_id);
     match folder.write_if_missing(RECORD, record) {
         // A job that has ended meanwhile has had its folder tidied up, and has a newer copy.
@@ -162,20 +164,24 @@ fn copy(inner: &Inner, record: &Record) {
 #[derive(Default)]
 struct Begun {
     /// The jobs that are new.
-    accepted: Vec<Record>,
+    accepted: Vec<JobRecord>,
     /// Those that have a slot now.
     admitted: Vec<JobId>,
 }
 
-fn accept(inner: &Arc<Inner>, store: &mut Store, batch: Vec<(New, Answer)>) -> Begun {
+fn accept(inner: &Arc<EngineState>, store: &mut Store, batch: Vec<(New, SubmissionReply)>) -> Begun {
     let prepared = prepare_all(inner, batch);
     if prepared.is_empty() { Begun::default() } else { take_in(inner, store, prepared) }
 }
 
 /// Gives jobs their rows, and answers.
-fn take_in(inner: &Arc<Inner>, store: &mut Store, mut prepared: Vec<(Prepared, Answer)>) -> Begun {
+fn take_in(
+    inner: &Arc<EngineState>,
+    store: &mut Store,
+    mut prepared: Vec<(PreparedSubmission, SubmissionReply)>,
+) -> Begun {
     match note(inner, store, &mut prepared) {
-        Ok(Accepted { is_ours, rows, admitted }) => {
+        Ok(BatchOutcome { is_ours, rows, admitted }) => {
             inner.memory.update(rows);
             let mut accepted = Vec::with_capacity(prepared.len());
             for ((job, answer), is_ours) in prepared.into_iter().zip(is_ours) {
@@ -208,7 +214,7 @@ fn take_in(inner: &Arc<Inner>, store: &mut Store, mut prepared: Vec<(Prepared, A
 }
 
 /// Removes the folder of a job that is not accepted. False where it may be another's by now.
-fn refuse(inner: &Inner, job: &Prepared) -> bool {
+fn refuse(inner: &EngineState, job: &PreparedSubmission) -> bool {
     // Nobody takes the folder of a call for a job's before it has its record, which comes later.
     let is_ours = job.mark.is_some() || job.record.call.is_some();
     if is_ours {
@@ -219,12 +225,12 @@ fn refuse(inner: &Inner, job: &Prepared) -> bool {
 
 /// Commits the rows to the database that is in its place when this returns, and takes the marks from the folders of what is in it.
 fn note(
-    inner: &Inner,
+    inner: &EngineState,
     store: &mut Store,
-    prepared: &mut [(Prepared, Answer)],
-) -> Result<Accepted, StoreError> {
+    prepared: &mut [(PreparedSubmission, SubmissionReply)],
+) -> Result<BatchOutcome, StoreError> {
     for _ in 0..TRIES {
-        let jobs: Vec<&Prepared> = prepared.iter().map(|(job, _)| job).collect();
+        let jobs: Vec<&PreparedSubmission> = prepared.iter().map(|(job, _)| job).collect();
         match commit(inner, store, &jobs) {
             Ok(accepted) => {
                 let ours = prepared.iter_mut().zip(&accepted.is_ours).filter(|(_, is_ours)| **is_ours);
@@ -243,7 +249,10 @@ fn note(
 }
 
 /// Makes the folders, and answers those whose folder cannot be made.
-fn prepare_all(inner: &Arc<Inner>, batch: Vec<(New, Answer)>) -> Vec<(Prepared, Answer)> {
+fn prepare_all(
+    inner: &Arc<EngineState>,
+    batch: Vec<(New, SubmissionReply)>,
+) -> Vec<(PreparedSubmission, SubmissionReply)> {
     let mut written = Vec::with_capacity(batch.len());
     for (new, answer) in batch {
         match prepare(inner, &new) {
@@ -251,7 +260,7 @@ fn prepare_all(inner: &Arc<Inner>, batch: Vec<(New, Answer)>) -> Vec<(Prepared, 
             Err(error) => answer.give(inner, Err(error)),
         }
     }
-    let sync = |(job, answer): (Prepared, Answer)| match job.sync() {
+    let sync = |(job, answer): (PreparedSubmission, SubmissionReply)| match job.sync() {
         Ok(()) => Some((job, answer)),
         Err(error) => {
             discard(&inner.data.job(job.record.job_id));
@@ -262,7 +271,7 @@ fn prepare_all(inner: &Arc<Inner>, batch: Vec<(New, Answer)>) -> Vec<(Prepared, 
     written.into_iter().filter_map(sync).collect()
 }
 
-fn prepare(inner: &Inner, new: &New) -> Result<Prepared, JobError> {
+fn prepare(inner: &EngineState, new: &New) -> Result<PreparedSubmission, JobError> {
     let submission = match new {
         New::Command(submission) => submission,
         // It runs already, whatever there is too little of.
@@ -275,22 +284,26 @@ fn prepare(inner: &Inner, new: &New) -> Result<Prepared, JobError> {
     submission.prepare(&inner.data, inner.options.rules, &inner.starter.boot_id)
 }
 
-struct Accepted {
+struct BatchOutcome {
     /// Whether the row of each is its own, and not that of another job with its id.
     is_ours: Vec<bool>,
-    rows: Vec<Job>,
+    rows: Vec<JobRow>,
     admitted: Vec<JobId>,
 }
 
 /// Whether two records are of one submission, however far the job has come.
-fn is_same<'a>(one: &'a Record, other: &'a Record) -> bool {
-    let made = |record: &'a Record| {
+fn is_same<'a>(one: &'a JobRecord, other: &'a JobRecord) -> bool {
+    let made = |record: &'a JobRecord| {
         (record.job_id, record.created_at, &record.command, &record.folder, &record.name, &record.owner)
     };
     made(one) == made(other)
 }
 
-fn commit(inner: &Inner, store: &mut Store, jobs: &[&Prepared]) -> Result<Accepted, StoreError> {
+fn commit(
+    inner: &EngineState,
+    store: &mut Store,
+    jobs: &[&PreparedSubmission],
+) -> Result<BatchOutcome, StoreError> {
     let handover = inner.handover();
     store.write(|transaction| {
         let mut is_ours = Vec::with_capacity(jobs.len());
@@ -309,7 +322,7 @@ fn commit(inner: &Inner, store: &mut Store, jobs: &[&Prepared]) -> Result<Accept
         for id in ids {
             rows.extend(store::get(transaction, id)?);
         }
-        Ok(Accepted { is_ours, rows, admitted })
+        Ok(BatchOutcome { is_ours, rows, admitted })
     })
 }
 

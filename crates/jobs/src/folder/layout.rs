@@ -16,7 +16,7 @@ use super::{
     CANCEL, Durability, EXIT, FileError, JobFolder, LAUNCH, LOCK, OWN_WORK_FOLDER, RECORD, RUN, STDERR,
     STDOUT, WORK, WorkFolder, is_there, make_folder, replace,
 };
-use crate::wait::{Limit, look_until};
+use crate::wait::{WaitLimit, look_until};
 
 /// Says how far a folder of the first format is on its way to the second.
 const LAYOUT: &str = "layout";
@@ -48,9 +48,10 @@ impl JobFolder {
     pub(crate) fn settled_work(&self, format: u32) -> WorkFolder {
         let is_moving = || self.text(LAYOUT, MOVING.len()).as_deref() == Some(MOVING);
         if format < OWN_WORK_FOLDER {
-            let _settled = look_until(Limit::after(MOVE_LIMIT), MOVE_LOOK, || -> io::Result<Option<()>> {
-                Ok((!is_moving()).then_some(()))
-            });
+            let _settled =
+                look_until(WaitLimit::after(MOVE_LIMIT), MOVE_LOOK, || -> io::Result<Option<()>> {
+                    Ok((!is_moving()).then_some(()))
+                });
         }
         self.work(format)
     }

@@ -39,7 +39,7 @@ const BLOCK: u64 = 64 << 10;
 
 /// One log.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct CappedLog {
     file: File,
     limit: u64,
     /// Where what is kept begins.
@@ -48,7 +48,7 @@ pub(super) struct Log {
     is_stuck: bool,
 }
 
-impl Log {
+impl CappedLog {
     /// Opens the log for appending, for the owner alone.
     pub(super) fn create(path: &Path, limit: u64) -> Result<Self, FileError> {
         let flags = OFlags::NOFOLLOW.bits().cast_signed();
@@ -86,8 +86,8 @@ impl Log {
 /// Both logs of a job.
 #[derive(Debug)]
 pub(super) struct Logs {
-    pub(super) stdout: Log,
-    pub(super) stderr: Log,
+    pub(super) stdout: CappedLog,
+    pub(super) stderr: CappedLog,
     /// Left to the end of the process: to close it waits up to 15 ms for those who may be looking at its marks, and the end of the
     /// job is not written down yet.
     watch: Option<ManuallyDrop<OwnedFd>>,
@@ -95,7 +95,7 @@ pub(super) struct Logs {
 
 impl Logs {
     pub(super) fn create(stdout: &Path, stderr: &Path, folder: &Path, limit: u64) -> Result<Self, FileError> {
-        let logs = (Log::create(stdout, limit)?, Log::create(stderr, limit)?);
+        let logs = (CappedLog::create(stdout, limit)?, CappedLog::create(stderr, limit)?);
         let watch = watch([stdout, stderr], folder).map(ManuallyDrop::new);
         Ok(Self { stdout: logs.0, stderr: logs.1, watch })
     }

@@ -49,16 +49,16 @@ use crate::{
         ARGUMENTS, CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT,
     },
     id::JobId,
-    judge::{Finding, judge},
-    launch::Launch as Orders,
+    judge::{JobFinding, judge},
+    launch::LaunchOrders as Orders,
     limits,
     moment::Moment,
-    record::{Ending, FORMAT, JobState, Outcome, Reason, Record, Run},
+    record::{EndReason, Ending, FORMAT, JobEnd, JobRecord, JobState, Run},
     room::MemoryGauge,
     settle::{Handover, settle, write_ending},
     shims::{self, ShimCommand},
     store::{self, Starter, Store, StoreError},
-    wait::{Limit, look_until, pause},
+    wait::{WaitLimit, look_until, pause},
 };
 
 /// How long the lock is tried for: whoever looks at the job holds it for moments.
@@ -156,7 +156,7 @@ struct Shim<'a> {
 struct Untold<'a> {
     /// None once `run.json` says so.
     run: Option<&'a Run>,
-    record: &'a Record,
+    record: &'a JobRecord,
     /// When to go on; never once all is said.
     again_at: Option<Duration>,
 }
@@ -210,14 +210,14 @@ impl<'a> Shim<'a> {
 
     fn lock(&self) -> io::Result<Option<Lock>> {
         let path = self.folder.file(LOCK);
-        look_until(Limit::after(LOCK_LIMIT), LOCK_LOOK, || Lock::try_take(&path))
+        look_until(WaitLimit::after(LOCK_LIMIT), LOCK_LOOK, || Lock::try_take(&path))
     }
 
     /// Runs the work, and says how it ended.
     fn see_to_the_end(&self) -> Result<Ending, Trouble> {
         let orders = match self.read_orders() {
             Ok(orders) => orders,
-            Err(error) => return Ok(failed_start(Reason::RecordDamaged, &error)),
+            Err(error) => return Ok(failed_start(EndReason::RecordDamaged, &error)),
         };
         let mut run = Run {
             format: FORMAT,
@@ -243,13 +243,13 @@ impl<'a> Shim<'a> {
             Ok(is_wanted)
         };
         if !with_room(stands("start-waits-for-room"), begin)? {
-            return Ok(Ending::without_run(Outcome::Cancelled));
+            return Ok(Ending::without_run(JobEnd::Cancelled));
         }
         (self.witness)(Step::Begun);
         let started_at = Some(run.started_at);
         let (tree, logs) = match self.start_work(&orders, stops) {
             Ok(started) => started,
-            Err(error) => return Ok(Ending { started_at, ..failed_start(Reason::StartFailed, &error) }),
+            Err(error) => return Ok(Ending { started_at, ..failed_start(EndReason::StartFailed, &error) }),
         };
         // For the logs; until here nobody waits for this process but the next in the queue.
         ask_for_short_turns();
@@ -260,7 +260,7 @@ impl<'a> Shim<'a> {
         if stands("orders-removed") {
             let _ = std::fs::remove_file(self.folder.file(LAUNCH));
         }
-        let record = Record { status: JobState::Running, started_at, ..orders.record };
+        let record = JobRecord { status: JobState::Running, started_at, ..orders.record };
         let mut untold = Untold { run: Some(&run), record: &record, again_at: None };
         let told = self.tell(&mut untold);
         if !stands("running-told-later") {
@@ -286,7 +286,7 @@ impl<'a> Shim<'a> {
         // An older unhang accepted it, whose work had no folder of its own.
         self.folder.move_work()?;
         let own = self.folder.work(FORMAT);
-        let record = Record { format: FORMAT, ..orders.record.clone() };
+        let record = JobRecord { format: FORMAT, ..orders.record.clone() };
         let orders = Orders { record, ..orders.with_own_folder(own.path()) };
         self.folder.write(LAUNCH, &orders)?;
         Ok(orders)
@@ -385,7 +385,7 @@ impl<'a> Shim<'a> {
 
     /// Writes down how it ended, which nobody else knows.
     fn record(&self, ending: &Ending) -> Result<Ending, FileError> {
-        let limit = Limit::after(AWAY_LIMIT);
+        let limit = WaitLimit::after(AWAY_LIMIT);
         loop {
             let written =
                 with_room(stands("end-waits-for-room"), || write_ending(&self.data, self.id, ending));
@@ -410,7 +410,7 @@ impl<'a> Shim<'a> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
         let handover = self.handover(&mut store, &starter)?;
-        if let Finding::Settled(settled) = self.look_at(&mut store, self.id, &handover)? {
+        if let JobFinding::Settled(settled) = self.look_at(&mut store, self.id, &handover)? {
             self.start(&mut store, settled.admitted, &handover);
         }
         Ok(())
@@ -466,17 +466,22 @@ impl<'a> Shim<'a> {
                 continue;
             }
             // Where it cannot be judged, whoever looks at the jobs next sees that nobody has it, and tries again.
-            if let Ok(Finding::Settled(settled)) = self.look_at(store, id, handover) {
+            if let Ok(JobFinding::Settled(settled)) = self.look_at(store, id, handover) {
                 admitted.extend(settled.admitted);
             }
         }
     }
 
     /// Judges a job that has a slot, as somebody who comes by.
-    fn look_at(&self, store: &mut Store, id: JobId, handover: &Handover<'_>) -> Result<Finding, StoreError> {
+    fn look_at(
+        &self,
+        store: &mut Store,
+        id: JobId,
+        handover: &Handover<'_>,
+    ) -> Result<JobFinding, StoreError> {
         match store.read(|connection| store::get(connection, id))? {
             Some(job) if job.is_active => judge(&self.data, store, &job, handover),
-            _ => Ok(Finding::Alive),
+            _ => Ok(JobFinding::Alive),
         }
     }
 }
@@ -497,6 +502,6 @@ fn with_room<T>(waits: bool, mut work: impl FnMut() -> Result<T, FileError>) -> 
     }
 }
 
-fn failed_start(reason: Reason, error: &dyn std::fmt::Display) -> Ending {
-    Ending::without_run(Outcome::Failed).because(reason, error.to_string())
+fn failed_start(reason: EndReason, error: &dyn std::fmt::Display) -> Ending {
+    Ending::without_run(JobEnd::Failed).because(reason, error.to_string())
 }

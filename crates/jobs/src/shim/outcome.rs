@@ -9,7 +9,7 @@ use unhang_switches::stands;
 use crate::{
     document::{MAX_DOCUMENT, check},
     folder::{ERROR, FileError, WorkFolder},
-    record::{Ending, Outcome, Reason, Record},
+    record::{EndReason, Ending, JobEnd, JobRecord},
 };
 
 /// Characters of a failed work's own words that are told wherever its end is.
@@ -25,18 +25,20 @@ pub(super) enum Stopped {
 }
 
 /// Judges. Nothing is taken for completed that did not end with code 0 and leave what was agreed on.
-pub(super) fn judge(work: &WorkFolder, record: &Record, exit: Exit, stopped: Option<Stopped>) -> Ending {
+pub(super) fn judge(work: &WorkFolder, record: &JobRecord, exit: Exit, stopped: Option<Stopped>) -> Ending {
     let ending = Ending {
         exit_code: if let Exit::Code(code) = exit { Some(code) } else { None },
         signal: if let Exit::Signal(signal) = exit { Some(signal) } else { None },
-        ..Ending::without_run(Outcome::Failed)
+        ..Ending::without_run(JobEnd::Failed)
     };
     match stopped {
-        Some(Stopped::Cancelled) => Ending { outcome: Outcome::Cancelled, ..ending },
+        Some(Stopped::Cancelled) => Ending { outcome: JobEnd::Cancelled, ..ending },
         Some(Stopped::Timeout) => {
             let limit = record.timeout().unwrap_or_default();
-            ending
-                .because(Reason::Timeout, format!("it ran longer than {}", humantime::format_duration(limit)))
+            ending.because(
+                EndReason::Timeout,
+                format!("it ran longer than {}", humantime::format_duration(limit)),
+            )
         }
         None if !exit.is_success() => {
             let detail = own_words(work).map_or_else(|| exit.to_string(), |words| format!("{exit}: {words}"));
@@ -44,7 +46,7 @@ pub(super) fn judge(work: &WorkFolder, record: &Record, exit: Exit, stopped: Opt
         }
         None => match record.results.as_deref().map(|name| missing(work, name)) {
             Some(Err((reason, detail))) if stands("results-checked") => ending.because(reason, detail),
-            _ => Ending { outcome: Outcome::Completed, ..ending },
+            _ => Ending { outcome: JobEnd::Completed, ..ending },
         },
     }
 }
@@ -60,10 +62,10 @@ fn own_words(work: &WorkFolder) -> Option<String> {
 }
 
 /// What is wrong with the result file, if anything is.
-fn missing(work: &WorkFolder, name: &str) -> Result<(), (Reason, String)> {
-    let invalid = |error: &dyn Display| (Reason::ResultsInvalid, error.to_string());
+fn missing(work: &WorkFolder, name: &str) -> Result<(), (EndReason, String)> {
+    let invalid = |error: &dyn Display| (EndReason::ResultsInvalid, error.to_string());
     match work.read(name, MAX_DOCUMENT) {
-        Ok(None) => Err((Reason::ResultsMissing, format!("it ended with code 0 and left no {name}"))),
+        Ok(None) => Err((EndReason::ResultsMissing, format!("it ended with code 0 and left no {name}"))),
         Ok(Some(bytes)) => {
             check(&bytes).map_err(|error| invalid(&FileError::damaged(&work.file(name), error)))
         }

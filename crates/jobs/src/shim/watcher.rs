@@ -20,12 +20,12 @@ use unhang_proc::{give_back_code, survivors::end_orphans, watch::Watched};
 use super::{ROOM_LOOK, Shim, Trouble};
 use crate::{
     folder::EXIT,
-    judge::{Finding, Judge, judge_as},
-    record::{Ending, Outcome, Reason},
+    judge::{JobFinding, Judge, judge_as},
+    record::{EndReason, Ending, JobEnd},
     settle::Handover,
     shims,
-    store::{self, Job, Store, StoreError},
-    wait::{Limit, pause},
+    store::{self, JobRow, Store, StoreError},
+    wait::{WaitLimit, pause},
 };
 
 /// How long the job is looked at while somebody else has it: a sweep, and the time that a starter is believed.
@@ -47,7 +47,7 @@ impl Shim<'_> {
         }
         // What ends everything here, such as a lifeline, ends the watcher too: it is not to be met in the middle of a file.
         pause(RESPITE);
-        let limit = Limit::after(LIMIT);
+        let limit = WaitLimit::after(LIMIT);
         loop {
             match self.take_its_place(&limit) {
                 Ok(()) => return ExitCode::SUCCESS,
@@ -63,7 +63,7 @@ impl Shim<'_> {
         }
     }
 
-    fn take_its_place(&self, limit: &Limit) -> Result<(), Trouble> {
+    fn take_its_place(&self, limit: &WaitLimit) -> Result<(), Trouble> {
         if !self.data.database().exists() {
             // Whoever has removed it wants no other in its place.
             self.end_what_it_left(None);
@@ -99,19 +99,19 @@ impl Shim<'_> {
         &self,
         judge: Judge,
         store: &mut Store,
-        job: &Job,
+        job: &JobRow,
         handover: &Handover<'_>,
     ) -> Result<bool, StoreError> {
         match judge_as(judge, &self.data, store, job, handover)? {
-            Finding::Alive => return Ok(false),
-            Finding::StartIt => self.start(store, vec![job.record.job_id], handover),
-            Finding::Settled(settled) => self.start(store, settled.admitted, handover),
+            JobFinding::Alive => return Ok(false),
+            JobFinding::StartIt => self.start(store, vec![job.record.job_id], handover),
+            JobFinding::Settled(settled) => self.start(store, settled.admitted, handover),
         }
         Ok(true)
     }
 
     /// Ends what somebody else who settled the job has not found.
-    fn end_what_it_left(&self, job: Option<&Job>) {
+    fn end_what_it_left(&self, job: Option<&JobRow>) {
         if !self.has_ended_itself(job) {
             let _ = end_orphans();
         }
@@ -119,7 +119,7 @@ impl Shim<'_> {
 
     /// Whether the shim saw the job to its end, so that what it has started since is shims. Where the folder is gone, the job was
     /// removed, which happens to those alone that have ended.
-    fn has_ended_itself(&self, job: Option<&Job>) -> bool {
+    fn has_ended_itself(&self, job: Option<&JobRow>) -> bool {
         let ending = match job {
             Some(job) if job.is_active => return false,
             Some(job) => job.record.ending.clone(),
@@ -127,7 +127,7 @@ impl Shim<'_> {
             None => self.folder.read::<Ending>(EXIT).ok().flatten(),
         };
         ending.is_some_and(|ending| {
-            ending.outcome != Outcome::Lost && ending.reason != Some(Reason::ShimKilled)
+            ending.outcome != JobEnd::Lost && ending.reason != Some(EndReason::ShimKilled)
         })
     }
 }

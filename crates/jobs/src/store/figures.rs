@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 /// What is kept from one look to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct StoreFigures {
     /// In which boot.
     pub(crate) boot: i64,
     /// The wall clock at the boot, in milliseconds since 1970.
@@ -54,17 +54,17 @@ pub(super) fn keep_all(connection: &Connection, figures: &[(String, i64)]) -> ru
 }
 
 /// What is kept of the clocks.
-pub(crate) fn clock(connection: &Connection) -> rusqlite::Result<Option<Kept>> {
+pub(crate) fn clock(connection: &Connection) -> rusqlite::Result<Option<StoreFigures>> {
     let (Some(boot), Some(offset)) = (figure(connection, BOOT)?, figure(connection, OFFSET)?) else {
         return Ok(None);
     };
     let by = figure(connection, JUMP)?.filter(|by| *by > 0);
     let seen = figure(connection, JUMP_SEEN)?.unwrap_or_default();
-    Ok(Some(Kept { boot, offset, jump: by.map(|by| Jump { seen, by }) }))
+    Ok(Some(StoreFigures { boot, offset, jump: by.map(|by| Jump { seen, by }) }))
 }
 
 /// Keeps this of the clocks.
-pub(crate) fn keep_clock(connection: &Connection, kept: Kept) -> rusqlite::Result<()> {
+pub(crate) fn keep_clock(connection: &Connection, kept: StoreFigures) -> rusqlite::Result<()> {
     set(connection, BOOT, kept.boot)?;
     set(connection, OFFSET, kept.offset)?;
     set(connection, JUMP, kept.jump.map_or(0, |jump| jump.by))?;

@@ -19,7 +19,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use unhang_proc::identity::is_same_boot;
 use unhang_switches::stands;
 
-use super::{Job, Store, StoreError, open_jobs};
+use super::{JobRow, Store, StoreError, open_jobs};
 use crate::{
     folder::{FileError, JobFolder},
     id::JobId,
@@ -141,7 +141,7 @@ impl Store {
     }
 }
 
-fn restore(folder: &JobFolder, job: &Job, files: &LaunchFiles) -> Result<(), FileError> {
+fn restore(folder: &JobFolder, job: &JobRow, files: &LaunchFiles) -> Result<(), FileError> {
     match job.is_active {
         // One that had a slot is lost, and its folder is where that is written.
         true => folder.create_if_missing(),

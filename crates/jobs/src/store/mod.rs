@@ -55,9 +55,9 @@ use crate::{
     id::JobId,
     launch::LaunchFiles,
     moment::Moment,
-    record::{Identity, JobState, Record},
+    record::{JobRecord, JobState, ProcessRecord},
     room::Rules,
-    wait::{Limit, pause},
+    wait::{WaitLimit, pause},
 };
 
 /// The version of the tables. The first had no files, the second no calls.
@@ -117,13 +117,13 @@ pub enum Whose {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Starter {
     pub(crate) boot_id: String,
-    pub(crate) process: Identity,
+    pub(crate) process: ProcessRecord,
     pub(crate) since: Moment,
 }
 
 /// A row.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Job {
+pub(crate) struct JobRow {
     /// Its place in the order of acceptance.
     pub(crate) sequence: i64,
     /// Grows with every change of any job.
@@ -134,12 +134,12 @@ pub(crate) struct Job {
     pub(crate) starter: Option<Starter>,
     /// How often a shim was to be started for it.
     pub(crate) starts: u32,
-    pub(crate) record: Record,
+    pub(crate) record: JobRecord,
 }
 
 const COLUMNS: &str = "sequence, revision, state = 'active', starter, starts, record, id";
 
-impl Job {
+impl JobRow {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let starter: Option<String> = row.get(3)?;
         let record: String = row.get(5)?;
@@ -209,7 +209,7 @@ impl Store {
     }
 
     fn configure(&self) -> Result<(), StoreError> {
-        let limit = Limit::after(PATIENCE);
+        let limit = WaitLimit::after(PATIENCE);
         loop {
             let configured = self.connection.execute_batch(&format!(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -{CACHE};
@@ -350,7 +350,7 @@ fn lies_at(path: &Path) -> Option<(u64, u64)> {
 /// taken.
 pub(crate) fn insert(
     connection: &Connection,
-    record: &Record,
+    record: &JobRecord,
     files: Option<&LaunchFiles>,
 ) -> rusqlite::Result<bool> {
     let added = connection
@@ -377,7 +377,7 @@ pub(crate) fn insert(
     Ok(added == 1)
 }
 
-fn completed_at(record: &Record) -> Option<i64> {
+fn completed_at(record: &JobRecord) -> Option<i64> {
     record.ending.as_ref().and_then(|ending| i64::try_from(ending.completed_at.millis()).ok())
 }
 
@@ -460,7 +460,7 @@ pub(crate) fn take_over(
 }
 
 /// Brings a job to its final state. False where it has one already, or is not there.
-pub(crate) fn finish(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
+pub(crate) fn finish(connection: &Connection, record: &JobRecord) -> rusqlite::Result<bool> {
     let changed = connection
         .prepare_cached(
             "UPDATE jobs SET state = ?2, record = ?3, completed_at = ?4, revision = ?5, starter = NULL, is_patching = 0
@@ -480,7 +480,7 @@ pub(crate) fn finish(connection: &Connection, record: &Record) -> rusqlite::Resu
 /// Notes that the result of this job is about to reach the named state, or that it has (or could not), as the record says.
 pub(crate) fn note_patch(
     connection: &Connection,
-    record: &Record,
+    record: &JobRecord,
     is_patching: bool,
 ) -> rusqlite::Result<()> {
     connection
@@ -490,7 +490,7 @@ pub(crate) fn note_patch(
 }
 
 /// Notes who waits for a call, and what its answer can be had with. False where it has ended.
-pub(crate) fn note_call(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
+pub(crate) fn note_call(connection: &Connection, record: &JobRecord) -> rusqlite::Result<bool> {
     let changed = connection
         .prepare_cached("UPDATE jobs SET record = ?2, revision = ?3 WHERE id = ?1 AND state = 'active'")?
         .execute(params![record.job_id, to_json(record)?, next_revision(connection)?])?;
@@ -498,23 +498,23 @@ pub(crate) fn note_call(connection: &Connection, record: &Record) -> rusqlite::R
 }
 
 /// Jobs whose results were about to reach the named state when their writer died.
-pub(crate) fn patching(connection: &Connection) -> rusqlite::Result<Vec<Job>> {
+pub(crate) fn patching(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
     select(connection, "INDEXED BY jobs_patching WHERE is_patching ORDER BY sequence", [])
 }
 
 /// One job.
-pub(crate) fn get(connection: &Connection, id: JobId) -> rusqlite::Result<Option<Job>> {
+pub(crate) fn get(connection: &Connection, id: JobId) -> rusqlite::Result<Option<JobRow>> {
     let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1"))?;
-    statement.query_row([id], Job::read).optional()
+    statement.query_row([id], JobRow::read).optional()
 }
 
 /// Every job that has not ended, in the order of acceptance.
-pub(crate) fn open_jobs(connection: &Connection) -> rusqlite::Result<Vec<Job>> {
+pub(crate) fn open_jobs(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
     select(connection, "INDEXED BY jobs_open WHERE state IN ('queued', 'active') ORDER BY sequence", [])
 }
 
 /// What has changed since, oldest change first.
-pub(crate) fn changed_since(connection: &Connection, revision: i64) -> rusqlite::Result<Vec<Job>> {
+pub(crate) fn changed_since(connection: &Connection, revision: i64) -> rusqlite::Result<Vec<JobRow>> {
     select(connection, "WHERE revision > ?1 ORDER BY revision", [revision])
 }
 
@@ -524,7 +524,7 @@ pub(crate) fn newest(
     state: Option<JobState>,
     whose: &Whose,
     limit: u32,
-) -> rusqlite::Result<Vec<Job>> {
+) -> rusqlite::Result<Vec<JobRow>> {
     let rest = match (state, whose) {
         (None, Whose::Anybodys) => "ORDER BY sequence DESC LIMIT ?3",
         (None, Whose::Of(_)) => "WHERE owner IS ?2 ORDER BY sequence DESC LIMIT ?3",
@@ -537,7 +537,7 @@ pub(crate) fn newest(
 
 /// Whether jobs that were accepted with a retention are kept for as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum KeptAsAccepted {
     No,
     AsAccepted,
 }
@@ -546,15 +546,19 @@ pub(crate) enum Kept {
 pub(crate) fn ended_before(
     connection: &Connection,
     moment: Moment,
-    kept: Kept,
+    kept: KeptAsAccepted,
     limit: u32,
-) -> rusqlite::Result<Vec<Job>> {
+) -> rusqlite::Result<Vec<JobRow>> {
     let bounded = |moment: Moment| i64::try_from(moment.millis()).unwrap_or(i64::MAX);
     // A retention without end is longer than any integer, and then a real number here.
     let rest = "WHERE completed_at IS NOT NULL AND completed_at < ?1
         AND (?2 OR completed_at + iif(json_valid(record), coalesce(json_extract(record, '$.rules.retention_ms'), 0), 0) < ?3)
         ORDER BY completed_at LIMIT ?4";
-    select(connection, rest, params![bounded(moment), kept == Kept::No, bounded(Moment::now()), limit])
+    select(
+        connection,
+        rest,
+        params![bounded(moment), kept == KeptAsAccepted::No, bounded(Moment::now()), limit],
+    )
 }
 
 /// How many jobs there are.
@@ -608,12 +612,16 @@ pub(crate) fn counters(connection: &Connection) -> rusqlite::Result<(i64, i64)> 
     Ok((read("revision")?, read("removals")?))
 }
 
-fn select(connection: &Connection, rest: &str, values: impl rusqlite::Params) -> rusqlite::Result<Vec<Job>> {
+fn select(
+    connection: &Connection,
+    rest: &str,
+    values: impl rusqlite::Params,
+) -> rusqlite::Result<Vec<JobRow>> {
     let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs {rest}"))?;
     let mut rows = statement.query(values)?;
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
-        match Job::read(row) {
+        match JobRow::read(row) {
             // It is one of many, and the others are what they are.
             Err(error @ rusqlite::Error::FromSqlConversionFailure(..)) => {
                 unreadable::passed_over(row, &error);

@@ -20,12 +20,12 @@ use std::{
 use rusqlite::{Connection, params};
 use serde::Deserialize;
 
-use super::{Job, Store, StoreError, TABLES, figures, files, insert};
+use super::{JobRow, Store, StoreError, TABLES, figures, files, insert};
 use crate::{
     folder::{DataFolder, EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN, STDERR, STDOUT},
     id::JobId,
-    launch::{Launch, LaunchFiles},
-    record::{Ending, FORMAT, JobState, Outcome, Reason, Record, Run},
+    launch::{LaunchFiles, LaunchOrders},
+    record::{EndReason, Ending, FORMAT, JobEnd, JobRecord, JobState, Run},
     submitting::was_not_accepted,
 };
 
@@ -54,7 +54,7 @@ pub(super) struct Scan {
 }
 
 /// A job, with what it needs to start if it has not.
-pub(super) type Found = (Record, Option<LaunchFiles>);
+pub(super) type Found = (JobRecord, Option<LaunchFiles>);
 
 impl Scan {
     pub(super) fn summary(&self) -> Rebuilt {
@@ -108,7 +108,7 @@ fn states(connection: &Connection) -> rusqlite::Result<HashMap<JobId, bool>> {
     Ok(states)
 }
 
-fn as_the_table_has_it(transaction: &Connection, job: Job) -> rusqlite::Result<Found> {
+fn as_the_table_has_it(transaction: &Connection, job: JobRow) -> rusqlite::Result<Found> {
     let files = files::of(transaction, job.sequence)?;
     let mut record = job.record;
     if job.is_active {
@@ -146,7 +146,7 @@ pub(super) fn scan(data: &DataFolder) -> Result<Scan, FileError> {
 ///
 /// # Errors
 /// Its files are damaged, or were made by a newer unhang.
-pub(crate) fn look_into(folder: &JobFolder, id: JobId) -> Result<Option<Record>, FileError> {
+pub(crate) fn look_into(folder: &JobFolder, id: JobId) -> Result<Option<JobRecord>, FileError> {
     Ok(read(folder, id)?.map(|(record, _)| record))
 }
 
@@ -173,12 +173,12 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
     }
     [EXIT, RECORD, LAUNCH, RUN].into_iter().try_for_each(|name| check_format(folder, name))?;
     let ending: Result<Option<Ending>, FileError> = folder.read(EXIT);
-    let mut orders: Result<Option<Launch>, FileError> = folder.read(LAUNCH);
+    let mut orders: Result<Option<LaunchOrders>, FileError> = folder.read(LAUNCH);
     if orders.is_err() && !was_not_accepted(folder) {
         // A submitter may have been writing them, and they are whole before it takes its mark away.
         orders = folder.read(LAUNCH);
     }
-    let mut record: Record = match (folder.read(RECORD), orders) {
+    let mut record: JobRecord = match (folder.read(RECORD), orders) {
         (Ok(Some(record)), _) => record,
         // Looked at after the orders were read: a submitter marks them before it writes them.
         (Ok(None), Ok(Some(_)) | Err(_)) if was_not_accepted(folder) => return Ok(None),
@@ -205,7 +205,7 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
         // The end is noted anew, and the result brought to the state with it.
         let is_owed = record.patch.is_some() && record.state_applied.is_none() && !record.status.is_final();
         match ending.outcome {
-            Outcome::Completed if is_owed => record.status = JobState::Starting,
+            JobEnd::Completed if is_owed => record.status = JobState::Starting,
             _ => record.end(&ending),
         }
     } else if record.call.is_some() {
@@ -219,7 +219,7 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
             false if folder.has(LAUNCH) => JobState::Queued,
             false => {
                 let detail = format!("its {LAUNCH} is missing, so that nobody knows what to start");
-                record.end(&Ending::without_run(Outcome::Lost).because(Reason::RecordDamaged, detail));
+                record.end(&Ending::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail));
                 record.status
             }
         };

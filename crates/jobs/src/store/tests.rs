@@ -2,9 +2,9 @@ use std::{sync::mpsc, thread, time::Duration};
 
 use super::*;
 use crate::{
-    record::{Ending, Outcome},
+    record::{Ending, JobEnd},
     settle,
-    submission::{Prepared, Submission},
+    submission::{PreparedSubmission, Submission},
 };
 
 /// A data folder, its database, and who starts shims.
@@ -25,10 +25,10 @@ impl Desk {
         Self { _folder: folder, data, store, starter: crate::shims::this_process().unwrap(), rules }
     }
 
-    fn accept(&mut self, change: impl FnOnce(&mut Submission)) -> Record {
+    fn accept(&mut self, change: impl FnOnce(&mut Submission)) -> JobRecord {
         let mut submission = Submission::new(vec!["true".into()], "/".into()).unwrap();
         change(&mut submission);
-        let Prepared { record, files, mark, .. } =
+        let PreparedSubmission { record, files, mark, .. } =
             submission.prepare(&self.data, self.rules, "this boot").unwrap();
         mark.unwrap().remove();
         assert!(self.store.write(|transaction| insert(transaction, &record, files.as_ref())).unwrap());
@@ -36,7 +36,7 @@ impl Desk {
     }
 
     /// One of a process with these limits.
-    fn accept_by(&mut self, max_concurrent: u32, retention_ms: Option<u64>) -> Record {
+    fn accept_by(&mut self, max_concurrent: u32, retention_ms: Option<u64>) -> JobRecord {
         self.rules = Rules { max_concurrent, retention_ms, ..self.rules };
         self.accept(|_| {})
     }
@@ -45,11 +45,11 @@ impl Desk {
         self.store.write(|transaction| admit(transaction, limit, &self.starter)).unwrap()
     }
 
-    fn get(&mut self, id: JobId) -> Job {
+    fn get(&mut self, id: JobId) -> JobRow {
         self.store.read(|connection| get(connection, id)).unwrap().unwrap()
     }
 
-    fn settle(&mut self, id: JobId, outcome: Outcome) {
+    fn settle(&mut self, id: JobId, outcome: JobEnd) {
         let handover = settle::Handover { starter: &self.starter, limit: None, is_open: false };
         let ending = Ending::without_run(outcome);
         settle::settle(&self.data, &mut self.store, id, &ending, &handover).unwrap();
@@ -65,7 +65,7 @@ fn slots_are_given_in_order_and_counted() {
     // The limit that the job brought with it.
     assert_eq!(desk.admit(None), Some(ids[1]));
     assert_eq!(desk.admit(None), None);
-    desk.settle(ids[0], Outcome::Failed);
+    desk.settle(ids[0], JobEnd::Failed);
     assert_eq!(desk.admit(None), Some(ids[2]));
 }
 
@@ -76,7 +76,7 @@ fn f_05_of_different_limits_the_strictest_holds() {
     let (one, other, third) = (limited(&mut desk, 1), limited(&mut desk, 3), limited(&mut desk, 3));
     assert_eq!(desk.admit(Some(3)), Some(one));
     assert_eq!(desk.admit(Some(3)), None, "the one that runs was accepted to run alone");
-    desk.settle(one, Outcome::Failed);
+    desk.settle(one, JobEnd::Failed);
     assert_eq!(desk.admit(Some(3)), Some(other));
     assert_eq!(desk.admit(Some(1)), None);
     assert_eq!(desk.admit(None), Some(third));
@@ -87,7 +87,7 @@ fn f_05_of_different_retentions_the_longest_holds_unless_somebody_says_otherwise
     let mut desk = Desk::new();
     let ids = [None, Some(60_000), Some(u64::MAX)].map(|retention| {
         let id = desk.accept_by(1, retention).job_id;
-        desk.settle(id, Outcome::Failed);
+        desk.settle(id, JobEnd::Failed);
         id
     });
     let later = Moment::from_millis(Moment::now().millis() + 1000);
@@ -96,8 +96,8 @@ fn f_05_of_different_retentions_the_longest_holds_unless_somebody_says_otherwise
         jobs.into_iter().map(|job| job.record.job_id).collect::<Vec<_>>()
     };
     wait_for_the_clock();
-    assert_eq!(ended(&mut desk, Kept::AsAccepted), [ids[0]]);
-    assert_eq!(ended(&mut desk, Kept::No), ids);
+    assert_eq!(ended(&mut desk, KeptAsAccepted::AsAccepted), [ids[0]]);
+    assert_eq!(ended(&mut desk, KeptAsAccepted::No), ids);
 }
 
 /// What ended in this millisecond has not ended before it.
@@ -114,8 +114,8 @@ fn a_final_state_stays_as_it_is_and_an_open_job_cannot_be_removed() {
     let record = desk.accept(|_| {});
     let id = record.job_id;
     assert!(!desk.store.write(|transaction| remove(transaction, id)).unwrap());
-    desk.settle(id, Outcome::Cancelled);
-    desk.settle(id, Outcome::Completed);
+    desk.settle(id, JobEnd::Cancelled);
+    desk.settle(id, JobEnd::Completed);
     assert_eq!(desk.get(id).record.status, JobState::Cancelled);
     assert!(desk.store.write(|transaction| remove(transaction, id)).unwrap());
 }
@@ -176,7 +176,7 @@ fn j_48_a_patch_is_applied_once_and_before_what_was_set_later() {
     std::fs::write(work.file("results.json"), "1").unwrap();
     desk.store.write(|transaction| note_patch(transaction, &record, true)).unwrap();
     settle::set_document(&desk.data, || &mut desk.store, None, &field, &serde_json::json!(2)).unwrap();
-    desk.settle(id, Outcome::Completed);
+    desk.settle(id, JobEnd::Completed);
     let document = crate::document::Documents::of(&desk.data).get(&field).unwrap().unwrap();
     assert_eq!(document.value, serde_json::json!(2));
     assert_eq!(desk.get(id).record.state_applied, Some(true));
@@ -186,9 +186,9 @@ fn j_48_a_patch_is_applied_once_and_before_what_was_set_later() {
 fn what_was_written_about_an_end_stays() {
     let mut desk = Desk::new();
     let id = desk.accept(|_| {}).job_id;
-    let first = Ending::without_run(Outcome::Completed);
+    let first = Ending::without_run(JobEnd::Completed);
     settle::write_ending(&desk.data, id, &first).unwrap();
-    let kept = settle::write_ending(&desk.data, id, &Ending::without_run(Outcome::Lost)).unwrap();
+    let kept = settle::write_ending(&desk.data, id, &Ending::without_run(JobEnd::Lost)).unwrap();
     assert_eq!(kept, first);
 }
 
@@ -265,7 +265,7 @@ fn what_a_job_needed_to_start_is_written_over_at_its_end() {
         String::from_utf8_lossy(&bytes).contains("a-secret-that-nobody-guesses")
     };
     assert!(is_there(&desk));
-    desk.settle(id, Outcome::Cancelled);
+    desk.settle(id, JobEnd::Cancelled);
     assert!(!is_there(&desk));
 }
 
@@ -297,10 +297,10 @@ fn a_table_that_is_made_anew_has_what_was_accepted_and_what_has_ended_meanwhile(
     let mut desk = Desk::new();
     let (ends, goes) = (desk.accept(|_| {}), desk.accept(|_| {}));
     let _slots = (desk.admit(None), desk.admit(None));
-    desk.settle(goes.job_id, Outcome::Completed);
+    desk.settle(goes.job_id, JobEnd::Completed);
     let found = rebuild::scan(&desk.data).unwrap();
     let accepted = desk.accept(|_| {});
-    desk.settle(ends.job_id, Outcome::Failed);
+    desk.settle(ends.job_id, JobEnd::Failed);
     desk.store.write(|transaction| remove(transaction, goes.job_id)).unwrap();
     std::fs::remove_dir_all(desk.data.job(goes.job_id).path()).unwrap();
     // A call has no files that say what it is, before its record is copied.

@@ -8,8 +8,8 @@ use unhang_jobs::{
     engine::{Adoption, CallEnd, Status},
     id::JobId,
     log::Stream,
-    progress::Progress,
-    record::{JobState, Reason},
+    progress::JobProgress,
+    record::{EndReason, JobState},
 };
 
 use crate::common::{Bench, Helper, PATIENCE, until};
@@ -31,7 +31,7 @@ pub(crate) fn call() -> Adoption {
     }
 }
 
-fn reason(status: &Status) -> Option<Reason> {
+fn reason(status: &Status) -> Option<EndReason> {
     status.record.ending.as_ref().and_then(|ending| ending.reason)
 }
 
@@ -43,7 +43,7 @@ async fn a_call_is_followed_and_its_answer_kept_as_it_was() {
     assert_eq!(adopted.record.status, JobState::Running);
     assert!(adopted.elapsed() >= Duration::from_secs(48), "it runs for longer than it is a job");
     held.log("half of it\nis done");
-    held.progress(Some(Progress { fraction: 0.5, message: None }), "progress: 50%");
+    held.progress(Some(JobProgress { fraction: 0.5, message: None }), "progress: 50%");
     assert_eq!(bench.engine.status(id).await.unwrap().progress.map(|progress| progress.fraction), Some(0.5));
 
     let answered = CallEnd::Answered { result: ANSWER.to_owned(), is_error: false };
@@ -66,19 +66,19 @@ async fn a_tool_that_says_that_it_failed_has_failed_and_its_answer_is_kept() {
     let (held, _) = bench.engine.adopt(call()).await.unwrap();
     let id = held.id();
     let status = held.settle(CallEnd::Answered { result: ANSWER.to_owned(), is_error: true }).await.unwrap();
-    assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(Reason::ToolError)));
+    assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(EndReason::ToolError)));
     assert_eq!(bench.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
 
     let (held, _) = bench.engine.adopt(call()).await.unwrap();
     let id = held.id();
     let error = r#"{"code":-31002,"message":"it ended"}"#.to_owned();
     let end = CallEnd::Failed {
-        reason: Reason::ServerExited,
+        reason: EndReason::ServerExited,
         detail: "it ended".to_owned(),
         error: Some(error.clone()),
     };
     let status = held.settle(end).await.unwrap();
-    assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(Reason::ServerExited)));
+    assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(EndReason::ServerExited)));
     assert_eq!(bench.engine.call_error(id).await.unwrap(), Some(error));
     assert_eq!(bench.engine.results(id).await.unwrap().error.unwrap()["code"], -31002);
 }
@@ -91,7 +91,7 @@ async fn a_call_that_is_let_go_of_has_failed() {
     let id = held.id();
     drop(held);
     let status = bench.end(id).await;
-    assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(Reason::UnhangEnded)));
+    assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(EndReason::UnhangEnded)));
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn a_call_has_failed_when_the_process_that_waited_for_it_was_killed() {
     assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running, "somebody holds it");
     holder.kill().await;
     let status = bench.end(id).await;
-    assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(Reason::UnhangEnded)));
+    assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(EndReason::UnhangEnded)));
     let detail = status.record.ending.unwrap().detail.unwrap();
     assert!(detail.contains("look before calling it again"), "{detail}");
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::Instant;
 use unhang_jobs::{
-    engine::{Engine, Opened, Options, Status},
+    engine::{Engine, EngineOptions, Opened, Status},
     id::JobId,
     record::JobState,
     shims::ShimCommand,
@@ -88,7 +88,7 @@ impl Bench {
         Self::with(|_| {})
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut EngineOptions)) -> Self {
         let folder = Home::new();
         let (engine, opened) = open(folder.path(), change);
         Self { folder, engine, opened }
@@ -99,7 +99,7 @@ impl Bench {
         self.reopen_with(|_| {})
     }
 
-    pub(crate) fn reopen_with(self, change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) fn reopen_with(self, change: impl FnOnce(&mut EngineOptions)) -> Self {
         let Self { folder, engine, .. } = self;
         drop(engine);
         let (engine, opened) = open(folder.path(), change);
@@ -215,7 +215,7 @@ impl Bench {
 }
 
 /// An engine that no pressure of the machine holds back.
-pub(crate) fn open(folder: &Path, change: impl FnOnce(&mut Options)) -> (Engine, Opened) {
+pub(crate) fn open(folder: &Path, change: impl FnOnce(&mut EngineOptions)) -> (Engine, Opened) {
     open_with_shim(folder, "none", change)
 }
 
@@ -223,16 +223,16 @@ pub(crate) fn open(folder: &Path, change: impl FnOnce(&mut Options)) -> (Engine,
 pub(crate) fn open_with_shim(
     folder: &Path,
     last_step: &str,
-    change: impl FnOnce(&mut Options),
+    change: impl FnOnce(&mut EngineOptions),
 ) -> (Engine, Opened) {
     let mut options = options(folder, last_step);
     change(&mut options);
     Engine::open(options).unwrap()
 }
 
-pub(crate) fn options(folder: &Path, last_step: &str) -> Options {
+pub(crate) fn options(folder: &Path, last_step: &str) -> EngineOptions {
     let shim = ShimCommand { program: fixture(), arguments: vec!["shim".into(), last_step.into()] };
-    let mut options = Options::new(folder.to_owned(), shim);
+    let mut options = EngineOptions::new(folder.to_owned(), shim);
     options.rules.memory_limit = 100.0;
     options.rules.disk_reserve = 0;
     options

@@ -1,7 +1,7 @@
 //! Processes of two containers on one data folder: they have the boot in common and no number of a process (F-04).
 
 use rustix::process::Signal;
-use unhang_jobs::record::{JobState, Reason};
+use unhang_jobs::record::{EndReason, JobState};
 use unhang_proc::identity::{boot_id, kernel_boot};
 
 use crate::common::{Bench, Helper, until};
@@ -20,7 +20,7 @@ fn change(bench: &Bench, sql: &str) {
 
 #[tokio::test]
 async fn f_04_a_job_that_another_container_was_to_start_is_started_and_not_lost() {
-    let one_at_a_time = |options: &mut unhang_jobs::engine::Options| options.rules.max_concurrent = 1;
+    let one_at_a_time = |options: &mut unhang_jobs::engine::EngineOptions| options.rules.max_concurrent = 1;
     let bench = Bench::with(one_at_a_time);
     let first = bench.submit("exec sleep 3600").await;
     bench.until(first, JobState::Running).await;
@@ -57,7 +57,7 @@ async fn f_04_a_job_that_runs_in_another_container_is_judged_by_its_lock() {
     assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running);
     rustix::process::kill_process(shim, Signal::KILL).unwrap();
     let ending = bench.end(id).await.record.ending.unwrap();
-    assert_eq!(ending.reason, Some(Reason::ShimKilled));
+    assert_eq!(ending.reason, Some(EndReason::ShimKilled));
 }
 
 /// The finding: its shim could not be signalled from there, and looked at no wish.
@@ -92,5 +92,5 @@ async fn f_04_a_call_that_is_waited_for_in_another_container_is_left_to_it() {
     let bench = bench.reopen();
     assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running, "it is held");
     holder.kill().await;
-    assert_eq!(bench.end(id).await.record.ending.unwrap().reason, Some(Reason::UnhangEnded));
+    assert_eq!(bench.end(id).await.record.ending.unwrap().reason, Some(EndReason::UnhangEnded));
 }

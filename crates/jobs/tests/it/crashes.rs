@@ -8,7 +8,7 @@ use unhang_jobs::{
     engine::Status,
     folder::FileName,
     id::JobId,
-    record::{JobState, Patch, Reason},
+    record::{EndReason, JobState, Patch},
     submission::Submission,
 };
 use unhang_proc::{
@@ -50,7 +50,7 @@ async fn x_07_a_shim_that_dies_before_the_end_is_known_gives_lost_and_never_comp
         let ending = status.record.ending.unwrap();
         assert_eq!(
             (status.record.status, ending.reason),
-            (JobState::Lost, Some(Reason::ShimKilled)),
+            (JobState::Lost, Some(EndReason::ShimKilled)),
             "{step}"
         );
         assert!(runs.contains(&bench.runs(id)), "{step}: it ran {} times", bench.runs(id));
@@ -87,7 +87,7 @@ async fn a_job_whose_shim_died_before_it_began_is_started_again() {
 async fn a_job_whose_shim_never_comes_up_fails_in_the_end() {
     let (_bench, _id, status) = Bench::die_at("Alive").await;
     let ending = status.record.ending.unwrap();
-    assert_eq!((status.record.status, ending.reason), (JobState::Failed, Some(Reason::StartFailed)));
+    assert_eq!((status.record.status, ending.reason), (JobState::Failed, Some(EndReason::StartFailed)));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use rustix::process::{Signal, kill_process};
 use unhang_jobs::{
     engine::Engine,
     id::JobId,
-    record::{JobState, Reason},
+    record::{EndReason, JobState},
     store::Whose,
 };
 
@@ -69,7 +69,7 @@ async fn f_01_damage_in_one_folder_settles_that_job_and_stops_no_other() {
         let bench = Bench { folder, engine, opened };
         let ending = bench.end(id).await.record.ending.unwrap();
         assert!(
-            matches!(ending.reason, Some(Reason::ShimKilled | Reason::RecordDamaged)),
+            matches!(ending.reason, Some(EndReason::ShimKilled | EndReason::RecordDamaged)),
             "{what}: {ending:?}"
         );
         assert_eq!(
@@ -162,6 +162,6 @@ async fn a_damaged_job_that_is_next_does_not_stop_the_queue() {
         let bench = Bench { engine, opened, folder };
         let record = bench.end(next).await.record;
         let reason = record.ending.as_ref().and_then(|ending| ending.reason);
-        assert_eq!((record.status, reason), (JobState::Lost, Some(Reason::RecordDamaged)), "{what}");
+        assert_eq!((record.status, reason), (JobState::Lost, Some(EndReason::RecordDamaged)), "{what}");
     }
 }

@@ -11,10 +11,10 @@ use std::{collections::HashSet, ffi::OsString, fs, path::PathBuf};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use unhang_jobs::{
-    engine::{Engine, Opened, Options},
+    engine::{Engine, EngineOptions, Opened},
     error::JobError,
     id::JobId,
-    record::{JobState, Reason},
+    record::{EndReason, JobState},
     store::Whose,
 };
 
@@ -182,7 +182,11 @@ async fn x_07_a_shim_killed_anywhere_leaves_the_true_end_or_lost() {
         let record = bench.end(ids[0]).await.record;
         if has_vanished {
             let ending = record.ending.unwrap();
-            assert_eq!((record.status, ending.reason), (JobState::Lost, Some(Reason::ShimKilled)), "{when}");
+            assert_eq!(
+                (record.status, ending.reason),
+                (JobState::Lost, Some(EndReason::ShimKilled)),
+                "{when}"
+            );
             assert!(bench.runs(ids[0]) <= 1, "{when}");
             assert_eq!(bench.unfinished(ids[0]), [""; 0], "{when}");
         } else {
@@ -322,7 +326,7 @@ async fn j_12_a_job_outlives_a_power_failure_before_its_id_goes_out() {
 /// Of files that nobody has made durable, a power failure leaves nothing, or zeros.
 #[tokio::test]
 async fn j_12_a_queued_job_whose_files_a_power_failure_has_taken_runs_as_it_was_accepted() {
-    let one_at_a_time = |options: &mut Options| options.rules.max_concurrent = 1;
+    let one_at_a_time = |options: &mut EngineOptions| options.rules.max_concurrent = 1;
     let bench = Bench::with(one_at_a_time);
     let begun = bench.submit("exec sleep 3600").await;
     bench.until(begun, JobState::Running).await;

@@ -5,10 +5,10 @@ use std::{fs, path::Path, time::Duration};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use unhang_jobs::{
-    engine::{self, Options},
+    engine::{self, EngineOptions},
     error::JobError,
     id::JobId,
-    record::{JobState, Patch, Reason},
+    record::{EndReason, JobState, Patch},
     store::Whose,
 };
 use unhang_proc::{
@@ -66,7 +66,7 @@ async fn a_damaged_database_is_named_and_can_be_replaced() {
     }
     fs::write(folder.path().join("unhang.db"), "no database at all, and long enough to be looked at")
         .unwrap();
-    let open = |options: &Options| engine::Engine::open(options.clone());
+    let open = |options: &EngineOptions| engine::Engine::open(options.clone());
     let error = open(&options).unwrap_err().to_string();
     assert!(error.contains("is damaged") && error.contains("unhang job rebuild"), "{error}");
     let (aside, rebuilt) = engine::replace_damaged_database(folder.path()).unwrap();
@@ -137,7 +137,7 @@ async fn a_damaged_file_gives_a_job_that_is_lost_and_says_which_file() {
         let (engine, opened) = open_with_shim(folder.path(), "none", |_| {});
         let status = Bench { folder, engine, opened }.end(id).await;
         let ending = status.record.ending.unwrap();
-        assert_eq!((status.record.status, ending.reason), (JobState::Lost, Some(Reason::RecordDamaged)));
+        assert_eq!((status.record.status, ending.reason), (JobState::Lost, Some(EndReason::RecordDamaged)));
         assert!(ending.detail.as_ref().unwrap().contains(file), "{ending:?}");
     }
 }
@@ -326,7 +326,7 @@ async fn after_a_reboot_nobody_is_taken_for_what_a_shim_left() {
     let is_alive = identity.is_alive();
     stranger.signal(Signal::KILL);
     until("it has gone", || stranger.try_reap()).await;
-    assert_eq!(status.record.ending.unwrap().reason, Some(Reason::Reboot));
+    assert_eq!(status.record.ending.unwrap().reason, Some(EndReason::Reboot));
     assert!(is_alive, "a stranger was killed");
 }
 
@@ -353,10 +353,10 @@ async fn a_data_folder_of_the_first_format_loads() {
             .unwrap();
     assert_eq!(results.results, serde_json::from_slice(&text).unwrap());
     let failed = status("failedaaaaaa").await;
-    assert_eq!((failed.status, failed.ending.unwrap().reason), (JobState::Failed, Some(Reason::Timeout)));
+    assert_eq!((failed.status, failed.ending.unwrap().reason), (JobState::Failed, Some(EndReason::Timeout)));
     // Of another boot, and never ended.
     let lost = status("runningaaaaa").await;
-    assert_eq!((lost.status, lost.ending.unwrap().reason), (JobState::Lost, Some(Reason::Reboot)));
+    assert_eq!((lost.status, lost.ending.unwrap().reason), (JobState::Lost, Some(EndReason::Reboot)));
 }
 
 #[tokio::test]

@@ -15,9 +15,9 @@ use unhang_jobs::{
     document::Field,
     error::JobError,
     folder::FileName,
-    record::{JobState, Outcome, Patch, Reason},
+    record::{EndReason, JobEnd, JobState, Patch},
     store::Whose,
-    submission::{Input, Source, Submission},
+    submission::{JobInput, Source, Submission},
 };
 
 use unhang_proc::deadline::Deadline;
@@ -84,7 +84,7 @@ async fn a_job_that_is_cancelled_while_it_begins_does_not_blame_its_supervisor()
             assert!(begin.elapsed() < PATIENCE, "in vain: run.json");
         }
         let ending = bench.engine.cancel(id).await.unwrap().record.ending.unwrap();
-        assert_eq!((ending.outcome, ending.reason), (Outcome::Cancelled, None));
+        assert_eq!((ending.outcome, ending.reason), (JobEnd::Cancelled, None));
     }
 }
 
@@ -165,7 +165,7 @@ async fn f_92_a_job_that_never_ran_keeps_no_orders() {
     fs::remove_dir(&place).unwrap();
     bench.engine.cancel(running).await.unwrap();
     let ending = bench.end(failed).await.record.ending.unwrap();
-    assert_eq!(ending.reason, Some(Reason::StartFailed), "{ending:?}");
+    assert_eq!(ending.reason, Some(EndReason::StartFailed), "{ending:?}");
     for id in [cancelled, failed] {
         bench.copied(id, bench.engine.status(id).await.unwrap().record.status).await;
         let entries = fs::read_dir(bench.job(id)).unwrap().map(Result::unwrap);
@@ -236,7 +236,7 @@ async fn a_job_that_takes_too_long_is_ended_with_everything_that_it_started() {
     let id = bench.submit_with(script, |job| job.timeout = Some(Duration::from_secs(1))).await;
     let status = bench.end(id).await;
     let ending = status.record.ending.unwrap();
-    assert_eq!((status.record.status, ending.reason), (JobState::Failed, Some(Reason::Timeout)));
+    assert_eq!((status.record.status, ending.reason), (JobState::Failed, Some(EndReason::Timeout)));
     for pid in bench.stdout(id).lines() {
         assert!(!std::path::Path::new("/proc").join(pid).exists(), "{pid} is left");
     }
@@ -325,10 +325,10 @@ async fn j_139_the_result_is_in_the_state_when_the_job_is_completed() {
 async fn a_result_that_is_missing_or_no_json_fails_the_job() {
     let bench = Bench::new();
     for (script, reason) in [
-        ("true", Reason::ResultsMissing),
-        ("echo '{\"a\": NaN}' > \"$UNHANG_JOB_DIR/results.json\"", Reason::ResultsInvalid),
-        ("printf '{\"a\": 1' > \"$UNHANG_JOB_DIR/results.json\"", Reason::ResultsInvalid),
-        ("mkfifo \"$UNHANG_JOB_DIR/results.json\"", Reason::ResultsInvalid),
+        ("true", EndReason::ResultsMissing),
+        ("echo '{\"a\": NaN}' > \"$UNHANG_JOB_DIR/results.json\"", EndReason::ResultsInvalid),
+        ("printf '{\"a\": 1' > \"$UNHANG_JOB_DIR/results.json\"", EndReason::ResultsInvalid),
+        ("mkfifo \"$UNHANG_JOB_DIR/results.json\"", EndReason::ResultsInvalid),
     ] {
         let results = Some(FileName::new("results.json").unwrap());
         let id = bench.submit_with(script, |job| job.results = results).await;
@@ -343,7 +343,7 @@ async fn j_17_inputs_come_from_the_state_and_a_missing_one_is_an_error_and_no_jo
     let bench = Bench::new();
     let field: Field = "basis".parse().unwrap();
     let input =
-        Input { file: FileName::new("basis.json").unwrap().into(), source: Source::State(field.clone()) };
+        JobInput { file: FileName::new("basis.json").unwrap().into(), source: Source::State(field.clone()) };
     let mut submission = bench.submission("cat \"$UNHANG_JOB_DIR/basis.json\"");
     submission.inputs = vec![input.clone()];
     let error = bench.engine.submit(submission).await.unwrap_err().to_string();

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use unhang_jobs::{engine::Options, id::JobId, record::JobState};
+use unhang_jobs::{engine::EngineOptions, id::JobId, record::JobState};
 use unhang_proc::lock::is_held;
 
 use crate::common::{Bench, until};
 
-fn kept_for(options: &mut Options, time: Duration) {
+fn kept_for(options: &mut EngineOptions, time: Duration) {
     options.retention = time;
     options.retention_was_said = true;
 }
 
 /// A bench with a job that ended a moment ago, and nothing that follows it any more.
-async fn with_one_that_ended(change: impl FnOnce(&mut Options)) -> (Bench, JobId) {
+async fn with_one_that_ended(change: impl FnOnce(&mut EngineOptions)) -> (Bench, JobId) {
     let bench = Bench::with(change);
     let id = bench.run("true").await.record.job_id;
     until("its shim has gone", || (!is_held(&bench.job(id).join("lock")).unwrap()).then_some(())).await;

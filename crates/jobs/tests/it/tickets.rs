@@ -4,7 +4,7 @@ use serde_json::json;
 use unhang_jobs::{
     engine::{CallEnd, Status},
     id::JobId,
-    record::{JobState, Reason, Ticket},
+    record::{EndReason, JobState, Ticket},
 };
 
 use crate::{
@@ -68,7 +68,7 @@ async fn a_call_that_nobody_takes_up_has_failed_when_its_time_is_over() {
     holder.kill().await;
     let status = bench.end(id).await;
     assert_eq!(status.record.status, JobState::Failed);
-    assert_eq!(status.record.ending.as_ref().unwrap().reason, Some(Reason::Timeout));
+    assert_eq!(status.record.ending.as_ref().unwrap().reason, Some(EndReason::Timeout));
     for words in ["none that has this server asked for it", "`srv`", "look before calling it again"] {
         assert!(detail(&status).contains(words), "{}", detail(&status));
     }

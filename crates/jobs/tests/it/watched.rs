@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use unhang_jobs::{
     id::JobId,
-    record::{JobState, Reason},
+    record::{EndReason, JobState},
 };
 use unhang_proc::identity::Identity;
 
@@ -143,7 +143,7 @@ async fn f_96_a_job_whose_watcher_is_killed_too_is_for_the_next_who_looks() {
     let status = bench.end(ids[0]).await;
     assert_eq!(
         (status.record.status, status.record.ending.unwrap().reason),
-        (JobState::Lost, Some(Reason::ShimKilled))
+        (JobState::Lost, Some(EndReason::ShimKilled))
     );
     assert_eq!(sleepers("36966"), [""; 0]);
 }

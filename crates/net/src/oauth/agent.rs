@@ -10,11 +10,11 @@ use url::form_urlencoded;
 
 use super::{
     error::{AuthorizationError, told, told_as_url, told_url},
-    requests::{Plain, RequestLimits, Requests},
+    requests::{PlainHttp, RequestLimits, Requests},
 };
 
 /// What an agent comes back with.
-pub type Visit<'a> = Pin<Box<dyn Future<Output = Result<Redirect, AuthorizationError>> + Send + 'a>>;
+pub type AgentResult<'a> = Pin<Box<dyn Future<Output = Result<Redirect, AuthorizationError>> + Send + 'a>>;
 
 /// Takes a person through a login page.
 pub trait Agent: Send + Sync {
@@ -25,7 +25,7 @@ pub trait Agent: Send + Sync {
     fn redirect_uri(&self) -> Result<String, AuthorizationError>;
 
     /// Goes to the login page, and comes back with what the authorization server sent to the redirect URI.
-    fn authorize(&self, url: String) -> Visit<'_>;
+    fn authorize(&self, url: String) -> AgentResult<'_>;
 }
 
 /// What the authorization server sent back.
@@ -91,7 +91,7 @@ impl Agent for Nobody {
         Err(self.login_needed())
     }
 
-    fn authorize(&self, _: String) -> Visit<'_> {
+    fn authorize(&self, _: String) -> AgentResult<'_> {
         Box::pin(async { Err(self.login_needed()) })
     }
 }
@@ -109,7 +109,7 @@ impl Follower {
     /// Where there is no HTTP client to be had.
     pub fn new(redirect_uri: String, limits: RequestLimits) -> Result<Self, AuthorizationError> {
         // Whoever follows without asking a person is on the same machine as the authorization server, as in tests.
-        Ok(Self { requests: Requests::new(limits, Plain::Here)?, redirect_uri })
+        Ok(Self { requests: Requests::new(limits, PlainHttp::Here)?, redirect_uri })
     }
 
     async fn follow(&self, url: String) -> Result<Redirect, AuthorizationError> {
@@ -127,7 +127,7 @@ impl Agent for Follower {
         Ok(self.redirect_uri.clone())
     }
 
-    fn authorize(&self, url: String) -> Visit<'_> {
+    fn authorize(&self, url: String) -> AgentResult<'_> {
         Box::pin(self.follow(url))
     }
 }

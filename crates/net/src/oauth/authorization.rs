@@ -32,8 +32,8 @@ use super::{
     agent::Agent,
     error::{AuthorizationError, told, told_as_url},
     flow::{Refreshed, Server, Wanted, discover, revoke, union},
-    requests::{Plain, RequestLimits, Requests, require_secure},
-    store::{Login, TokenStore},
+    requests::{PlainHttp, RequestLimits, Requests, require_secure},
+    store::{StoredLogin, TokenStore},
 };
 
 /// Tokens in a row that a server may refuse before nothing better is sought.
@@ -63,13 +63,13 @@ const ABSENT_KEPT: Duration = Duration::from_secs(1);
 
 /// The tokens of one server.
 #[derive(Clone)]
-pub struct Authorization(Arc<Inner>);
+pub struct Authorization(Arc<AuthorizationState>);
 
-struct Inner {
+struct AuthorizationState {
     server: Server,
     store: TokenStore,
     agent: Arc<dyn Agent>,
-    known: Mutex<Option<Login>>,
+    known: Mutex<Option<StoredLogin>>,
     /// When there was no file of a login.
     absent: Mutex<Option<Instant>>,
     turn: Arc<AsyncMutex<Turn>>,
@@ -117,13 +117,13 @@ enum Flow {
     /// This token is about to end.
     Refresh { used: String },
     /// The server refused one.
-    Renew(Refusal),
+    Renew(OAuthRefusal),
     /// A person wants to log in.
     LogIn,
 }
 
 /// What was refused.
-struct Refusal {
+struct OAuthRefusal {
     used: Option<String>,
     /// The scopes that it lacks, where that is why.
     more: Option<Vec<String>>,
@@ -160,7 +160,7 @@ impl Authorization {
         url.set_fragment(None);
         let server = Server { name: told(&name), url, settings, limits };
         let known = Mutex::default();
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(AuthorizationState {
             server,
             store,
             agent,
@@ -177,7 +177,7 @@ impl Authorization {
         Url::parse(url).is_ok_and(|url| {
             url.origin() == self.0.server.url.origin()
                 && url.origin().is_tuple()
-                && require_secure(&url, Plain::Here).is_ok()
+                && require_secure(&url, PlainHttp::Here).is_ok()
         })
     }
 
@@ -225,7 +225,7 @@ impl Authorization {
         let (used, challenge) = (used.map(str::to_owned), challenge.map(str::to_owned));
         let scope = said.and_then(|said| said.scope).unwrap_or_default();
         let more = needs_more.then(|| scope.split_whitespace().map(str::to_owned).collect());
-        self.in_turn(ended, Flow::Renew(Refusal { used, more, challenge })).await
+        self.in_turn(ended, Flow::Renew(OAuthRefusal { used, more, challenge })).await
     }
 
     /// Logs in anew, whatever is known.
@@ -307,7 +307,7 @@ impl Authorization {
     }
 }
 
-impl Inner {
+impl AuthorizationState {
     async fn run(&self, flow: Flow, turn: &mut Turn) -> Result<bool, AuthorizationError> {
         match flow {
             Flow::Refresh { used } => self.refresh(&used, None).await,
@@ -322,11 +322,12 @@ impl Inner {
     }
 
     /// Finds a token in the place of one that the server refused.
-    async fn renew(&self, refusal: Refusal, turn: &mut Turn) -> Result<bool, AuthorizationError> {
-        let Refusal { used, more, challenge } = refusal;
+    async fn renew(&self, refusal: OAuthRefusal, turn: &mut Turn) -> Result<bool, AuthorizationError> {
+        let OAuthRefusal { used, more, challenge } = refusal;
         let stored = self.store.load(&self.server.url).await?;
         // Somebody logged in meanwhile, perhaps another process.
-        let is_other = |login: &&Login| Some(&login.access_token) != used.as_ref() && !login.has_ended();
+        let is_other =
+            |login: &&StoredLogin| Some(&login.access_token) != used.as_ref() && !login.has_ended();
         if let Some(login) = stored.as_ref().filter(is_other) {
             self.set_known(login.clone());
             return Ok(true);
@@ -356,7 +357,7 @@ impl Inner {
         &self,
         more: Vec<String>,
         challenge: Option<&str>,
-        login: &Login,
+        login: &StoredLogin,
     ) -> Result<bool, AuthorizationError> {
         if more.iter().all(|scope| login.requested.contains(scope)) {
             return Ok(false);
@@ -387,7 +388,7 @@ impl Inner {
                 Ok(true)
             }
             Refreshed::Rejected => {
-                self.keep(Login { refresh_token: None, ..login }).await?;
+                self.keep(StoredLogin { refresh_token: None, ..login }).await?;
                 Ok(false)
             }
         }
@@ -405,7 +406,7 @@ impl Inner {
 
     /// What the server says to whoever comes without a token.
     async fn challenge(&self) -> Result<Option<String>, AuthorizationError> {
-        let requests = Requests::new(self.server.limits, Plain::of(&self.server.url))?;
+        let requests = Requests::new(self.server.limits, PlainHttp::of(&self.server.url))?;
         // It asks for nothing and begins nothing, should the server answer whoever comes.
         let request = requests
             .client()
@@ -429,14 +430,14 @@ impl Inner {
         Ok(Some(challenges.join(", ")).filter(|all| !all.is_empty()))
     }
 
-    async fn keep(&self, login: Login) -> Result<(), AuthorizationError> {
+    async fn keep(&self, login: StoredLogin) -> Result<(), AuthorizationError> {
         // What the disk does not take is good for as long as we live.
         self.set_known(login.clone());
         self.store.save(&self.server.url, &login).await
     }
 
     /// What is known of the login, here or on the disk.
-    async fn login(&self) -> Result<Option<Login>, AuthorizationError> {
+    async fn login(&self) -> Result<Option<StoredLogin>, AuthorizationError> {
         if let Some(login) = self.known() {
             return Ok(Some(login));
         }
@@ -455,15 +456,15 @@ impl Inner {
         self.absent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> Option<Login> {
+    fn known(&self) -> Option<StoredLogin> {
         self.lock_known().clone()
     }
 
-    fn set_known(&self, login: Login) {
+    fn set_known(&self, login: StoredLogin) {
         *self.lock_known() = Some(login);
     }
 
-    fn lock_known(&self) -> MutexGuard<'_, Option<Login>> {
+    fn lock_known(&self) -> MutexGuard<'_, Option<StoredLogin>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

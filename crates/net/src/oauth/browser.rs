@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    agent::{Agent, Redirect, Visit},
+    agent::{Agent, AgentResult, Redirect},
     error::{AuthorizationError, told_as_url},
 };
 
@@ -91,7 +91,7 @@ impl<Show: Fn(&str) + Send + Sync> Agent for Browser<Show> {
         Ok(self.redirect_uri.clone())
     }
 
-    fn authorize(&self, url: String) -> Visit<'_> {
+    fn authorize(&self, url: String) -> AgentResult<'_> {
         Box::pin(async move {
             let asked = Url::parse(&url).map_err(|_| AuthorizationError::NoUrl { url: told_as_url(&url) })?;
             let state = asked.query_pairs().find(|(name, _)| name == "state").map(|(_, state)| state);

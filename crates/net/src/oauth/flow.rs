@@ -27,8 +27,8 @@ use super::{
     ClientSettings,
     agent::{Agent, Redirect},
     error::{AuthorizationError, told, told_as_url, told_url},
-    requests::{Plain, RequestLimits, Requests, require_secure},
-    store::{Login, now},
+    requests::{PlainHttp, RequestLimits, Requests, require_secure},
+    store::{StoredLogin, now},
 };
 
 /// What we are called where we register ourselves.
@@ -57,7 +57,7 @@ pub(super) enum Wanted {
 /// What came of a refresh token.
 pub(super) enum Refreshed {
     /// Another token.
-    Login(Box<Login>),
+    Login(Box<StoredLogin>),
     /// It is of no use any more.
     Rejected,
 }
@@ -83,7 +83,7 @@ pub(super) async fn discover<'a>(
     server: &'a Server,
     challenge: Option<&str>,
 ) -> Result<Discovered<'a>, AuthorizationError> {
-    let plain = Plain::of(&server.url);
+    let plain = PlainHttp::of(&server.url);
     require_secure(&server.url, plain)?;
     let requests = Arc::new(Requests::new(server.limits, plain)?);
     let explain = |error| explain(server, &requests, None, error);
@@ -114,8 +114,8 @@ impl Discovered<'_> {
         &mut self,
         agent: &dyn Agent,
         wanted: Wanted,
-        before: Option<&Login>,
-    ) -> Result<Login, AuthorizationError> {
+        before: Option<&StoredLogin>,
+    ) -> Result<StoredLogin, AuthorizationError> {
         let checks_pkce =
             self.metadata.code_challenge_methods_supported.iter().flatten().any(|method| method == "S256");
         if !checks_pkce {
@@ -134,7 +134,7 @@ impl Discovered<'_> {
         let token =
             self.manager.exchange_code_for_token_with_issuer(&code, &state, redirect.issuer.as_deref());
         let token = quietly(token).await.map_err(|error| self.explained(error))?;
-        let login = Login {
+        let login = StoredLogin {
             server: self.server.url.to_string(),
             issuer: self.issuer.clone(),
             client_id: client.client_id,
@@ -152,7 +152,7 @@ impl Discovered<'_> {
     }
 
     /// Gets a token for the refresh token that the same authorization server gave before.
-    pub(super) async fn refresh(&mut self, login: &Login) -> Result<Refreshed, AuthorizationError> {
+    pub(super) async fn refresh(&mut self, login: &StoredLogin) -> Result<Refreshed, AuthorizationError> {
         let config = OAuthClientConfig::new(&login.client_id, &login.redirect_uri);
         let config = match &login.client_secret {
             Some(secret) => config.with_client_secret(secret),
@@ -196,7 +196,7 @@ impl Discovered<'_> {
         &mut self,
         redirect_uri: &str,
         scopes: &[String],
-        before: Option<&Login>,
+        before: Option<&StoredLogin>,
     ) -> Result<(OAuthClientConfig, bool), AuthorizationError> {
         let settings = &self.server.settings;
         let with_secret = |config: OAuthClientConfig, secret: Option<&String>| match secret {
@@ -263,7 +263,11 @@ impl Discovered<'_> {
     }
 
     /// The login with what the token endpoint gave. It has no types for what we keep, so that it is read as it was written.
-    fn with_token(&self, mut login: Login, token: &OAuthTokenResponse) -> Result<Login, AuthorizationError> {
+    fn with_token(
+        &self,
+        mut login: StoredLogin,
+        token: &OAuthTokenResponse,
+    ) -> Result<StoredLogin, AuthorizationError> {
         let token = serde_json::to_value(token).map_err(|error| self.unusable(&error.to_string()))?;
         if !token["token_type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
             return Err(self.unusable("its token is no bearer token"));
@@ -356,12 +360,12 @@ fn explain(
 /// Asks the authorization server to forget a login (RFC 7009). Whether it has a place for that.
 pub(super) async fn revoke(
     server: &Url,
-    login: &Login,
+    login: &StoredLogin,
     limits: RequestLimits,
 ) -> Result<bool, AuthorizationError> {
     let Some(endpoint) = &login.revocation_endpoint else { return Ok(false) };
     let url = Url::parse(endpoint).map_err(|_| AuthorizationError::NoUrl { url: told_as_url(endpoint) })?;
-    let requests = Requests::new(limits, Plain::of(server))?;
+    let requests = Requests::new(limits, PlainHttp::of(server))?;
     // With the refresh token go the access tokens that it gave; not everywhere.
     let tokens =
         [(&login.refresh_token, "refresh_token"), (&Some(login.access_token.clone()), "access_token")];

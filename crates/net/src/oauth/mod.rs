@@ -23,7 +23,7 @@ mod store;
 use std::fmt;
 
 pub use self::{
-    agent::{Agent, Follower, Nobody, Redirect, Visit},
+    agent::{Agent, AgentResult, Follower, Nobody, Redirect},
     authorization::{Authorization, AuthorizationSpec, LoggedIn, LoggedOut},
     browser::Browser,
     error::AuthorizationError,

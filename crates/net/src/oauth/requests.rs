@@ -44,14 +44,14 @@ impl Default for RequestLimits {
 
 /// Where requests may go without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plain {
+pub(super) enum PlainHttp {
     /// Nowhere.
     Never,
     /// To this machine.
     Here,
 }
 
-impl Plain {
+impl PlainHttp {
     /// As the place of a server has it: one on this machine may send us to others on it.
     pub(super) fn of(server: &Url) -> Self {
         if is_here(server) { Self::Here } else { Self::Never }
@@ -62,12 +62,12 @@ impl Plain {
 pub(super) struct Requests {
     client: Client,
     limits: RequestLimits,
-    plain: Plain,
+    plain: PlainHttp,
     failure: Mutex<Option<AuthorizationError>>,
 }
 
 impl Requests {
-    pub(super) fn new(limits: RequestLimits, plain: Plain) -> Result<Self, AuthorizationError> {
+    pub(super) fn new(limits: RequestLimits, plain: PlainHttp) -> Result<Self, AuthorizationError> {
         let client = tls::client_builder().redirect(Policy::none()).build();
         let client = client.map_err(|error| AuthorizationError::System {
             what: "there is no HTTP client",
@@ -157,8 +157,8 @@ fn is_here(url: &Url) -> bool {
 }
 
 /// Refuses a URL that is neither https nor, where that is allowed, on this machine.
-pub(super) fn require_secure(url: &Url, plain: Plain) -> Result<(), AuthorizationError> {
-    if url.scheme() == "https" || url.scheme() == "http" && plain == Plain::Here && is_here(url) {
+pub(super) fn require_secure(url: &Url, plain: PlainHttp) -> Result<(), AuthorizationError> {
+    if url.scheme() == "https" || url.scheme() == "http" && plain == PlainHttp::Here && is_here(url) {
         Ok(())
     } else {
         Err(AuthorizationError::Insecure { url: told_url(url) })
@@ -180,7 +180,7 @@ mod tests {
             "http://LOCALHOST.:9/",
             "http://a.localhost/",
         ] {
-            assert_eq!(require_secure(&Url::parse(url).expect("a URL"), Plain::Here), Ok(()), "{url}");
+            assert_eq!(require_secure(&Url::parse(url).expect("a URL"), PlainHttp::Here), Ok(()), "{url}");
         }
         for url in [
             "http://example.org/token",
@@ -190,7 +190,7 @@ mod tests {
             "ftp://127.0.0.1/",
             "data:text/plain,token",
         ] {
-            assert!(require_secure(&Url::parse(url).expect("a URL"), Plain::Here).is_err(), "{url}");
+            assert!(require_secure(&Url::parse(url).expect("a URL"), PlainHttp::Here).is_err(), "{url}");
         }
     }
 
@@ -198,18 +198,18 @@ mod tests {
     async fn f_35_a_server_elsewhere_sends_us_to_nothing_on_this_machine() {
         let url = |url: &str| Url::parse(url).expect("a URL");
         for (server, plain) in [
-            ("https://example.org/mcp", Plain::Never),
-            ("http://10.0.0.1/mcp", Plain::Never),
-            ("https://localhost.example.org/mcp", Plain::Never),
-            ("http://127.0.0.1:9/mcp", Plain::Here),
-            ("http://localhost/mcp", Plain::Here),
-            ("https://[::1]/mcp", Plain::Here),
+            ("https://example.org/mcp", PlainHttp::Never),
+            ("http://10.0.0.1/mcp", PlainHttp::Never),
+            ("https://localhost.example.org/mcp", PlainHttp::Never),
+            ("http://127.0.0.1:9/mcp", PlainHttp::Here),
+            ("http://localhost/mcp", PlainHttp::Here),
+            ("https://[::1]/mcp", PlainHttp::Here),
         ] {
-            assert_eq!(Plain::of(&url(server)), plain, "{server}");
+            assert_eq!(PlainHttp::of(&url(server)), plain, "{server}");
         }
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let here = format!("http://{}/token", listener.local_addr().expect("an address"));
-        let requests = Requests::new(RequestLimits::default(), Plain::Never).expect("a client");
+        let requests = Requests::new(RequestLimits::default(), PlainHttp::Never).expect("a client");
         let request = requests.client().get(&here).build().expect("a request");
         let refused = requests.send(request).await.expect_err("nothing is sent there");
         assert!(matches!(refused, AuthorizationError::Insecure { .. }), "{refused}");

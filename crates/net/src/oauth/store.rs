@@ -43,7 +43,7 @@ const MARGIN: Duration = Duration::from_secs(30);
 
 /// One login, as it stands in its file.
 #[derive(Clone, Deserialize, PartialEq, Serialize)]
-pub(super) struct Login {
+pub(super) struct StoredLogin {
     /// The server that it is for.
     pub(super) server: String,
     /// Who gave it.
@@ -68,7 +68,7 @@ pub(super) struct Login {
     pub(super) revocation_endpoint: Option<String>,
 }
 
-impl Login {
+impl StoredLogin {
     /// It has ended, or will before a request with it gets there.
     pub(super) fn is_ending(&self) -> bool {
         self.ends_within(MARGIN)
@@ -96,7 +96,7 @@ pub struct TokenStore {
 }
 
 /// Held while a token is renewed.
-pub(super) struct Lock {
+pub(super) struct TokenLock {
     _file: File,
 }
 
@@ -114,13 +114,13 @@ impl TokenStore {
     }
 
     /// What is known of the login to a server.
-    pub(super) async fn load(&self, server: &Url) -> Result<Option<Login>, AuthorizationError> {
+    pub(super) async fn load(&self, server: &Url) -> Result<Option<StoredLogin>, AuthorizationError> {
         let login = self.on_disk(server, |path| read(&path)).await?;
-        Ok(login.filter(|login: &Login| login.server == server.as_str()))
+        Ok(login.filter(|login: &StoredLogin| login.server == server.as_str()))
     }
 
     /// Puts a login in the place of what was known.
-    pub(super) async fn save(&self, server: &Url, login: &Login) -> Result<(), AuthorizationError> {
+    pub(super) async fn save(&self, server: &Url, login: &StoredLogin) -> Result<(), AuthorizationError> {
         let login = login.clone();
         self.on_disk(server, move |path| write(&path, &login)).await
     }
@@ -136,11 +136,11 @@ impl TokenStore {
     }
 
     /// Waits until nobody else renews the token of a server. None where there is no file, and so nothing to renew.
-    pub(super) async fn lock(&self, server: &Url) -> Result<Option<Lock>, AuthorizationError> {
+    pub(super) async fn lock(&self, server: &Url) -> Result<Option<TokenLock>, AuthorizationError> {
         let locked = async {
             loop {
                 match self.on_disk(server, |path| try_lock(&path)).await? {
-                    Tried::Locked(file) => return Ok(Some(Lock { _file: file })),
+                    Tried::Locked(file) => return Ok(Some(TokenLock { _file: file })),
                     Tried::Absent => return Ok(None),
                     Tried::Held => sleep(LOCK_PAUSE).await,
                 }
@@ -194,7 +194,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-fn read(path: &Path) -> io::Result<Option<Login>> {
+fn read(path: &Path) -> io::Result<Option<StoredLogin>> {
     let Some(file) = open(path)? else { return Ok(None) };
     let mut bytes = Vec::new();
     file.take(MAX_FILE).read_to_end(&mut bytes)?;
@@ -204,7 +204,7 @@ fn read(path: &Path) -> io::Result<Option<Login>> {
         .map_err(|error| io::Error::other(format!("it is damaged in line {}; remove it", error.line())))
 }
 
-fn write(path: &Path, login: &Login) -> io::Result<()> {
+fn write(path: &Path, login: &StoredLogin) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut random = [0; 8];
@@ -249,8 +249,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(crate) fn login(server: &Url) -> Login {
-        Login {
+    pub(crate) fn login(server: &Url) -> StoredLogin {
+        StoredLogin {
             server: server.to_string(),
             issuer: "https://as.example.org".to_owned(),
             client_id: "client".to_owned(),
@@ -292,8 +292,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_token_that_is_about_to_end_is_ending() {
-        let with = |expires_at| Login { expires_at, ..login(&url("https://a/")) };
-        let states = |login: &Login| (login.is_ending(), login.has_ended());
+        let with = |expires_at| StoredLogin { expires_at, ..login(&url("https://a/")) };
+        let states = |login: &StoredLogin| (login.is_ending(), login.has_ended());
         assert_eq!(states(&with(None)), (false, false));
         assert_eq!(states(&with(Some(now() + 60))), (false, false));
         assert_eq!(states(&with(Some(now() + 10))), (true, false));
@@ -338,7 +338,7 @@ pub(super) mod tests {
         });
         tokio::task::yield_now().await;
         assert!(!second.is_finished());
-        let renewed = Login { access_token: "renewed".to_owned(), ..login(&here) };
+        let renewed = StoredLogin { access_token: "renewed".to_owned(), ..login(&here) };
         store.save(&here, &renewed).await.expect("saved");
         drop(lock);
         assert_eq!(second.await.expect("it ends"), "renewed");

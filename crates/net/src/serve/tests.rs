@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_secs(300);
 
 /// One connection at a time, so that the next one tells when the first has ended.
-const ONE: Bounds = Bounds { connections: 1, of_one: 100, head: LONG, deaf: LONG };
+const ONE: ConnectionLimits = ConnectionLimits { connections: 1, of_one: 100, head: LONG, deaf: LONG };
 
 struct Up {
     address: SocketAddr,
@@ -25,11 +25,11 @@ struct Up {
 }
 
 impl Up {
-    async fn new(bounds: Bounds) -> Up {
+    async fn new(bounds: ConnectionLimits) -> Up {
         Up::speaking(bounds, None).await
     }
 
-    async fn speaking(bounds: Bounds, tls: Option<Acceptor>) -> Up {
+    async fn speaking(bounds: ConnectionLimits, tls: Option<Acceptor>) -> Up {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (end, ending) = watch::channel(false);
@@ -96,7 +96,7 @@ async fn there_are_so_many_connections_at_a_time() {
 #[tokio::test]
 async fn who_is_slow_with_a_head_is_let_go() {
     // Where there is no room, a silent connection goes for that reason.
-    let up = Up::new(Bounds { head: Duration::from_millis(200), connections: 10, ..ONE }).await;
+    let up = Up::new(ConnectionLimits { head: Duration::from_millis(200), connections: 10, ..ONE }).await;
     let mut half = up.says("GET / HTT").await;
     // Hyper has a limit of its own, of 30 s.
     let ended = timeout(PATIENCE / 2, half.read_to_end(&mut Vec::new())).await;
@@ -107,7 +107,7 @@ async fn who_is_slow_with_a_head_is_let_go() {
 
 #[tokio::test]
 async fn a_head_has_its_limit_however_it_comes() {
-    let up = Up::new(Bounds { connections: 10, ..ONE }).await;
+    let up = Up::new(ConnectionLimits { connections: 10, ..ONE }).await;
     for (target, length, is_taken) in [
         ("/", READ_AHEAD, true),
         ("/", READ_AHEAD + 1, false),
@@ -132,7 +132,7 @@ async fn a_head_has_its_limit_however_it_comes() {
 
 #[tokio::test]
 async fn of_one_address_there_are_so_many_connections() {
-    let up = Up::new(Bounds { connections: 10, of_one: 1, ..ONE }).await;
+    let up = Up::new(ConnectionLimits { connections: 10, of_one: 1, ..ONE }).await;
     let first = up.heard().await;
     let mut second = up.says("").await;
     // It ends at once and keeps nobody waiting.
@@ -152,9 +152,10 @@ async fn of_one_address_there_are_so_many_connections() {
 #[tokio::test]
 async fn f_31_whoever_asks_for_nothing_makes_room_for_those_who_do() {
     // Of one address, and of all together.
-    for bounds in
-        [Bounds { connections: 100, of_one: 3, ..ONE }, Bounds { connections: 3, of_one: 100, ..ONE }]
-    {
+    for bounds in [
+        ConnectionLimits { connections: 100, of_one: 3, ..ONE },
+        ConnectionLimits { connections: 3, of_one: 100, ..ONE },
+    ] {
         let up = Up::new(bounds).await;
         let heard = up.heard().await;
         let mut silent = Vec::new();
@@ -178,9 +179,10 @@ async fn f_31_whoever_asks_for_nothing_makes_room_for_those_who_do() {
 
 #[tokio::test]
 async fn f_31_whoever_has_shown_no_token_makes_room_however_often_they_ask() {
-    for bounds in
-        [Bounds { connections: 100, of_one: 3, ..ONE }, Bounds { connections: 3, of_one: 100, ..ONE }]
-    {
+    for bounds in [
+        ConnectionLimits { connections: 100, of_one: 3, ..ONE },
+        ConnectionLimits { connections: 3, of_one: 100, ..ONE },
+    ] {
         let up = Up::new(bounds).await;
         let mut heard = up.heard().await;
         // Has shown a token, and asks for what needs none since.
@@ -221,7 +223,8 @@ async fn who_is_slow_with_the_handshake_is_let_go() {
     let key = include_bytes!("../../../cli/tests/certificates/server.key");
     let tls = Acceptor::new(certificate, key).expect("they fit");
     let up =
-        Up::speaking(Bounds { connections: 2, head: Duration::from_millis(200), ..ONE }, Some(tls)).await;
+        Up::speaking(ConnectionLimits { connections: 2, head: Duration::from_millis(200), ..ONE }, Some(tls))
+            .await;
     // One that says nothing, one that stops in the middle, and one that says something else.
     for words in ["", "\x16\x03\x01", "GET / HTTP/1.1\r\nhost: x\r\n\r\n"] {
         let mut stream = up.says(words).await;
@@ -232,7 +235,7 @@ async fn who_is_slow_with_the_handshake_is_let_go() {
 
 #[tokio::test]
 async fn who_does_not_read_is_let_go() {
-    let up = Up::new(Bounds { deaf: Duration::from_millis(500), ..ONE }).await;
+    let up = Up::new(ConnectionLimits { deaf: Duration::from_millis(500), ..ONE }).await;
     let _deaf = up.says("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
     let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
     assert!(answer.ends_with("hello"), "{answer}");
@@ -242,12 +245,12 @@ async fn who_does_not_read_is_let_go() {
 async fn f_34_who_does_not_read_from_a_socket_among_the_files_is_let_go() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x.sock");
-    let listener = Listener::Local(UnixListener::bind(&path).expect("a socket"), None);
+    let listener = HttpListener::Local(UnixListener::bind(&path).expect("a socket"), None);
     let router = Router::new()
         .route("/", get(|| async { "hello" }))
         .route("/large", get(|| async { vec![b'x'; 64 << 20] }));
     let (_end, ending) = watch::channel(false);
-    let bounds = Bounds { deaf: Duration::from_millis(500), ..ONE };
+    let bounds = ConnectionLimits { deaf: Duration::from_millis(500), ..ONE };
     let serving = tokio::spawn(serve(vec![listener], router, bounds, watch::channel(None).1, ending));
     let says = async |path: &std::path::Path, text: &str| {
         let mut stream = UnixStream::connect(path).await.expect("it listens");
@@ -264,7 +267,7 @@ async fn f_34_who_does_not_read_from_a_socket_among_the_files_is_let_go() {
 
 #[test]
 fn f_23_only_our_own_user_comes_to_a_socket_among_the_files() {
-    let local = |user| Peer::Local { process: Some(1), user };
+    let local = |user| PeerAddress::Local { process: Some(1), user };
     assert!(may_come(local(Some(7)), 7));
     assert!(!may_come(local(Some(8)), 7));
     assert!(!may_come(local(Some(0)), 7));
@@ -273,7 +276,7 @@ fn f_23_only_our_own_user_comes_to_a_socket_among_the_files() {
 
 #[tokio::test]
 async fn the_end_waits_for_answers_and_for_nothing_else() {
-    let up = Up::new(Bounds { connections: 3, ..ONE }).await;
+    let up = Up::new(ConnectionLimits { connections: 3, ..ONE }).await;
     let _idle = up.says("").await;
     let mut used = up.says("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
     let mut byte = [0];
@@ -297,7 +300,7 @@ async fn who_came_to_a_socket_before_the_end_is_heard_and_nobody_after() {
     let (claim, mut claimed) = tokio::sync::oneshot::channel::<()>();
     let router = Router::new().route("/", get(|| async { "hello" }));
     let ending = watch::Sender::new(true).subscribe();
-    let listeners = vec![Listener::Local(listener, Some(Box::new(claim)))];
+    let listeners = vec![HttpListener::Local(listener, Some(Box::new(claim)))];
     let serving = serve(listeners, router, ONE, watch::channel(None).1, ending);
     let talking = async {
         // Nobody else can come by now.

@@ -23,7 +23,7 @@ use rustix::{
 use tokio::sync::oneshot;
 use unhang_switches::stands;
 
-use super::{Kind, PipeReader, PipeWriter, is_broken, pair, set_nonblocking, wait};
+use super::{PipeKind, PipeReader, PipeWriter, is_broken, pair, set_nonblocking, wait};
 use crate::deadline::Deadline;
 
 /// Bytes that a pump moves at once: what an ordinary pipe holds.
@@ -62,8 +62,8 @@ impl Flush {
 /// When a pipe, thread or registration cannot be made.
 pub fn adopt_input(descriptor: OwnedFd) -> io::Result<PipeReader> {
     match direct(&descriptor, OFlags::RDONLY)? {
-        Direct::Reopened(reopened) => return PipeReader::new(reopened, Kind::Pipe),
-        Direct::Socket => return PipeReader::new(descriptor, Kind::Socket),
+        Direct::Reopened(reopened) => return PipeReader::new(reopened, PipeKind::Pipe),
+        Direct::Socket => return PipeReader::new(descriptor, PipeKind::Socket),
         Direct::No => {}
     }
     let (reader, writer) = pair()?;
@@ -72,7 +72,7 @@ pub fn adopt_input(descriptor: OwnedFd) -> io::Result<PipeReader> {
         // The end of either side is the end of the pump; the owner sees it as the end of the input.
         let _ = pump(&descriptor, &writer);
     })?;
-    PipeReader::new(reader, Kind::Pipe)
+    PipeReader::new(reader, PipeKind::Pipe)
 }
 
 /// Makes an inherited descriptor writable for an async owner. Must be called in a runtime.
@@ -81,8 +81,8 @@ pub fn adopt_input(descriptor: OwnedFd) -> io::Result<PipeReader> {
 /// When a pipe, thread or registration cannot be made.
 pub fn adopt_output(descriptor: OwnedFd) -> io::Result<(PipeWriter, Flush)> {
     match direct(&descriptor, OFlags::WRONLY)? {
-        Direct::Reopened(reopened) => return Ok((PipeWriter::new(reopened, Kind::Pipe)?, Flush(None))),
-        Direct::Socket => return Ok((PipeWriter::new(descriptor, Kind::Socket)?, Flush(None))),
+        Direct::Reopened(reopened) => return Ok((PipeWriter::new(reopened, PipeKind::Pipe)?, Flush(None))),
+        Direct::Socket => return Ok((PipeWriter::new(descriptor, PipeKind::Socket)?, Flush(None))),
         Direct::No => {}
     }
     let (reader, writer) = pair()?;
@@ -94,7 +94,7 @@ pub fn adopt_output(descriptor: OwnedFd) -> io::Result<(PipeWriter, Flush)> {
             let _ = done.send(());
         }
     })?;
-    Ok((PipeWriter::new(writer, Kind::Pipe)?, Flush(Some(flushed))))
+    Ok((PipeWriter::new(writer, PipeKind::Pipe)?, Flush(Some(flushed))))
 }
 
 /// Takes standard input and output away from everybody else in this process: returns duplicates that no child inherits,

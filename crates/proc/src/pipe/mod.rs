@@ -38,7 +38,7 @@ const LARGE: usize = 256 << 10;
 
 /// How a descriptor is made not to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PipeKind {
     /// Its description is ours and has `O_NONBLOCK`.
     Pipe,
     /// Each call asks not to wait.
@@ -49,12 +49,12 @@ enum Kind {
 #[derive(Debug)]
 pub struct PipeReader {
     descriptor: AsyncFd<OwnedFd>,
-    kind: Kind,
+    kind: PipeKind,
     grown: bool,
 }
 
 impl PipeReader {
-    fn new(descriptor: OwnedFd, kind: Kind) -> io::Result<Self> {
+    fn new(descriptor: OwnedFd, kind: PipeKind) -> io::Result<Self> {
         Ok(Self { descriptor: register(descriptor, Interest::READABLE)?, kind, grown: false })
     }
 
@@ -75,7 +75,7 @@ impl PipeReader {
         let mut short = None;
         let result = self.descriptor.try_io(Interest::READABLE, |descriptor| {
             let count = read(descriptor, kind, buffer)?;
-            if kind == Kind::Pipe && 0 < count && count < buffer.len() {
+            if kind == PipeKind::Pipe && 0 < count && count < buffer.len() {
                 // The error is how the runtime is told that the readiness is used up.
                 short = Some(count);
                 return Err(io::ErrorKind::WouldBlock.into());
@@ -99,11 +99,11 @@ impl PipeReader {
     }
 }
 
-fn read(descriptor: &OwnedFd, kind: Kind, buffer: &mut [u8]) -> io::Result<usize> {
+fn read(descriptor: &OwnedFd, kind: PipeKind, buffer: &mut [u8]) -> io::Result<usize> {
     let flags = if stands("sockets-never-wait") { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
     retry(|| match kind {
-        Kind::Pipe => rustix::io::read(descriptor, &mut *buffer),
-        Kind::Socket => recv(descriptor, &mut *buffer, flags).map(|(count, _)| count),
+        PipeKind::Pipe => rustix::io::read(descriptor, &mut *buffer),
+        PipeKind::Socket => recv(descriptor, &mut *buffer, flags).map(|(count, _)| count),
     })
 }
 
@@ -111,12 +111,12 @@ fn read(descriptor: &OwnedFd, kind: Kind, buffer: &mut [u8]) -> io::Result<usize
 #[derive(Debug)]
 pub struct PipeWriter {
     descriptor: AsyncFd<OwnedFd>,
-    kind: Kind,
+    kind: PipeKind,
     grown: bool,
 }
 
 impl PipeWriter {
-    fn new(descriptor: OwnedFd, kind: Kind) -> io::Result<Self> {
+    fn new(descriptor: OwnedFd, kind: PipeKind) -> io::Result<Self> {
         let interest = Interest::WRITABLE | Interest::ERROR;
         Ok(Self { descriptor: register(descriptor, interest)?, kind, grown: false })
     }
@@ -138,8 +138,8 @@ impl PipeWriter {
         let patience = if stands("sockets-never-wait") { SendFlags::DONTWAIT } else { SendFlags::empty() };
         let result = self.descriptor.try_io(Interest::WRITABLE, |descriptor| {
             retry(|| match kind {
-                Kind::Pipe => rustix::io::writev(descriptor, parts),
-                Kind::Socket => {
+                PipeKind::Pipe => rustix::io::writev(descriptor, parts),
+                PipeKind::Socket => {
                     let mut nothing = SendAncillaryBuffer::default();
                     sendmsg(descriptor, parts, &mut nothing, patience | NO_SIGNAL)
                 }
@@ -168,8 +168,8 @@ impl PipeWriter {
     pub async fn closed(&self) {
         // The end of a pipe's reader is an error condition; the end of a socket's peer is the end of what could be read.
         let interest = match self.kind {
-            Kind::Pipe => Interest::ERROR,
-            Kind::Socket => Interest::READABLE,
+            PipeKind::Pipe => Interest::ERROR,
+            PipeKind::Socket => Interest::READABLE,
         };
         loop {
             let Ok(mut guard) = self.descriptor.ready(interest).await else {
@@ -225,14 +225,14 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 pub(crate) fn to_server() -> io::Result<(OwnedFd, PipeWriter)> {
     let (reader, writer) = pair()?;
     set_nonblocking(&writer)?;
-    Ok((reader, PipeWriter::new(writer, Kind::Pipe)?))
+    Ok((reader, PipeWriter::new(writer, PipeKind::Pipe)?))
 }
 
 /// A pipe that a server writes to and we read from.
 pub(crate) fn from_server() -> io::Result<(PipeReader, OwnedFd)> {
     let (reader, writer) = pair()?;
     set_nonblocking(&reader)?;
-    Ok((PipeReader::new(reader, Kind::Pipe)?, writer))
+    Ok((PipeReader::new(reader, PipeKind::Pipe)?, writer))
 }
 
 /// Makes a descriptor awaitable.
@@ -248,8 +248,8 @@ fn set_nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
 }
 
 /// Makes a pipe hold more, once. Best effort: a small pipe is slower, nothing else.
-fn grow(descriptor: &OwnedFd, kind: Kind, grown: &mut bool) {
-    if kind == Kind::Socket || std::mem::replace(grown, true) {
+fn grow(descriptor: &OwnedFd, kind: PipeKind, grown: &mut bool) {
+    if kind == PipeKind::Socket || std::mem::replace(grown, true) {
         return;
     }
     // Whoever made the pipe may have given it more already.

@@ -62,7 +62,7 @@ async fn an_inherited_pipe_keeps_its_flags_and_its_bytes() {
     let (reader, mut writer) = blocking_pipe();
     let shared = reader.try_clone().unwrap();
     let mut adopted = adopt_input(reader).unwrap();
-    assert_eq!(adopted.kind, Kind::Pipe);
+    assert_eq!(adopted.kind, PipeKind::Pipe);
     rustix::io::write(&writer, b"hello").unwrap();
     let mut buffer = [0; 3];
     assert_eq!(read(&mut adopted, &mut buffer).await, 3);
@@ -91,7 +91,7 @@ async fn an_inherited_socket_keeps_its_flags_and_its_bytes() {
     let (shared, output) = (near.try_clone().unwrap(), near.try_clone().unwrap());
     let mut input = adopt_input(near.into()).unwrap();
     let (mut output, _) = adopt_output(output.into()).unwrap();
-    assert_eq!((input.kind, output.kind), (Kind::Socket, Kind::Socket));
+    assert_eq!((input.kind, output.kind), (PipeKind::Socket, PipeKind::Socket));
     far.write_all(b"question").unwrap();
     let mut buffer = [0; 20];
     assert_eq!(read(&mut input, &mut buffer).await, 8);
@@ -131,7 +131,7 @@ async fn an_output_that_takes_nothing_is_not_waited_for_beyond_the_deadline() {
     set_nonblocking(&writer).unwrap();
     let (done, flushed) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || drop(adopt::pump(&reader, &far).map(|()| done.send(()))));
-    let mut output = PipeWriter::new(writer, Kind::Pipe).unwrap();
+    let mut output = PipeWriter::new(writer, PipeKind::Pipe).unwrap();
     // What the stuck pipe holds, and some more, which the pump then has in its hands.
     write(&mut output, &[b'x'; 70_000]).await;
     drop(output);
@@ -221,7 +221,7 @@ async fn the_end_of_a_pumps_reader_is_noticed_without_a_write() {
     let (reader, writer) = blocking_pipe();
     set_nonblocking(&writer).unwrap();
     std::thread::spawn(move || adopt::pump(&reader, &far));
-    let output = PipeWriter::new(writer, Kind::Pipe).unwrap();
+    let output = PipeWriter::new(writer, PipeKind::Pipe).unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(20), output.closed()).await.is_err());
     drop(near);
     within(output.closed()).await;

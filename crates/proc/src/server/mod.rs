@@ -34,13 +34,13 @@ use tokio::{
 };
 use unhang_switches::stands;
 
-pub(crate) use self::report::Report;
+pub(crate) use self::report::LifelineReport;
 use self::supervision::Supervision;
 use crate::{
-    ladder::Patience,
+    ladder::StopPatience,
     lookup,
     pipe::{self, PipeReader, PipeWriter},
-    spawn::{Environment, Launch, Place, Process, SpawnError, Stream, spawn},
+    spawn::{Environment, Launch, Process, SignalGroup, SpawnError, Stream, spawn},
 };
 pub use crate::{
     spawn::Exit,
@@ -143,7 +143,7 @@ impl Server {
             lifeline_pair().map_err(|source| SpawnError::Pipe { action: "making a socket", source })?;
         let process = launch(spec, &program, streams.far, &far)
             .map_err(|source| SpawnError::Shim { program: spec.lifeline.program.clone(), source })?;
-        let patience = Patience { grace: spec.grace, limit: spec.stop_limit };
+        let patience = StopPatience { grace: spec.grace, limit: spec.stop_limit };
         let supervision = Supervision::new(process, program, spec.lifeline.program.clone(), patience);
         let server = Self {
             input: Some(streams.input),
@@ -290,7 +290,7 @@ fn launch(
         input,
         output,
         error,
-        place: Place::OwnSession,
+        place: SignalGroup::OwnSession,
         kept: &[lifeline.as_fd()],
         ..Launch::new(&spec.lifeline.program, &arguments)
     })

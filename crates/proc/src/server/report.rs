@@ -16,7 +16,7 @@ use crate::spawn::Exit;
 
 /// One line from the lifeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Report {
+pub(crate) enum LifelineReport {
     /// The server runs.
     Started { pid: u32, tier: Tier, group: Option<PathBuf> },
     /// It could not be executed.
@@ -27,7 +27,7 @@ pub(crate) enum Report {
     Gone(Swept),
 }
 
-impl Report {
+impl LifelineReport {
     pub(crate) fn to_line(&self) -> Vec<u8> {
         let mut line = match self {
             Self::Started { pid, tier, .. } => format!("started {pid} {tier}"),
@@ -95,17 +95,21 @@ mod tests {
     #[test]
     fn every_report_is_read_back_as_it_was_written() {
         let reports = [
-            Report::Started { pid: 7, tier: Tier::ControlGroup, group: Some("/sys/fs/c group/x".into()) },
-            Report::Started { pid: 7, tier: Tier::Subreaper, group: None },
-            Report::Failed { errno: 2 },
-            Report::Exited(Exit::Code(255)),
-            Report::Exited(Exit::Signal(9)),
-            Report::Exited(Exit::Unknown),
-            Report::Gone(Swept { leaked: 3, unkilled: 1 }),
+            LifelineReport::Started {
+                pid: 7,
+                tier: Tier::ControlGroup,
+                group: Some("/sys/fs/c group/x".into()),
+            },
+            LifelineReport::Started { pid: 7, tier: Tier::Subreaper, group: None },
+            LifelineReport::Failed { errno: 2 },
+            LifelineReport::Exited(Exit::Code(255)),
+            LifelineReport::Exited(Exit::Signal(9)),
+            LifelineReport::Exited(Exit::Unknown),
+            LifelineReport::Gone(Swept { leaked: 3, unkilled: 1 }),
         ];
         for report in reports {
             let line = report.to_line();
-            assert_eq!(Report::parse(line.strip_suffix(b"\n").unwrap()), Some(report));
+            assert_eq!(LifelineReport::parse(line.strip_suffix(b"\n").unwrap()), Some(report));
         }
     }
 
@@ -114,7 +118,7 @@ mod tests {
         for line in
             ["", "started", "started x subreaper", "started 1 moon", "gone 1", "exited code", "hello 1 2"]
         {
-            assert_eq!(Report::parse(line.as_bytes()), None, "{line}");
+            assert_eq!(LifelineReport::parse(line.as_bytes()), None, "{line}");
         }
     }
 }

@@ -20,14 +20,14 @@ use rustix::{
 use tokio::time::Instant;
 use unhang_switches::stands;
 
-use super::{Exit, Report, ServerEvent, Swept, command};
+use super::{Exit, LifelineReport, ServerEvent, Swept, command};
 use crate::{
-    ladder::{Action, Ladder, Patience},
+    ladder::{Ladder, StopAction, StopPatience},
     rescue::Rescue,
     spawn::{Process, SpawnError, reap_departed},
     sweep,
     system::{self, control_group},
-    table::{Entry, descendants},
+    table::{ProcessEntry, descendants},
 };
 
 /// How often a lifeline that has said goodbye is looked at until it can be reaped.
@@ -38,7 +38,7 @@ const REAP_LIMIT: Duration = Duration::from_millis(500);
 const LONGEST_REPORT: usize = 8 * 1024;
 
 #[derive(Debug)]
-enum Phase {
+enum StopPhase {
     /// The lifeline is there, and we listen to it.
     Held,
     /// It has reported the end and is about to exit.
@@ -68,7 +68,7 @@ pub(super) struct Supervision {
     lifeline: Process,
     program: PathBuf,
     lifeline_program: PathBuf,
-    phase: Phase,
+    phase: StopPhase,
     ladder: Ladder,
     origin: Instant,
     /// The start of a report whose end has not come yet.
@@ -85,13 +85,13 @@ impl Supervision {
         lifeline: Process,
         program: PathBuf,
         lifeline_program: PathBuf,
-        patience: Patience,
+        patience: StopPatience,
     ) -> Self {
         Self {
             lifeline,
             program,
             lifeline_program,
-            phase: Phase::Held,
+            phase: StopPhase::Held,
             ladder: Ladder::new(patience),
             origin: Instant::now(),
             heard: Vec::new(),
@@ -121,7 +121,7 @@ impl Supervision {
     }
 
     pub(super) fn cpu_time(&self) -> Option<Duration> {
-        if matches!(self.phase, Phase::Gone) || self.server.is_none() {
+        if matches!(self.phase, StopPhase::Gone) || self.server.is_none() {
             return None;
         }
         if let Some(time) = self.group.as_deref().and_then(control_group::cpu_time) {
@@ -135,8 +135,8 @@ impl Supervision {
         Some(Duration::from_millis(millis))
     }
 
-    fn tree(&self) -> Vec<Entry> {
-        if matches!(self.phase, Phase::Gone) {
+    fn tree(&self) -> Vec<ProcessEntry> {
+        if matches!(self.phase, StopPhase::Gone) {
             return Vec::new();
         }
         descendants(&system::table(), self.lifeline.id())
@@ -171,7 +171,7 @@ impl Supervision {
         self.heard.extend(bytes);
         while let Some(end) = self.heard.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.heard.drain(..=end).collect();
-            if let Some(report) = Report::parse(line.strip_suffix(b"\n").unwrap_or(&line)) {
+            if let Some(report) = LifelineReport::parse(line.strip_suffix(b"\n").unwrap_or(&line)) {
                 self.reported(report);
             }
         }
@@ -180,24 +180,24 @@ impl Supervision {
         }
     }
 
-    fn reported(&mut self, report: Report) {
+    fn reported(&mut self, report: LifelineReport) {
         match report {
-            Report::Started { pid, tier, group } => {
+            LifelineReport::Started { pid, tier, group } => {
                 self.server = i32::try_from(pid).ok().and_then(Pid::from_raw);
                 self.group = group;
                 self.begun = true;
                 self.events.push_back(ServerEvent::Started { pid, tier });
             }
-            Report::Failed { errno } => {
+            LifelineReport::Failed { errno } => {
                 let source = io::Error::from_raw_os_error(errno);
                 self.failed(SpawnError::Start { program: self.program.clone(), source });
             }
-            Report::Exited(exit) => {
+            LifelineReport::Exited(exit) => {
                 self.ladder.server_ended(self.origin.elapsed());
                 self.exited(exit);
             }
-            Report::Gone(swept) => {
-                self.phase = Phase::Leaving { swept, until: Instant::now() + REAP_LIMIT };
+            LifelineReport::Gone(swept) => {
+                self.phase = StopPhase::Leaving { swept, until: Instant::now() + REAP_LIMIT };
             }
         }
     }
@@ -219,7 +219,7 @@ impl Supervision {
 
     /// The lifeline ended without a goodbye: somebody killed it.
     fn lost(&mut self) {
-        if matches!(self.phase, Phase::Held) {
+        if matches!(self.phase, StopPhase::Held) {
             let source = io::Error::other("it ended before the server ran");
             self.failed(SpawnError::Shim { program: self.lifeline_program.clone(), source });
             if stands("rescue-without-lifeline") {
@@ -229,35 +229,35 @@ impl Supervision {
     }
 
     fn rescue(&mut self, now: Instant) {
-        self.phase = Phase::Rescuing { rescue: Rescue::default(), until: now + sweep::LIMIT };
+        self.phase = StopPhase::Rescuing { rescue: Rescue::default(), until: now + sweep::LIMIT };
     }
 
     /// Does what is due.
     pub(super) fn advance(&mut self, now: Instant, link: &OwnedFd) -> Step {
         while let Some(action) = self.ladder.step(now - self.origin) {
             match action {
-                Action::Terminate => tell(link, command::TERMINATE),
-                Action::Kill => tell(link, command::KILL),
-                Action::Abandon if matches!(self.phase, Phase::Held) => self.rescue(now),
-                Action::Abandon => {}
+                StopAction::Terminate => tell(link, command::TERMINATE),
+                StopAction::Kill => tell(link, command::KILL),
+                StopAction::Abandon if matches!(self.phase, StopPhase::Held) => self.rescue(now),
+                StopAction::Abandon => {}
             }
         }
         let pause = self.end(now);
         let event = self.events.pop_front();
         let next = match self.phase {
-            Phase::Held if stands("owner-wakes-for-the-ladder") => {
+            StopPhase::Held if stands("owner-wakes-for-the-ladder") => {
                 self.ladder.next().map(|at| self.origin + at)
             }
-            Phase::Leaving { .. } | Phase::Rescuing { .. } => Some(now + pause),
-            Phase::Held | Phase::Gone => None,
+            StopPhase::Leaving { .. } | StopPhase::Rescuing { .. } => Some(now + pause),
+            StopPhase::Held | StopPhase::Gone => None,
         };
-        Step { event, listens: matches!(self.phase, Phase::Held), next }
+        Step { event, listens: matches!(self.phase, StopPhase::Held), next }
     }
 
     /// Works towards the end where it has begun. Returns how long to wait before the next look.
     fn end(&mut self, now: Instant) -> Duration {
         match &mut self.phase {
-            Phase::Leaving { swept, until } => {
+            StopPhase::Leaving { swept, until } => {
                 let swept = *swept;
                 if self.lifeline.try_reap().is_some() {
                     self.gone(swept);
@@ -266,7 +266,7 @@ impl Supervision {
                 }
                 REAP_PAUSE
             }
-            Phase::Rescuing { rescue, until } => {
+            StopPhase::Rescuing { rescue, until } => {
                 let done = rescue.round(&mut self.lifeline, self.group.as_ref());
                 if !done && (now < *until || !stands("rescue-has-a-limit")) {
                     return sweep::PAUSE;
@@ -276,7 +276,7 @@ impl Supervision {
                 self.gone(Swept { leaked, unkilled });
                 sweep::PAUSE
             }
-            Phase::Held | Phase::Gone => REAP_PAUSE,
+            StopPhase::Held | StopPhase::Gone => REAP_PAUSE,
         }
     }
 
@@ -285,7 +285,7 @@ impl Supervision {
             self.exited(Exit::Unknown);
         }
         self.events.push_back(ServerEvent::Gone(swept));
-        self.phase = Phase::Gone;
+        self.phase = StopPhase::Gone;
         reap_departed();
     }
 }

@@ -8,7 +8,7 @@ use unhang_proc::{
     deadline::Deadline,
     drain::{Tail, drain},
     server::{Exit, Server, ServerEvent, ServerSpec, Tier},
-    spawn::{Environment, Launch, Place, SpawnError, Stream, spawn},
+    spawn::{Environment, Launch, SignalGroup, SpawnError, Stream, spawn},
 };
 
 const TIERS: [Tier; 2] = [Tier::ControlGroup, Tier::Subreaper];
@@ -234,7 +234,8 @@ async fn g_11_a_process_gets_the_null_device_unless_told_otherwise() {
     ];
     let arguments = arguments.map(Into::into);
     let mut process =
-        spawn(Launch { place: Place::OwnGroup, ..Launch::new(Path::new("/bin/sh"), &arguments) }).unwrap();
+        spawn(Launch { place: SignalGroup::OwnGroup, ..Launch::new(Path::new("/bin/sh"), &arguments) })
+            .unwrap();
     wait_for(|| file.exists(), || "it did not run".to_owned()).await;
     let links = std::fs::read_to_string(&file).unwrap();
     // The middle one is the redirection of the script itself.

@@ -15,20 +15,20 @@ use serde::Serialize;
 use serde_json::Value;
 
 use unhang_jobs::{
-    document::{Document, Field, Listed},
+    document::{Document, DocumentEntry, Field},
     engine::{Results, Status},
     error::JobError,
     id::JobId,
-    log::Page,
+    log::LogPage,
     moment::Moment,
-    record::{JobState, Reason, Record},
+    record::{EndReason, JobRecord, JobState},
 };
 
 pub use system::{MachineReport, SystemReport};
 
 /// Who reads the next steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum ReportReader {
     /// An agent, which has the tools under these names.
     Agent(ToolNames),
     /// A person, who has the command line.
@@ -132,7 +132,7 @@ pub struct JobReport {
     pub signal: Option<i32>,
     /// Why it ended as it did, where the exit code does not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
+    pub reason: Option<EndReason>,
     /// The same for a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -233,7 +233,7 @@ impl Accepted {
 impl JobReport {
     /// What is told of a job.
     #[must_use]
-    pub fn new(status: &Status, reader: Reader) -> Self {
+    pub fn new(status: &Status, reader: ReportReader) -> Self {
         let Status { record, queue_position, progress, wait_reason } = status;
         let ending = record.ending.as_ref();
         // What a job last said before it was done with everything would look like a contradiction.
@@ -290,12 +290,12 @@ impl JobReport {
 }
 
 /// What can be done with a job that is where it is.
-fn next_steps(record: &Record, reader: Reader) -> Vec<String> {
+fn next_steps(record: &JobRecord, reader: ReportReader) -> Vec<String> {
     let id = record.job_id;
     match reader {
-        Reader::Agent(names) if record.call.is_some() => names.steps_after_a_call(id, record.status),
-        Reader::Agent(names) => names.steps_of_an_agent(id, record.status),
-        Reader::Person => commands_of_a_person(id, record),
+        ReportReader::Agent(names) if record.call.is_some() => names.steps_after_a_call(id, record.status),
+        ReportReader::Agent(names) => names.steps_of_an_agent(id, record.status),
+        ReportReader::Person => commands_of_a_person(id, record),
     }
 }
 
@@ -348,7 +348,7 @@ impl ToolNames {
     }
 }
 
-fn commands_of_a_person(id: JobId, record: &Record) -> Vec<String> {
+fn commands_of_a_person(id: JobId, record: &JobRecord) -> Vec<String> {
     let steps = match record.status {
         JobState::Queued | JobState::Starting | JobState::Running => {
             [format!("unhang job wait {id}"), format!("unhang job logs -f {id}")]
@@ -358,7 +358,7 @@ fn commands_of_a_person(id: JobId, record: &Record) -> Vec<String> {
         }
         JobState::Completed => [format!("unhang job result {id}"), format!("unhang job logs {id}")],
         // It left an answer all the same.
-        _ if record.ending.as_ref().is_some_and(|ending| ending.reason == Some(Reason::ToolError)) => {
+        _ if record.ending.as_ref().is_some_and(|ending| ending.reason == Some(EndReason::ToolError)) => {
             [format!("unhang job result {id}"), format!("unhang job logs {id}")]
         }
         // Its server has a log of its own.
@@ -373,7 +373,7 @@ fn commands_of_a_person(id: JobId, record: &Record) -> Vec<String> {
 impl ResultsReport {
     /// What is told of what a job has left.
     #[must_use]
-    pub fn new(results: Results, reader: Reader) -> Self {
+    pub fn new(results: Results, reader: ReportReader) -> Self {
         let Results { status, results, error, stdout_tail, stderr_tail, gone } = results;
         let results_name = status.record.results.clone();
         let job = JobReport::new(&status, reader);
@@ -381,9 +381,9 @@ impl ResultsReport {
     }
 }
 
-impl From<Page> for LogReport {
-    fn from(page: Page) -> Self {
-        let Page { text, offset, next_offset, eof, dropped_before } = page;
+impl From<LogPage> for LogReport {
+    fn from(page: LogPage) -> Self {
+        let LogPage { text, offset, next_offset, eof, dropped_before } = page;
         Self { text, offset, next_offset, eof, dropped_before }
     }
 }
@@ -395,9 +395,9 @@ impl From<Document> for DocumentReport {
     }
 }
 
-impl From<Listed> for ListedReport {
-    fn from(listed: Listed) -> Self {
-        let Listed { field, bytes, updated_at } = listed;
+impl From<DocumentEntry> for ListedReport {
+    fn from(listed: DocumentEntry) -> Self {
+        let DocumentEntry { field, bytes, updated_at } = listed;
         Self { field, bytes, updated_at }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{JobReport, Reader};
+use super::{JobReport, ReportReader};
 use unhang_jobs::{
     engine::{Machine, Status, System},
     record::JobState,
@@ -57,7 +57,7 @@ pub struct MachineReport {
 impl SystemReport {
     /// What is told of it.
     #[must_use]
-    pub fn new(system: System, reader: Reader) -> Self {
+    pub fn new(system: System, reader: ReportReader) -> Self {
         let System { mut jobs, running, max_concurrent, machine, wait_reason, ties } = system;
         // One may have ended since they were looked up.
         jobs.retain(|job| !job.record.status.is_final());

@@ -1,13 +1,13 @@
 //! Jobs as the engine keeps them, for tests, those of other crates too.
 
 use serde_json::json;
-use unhang_jobs::record::{Ending, Outcome};
+use unhang_jobs::record::{Ending, JobEnd};
 
 use super::*;
 
 /// A queued job, changed.
-pub fn status(change: impl FnOnce(&mut Record)) -> Status {
-    let mut record: Record = serde_json::from_value(json!({
+pub fn status(change: impl FnOnce(&mut JobRecord)) -> Status {
+    let mut record: JobRecord = serde_json::from_value(json!({
         "format": 1, "job_id": "abcdefgh2345", "name": "simulate", "command": ["true"], "folder": "/",
         "stop_grace_ms": 5000, "log_limit": 1, "status": "queued", "created_at": "2026-03-30T12:00:00.000Z",
         "rules": {"max_concurrent": 2, "memory_limit": 90.0, "disk_reserve": 0},
@@ -18,7 +18,7 @@ pub fn status(change: impl FnOnce(&mut Record)) -> Status {
 }
 
 /// One that ended after a second and a half.
-pub fn ended(outcome: Outcome, change: impl FnOnce(&mut Ending)) -> Status {
+pub fn ended(outcome: JobEnd, change: impl FnOnce(&mut Ending)) -> Status {
     status(|record| {
         record.started_at = Some(record.created_at);
         let completed_at = Moment::from_millis(record.created_at.millis() + 1500);

@@ -10,15 +10,15 @@ use super::{
 };
 use unhang_jobs::{
     engine::{Machine, System},
-    progress::Progress,
-    record::{Call, Ending, Holder, JobState, Outcome},
+    progress::JobProgress,
+    record::{Call, Ending, Holder, JobEnd, JobState},
 };
 
 #[test]
 fn the_names_are_those_of_the_contract_and_what_means_nothing_is_absent() {
     let mut queued = status(|_| {});
     queued.queue_position = Some(3);
-    let mut report = serde_json::to_value(JobReport::new(&queued, Reader::Person)).unwrap();
+    let mut report = serde_json::to_value(JobReport::new(&queued, ReportReader::Person)).unwrap();
     assert!(report["elapsed_time_seconds"].take().as_f64().unwrap() > 0.0);
     assert_eq!(
         report,
@@ -26,10 +26,10 @@ fn the_names_are_those_of_the_contract_and_what_means_nothing_is_absent() {
             "created_at": "2026-03-30T12:00:00.000Z", "elapsed_time_seconds": null, "queue_position": 3,
             "next_steps": ["unhang job wait abcdefgh2345", "unhang job logs -f abcdefgh2345"]})
     );
-    let mut failed = ended(Outcome::Failed, |ending| ending.exit_code = Some(3));
-    failed.progress = Some(Progress { fraction: 0.4, message: Some("cooling".to_owned()) });
+    let mut failed = ended(JobEnd::Failed, |ending| ending.exit_code = Some(3));
+    failed.progress = Some(JobProgress { fraction: 0.4, message: Some("cooling".to_owned()) });
     assert_eq!(
-        serde_json::to_value(JobReport::new(&failed, Reader::Agent(ToolNames::default()))).unwrap(),
+        serde_json::to_value(JobReport::new(&failed, ReportReader::Agent(ToolNames::default()))).unwrap(),
         json!({"job_id": "abcdefgh2345", "name": "simulate", "status": "failed",
             "created_at": "2026-03-30T12:00:00.000Z", "started_at": "2026-03-30T12:00:00.000Z",
             "completed_at": "2026-03-30T12:00:01.500Z", "elapsed_time_seconds": 1.5, "progress": 0.4,
@@ -39,16 +39,16 @@ fn the_names_are_those_of_the_contract_and_what_means_nothing_is_absent() {
                 "get_job_logs(job_id=\"abcdefgh2345\", stream=\"stderr\") has all of it",
                 "start it anew once the cause is clear; nothing starts it again by itself"]})
     );
-    let mut completed = ended(Outcome::Completed, |ending| ending.exit_code = Some(0));
+    let mut completed = ended(JobEnd::Completed, |ending| ending.exit_code = Some(0));
     completed.progress = failed.progress;
-    assert_eq!(JobReport::new(&completed, Reader::Person).progress, None, "it is done with everything");
+    assert_eq!(JobReport::new(&completed, ReportReader::Person).progress, None, "it is done with everything");
 }
 
 #[test]
 fn j_23_the_answer_to_a_submission_names_the_status_and_the_results_tool() {
     let mut queued = status(|_| {});
     queued.queue_position = Some(0);
-    let accepted = Accepted::new(&JobReport::new(&queued, Reader::Agent(ToolNames::default())));
+    let accepted = Accepted::new(&JobReport::new(&queued, ReportReader::Agent(ToolNames::default())));
     assert_eq!(accepted.message, "job abcdefgh2345 is queued and starts next");
     assert!(accepted.next_steps[0].contains("get_job_status"), "{accepted:?}");
     assert!(accepted.next_steps[1].contains("get_job_results"), "{accepted:?}");
@@ -56,16 +56,16 @@ fn j_23_the_answer_to_a_submission_names_the_status_and_the_results_tool() {
 
 #[test]
 fn a_summary_says_why_where_there_is_a_why() {
-    let summary = |status: Status| JobReport::new(&status, Reader::Person).summary();
-    assert_eq!(summary(ended(Outcome::Completed, |ending| ending.exit_code = Some(0))), "completed");
-    assert_eq!(summary(ended(Outcome::Cancelled, |ending| ending.signal = Some(15))), "cancelled");
-    assert_eq!(summary(ended(Outcome::Failed, |ending| ending.signal = Some(9))), "failed: signal 9");
-    assert_eq!(summary(ended(Outcome::Failed, |ending| ending.exit_code = Some(3))), "failed: exit code 3");
+    let summary = |status: Status| JobReport::new(&status, ReportReader::Person).summary();
+    assert_eq!(summary(ended(JobEnd::Completed, |ending| ending.exit_code = Some(0))), "completed");
+    assert_eq!(summary(ended(JobEnd::Cancelled, |ending| ending.signal = Some(15))), "cancelled");
+    assert_eq!(summary(ended(JobEnd::Failed, |ending| ending.signal = Some(9))), "failed: signal 9");
+    assert_eq!(summary(ended(JobEnd::Failed, |ending| ending.exit_code = Some(3))), "failed: exit code 3");
     let because = |ending: &mut Ending| {
         ending.exit_code = Some(0);
-        *ending = ending.clone().because(Reason::ResultsMissing, "results.json is missing");
+        *ending = ending.clone().because(EndReason::ResultsMissing, "results.json is missing");
     };
-    assert_eq!(summary(ended(Outcome::Failed, because)), "failed: results.json is missing");
+    assert_eq!(summary(ended(JobEnd::Failed, because)), "failed: results.json is missing");
     let mut waiting = status(|_| {});
     waiting.wait_reason = Some("95 % of the memory is in use".to_owned());
     assert_eq!(summary(waiting), "queued: 95 % of the memory is in use");
@@ -97,7 +97,8 @@ fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() 
         ties: ties.iter().map(|&tie| tie.to_owned()).collect(),
     };
     let mut free =
-        serde_json::to_value(SystemReport::new(system(&[]), Reader::Agent(ToolNames::default()))).unwrap();
+        serde_json::to_value(SystemReport::new(system(&[]), ReportReader::Agent(ToolNames::default())))
+            .unwrap();
     let jobs = free["jobs"].take();
     assert_eq!(jobs.as_array().map(Vec::len), Some(3), "one has ended meanwhile: {jobs}");
     assert_eq!(jobs[0]["name"], "simulate");
@@ -109,7 +110,7 @@ fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() 
     );
     let tied = serde_json::to_value(SystemReport::new(
         system(&["a container"]),
-        Reader::Agent(ToolNames::default()),
+        ReportReader::Agent(ToolNames::default()),
     ))
     .unwrap();
     assert_eq!((&tied["outlives"], &tied["ends_with"]), (&json!(false), &json!(["a container"])));

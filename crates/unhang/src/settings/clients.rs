@@ -6,12 +6,12 @@ use std::{collections::HashSet, time::Duration};
 
 use super::{
     keys::{CLIENT, NO_CLOCK},
-    section::{Complaint, Field},
+    section::{Complaint, SettingValue},
 };
 use unhang_core::clients::{Clocks, plain};
 
 /// Reads all of them.
-pub(super) fn read(field: &Field<'_>) -> Result<Clocks, Complaint> {
+pub(super) fn read(field: &SettingValue<'_>) -> Result<Clocks, Complaint> {
     let (mut said, mut names) = (Vec::new(), HashSet::new());
     for (name, field) in field.fields()? {
         if plain(name).is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn read(field: &Field<'_>) -> Result<Clocks, Complaint> {
 }
 
 /// After how long it gives a call up; none where it does not.
-fn call_clock(field: &Field<'_>) -> Result<Option<Duration>, Complaint> {
+fn call_clock(field: &SettingValue<'_>) -> Result<Option<Duration>, Complaint> {
     if field.is_word(NO_CLOCK[0]) {
         return Ok(None);
     }

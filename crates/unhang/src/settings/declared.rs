@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::{
     expand::variables_of,
     foreign::{defaults, table},
-    section::{Complaint, Field, Section, Source},
+    section::{Complaint, Section, SettingValue, Source},
     shown::without_secrets,
 };
 
@@ -93,7 +93,7 @@ pub fn declared(text: &str, file: &str) -> Result<Vec<Declaration>, Complaint> {
 
 /// What stands in a table by names, or in a list whose items have names.
 fn members(
-    field: &Field<'_>,
+    field: &SettingValue<'_>,
     kind: &'static str,
     inputs: &BTreeMap<String, String>,
     found: &mut Vec<Declaration>,

@@ -32,7 +32,7 @@ use super::{
     HttpDialect, LimitSettings, ServerSettings, Transport,
     env_file::variables,
     expand::input_variable,
-    section::{Complaint, Field, Section, Source},
+    section::{Complaint, Section, SettingValue, Source},
     server::{checked_url, header_value, texts},
 };
 
@@ -111,13 +111,14 @@ pub fn read_foreign(
 }
 
 /// What the inputs are where nobody is asked.
-pub(super) fn defaults(inputs: &Field<'_>) -> BTreeMap<String, String> {
-    let read = |input: &Field<'_>| Some((input.member("id")?.loose()?, input.member("default")?.loose()?));
+pub(super) fn defaults(inputs: &SettingValue<'_>) -> BTreeMap<String, String> {
+    let read =
+        |input: &SettingValue<'_>| Some((input.member("id")?.loose()?, input.member("default")?.loose()?));
     inputs.items().unwrap_or_default().iter().filter_map(read).collect()
 }
 
 /// The servers of a table by name, or of a list whose items have one.
-fn all(field: &Field<'_>, at: ForeignFile<'_>) -> Result<Vec<ForeignServer>, Complaint> {
+fn all(field: &SettingValue<'_>, at: ForeignFile<'_>) -> Result<Vec<ForeignServer>, Complaint> {
     if field.is_list() {
         let items = field.items()?;
         if items.is_empty() {
@@ -129,13 +130,13 @@ fn all(field: &Field<'_>, at: ForeignFile<'_>) -> Result<Vec<ForeignServer>, Com
     Ok(field.fields()?.into_iter().map(|(name, field)| server(name, &field, at)).collect())
 }
 
-fn server(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> ForeignServer {
+fn server(name: &str, field: &SettingValue<'_>, at: ForeignFile<'_>) -> ForeignServer {
     let flag = |key: &str| field.member(key).and_then(|field| field.flag().ok());
     let is_disabled = flag("disabled") == Some(true) || flag("enabled") == Some(false);
     ForeignServer { name: name.to_owned(), settings: read(name, field, at), is_disabled }
 }
 
-fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSettings, Complaint> {
+fn read(name: &str, field: &SettingValue<'_>, at: ForeignFile<'_>) -> Result<ServerSettings, Complaint> {
     let member = |keys: &[&str]| keys.iter().find_map(|key| field.member(key));
     // It comes first: which files a server needs must not depend on what else is wrong with it.
     let of_file = match field.member("envFile") {
@@ -222,7 +223,7 @@ fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSett
 }
 
 /// The variables of the file that is named here.
-fn env_file(field: &Field<'_>, at: ForeignFile<'_>) -> Result<BTreeMap<String, String>, Complaint> {
+fn env_file(field: &SettingValue<'_>, at: ForeignFile<'_>) -> Result<BTreeMap<String, String>, Complaint> {
     let path = at.project.join(field.plain()?);
     let text = (at.env_file)(&path);
     let text = text.map_err(|why| field.complaint(format!("{} cannot be read: {why}", path.display())))?;
@@ -230,7 +231,7 @@ fn env_file(field: &Field<'_>, at: ForeignFile<'_>) -> Result<BTreeMap<String, S
 }
 
 /// The value of the variable that is named here.
-fn variable(field: &Field<'_>) -> Result<String, Complaint> {
+fn variable(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let name = field.plain()?;
     field.look_up(&name).ok_or_else(|| field.complaint(format!("the variable {name} is not set")))
 }

@@ -12,7 +12,7 @@ use unhang_net::{http::Url, oauth::ResourceSettings};
 
 use super::{
     keys::{HTTP, RESOURCE, TLS, TOKEN, WEIGHT},
-    section::{Complaint, Field},
+    section::{Complaint, SettingValue},
     server::{checked_url, shown_url, texts},
     shown::without_secrets,
 };
@@ -48,9 +48,9 @@ pub struct TlsSettings {
     pub key: PathBuf,
 }
 
-pub(super) fn read(field: &Field<'_>, folder: &Path) -> Result<HttpSettings, Complaint> {
+pub(super) fn read(field: &SettingValue<'_>, folder: &Path) -> Result<HttpSettings, Complaint> {
     let section = field.section(HTTP)?;
-    let all = |name, read: fn(&Field<'_>) -> Result<String, Complaint>| match section.get(name) {
+    let all = |name, read: fn(&SettingValue<'_>) -> Result<String, Complaint>| match section.get(name) {
         Some(list) => list.items()?.iter().map(read).collect(),
         None => Ok(Vec::new()),
     };
@@ -66,14 +66,14 @@ pub(super) fn read(field: &Field<'_>, folder: &Path) -> Result<HttpSettings, Com
     })
 }
 
-fn tokens(field: &Field<'_>) -> Result<Vec<Token>, Complaint> {
+fn tokens(field: &SettingValue<'_>) -> Result<Vec<Token>, Complaint> {
     if !field.is_list() {
         return Err(field.complaint("expected a list, as in [\"${TOKEN}\"]"));
     }
     field.items()?.iter().map(token).collect()
 }
 
-fn token(field: &Field<'_>) -> Result<Token, Complaint> {
+fn token(field: &SettingValue<'_>) -> Result<Token, Complaint> {
     if field.is_text() {
         return Token::new(field.plain()?).map_err(|why| field.complaint(why));
     }
@@ -89,8 +89,8 @@ fn token(field: &Field<'_>) -> Result<Token, Complaint> {
     Ok(if is_operator { token.of_an_operator() } else { token })
 }
 
-fn weights(field: &Field<'_>) -> Result<BTreeMap<String, NonZeroU32>, Complaint> {
-    let weight = |(name, field): (&str, Field<'_>)| {
+fn weights(field: &SettingValue<'_>) -> Result<BTreeMap<String, NonZeroU32>, Complaint> {
+    let weight = |(name, field): (&str, SettingValue<'_>)| {
         let is_token = name.strip_prefix("token ").is_some_and(|number| number.parse::<u64>().is_ok());
         let is_subject = name.strip_prefix("subject ").is_some_and(|subject| !subject.is_empty());
         if !is_token && !is_subject {
@@ -104,7 +104,7 @@ fn weights(field: &Field<'_>) -> Result<BTreeMap<String, NonZeroU32>, Complaint>
     field.fields()?.into_iter().map(weight).collect()
 }
 
-fn host(field: &Field<'_>) -> Result<String, Complaint> {
+fn host(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let (text, written) = (field.plain()?, field.text()?);
     host_of(&text).ok_or_else(|| {
         field.complaint(format!(
@@ -114,14 +114,14 @@ fn host(field: &Field<'_>) -> Result<String, Complaint> {
     })
 }
 
-fn origin(field: &Field<'_>) -> Result<String, Complaint> {
+fn origin(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let (text, written) = (field.plain()?, field.text()?);
     origin_of(&text).ok_or_else(|| {
         field.complaint(format!("`{}` is no origin of a page, as in https://app.example.org: scheme and host, and the port where it has one", without_secrets(written)))
     })
 }
 
-fn tls(field: &Field<'_>, folder: &Path) -> Result<TlsSettings, Complaint> {
+fn tls(field: &SettingValue<'_>, folder: &Path) -> Result<TlsSettings, Complaint> {
     let section = field.section(TLS)?;
     let file = |name| {
         let field = section.require(name)?;
@@ -133,7 +133,7 @@ fn tls(field: &Field<'_>, folder: &Path) -> Result<TlsSettings, Complaint> {
     Ok(TlsSettings { certificate: file("certificate")?, key: file("key")? })
 }
 
-fn oauth(field: &Field<'_>) -> Result<ResourceSettings, Complaint> {
+fn oauth(field: &SettingValue<'_>) -> Result<ResourceSettings, Complaint> {
     let section = field.section(RESOURCE)?;
     let (issuer, resource) = (section.require("issuer")?, section.require("resource")?);
     let scopes = section.get("scopes");
@@ -157,7 +157,7 @@ fn oauth(field: &Field<'_>) -> Result<ResourceSettings, Complaint> {
 }
 
 /// A URL that ends with its path, as those of authorization servers and resources do.
-fn bare_url(field: &Field<'_>) -> Result<String, Complaint> {
+fn bare_url(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let text = checked_url(field)?;
     let shown = shown_url(field)?;
     let url = Url::parse(&text).map_err(|error| field.complaint(format!("`{shown}` is no URL: {error}")))?;

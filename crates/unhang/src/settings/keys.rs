@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 use unhang_core::promotion::Promotion;
 
 /// A key and what may stand behind it.
-pub(super) struct Key {
+pub(super) struct SettingKey {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: SettingKind,
     pub about: &'static str,
 }
 
 /// What a value has to be.
-pub(super) enum Kind {
+pub(super) enum SettingKind {
     Text,
     /// One of these words.
     Word(&'static [&'static str]),
@@ -28,7 +28,7 @@ pub(super) enum Kind {
     /// A list of texts.
     List,
     /// A list of texts and of tables with these keys.
-    TextsOrSections(&'static [Key]),
+    TextsOrSections(&'static [SettingKey]),
     /// A whole number between these.
     Whole((u32, u32)),
     /// A table of texts.
@@ -40,13 +40,13 @@ pub(super) enum Kind {
     /// A JSON schema.
     Schema,
     /// A table with these keys.
-    Section(&'static [Key]),
+    Section(&'static [SettingKey]),
     /// A table of tables with these keys, by names of the author's.
-    Sections(&'static [Key]),
+    Sections(&'static [SettingKey]),
 }
 
-const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
-    Key { name, kind, about }
+const fn key(name: &'static str, kind: SettingKind, about: &'static str) -> SettingKey {
+    SettingKey { name, kind, about }
 }
 
 /// How many jobs may run at the same time.
@@ -55,34 +55,34 @@ pub(super) const CONCURRENT: (u32, u32) = (1, 10_000);
 pub(super) const PERCENT: (u32, u32) = (1, 100);
 
 /// The top level of the file.
-pub(super) const FILE: &[Key] = &[
-    key("jobs", Kind::Section(JOBS), "How background jobs are run."),
-    key("state", Kind::Section(STATE_SHARING), "Whose the named state is."),
-    key("tools", Kind::Sections(TOOL), "Commands that are offered as tools, by name."),
-    key("servers", Kind::Sections(SERVER), "MCP servers, by name."),
+pub(super) const FILE: &[SettingKey] = &[
+    key("jobs", SettingKind::Section(JOBS), "How background jobs are run."),
+    key("state", SettingKind::Section(STATE_SHARING), "Whose the named state is."),
+    key("tools", SettingKind::Sections(TOOL), "Commands that are offered as tools, by name."),
+    key("servers", SettingKind::Sections(SERVER), "MCP servers, by name."),
     key(
         "separator",
-        Kind::Text,
+        SettingKind::Text,
         "What stands behind `unhang serve` between the prefix of a server and the names of its tools and prompts. Default: __.",
     ),
     key(
         "clients",
-        Kind::Sections(CLIENT),
+        SettingKind::Sections(CLIENT),
         "MCP clients that are known better here than unhang knows them, by what `clientInfo.name` is or begins with.",
     ),
-    key("http", Kind::Section(HTTP), "Who may ask `unhang serve --http`."),
-    key("gateway", Kind::Section(GATEWAY), "What the servers behind `unhang serve` have together."),
+    key("http", SettingKind::Section(HTTP), "Who may ask `unhang serve --http`."),
+    key("gateway", SettingKind::Section(GATEWAY), "What the servers behind `unhang serve` have together."),
     key(
         "telemetry",
-        Kind::Section(TELEMETRY),
+        SettingKind::Section(TELEMETRY),
         "Where `unhang serve` tells of requests, as traces of OpenTelemetry.",
     ),
 ];
 
 /// `[clients.NAME]`.
-pub(super) const CLIENT: &[Key] = &[key(
+pub(super) const CLIENT: &[SettingKey] = &[key(
     "call-clock",
-    Kind::DurationOr(NO_CLOCK),
+    SettingKind::DurationOr(NO_CLOCK),
     "After how long it gives a tools/call up; none: it does not. Default: what docs/concepts/slow-calls.md says of it.",
 )];
 
@@ -90,135 +90,143 @@ pub(super) const CLIENT: &[Key] = &[key(
 pub(super) const NO_CLOCK: &[&str] = &["none"];
 
 /// `[gateway]`.
-pub(super) const GATEWAY: &[Key] = &[
+pub(super) const GATEWAY: &[SettingKey] = &[
     key(
         "max-in-flight",
-        Kind::Whole(COUNT),
+        SettingKind::Whole(COUNT),
         "Requests with all servers at the same time; others wait for their turn. Default: 4096.",
     ),
     key(
         "max-waiting",
-        Kind::Whole(COUNT),
+        SettingKind::Whole(COUNT),
         "Requests that wait for their turn because of that; further ones are refused. Default: 4096.",
     ),
     key(
         "max-instances",
-        Kind::Whole(COUNT),
+        SettingKind::Whole(COUNT),
         "Instances of servers with `per-session` that run at the same time, of all sessions; further ones are refused. A client that \
          has a token has half of them at most. Default: 32.",
     ),
 ];
 
 /// `[telemetry]`.
-pub(super) const TELEMETRY: &[Key] = &[
+pub(super) const TELEMETRY: &[SettingKey] = &[
     key(
         "otlp",
-        Kind::Text,
+        SettingKind::Text,
         "The URL of a collector that takes OTLP over HTTP, as http://127.0.0.1:4318; `/v1/traces` is put behind it. Default: \
          OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else OTEL_EXPORTER_OTLP_ENDPOINT, else nobody is told.",
     ),
     key(
         "headers",
-        Kind::Texts,
+        SettingKind::Texts,
         "What goes along with every post to it. Default: OTEL_EXPORTER_OTLP_HEADERS.",
     ),
-    key("service-name", Kind::Text, "What we are called there. Default: OTEL_SERVICE_NAME, else unhang."),
+    key(
+        "service-name",
+        SettingKind::Text,
+        "What we are called there. Default: OTEL_SERVICE_NAME, else unhang.",
+    ),
 ];
 
 /// `[http]`.
-pub(super) const HTTP: &[Key] = &[
+pub(super) const HTTP: &[SettingKey] = &[
     key(
         "tokens",
-        Kind::TextsOrSections(TOKEN),
+        SettingKind::TextsOrSections(TOKEN),
         "Each lets in whoever sends it as `Authorization: Bearer TOKEN`; at least 16 characters, best as ${VARIABLE}. Needed \
          where other machines can ask. { token = \"${VARIABLE}\", operator = true } is one whose bearer also sees at /status what servers \
          have written to stderr and what went wrong with them. Default: nobody is asked who they are.",
     ),
     key(
         "allowed-hosts",
-        Kind::List,
+        SettingKind::List,
         "Names under which it is asked, beside the address itself, as those that a reverse proxy has.",
     ),
     key(
         "allowed-origins",
-        Kind::List,
+        SettingKind::List,
         "Origins of pages that may ask, as in https://app.example.org. Default: that of the host and port that is asked alone.",
     ),
     key(
         "sse",
-        Kind::Flag,
+        SettingKind::Flag,
         "Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision at /sse and /messages. Default: false.",
     ),
     key(
         "message-memory",
-        Kind::Size,
+        SettingKind::Size,
         "What bodies of requests, until they are answered, and replies that are sent whole, until they are taken, may have of memory \
          together; at least five quarters of max-message. Default: 128MiB, or twice max-message where that is more.",
     ),
     key(
         "weights",
-        Kind::Wholes(WEIGHT),
+        SettingKind::Wholes(WEIGHT),
         "How many times as much as others a client may have where clients wait for one another, by what the log calls it: `token 1` \
          is the first of `tokens`, `subject NAME` whom the authorization server calls so. Default: 1 each.",
     ),
-    key("tls", Kind::Section(TLS), "What proves to clients who we are. Default: plain HTTP."),
-    key("oauth", Kind::Section(RESOURCE), "Who gives tokens besides: we as an OAuth resource server."),
+    key("tls", SettingKind::Section(TLS), "What proves to clients who we are. Default: plain HTTP."),
+    key("oauth", SettingKind::Section(RESOURCE), "Who gives tokens besides: we as an OAuth resource server."),
 ];
 
 /// A table in `tokens` of `[http]`.
-pub(super) const TOKEN: &[Key] = &[
-    key("token", Kind::Text, "The token; at least 16 characters, best as ${VARIABLE}."),
-    key("operator", Kind::Flag, "Whether its bearer looks after the servers. Default: false."),
+pub(super) const TOKEN: &[SettingKey] = &[
+    key("token", SettingKind::Text, "The token; at least 16 characters, best as ${VARIABLE}."),
+    key("operator", SettingKind::Flag, "Whether its bearer looks after the servers. Default: false."),
 ];
 
 /// `[http.oauth]`.
-pub(super) const RESOURCE: &[Key] = &[
+pub(super) const RESOURCE: &[SettingKey] = &[
     key(
         "issuer",
-        Kind::Text,
+        SettingKind::Text,
         "The URL of the authorization server, exactly as it calls itself; its metadata leads to its keys.",
     ),
     key(
         "resource",
-        Kind::Text,
+        SettingKind::Text,
         "Our URL as clients know it, as in https://mcp.example.org/mcp; tokens must have it as their audience.",
     ),
-    key("scopes", Kind::List, "What a token must be good for, each of them. Default: nothing."),
+    key("scopes", SettingKind::List, "What a token must be good for, each of them. Default: nothing."),
 ];
 
 /// `[http.tls]`.
-pub(super) const TLS: &[Key] = &[
+pub(super) const TLS: &[SettingKey] = &[
     key(
         "certificate",
-        Kind::Text,
+        SettingKind::Text,
         "The file of the certificate and of those that lead to its authority, as PEM.",
     ),
-    key("key", Kind::Text, "The file of its key, as PEM, which nobody else may read."),
+    key("key", SettingKind::Text, "The file of its key, as PEM, which nobody else may read."),
 ];
 
 /// `[jobs]`.
-pub(super) const JOBS: &[Key] = &[
+pub(super) const JOBS: &[SettingKey] = &[
     key(
         "max-concurrent",
-        Kind::Whole(CONCURRENT),
+        SettingKind::Whole(CONCURRENT),
         "Jobs that run at the same time. Default: half the processors, at least 2.",
     ),
-    key("retention", Kind::Duration, "How long a finished job is kept. Default: 7d."),
+    key("retention", SettingKind::Duration, "How long a finished job is kept. Default: 7d."),
     key(
         "memory-limit",
-        Kind::Whole(PERCENT),
+        SettingKind::Whole(PERCENT),
         "Percent of the memory in use above which no job is started. Default: 90.",
     ),
-    key("free-disk", Kind::Size, "Free space on the disk below which no job is started. Default: 64MiB."),
-    key("log-limit", Kind::Size, "What is kept of each output stream of a job. Default: 8MiB."),
+    key(
+        "free-disk",
+        SettingKind::Size,
+        "Free space on the disk below which no job is started. Default: 64MiB.",
+    ),
+    key("log-limit", SettingKind::Size, "What is kept of each output stream of a job. Default: 8MiB."),
     key(
         "timeout",
-        Kind::Duration,
+        SettingKind::Duration,
         "How long a job may run, where its tool says nothing else. Default: no limit.",
     ),
     key(
         "join-same-call",
-        Kind::Flag,
+        SettingKind::Flag,
         "Whether a call of a server's tool that has become a job is joined by the same call of the same client and session, with the same \
          arguments, in the place of running twice: where the tool declares `readOnlyHint` or `idempotentHint`, or says so under \
          [servers.NAME.tools.TOOL]. Default: false.",
@@ -226,117 +234,137 @@ pub(super) const JOBS: &[Key] = &[
 ];
 
 /// `[state]`.
-pub(super) const STATE_SHARING: &[Key] = &[key(
+pub(super) const STATE_SHARING: &[SettingKey] = &[key(
     "shared",
-    Kind::List,
+    SettingKind::List,
     "Fields that all callers have together, and `unhang state` with them. Default: none; each field is its caller's, as jobs are.",
 )];
 
 /// `[tools.NAME]`.
-pub(super) const TOOL: &[Key] = &[
-    key("description", Kind::Text, "What the tool does, for the model that is to call it."),
+pub(super) const TOOL: &[SettingKey] = &[
+    key("description", SettingKind::Text, "What the tool does, for the model that is to call it."),
     key(
         "command",
-        Kind::Command,
+        SettingKind::Command,
         "The program and its arguments, never a shell line. {args.NAME}, {job_dir} and {job_id} are replaced inside of \
          items; an item, or a list of items within the list, whose argument is absent is left out.",
     ),
     key(
         "option-arguments",
-        Kind::List,
+        SettingKind::List,
         "Arguments whose values may begin with `-` where an item of `command` begins with them and no `--` stands before it: the command \
          may take them for its options. Default: none.",
     ),
     key(
         "mode",
-        Kind::Word(MODES),
+        SettingKind::Word(MODES),
         "job: answer with an id at once; child: answer when the command ends. Default: child.",
     ),
-    key("input-schema", Kind::Schema, "JSON schema of the arguments. Default: no arguments."),
+    key("input-schema", SettingKind::Schema, "JSON schema of the arguments. Default: no arguments."),
     key(
         "inputs",
-        Kind::Texts,
+        SettingKind::Texts,
         "Files that are written into {job_dir} before the start, each from a state field.",
     ),
-    key("results", Kind::Text, "The file in {job_dir} in which the command leaves its results as JSON."),
-    key("state", Kind::Section(STATE), "The state field that the results go to when the job completes."),
-    key("timeout", Kind::Duration, "How long the command may run. Default: what [jobs] says."),
-    key("cwd", Kind::Text, "The folder the command runs in. Default: the folder of this file."),
-    key("env", Kind::Texts, "Variables for the command, besides a small inherited set."),
-    key("inherit-env", Kind::Flag, "Whether the command gets all of the environment. Default: false."),
-    key("log-limit", Kind::Size, "What is kept of each output stream. Default: what [jobs] says."),
+    key(
+        "results",
+        SettingKind::Text,
+        "The file in {job_dir} in which the command leaves its results as JSON.",
+    ),
+    key(
+        "state",
+        SettingKind::Section(STATE),
+        "The state field that the results go to when the job completes.",
+    ),
+    key("timeout", SettingKind::Duration, "How long the command may run. Default: what [jobs] says."),
+    key("cwd", SettingKind::Text, "The folder the command runs in. Default: the folder of this file."),
+    key("env", SettingKind::Texts, "Variables for the command, besides a small inherited set."),
+    key("inherit-env", SettingKind::Flag, "Whether the command gets all of the environment. Default: false."),
+    key("log-limit", SettingKind::Size, "What is kept of each output stream. Default: what [jobs] says."),
 ];
 
 /// `[servers.NAME]`.
-pub(super) const SERVER: &[Key] = &[
-    key("command", Kind::Text, "The program of a server on stdio."),
-    key("args", Kind::List, "Its arguments."),
-    key("env", Kind::Texts, "Its own variables, besides a small inherited set."),
-    key("inherit-env", Kind::Flag, "Whether it gets all of the environment. Default: false."),
-    key("cwd", Kind::Text, "The folder it runs in. Default: the folder of this file."),
-    key("url", Kind::Text, "Where a server is that is spoken to over HTTP."),
+pub(super) const SERVER: &[SettingKey] = &[
+    key("command", SettingKind::Text, "The program of a server on stdio."),
+    key("args", SettingKind::List, "Its arguments."),
+    key("env", SettingKind::Texts, "Its own variables, besides a small inherited set."),
+    key("inherit-env", SettingKind::Flag, "Whether it gets all of the environment. Default: false."),
+    key("cwd", SettingKind::Text, "The folder it runs in. Default: the folder of this file."),
+    key("url", SettingKind::Text, "Where a server is that is spoken to over HTTP."),
     key(
         "transport",
-        Kind::Word(TRANSPORTS),
+        SettingKind::Word(TRANSPORTS),
         "http: Streamable HTTP; sse: the old way. Default: what it answers to.",
     ),
-    key("headers", Kind::Texts, "What goes along with every request to it."),
+    key("headers", SettingKind::Texts, "What goes along with every request to it."),
     key(
         "oauth",
-        Kind::Section(OAUTH),
+        SettingKind::Section(OAUTH),
         "What is known of us where tokens for it are given; for `unhang login`.",
     ),
-    key("limits", Kind::Section(LIMITS), "Its limits."),
+    key("limits", SettingKind::Section(LIMITS), "Its limits."),
     key(
         "prefix",
-        Kind::Text,
+        SettingKind::Text,
         "What the names of its tools and prompts begin with behind `unhang serve`; empty: nothing. Default: its name.",
     ),
     key(
         "allow",
-        Kind::List,
+        SettingKind::List,
         "Its tools that are offered behind `unhang serve`, by their own names, with `*`, `?` and `[a-z]` as in a shell. \
          Default: all.",
     ),
-    key("deny", Kind::List, "Its tools that are not offered there, whatever `allow` says. Default: none."),
-    key("tools", Kind::Sections(SERVER_TOOL), "What is said of single tools there, by their own names."),
+    key(
+        "deny",
+        SettingKind::List,
+        "Its tools that are not offered there, whatever `allow` says. Default: none.",
+    ),
+    key(
+        "tools",
+        SettingKind::Sections(SERVER_TOOL),
+        "What is said of single tools there, by their own names.",
+    ),
     key(
         "idle-timeout",
-        Kind::Duration,
+        SettingKind::Duration,
         "After how long without a request it is stopped there, until the next one; 1s at least. Default: it stays.",
     ),
     key(
         "per-session",
-        Kind::Flag,
+        SettingKind::Flag,
         "Whether each session of a client there has an instance of its own, started when it is first used and ended with the session: \
          for a server that keeps state of one client. Default: false, all share one.",
     ),
     key(
         "quiet",
-        Kind::Flag,
+        SettingKind::Flag,
         "Whether every notification is kept from clients while a call runs. Default: false.",
     ),
 ];
 
 /// `[servers.NAME.tools.TOOL]`.
-pub(super) const SERVER_TOOL: &[Key] = &[
-    key("description", Kind::Text, "What it does, in the place of what its server says."),
-    key("call-timeout", Kind::Duration, "A call of it in all. Default: the server's."),
+pub(super) const SERVER_TOOL: &[SettingKey] = &[
+    key("description", SettingKind::Text, "What it does, in the place of what its server says."),
+    key("call-timeout", SettingKind::Duration, "A call of it in all. Default: the server's."),
     key(
         "promote-after",
-        Kind::DurationOr(&Promotion::WORDS),
+        SettingKind::DurationOr(&Promotion::WORDS),
         "When a call of it becomes a job; off: never; by-clock: by its client's clock. Default: the server's.",
     ),
-    key("job-timeout", Kind::Duration, "A call of it that has become a job, in all. Default: the server's."),
+    key(
+        "job-timeout",
+        SettingKind::Duration,
+        "A call of it that has become a job, in all. Default: the server's.",
+    ),
     key(
         "join-same-call",
-        Kind::Flag,
+        SettingKind::Flag,
         "Whether the same call of it, in the same session, joins the job that it has become, whatever the tool declares. Default: where \
          [jobs] says so and the tool declares that it may be called twice.",
     ),
     key(
         "max-in-flight",
-        Kind::Whole(COUNT),
+        SettingKind::Whole(COUNT),
         "Calls of it at the same time, of all clients together; others wait within their own limit. Default: no limit.",
     ),
 ];
@@ -345,62 +373,70 @@ pub(super) const SERVER_TOOL: &[Key] = &[
 pub(super) const TRANSPORTS: &[&str] = &["http", "sse"];
 
 /// `[servers.NAME.oauth]`.
-pub(super) const OAUTH: &[Key] = &[
+pub(super) const OAUTH: &[SettingKey] = &[
     key(
         "client-id",
-        Kind::Text,
+        SettingKind::Text,
         "As its authorization server knows us. Default: we register ourselves, where it lets us.",
     ),
-    key("client-secret", Kind::Text, "What only we and it know, best as ${VARIABLE}."),
+    key("client-secret", SettingKind::Text, "What only we and it know, best as ${VARIABLE}."),
     key(
         "client-metadata-url",
-        Kind::Text,
+        SettingKind::Text,
         "Where a client id metadata document is, for authorization servers that read one in place of a registration.",
     ),
-    key("scopes", Kind::List, "What to ask for. Default: what the server says."),
+    key("scopes", SettingKind::List, "What to ask for. Default: what the server says."),
 ];
 
 /// `[servers.NAME.limits]`.
-pub(super) const LIMITS: &[Key] = &[
-    key("start-timeout", Kind::Duration, "From the start to the first answer. Default: 55s."),
-    key("request-timeout", Kind::Duration, "Any request but tools/call. Default: 30s."),
-    key("call-timeout", Kind::Duration, "A tools/call in all. Default: 5m."),
+pub(super) const LIMITS: &[SettingKey] = &[
+    key("start-timeout", SettingKind::Duration, "From the start to the first answer. Default: 55s."),
+    key("request-timeout", SettingKind::Duration, "Any request but tools/call. Default: 30s."),
+    key("call-timeout", SettingKind::Duration, "A tools/call in all. Default: 5m."),
     key(
         "promote-after",
-        Kind::DurationOr(&Promotion::WORDS),
+        SettingKind::DurationOr(&Promotion::WORDS),
         "When a tools/call becomes a job, in any case before its client gives it up; off: never. Default: by-clock, which is 80 % of the \
          client's clock, or 45s where that is not known.",
     ),
-    key("job-timeout", Kind::Duration, "A tools/call that has become a job, in all. Default: 2h."),
-    key("eof-grace", Kind::Duration, "For calls in flight after the client has ended. Default: 5s."),
-    key("stop-grace", Kind::Duration, "Between closing stdin, SIGTERM and SIGKILL. Default: 1s."),
-    key("max-message", Kind::Size, "One message in either direction. Default: 64MiB."),
+    key("job-timeout", SettingKind::Duration, "A tools/call that has become a job, in all. Default: 2h."),
+    key("eof-grace", SettingKind::Duration, "For calls in flight after the client has ended. Default: 5s."),
+    key("stop-grace", SettingKind::Duration, "Between closing stdin, SIGTERM and SIGKILL. Default: 1s."),
+    key("max-message", SettingKind::Size, "One message in either direction. Default: 64MiB."),
     key(
         "max-in-flight",
-        Kind::Whole(COUNT),
+        SettingKind::Whole(COUNT),
         "Requests with it at the same time, of all clients of `unhang serve` together; others wait for their turn. Default: 1000; \
          over HTTP 200 at most.",
     ),
     key(
         "max-waiting",
-        Kind::Whole(COUNT),
+        SettingKind::Whole(COUNT),
         "Requests that wait for their turn at it there; further ones are refused. Default: 1000.",
     ),
-    key("queue-bytes", Kind::Size, "What may wait for a peer that does not read. Default: 16MiB."),
+    key("queue-bytes", SettingKind::Size, "What may wait for a peer that does not read. Default: 16MiB."),
     key(
         "restart-delay",
-        Kind::Duration,
+        SettingKind::Duration,
         "Pause before the first restart; it doubles up to 30s. Default: 250ms.",
     ),
     key(
         "breaker-failures",
-        Kind::Whole(COUNT),
+        SettingKind::Whole(COUNT),
         "Failures in a row after which it is left alone. Default: 5.",
     ),
-    key("breaker-cooldown", Kind::Duration, "For how long it is left alone. Default: 30s."),
-    key("health-interval", Kind::Duration, "Idle time before it is asked whether it lives. Default: 30s."),
-    key("stderr-tail", Kind::Size, "Last bytes of its stderr kept for error messages. Default: 64KiB."),
-    key("stderr-log", Kind::Size, "Its log on the disk. Default: 10MiB."),
+    key("breaker-cooldown", SettingKind::Duration, "For how long it is left alone. Default: 30s."),
+    key(
+        "health-interval",
+        SettingKind::Duration,
+        "Idle time before it is asked whether it lives. Default: 30s.",
+    ),
+    key(
+        "stderr-tail",
+        SettingKind::Size,
+        "Last bytes of its stderr kept for error messages. Default: 64KiB.",
+    ),
+    key("stderr-log", SettingKind::Size, "Its log on the disk. Default: 10MiB."),
 ];
 
 /// How many times as much as others somebody may have.
@@ -409,11 +445,11 @@ pub(super) const WEIGHT: (u32, u32) = (1, 1000);
 pub(super) const COUNT: (u32, u32) = (1, u32::MAX);
 
 /// `[tools.NAME.state]`.
-pub(super) const STATE: &[Key] = &[
-    key("field", Kind::Text, "The name of the state field."),
+pub(super) const STATE: &[SettingKey] = &[
+    key("field", SettingKind::Text, "The name of the state field."),
     key(
         "pointer",
-        Kind::Text,
+        SettingKind::Text,
         "JSON pointer (RFC 6901) to the part of the results that is taken. Default: all of them.",
     ),
 ];
@@ -429,7 +465,7 @@ pub fn file_schema() -> Value {
     schema
 }
 
-fn section(keys: &[Key]) -> Value {
+fn section(keys: &[SettingKey]) -> Value {
     let properties: Map<String, Value> = keys
         .iter()
         .map(|key| {
@@ -441,34 +477,36 @@ fn section(keys: &[Key]) -> Value {
     json!({ "type": "object", "properties": properties, "additionalProperties": false })
 }
 
-fn kind(of: &Kind) -> Value {
+fn kind(of: &SettingKind) -> Value {
     match of {
-        Kind::Text => json!({ "type": "string" }),
-        Kind::Word(words) => json!({ "enum": words }),
-        Kind::Duration => {
+        SettingKind::Text => json!({ "type": "string" }),
+        SettingKind::Word(words) => json!({ "enum": words }),
+        SettingKind::Duration => {
             json!({ "type": "string", "pattern": "^[0-9].*[a-z]$", "examples": ["30s", "5m", "7d"] })
         }
-        Kind::DurationOr(words) => json!({ "anyOf": [kind(&Kind::Duration), { "enum": words }] }),
-        Kind::Size => {
+        SettingKind::DurationOr(words) => {
+            json!({ "anyOf": [kind(&SettingKind::Duration), { "enum": words }] })
+        }
+        SettingKind::Size => {
             json!({ "type": "string", "pattern": "^[0-9]+ *[kKMG]?i?B$", "examples": ["64KiB", "8MiB"] })
         }
-        Kind::Flag => json!({ "type": "boolean" }),
-        Kind::List => json!({ "type": "array", "items": { "type": "string" } }),
-        Kind::TextsOrSections(keys) => {
+        SettingKind::Flag => json!({ "type": "boolean" }),
+        SettingKind::List => json!({ "type": "array", "items": { "type": "string" } }),
+        SettingKind::TextsOrSections(keys) => {
             json!({ "type": "array", "items": { "anyOf": [{ "type": "string" }, section(keys)] } })
         }
-        Kind::Whole((least, most)) => json!({ "type": "integer", "minimum": least, "maximum": most }),
-        Kind::Wholes((least, most)) => {
+        SettingKind::Whole((least, most)) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        SettingKind::Wholes((least, most)) => {
             let whole = json!({ "type": "integer", "minimum": least, "maximum": most });
             json!({ "type": "object", "additionalProperties": whole })
         }
-        Kind::Texts => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
-        Kind::Command => {
+        SettingKind::Texts => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
+        SettingKind::Command => {
             let text = json!({ "type": "string" });
             json!({ "type": "array", "minItems": 1, "items": { "anyOf": [text, { "type": "array", "items": text }] } })
         }
-        Kind::Schema => json!({ "type": "object" }),
-        Kind::Section(keys) => section(keys),
-        Kind::Sections(keys) => json!({ "type": "object", "additionalProperties": section(keys) }),
+        SettingKind::Schema => json!({ "type": "object" }),
+        SettingKind::Section(keys) => section(keys),
+        SettingKind::Sections(keys) => json!({ "type": "object", "additionalProperties": section(keys) }),
     }
 }

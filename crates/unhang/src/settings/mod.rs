@@ -28,7 +28,7 @@ use std::{cell::RefCell, collections::BTreeSet, path::Path, time::Duration};
 use toml::de::DeTable;
 use unhang_jobs::{
     document::{Field, NotAField},
-    engine::Options,
+    engine::EngineOptions,
 };
 
 use unhang_core::clients::Clocks;
@@ -126,7 +126,7 @@ pub struct JobSettings {
 
 impl JobSettings {
     /// Puts what the file says in the place of the engine's defaults.
-    pub fn apply(&self, options: &mut Options) {
+    pub fn apply(&self, options: &mut EngineOptions) {
         let rules = &mut options.rules;
         rules.max_concurrent = self.max_concurrent.unwrap_or(rules.max_concurrent);
         options.max_concurrent_was_said |= self.max_concurrent.is_some();
@@ -247,7 +247,7 @@ fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Re
 
 fn state(section: &Section<'_>) -> Result<StateSettings, Complaint> {
     let Some(list) = section.get("shared") else { return Ok(StateSettings::default()) };
-    let field = |item: section::Field<'_>| {
+    let field = |item: section::SettingValue<'_>| {
         item.plain()?.parse().map_err(|error: NotAField| item.complaint(error.to_string()))
     };
     Ok(StateSettings { shared: list.items()?.into_iter().map(field).collect::<Result<_, _>>()? })

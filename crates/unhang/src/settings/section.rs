@@ -10,7 +10,7 @@ use toml::{
     de::{DeInteger, DeTable, DeValue},
 };
 
-use super::{expand::expand, keys::Key};
+use super::{expand::expand, keys::SettingKey};
 use unhang_core::{
     promotion::{NoPromotion, Promotion},
     units::{parse_duration, parse_size},
@@ -76,7 +76,7 @@ pub(super) struct Section<'a> {
     path: String,
     at: usize,
     table: &'a DeTable<'a>,
-    keys: &'static [Key],
+    keys: &'static [SettingKey],
 }
 
 impl<'a> Section<'a> {
@@ -86,7 +86,7 @@ impl<'a> Section<'a> {
         path: String,
         at: usize,
         table: &'a DeTable<'a>,
-        keys: &'static [Key],
+        keys: &'static [SettingKey],
     ) -> Section<'a> {
         for name in table.keys() {
             if keys.iter().all(|key| key.name != name.get_ref()) {
@@ -105,19 +105,19 @@ impl<'a> Section<'a> {
     }
 
     /// What stands behind a key, if anything does.
-    pub(super) fn get(&self, name: &str) -> Option<Field<'a>> {
+    pub(super) fn get(&self, name: &str) -> Option<SettingValue<'a>> {
         debug_assert!(self.keys.iter().any(|key| key.name == name), "{name} is read but not declared");
         self.find(name)
     }
 
     /// The same where anything may stand.
-    pub(super) fn find(&self, name: &str) -> Option<Field<'a>> {
+    pub(super) fn find(&self, name: &str) -> Option<SettingValue<'a>> {
         let (key, value) = self.table.iter().find(|(key, _)| key.get_ref() == name)?;
-        Some(Field { source: self.source, path: below(&self.path, name), at: key.span(), value })
+        Some(SettingValue { source: self.source, path: below(&self.path, name), at: key.span(), value })
     }
 
     /// What stands behind a key that must be there.
-    pub(super) fn require(&self, name: &str) -> Result<Field<'a>, Complaint> {
+    pub(super) fn require(&self, name: &str) -> Result<SettingValue<'a>, Complaint> {
         let missing = || {
             let hint = self.meant(&[name]);
             self.source.complaint(self.at, &self.path, format!("`{name}` is missing{hint}"))
@@ -148,14 +148,14 @@ fn below(path: &str, name: &str) -> String {
 }
 
 /// A value of the file.
-pub(super) struct Field<'a> {
+pub(super) struct SettingValue<'a> {
     source: &'a Source<'a>,
     path: String,
     at: Range<usize>,
     value: &'a Spanned<DeValue<'a>>,
 }
 
-impl<'a> Field<'a> {
+impl<'a> SettingValue<'a> {
     /// An error about this value.
     pub(super) fn complaint(&self, text: impl Into<String>) -> Complaint {
         self.source.complaint(self.at.start, &self.path, text)
@@ -224,9 +224,9 @@ impl<'a> Field<'a> {
     }
 
     /// What stands behind a key, where this is a table that has it.
-    pub(super) fn member(&self, name: &str) -> Option<Field<'a>> {
+    pub(super) fn member(&self, name: &str) -> Option<SettingValue<'a>> {
         let (key, value) = self.table().ok()?.iter().find(|(key, _)| key.get_ref() == name)?;
-        Some(Field { source: self.source, path: below(&self.path, name), at: key.span(), value })
+        Some(SettingValue { source: self.source, path: below(&self.path, name), at: key.span(), value })
     }
 
     /// Which key of this table may be one of these that is spelt wrongly, as the end of a sentence.
@@ -290,14 +290,14 @@ impl<'a> Field<'a> {
     }
 
     /// The fields of a table, in the order of the file.
-    pub(super) fn fields(&self) -> Result<Vec<(&'a str, Field<'a>)>, Complaint> {
+    pub(super) fn fields(&self) -> Result<Vec<(&'a str, SettingValue<'a>)>, Complaint> {
         let mut fields: Vec<_> = self
             .table()?
             .iter()
             .map(|(key, value)| {
                 let name: &str = key.get_ref();
                 let path = below(&self.path, name);
-                (name, Field { source: self.source, path, at: key.span(), value })
+                (name, SettingValue { source: self.source, path, at: key.span(), value })
             })
             .collect();
         fields.sort_by_key(|(_, field)| field.at.start);
@@ -305,9 +305,9 @@ impl<'a> Field<'a> {
     }
 
     /// The items of a list.
-    pub(super) fn items(&self) -> Result<Vec<Field<'a>>, Complaint> {
+    pub(super) fn items(&self) -> Result<Vec<SettingValue<'a>>, Complaint> {
         let DeValue::Array(items) = self.value.get_ref() else { return Err(self.expected("a list")) };
-        let item = |(place, value): (usize, &'a Spanned<DeValue<'a>>)| Field {
+        let item = |(place, value): (usize, &'a Spanned<DeValue<'a>>)| SettingValue {
             source: self.source,
             path: format!("{}[{place}]", self.path),
             at: value.span(),
@@ -337,7 +337,7 @@ impl<'a> Field<'a> {
     }
 
     /// A table with known keys.
-    pub(super) fn section(&self, keys: &'static [Key]) -> Result<Section<'a>, Complaint> {
+    pub(super) fn section(&self, keys: &'static [SettingKey]) -> Result<Section<'a>, Complaint> {
         Ok(Section::open(self.source, self.path.clone(), self.at.start, self.table()?, keys))
     }
 
@@ -366,7 +366,7 @@ impl<'a> Field<'a> {
             }
             DeValue::Datetime(moment) => moment.to_string().into(),
             DeValue::Array(_) => {
-                self.items()?.iter().map(Field::json).collect::<Result<Vec<Value>, _>>()?.into()
+                self.items()?.iter().map(SettingValue::json).collect::<Result<Vec<Value>, _>>()?.into()
             }
             DeValue::Table(_) => self.object()?.into(),
         })

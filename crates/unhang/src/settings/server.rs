@@ -14,7 +14,7 @@ use unhang_net::{http::Address, oauth::ClientSettings};
 use super::{
     HttpDialect,
     keys::{COUNT, LIMITS, OAUTH, SERVER, TRANSPORTS},
-    section::{Complaint, Field, Section},
+    section::{Complaint, Section, SettingValue},
     shown::without_secrets,
     tool_rules,
 };
@@ -24,7 +24,7 @@ use unhang_core::{
     secrets::Secrets,
     units::in_words,
 };
-use unhang_gateway::{Memory, route::rules::ToolRules};
+use unhang_gateway::{ListStore, route::rules::ToolRules};
 
 /// A longer prefix would leave too little of a name of 64 characters for what it is in front of.
 const LONGEST_PREFIX: usize = 32;
@@ -65,8 +65,8 @@ impl ServerSettings {
 
     /// Where the gateway remembers in the data folder what it offered last.
     #[must_use]
-    pub fn memory(&self, data: &Path) -> Memory {
-        Memory::new(data, &self.name, self.parts())
+    pub fn memory(&self, data: &Path) -> ListStore {
+        ListStore::new(data, &self.name, self.parts())
     }
 
     /// All that makes it another server where it is another, in an order that leaves no doubt.
@@ -235,7 +235,7 @@ impl LimitSettings {
 }
 
 /// Reads one server of our own file.
-pub(super) fn read(name: &str, field: &Field<'_>, folder: &Path) -> Result<ServerSettings, Complaint> {
+pub(super) fn read(name: &str, field: &SettingValue<'_>, folder: &Path) -> Result<ServerSettings, Complaint> {
     let section = field.section(SERVER)?;
     let mut limits = match section.get("limits") {
         Some(field) => LimitSettings::read(&field.section(LIMITS)?)?,
@@ -259,7 +259,7 @@ pub(super) fn read(name: &str, field: &Field<'_>, folder: &Path) -> Result<Serve
     Ok(ServerSettings { name, transport, prefix, tool_rules, idle_timeout, per_session, limits })
 }
 
-fn idle_timeout(field: &Field<'_>) -> Result<Duration, Complaint> {
+fn idle_timeout(field: &SettingValue<'_>) -> Result<Duration, Complaint> {
     let idle = field.duration()?;
     if idle < IDLE_TIMEOUT_MIN {
         return Err(field.complaint(format!("must be {} at least", in_words(IDLE_TIMEOUT_MIN))));
@@ -267,7 +267,7 @@ fn idle_timeout(field: &Field<'_>) -> Result<Duration, Complaint> {
     Ok(idle)
 }
 
-fn prefix(field: &Field<'_>) -> Result<String, Complaint> {
+fn prefix(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let prefix = field.plain()?;
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-.".contains(character);
     if prefix.len() > LONGEST_PREFIX || !prefix.chars().all(is_plain) {
@@ -278,7 +278,7 @@ fn prefix(field: &Field<'_>) -> Result<String, Complaint> {
     Ok(prefix)
 }
 
-fn stdio(section: &Section<'_>, command: &Field<'_>, folder: &Path) -> Result<Transport, Complaint> {
+fn stdio(section: &Section<'_>, command: &SettingValue<'_>, folder: &Path) -> Result<Transport, Complaint> {
     for only_http in ["headers", "oauth", "transport"] {
         if let Some(field) = section.get(only_http) {
             return Err(field.complaint("is for a server with a URL; this one has a command"));
@@ -298,7 +298,7 @@ fn stdio(section: &Section<'_>, command: &Field<'_>, folder: &Path) -> Result<Tr
     })
 }
 
-fn http(section: &Section<'_>, url: &Field<'_>) -> Result<Transport, Complaint> {
+fn http(section: &Section<'_>, url: &SettingValue<'_>) -> Result<Transport, Complaint> {
     for only_stdio in ["args", "env", "inherit-env", "cwd"] {
         if let Some(field) = section.get(only_stdio) {
             return Err(field.complaint("is for a server with a command; this one has a URL"));
@@ -320,7 +320,7 @@ fn http(section: &Section<'_>, url: &Field<'_>) -> Result<Transport, Complaint> 
     Ok(Transport::Http { url: checked_url(url)?, headers, dialect, oauth })
 }
 
-fn client_settings(field: &Field<'_>) -> Result<ClientSettings, Complaint> {
+fn client_settings(field: &SettingValue<'_>) -> Result<ClientSettings, Complaint> {
     let section = field.section(OAUTH)?;
     let text = |name| section.get(name).map(|field| field.plain()).transpose();
     let (client_id, client_secret) = (text("client-id")?, text("client-secret")?);
@@ -344,11 +344,11 @@ fn client_settings(field: &Field<'_>) -> Result<ClientSettings, Complaint> {
     Ok(ClientSettings { client_id, client_secret, client_metadata_url, scopes })
 }
 
-pub(super) fn texts(field: &Field<'_>) -> Result<Vec<String>, Complaint> {
-    field.items()?.iter().map(Field::plain).collect()
+pub(super) fn texts(field: &SettingValue<'_>) -> Result<Vec<String>, Complaint> {
+    field.items()?.iter().map(SettingValue::plain).collect()
 }
 
-pub(super) fn header_value(field: &Field<'_>) -> Result<String, Complaint> {
+pub(super) fn header_value(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let value = field.plain()?;
     if value.contains(|character: char| character.is_control() && character != '\t') {
         return Err(field.complaint("has a character in it that no header can have"));
@@ -357,11 +357,11 @@ pub(super) fn header_value(field: &Field<'_>) -> Result<String, Complaint> {
 }
 
 /// A URL for a sentence: as it stands in the file, without what may be secret there or in the environment.
-pub(super) fn shown_url(field: &Field<'_>) -> Result<String, Complaint> {
+pub(super) fn shown_url(field: &SettingValue<'_>) -> Result<String, Complaint> {
     field.text().map(without_secrets)
 }
 
-pub(super) fn checked_url(field: &Field<'_>) -> Result<String, Complaint> {
+pub(super) fn checked_url(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let url = field.plain()?;
     let has_host =
         ["http://", "https://"].iter().any(|scheme| url.len() > scheme.len() && url.starts_with(scheme));

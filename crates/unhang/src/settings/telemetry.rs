@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::{
     keys::TELEMETRY,
-    section::{Complaint, Field},
+    section::{Complaint, SettingValue},
     server::{checked_url, header_value},
 };
 
@@ -21,7 +21,7 @@ pub struct TelemetrySettings {
     pub service_name: Option<String>,
 }
 
-pub(super) fn read(field: &Field<'_>) -> Result<TelemetrySettings, Complaint> {
+pub(super) fn read(field: &SettingValue<'_>) -> Result<TelemetrySettings, Complaint> {
     let section = field.section(TELEMETRY)?;
     let headers = section.get("headers").map(|field| {
         let headers = field.fields()?.into_iter();

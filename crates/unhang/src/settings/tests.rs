@@ -132,7 +132,7 @@ fn the_file_is_read_with_its_defaults() {
     assert_eq!((echo.timeout, echo.log_limit), (None, LOG_LIMIT));
     assert_eq!(read("").expect("an empty file is one").settings.jobs, JobSettings::default());
     let shim = ShimCommand { program: "unhang".into(), arguments: Vec::new() };
-    let mut options = Options::new("/data".into(), shim);
+    let mut options = EngineOptions::new("/data".into(), shim);
     settings.jobs.apply(&mut options);
     assert_eq!((options.rules.max_concurrent, options.rules.memory_limit), (4, 90.0));
 }

@@ -15,19 +15,19 @@ use unhang_jobs::{
 use super::{
     JobSettings, Mode, ToolSettings,
     keys::{MODES, STATE, TOOL},
-    section::{Complaint, Field},
+    section::{Complaint, SettingValue},
 };
 use unhang_core::wording::did_you_mean;
 use unhang_tools::{
     ArgumentSchema, Template,
-    template::{Item, Pattern},
+    template::{CommandItem, Pattern},
 };
 
 /// The longest name of a tool, as the newest revision has it.
 const MAX_TOOL_NAME: usize = 128;
 pub(super) fn read(
     name: &str,
-    field: &Field<'_>,
+    field: &SettingValue<'_>,
     folder: &Path,
     jobs: &JobSettings,
 ) -> Result<ToolSettings, Complaint> {
@@ -81,7 +81,7 @@ pub(super) fn read(
     })
 }
 
-fn command(field: &Field<'_>, arguments: &[&str]) -> Result<Template, Complaint> {
+fn command(field: &SettingValue<'_>, arguments: &[&str]) -> Result<Template, Complaint> {
     let mut items = field.items()?.into_iter();
     let program = items.next().ok_or_else(|| field.complaint("is empty; its first item is the program"))?;
     let name = program.plain()?;
@@ -89,20 +89,20 @@ fn command(field: &Field<'_>, arguments: &[&str]) -> Result<Template, Complaint>
         return Err(program.complaint("is empty; it is the program"));
     }
     let pattern =
-        |item: Field<'_>| Pattern::parse(&item.plain()?, arguments).map_err(|why| item.complaint(why));
-    let item = |item: Field<'_>| {
+        |item: SettingValue<'_>| Pattern::parse(&item.plain()?, arguments).map_err(|why| item.complaint(why));
+    let item = |item: SettingValue<'_>| {
         if !item.is_list() {
-            return pattern(item).map(Item::One);
+            return pattern(item).map(CommandItem::One);
         }
         let together = item.items()?.into_iter().map(pattern);
-        together.collect::<Result<_, _>>().map(Item::Together)
+        together.collect::<Result<_, _>>().map(CommandItem::Together)
     };
     Ok(Template::new(name, items.map(item).collect::<Result<_, Complaint>>()?))
 }
 
 /// Arguments whose values may be options of the command.
-fn option_arguments(field: &Field<'_>, known: &[&str]) -> Result<Vec<String>, Complaint> {
-    let argument = |item: &Field<'_>| {
+fn option_arguments(field: &SettingValue<'_>, known: &[&str]) -> Result<Vec<String>, Complaint> {
+    let argument = |item: &SettingValue<'_>| {
         let name = item.plain()?;
         if known.contains(&name.as_str()) {
             return Ok(name);
@@ -114,7 +114,10 @@ fn option_arguments(field: &Field<'_>, known: &[&str]) -> Result<Vec<String>, Co
 }
 
 /// What a tool without a schema is called with: nothing.
-fn input_schema(field: Option<&Field<'_>>, tool: &Field<'_>) -> Result<ArgumentSchema, Complaint> {
+fn input_schema(
+    field: Option<&SettingValue<'_>>,
+    tool: &SettingValue<'_>,
+) -> Result<ArgumentSchema, Complaint> {
     let Some(field) = field else {
         let nothing = json!({ "type": "object", "additionalProperties": false });
         return ArgumentSchema::new(nothing).map_err(|why| tool.complaint(why));
@@ -131,18 +134,18 @@ fn input_schema(field: Option<&Field<'_>>, tool: &Field<'_>) -> Result<ArgumentS
     ArgumentSchema::new(schema.into()).map_err(|why| field.complaint(why))
 }
 
-fn state(field: &Field<'_>) -> Result<Patch, Complaint> {
+fn state(field: &SettingValue<'_>) -> Result<Patch, Complaint> {
     let section = field.section(STATE)?;
     let pointer = section.get("pointer").map(|field| parsed(&field)).transpose()?;
     Ok(Patch { field: parsed(&section.require("field")?)?, pointer, is_shared: false })
 }
 
 /// A text that the engine reads.
-fn parsed<T: FromStr<Err: ToString>>(field: &Field<'_>) -> Result<T, Complaint> {
+fn parsed<T: FromStr<Err: ToString>>(field: &SettingValue<'_>) -> Result<T, Complaint> {
     field.text()?.parse().map_err(|error: T::Err| field.complaint(error.to_string()))
 }
 
-fn file_name(name: &str, field: &Field<'_>) -> Result<FileName, Complaint> {
+fn file_name(name: &str, field: &SettingValue<'_>) -> Result<FileName, Complaint> {
     if name == ARGUMENTS {
         return Err(field.complaint(format!(
             "`{name}` cannot be a file of a tool's job: the arguments of the call are written there"

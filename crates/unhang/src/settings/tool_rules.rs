@@ -4,7 +4,7 @@
 
 use super::{
     keys::{COUNT, SERVER_TOOL},
-    section::{Complaint, Field, Section},
+    section::{Complaint, Section, SettingValue},
 };
 use unhang_gateway::route::rules::{Glob, NoGlob, ToolRule, ToolRules};
 
@@ -25,13 +25,14 @@ pub(super) fn read(server: &Section<'_>) -> Result<ToolRules, Complaint> {
     Ok(rules)
 }
 
-fn globs(field: &Field<'_>) -> Result<Vec<Glob>, Complaint> {
-    let glob =
-        |item: Field<'_>| item.plain()?.parse().map_err(|error: NoGlob| item.complaint(error.to_string()));
+fn globs(field: &SettingValue<'_>) -> Result<Vec<Glob>, Complaint> {
+    let glob = |item: SettingValue<'_>| {
+        item.plain()?.parse().map_err(|error: NoGlob| item.complaint(error.to_string()))
+    };
     field.items()?.into_iter().map(glob).collect()
 }
 
-fn rule(field: &Field<'_>) -> Result<ToolRule, Complaint> {
+fn rule(field: &SettingValue<'_>) -> Result<ToolRule, Complaint> {
     let section = field.section(SERVER_TOOL)?;
     let duration = |name| section.get(name).map(|field| field.duration()).transpose();
     let count = section.get("max-in-flight").map(|field| field.whole(COUNT)).transpose()?;

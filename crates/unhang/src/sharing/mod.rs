@@ -10,7 +10,7 @@
 //!
 //! Each window has a session of its own with its client, and tools and jobs of its own; only what is behind it differs. To those who
 //! follow, the leader is one server of 2026-07-28, whose names stay as they are. When the leader ends, the kernel gives its right to one
-//! of them ([`Place`]), which starts the servers anew and listens in its place; the others' next requests find it there. So the end of
+//! of them ([`MeetingPoint`]), which starts the servers anew and listens in its place; the others' next requests find it there. So the end of
 //! a leader costs those who follow the calls that were in flight, and nothing else.
 //!
 //! When the configuration changes each process reads it by itself. Where windows meet does not depend on it, so that they go on as they
@@ -24,7 +24,7 @@
 //! - At any time one process at most leads at a place. It lets go of that before it ends what it has, so that nobody waits for its end.
 //! - A window that cannot share has servers of its own, and says why.
 
-mod place;
+mod meeting_point;
 
 use std::{
     io,
@@ -44,7 +44,7 @@ use tokio::{
 use unhang_net::{http::Address, serve::Claim};
 use unhang_proc::deadline::Deadline;
 
-pub use self::place::{Lead, Place};
+pub use self::meeting_point::{Lead, MeetingPoint};
 use unhang_background::PromotedCalls;
 use unhang_core::{
     config::{DISPOSE_LIMIT, FLUSH_LIMIT, Limits},
@@ -52,7 +52,7 @@ use unhang_core::{
 };
 use unhang_front::http::{DRAIN, serve_windows};
 use unhang_gateway::{
-    Behind, BehindOne, Change, Lineup, Patience, Scope, ServerEntry, Servers,
+    Behind, BehindOne, Change, Lineup, RequestPatience, Scope, ServerEntry, Servers,
     route::{names::Style, rules::ToolRules},
 };
 use unhang_upstream::{
@@ -72,7 +72,7 @@ const LONGER: Duration = Duration::from_secs(1);
 /// What may be shared.
 pub struct SharingSpec {
     /// Where the others are found; without a place nobody shares.
-    pub place: Option<Place>,
+    pub place: Option<MeetingPoint>,
     /// Whether we follow where somebody leads already.
     pub may_follow: bool,
     /// The servers.
@@ -93,19 +93,19 @@ pub struct Sharing {
 pub struct Shared {
     /// Those that we ask.
     servers: Servers,
-    own: Arc<Mutex<Own>>,
+    own: Arc<Mutex<OwnServers>>,
     /// Where somebody leads, if we follow.
     follows: Option<PathBuf>,
 }
 
 /// The servers that a process has, or would have if it led.
-struct Own {
+struct OwnServers {
     lineup: Lineup,
     /// They are started.
     servers: Option<Servers>,
 }
 
-impl Own {
+impl OwnServers {
     /// The servers, which are there from now on.
     fn start(&mut self) -> Servers {
         self.servers.get_or_insert_with(|| Servers::start(self.lineup.clone())).clone()
@@ -137,13 +137,13 @@ impl Sharing {
                 let socket = place.socket();
                 let (lineup, here) = apart(socket.clone(), lineup);
                 let servers = Servers::start(here);
-                let own = Arc::new(Mutex::new(Own { lineup, servers: None }));
+                let own = Arc::new(Mutex::new(OwnServers { lineup, servers: None }));
                 let leading = tokio::spawn(succeed(place, Arc::clone(&own), limits, ending));
                 (servers, own, Some(socket), leading)
             }
             (place, lead) => {
                 lineup.read_ahead().await;
-                let mut own = Own { lineup, servers: None };
+                let mut own = OwnServers { lineup, servers: None };
                 let servers = own.start();
                 let realm = Realm { servers: servers.clone(), limits, ending };
                 let leading = async move {
@@ -227,7 +227,7 @@ impl Shared {
 }
 
 /// The right to lead, if nobody has it and the disk says so in time.
-async fn right_to_lead(place: Place) -> io::Result<Option<Lead>> {
+async fn right_to_lead(place: MeetingPoint) -> io::Result<Option<Lead>> {
     match timeout(DISK_LIMIT, spawn_blocking(move || place.take())).await {
         // A panic, which has been told.
         Ok(taken) => taken.map_err(io::Error::other)?,
@@ -242,12 +242,12 @@ async fn listening(mut lead: Lead) -> io::Result<(Lead, UnixListener)> {
     listening.await.map_err(io::Error::other)?
 }
 
-fn own_of(own: &Mutex<Own>) -> MutexGuard<'_, Own> {
+fn own_of(own: &Mutex<OwnServers>) -> MutexGuard<'_, OwnServers> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The right to lead, once it is ours; none where the end comes first.
-async fn inherited(place: Place, mut ending: watch::Receiver<bool>) -> Option<Lead> {
+async fn inherited(place: MeetingPoint, mut ending: watch::Receiver<bool>) -> Option<Lead> {
     let (tell, told) = oneshot::channel();
     // A thread of its own, for the end of a runtime waits for those that it has. It ends with the leader: whoever does not wait for
     // it any more has it let go of what it got.
@@ -265,7 +265,12 @@ async fn inherited(place: Place, mut ending: watch::Receiver<bool>) -> Option<Le
 }
 
 /// Waits until the leader has gone, and leads in its place.
-async fn succeed(place: Place, own: Arc<Mutex<Own>>, limits: Limits, ending: watch::Receiver<bool>) {
+async fn succeed(
+    place: MeetingPoint,
+    own: Arc<Mutex<OwnServers>>,
+    limits: Limits,
+    ending: watch::Receiver<bool>,
+) {
     let Some(lead) = inherited(place, ending.clone()).await else { return };
     tracing::info!("the gateway that had the servers has ended; they are started here");
     let lineup = own_of(&own).lineup.clone();
@@ -329,7 +334,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
         breaker_failures: u32::MAX,
         // Of what nobody knows whose it is.
         call_timeout: longest(
-            &|entry| Patience::from(entry).longest_call().saturating_add(LONGER),
+            &|entry| RequestPatience::from(entry).longest_call().saturating_add(LONGER),
             usual.call_timeout,
         ),
         job_timeout: longest(&|entry| entry.spec.limits.job_timeout, usual.job_timeout),
@@ -346,7 +351,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
     let behind_one = |entry: &ServerEntry| {
         let is_there = entry.scope == Scope::Everybody;
         let beginning = is_there.then(|| style.beginning(&entry.prefix));
-        (entry.spec.name.clone(), BehindOne { patience: Patience::from(entry), beginning })
+        (entry.spec.name.clone(), BehindOne { patience: RequestPatience::from(entry), beginning })
     };
     let behind: Behind = entries.iter().map(behind_one).collect();
     let address = Address {
@@ -391,7 +396,7 @@ mod tests {
     #[test]
     fn who_waits_to_lead_holds_no_runtime_up() {
         let folder = tempfile::tempdir().expect("a folder");
-        let place = Place::new(folder.path(), "x").expect("a place");
+        let place = MeetingPoint::new(folder.path(), "x").expect("a place");
         let lead = place.take().expect("it can be written").expect("nobody leads");
         let (tell, told) = std::sync::mpsc::sync_channel(1);
         let follower = thread::spawn(move || {

@@ -27,13 +27,13 @@ use unhang_proc::deadline::Deadline;
 use unhang_wire::{Json, text_member};
 
 use super::{
-    Background, Client, Error, Manner, Options, ServerError, Session, Signed, Unfinished,
+    Background, CallOptions, Client, Error, RequestOptions, ServerError, ServerInfo, Signed, Unfinished,
     in_words::{JobInWords, StatusInWords},
     introduced,
     job_resource::{JOB_SCHEME, JobResource},
     object,
 };
-use unhang_core::{fault::Kind, revision::Revision};
+use unhang_core::{fault::FaultKind, revision::Revision};
 
 /// How long a job is waited for with one question: the most that the tool allows, and less where somebody looks at the progress.
 const WAIT_MOST: Duration = Duration::from_secs(25);
@@ -49,7 +49,7 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 /// How long a server may take to hear that a task is not wanted any more.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
-impl Options {
+impl RequestOptions {
     /// Tells whoever wants to know what a server goes on with.
     fn tell_of(&self, unfinished: Unfinished) {
         if let Some(background) = &self.background {
@@ -68,7 +68,7 @@ impl Client {
         &self,
         tool: &str,
         arguments: Map<String, Value>,
-        options: &Options,
+        options: &RequestOptions,
     ) -> Result<Box<RawValue>, Error> {
         let session = self.ready().await?;
         let limit = options.timeout.unwrap_or(self.limits.call_timeout);
@@ -87,10 +87,10 @@ impl Client {
     pub async fn read_resource_to_its_end(
         &self,
         uri: &str,
-        options: &Options,
+        options: &RequestOptions,
     ) -> Result<Box<RawValue>, Error> {
         let limit = options.timeout.unwrap_or(self.limits.call_timeout);
-        let (deadline, mut pace) = (Deadline::after(limit), Pace::up_to(TASK_USUAL));
+        let (deadline, mut pace) = (Deadline::after(limit), LookPace::up_to(TASK_USUAL));
         loop {
             let read = self.read_resource(uri, options).await?;
             let running = JobResource::read(uri, &read).filter(|job| !job.state.is_final());
@@ -107,7 +107,7 @@ impl Client {
     }
 
     /// As whom a server is asked that may answer with a task.
-    fn signed_for_tasks(&self, session: &Session) -> Signed {
+    fn signed_for_tasks(&self, session: &ServerInfo) -> Signed {
         if !session.revision.is_stateless() || !offers(session, Dialect::Extension) {
             return Signed::ByUs;
         }
@@ -122,7 +122,7 @@ impl Client {
 }
 
 /// Whether a server has tasks of this dialect.
-fn offers(session: &Session, dialect: Dialect) -> bool {
+fn offers(session: &ServerInfo, dialect: Dialect) -> bool {
     let capabilities = Value::from(session.capabilities.clone()).to_string();
     Json::new(capabilities.as_bytes()).is_some_and(|capabilities| tasks::offers(dialect, capabilities))
 }
@@ -134,14 +134,14 @@ struct Pursuit<'a> {
     limit: Duration,
     since: Instant,
     deadline: Deadline,
-    options: &'a Options,
+    options: &'a RequestOptions,
     signed: Signed,
 }
 
 impl Pursuit<'_> {
     async fn through(
         &self,
-        session: &Session,
+        session: &ServerInfo,
         arguments: Map<String, Value>,
     ) -> Result<Box<RawValue>, Error> {
         let params = json!({ "name": self.tool, "arguments": arguments }).to_string();
@@ -150,7 +150,7 @@ impl Pursuit<'_> {
             match self.ask_within(self.limit, self.since, "tools/call", &params, progress.clone()).await {
                 // It is nothing else than a task, and was not begun.
                 Err(Error::Server(error))
-                    if error.code == i64::from(Kind::MethodNotFound.code()) && is_core(session) =>
+                    if error.code == i64::from(FaultKind::MethodNotFound.code()) && is_core(session) =>
                 {
                     let as_task =
                         Json::new(params.as_bytes()).and_then(|params| tasks::ask_for_task(params, None));
@@ -193,7 +193,7 @@ impl Pursuit<'_> {
     ) -> Result<Box<RawValue>, Error> {
         let (timeout, since, signed) = (Some(limit), Some(since), self.signed.clone());
         self.client
-            .ask(method, params, &Manner { timeout, since, progress, signed, ..Manner::default() })
+            .ask(method, params, &CallOptions { timeout, since, progress, signed, ..CallOptions::default() })
             .await
     }
 
@@ -214,7 +214,8 @@ impl Pursuit<'_> {
         tracing::debug!("`{}` goes on with `{}` as job {}", self.client.name, self.tool, job.job);
         // Whoever ends us now is to know of it.
         self.options.tell_of(self.unfinished_job(&job, None));
-        let options = Options { timeout: Some(self.deadline.remaining()), ..Options::default() };
+        let options =
+            RequestOptions { timeout: Some(self.deadline.remaining()), ..RequestOptions::default() };
         let listed = self.client.list_tools(&options).await.unwrap_or_default();
         let name = |tool: &RawValue| text_member(Json::new(tool.get().as_bytes())?, "name");
         let listed: Vec<String> = listed.iter().filter_map(|tool| name(tool)).collect();
@@ -230,7 +231,7 @@ impl Pursuit<'_> {
             let asked = json!({ "name": job.status_tool(), "arguments": arguments }).to_string();
             let since = Instant::now();
             let told = match self.ask("tools/call", &asked, None).await {
-                Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
+                Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline => {
                     return Err(self.given_up(&job, last.as_ref()));
                 }
                 told => told?,
@@ -272,14 +273,14 @@ impl Pursuit<'_> {
 
     /// What a job that has ended came to. It may have ended with the limit, so that this has the time of any request.
     async fn left_by(&self, job: &JobInWords, state: JobState) -> Result<Box<RawValue>, Error> {
-        let options = Options::default();
+        let options = RequestOptions::default();
         // As a resource it is whole; tools have bounded answers.
         if let Ok(read) = self.client.read_resource(&format!("{JOB_SCHEME}{}", job.job), &options).await
             && let Some(left) = left_in(&read)
         {
             return match left {
-                Left::Result(result) => Ok(result),
-                Left::Error(error) => {
+                JobOutcome::Result(result) => Ok(result),
+                JobOutcome::Error(error) => {
                     let error = ServerError::read(&self.client.name, "tools/call", error.get());
                     Err(Error::Server(Box::new(error)))
                 }
@@ -305,9 +306,10 @@ impl Pursuit<'_> {
         if !is_of_command || task.parse::<JobId>().is_err() {
             return Ok(result);
         }
-        let read = self.client.read_resource(&format!("{JOB_SCHEME}{task}"), &Options::default()).await;
+        let read =
+            self.client.read_resource(&format!("{JOB_SCHEME}{task}"), &RequestOptions::default()).await;
         match read.ok().as_deref().and_then(left_in) {
-            Some(Left::Result(whole)) => Ok(whole),
+            Some(JobOutcome::Result(whole)) => Ok(whole),
             _ => Ok(result),
         }
     }
@@ -317,12 +319,12 @@ impl Pursuit<'_> {
         &self,
         mut task: SeenTask,
         dialect: Dialect,
-        session: &Session,
+        session: &ServerInfo,
     ) -> Result<Box<RawValue>, Error> {
         tracing::debug!("`{}` goes on with `{}` as task {}", self.client.name, self.tool, task.id);
         let mut answered = HashSet::new();
         // Servers of ours do not mind to be asked about short jobs soon.
-        let mut pace = task.id.parse::<JobId>().is_ok().then(|| Pace::up_to(TASK_MOST));
+        let mut pace = task.id.parse::<JobId>().is_ok().then(|| LookPace::up_to(TASK_MOST));
         loop {
             if is_our_job(&task, session) {
                 self.options.tell_of(self.unfinished(&task.id, Background::OurTask, task.message.clone()));
@@ -333,7 +335,7 @@ impl Pursuit<'_> {
             sleep(pause.min(self.deadline.remaining())).await;
             let is_last_look = self.deadline.remaining().is_zero();
             let got = match self.ask(tasks::GET, &tasks::about(&task.id), None).await {
-                Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
+                Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline => {
                     return Err(self.unfinished_task(task, session).await);
                 }
                 got => got?,
@@ -368,7 +370,7 @@ impl Pursuit<'_> {
                 // What it has come to, and what it asks, comes with the answer to another request.
                 (Status::Completed | Status::Failed | Status::InputRequired, None) => {
                     return match self.ask(tasks::RESULT, &tasks::about(&task.id), None).await {
-                        Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
+                        Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline => {
                             Err(self.unfinished_task(task, session).await)
                         }
                         result => self.whole(&task.id, unrelated(result?)).await,
@@ -393,12 +395,16 @@ impl Pursuit<'_> {
     }
 
     /// A task that is a job of ours can be fetched later. Another one cannot, and its server is told that nobody waits any more.
-    async fn unfinished_task(&self, task: SeenTask, session: &Session) -> Error {
+    async fn unfinished_task(&self, task: SeenTask, session: &ServerInfo) -> Error {
         if is_our_job(&task, session) || self.knows_job(&task.id).await {
             let unfinished = self.unfinished(&task.id, Background::OurTask, task.message);
             return Error::Unfinished(Box::new(unfinished));
         }
-        let manner = Manner { timeout: Some(CANCEL_LIMIT), signed: self.signed.clone(), ..Manner::default() };
+        let manner = CallOptions {
+            timeout: Some(CANCEL_LIMIT),
+            signed: self.signed.clone(),
+            ..CallOptions::default()
+        };
         if let Err(error) = self.client.ask(tasks::CANCEL, &tasks::about(&task.id), &manner).await {
             tracing::debug!("a task of `{}` could not be cancelled: {error}", self.client.name);
         }
@@ -407,7 +413,7 @@ impl Pursuit<'_> {
 
     /// Whether a guard of ours stands before the server, and has this job.
     async fn knows_job(&self, id: &str) -> bool {
-        let options = Options { timeout: Some(CANCEL_LIMIT), ..Options::default() };
+        let options = RequestOptions { timeout: Some(CANCEL_LIMIT), ..RequestOptions::default() };
         id.parse::<JobId>().is_ok()
             && self.client.read_resource(&format!("{JOB_SCHEME}{id}"), &options).await.is_ok()
     }
@@ -416,33 +422,38 @@ impl Pursuit<'_> {
         let why = task.message.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
         let happened =
             format!("`{}` has cancelled task {} of `{}`{why}", self.client.name, task.id, self.tool);
-        self.client.failure(Kind::Cancelled, "tools/call", happened, "call it again if it is still wanted")
+        self.client.failure(
+            FaultKind::Cancelled,
+            "tools/call",
+            happened,
+            "call it again if it is still wanted",
+        )
     }
 
     fn broken(&self, why: &str) -> Error {
         let happened =
             format!("`{}` goes on with `{}` in the background, and {why}", self.client.name, self.tool);
-        self.client.failure(Kind::BadResponse, "tools/call", happened, "this is a fault of the server")
+        self.client.failure(FaultKind::BadResponse, "tools/call", happened, "this is a fault of the server")
     }
 }
 
-fn is_core(session: &Session) -> bool {
+fn is_core(session: &ServerInfo) -> bool {
     session.revision.era() == Era::Legacy && session.revision == Revision::V2025November
 }
 
 /// Whether a task is a job of a server that is one of ours by its own name.
-fn is_our_job(task: &SeenTask, session: &Session) -> bool {
+fn is_our_job(task: &SeenTask, session: &ServerInfo) -> bool {
     session.server_info.as_ref().is_some_and(|info| info["name"] == "unhang")
         && task.id.parse::<JobId>().is_ok()
 }
 
 /// Pauses between looks at what may end soon and may take long.
-struct Pace {
+struct LookPace {
     next: Duration,
     most: Duration,
 }
 
-impl Pace {
+impl LookPace {
     fn up_to(most: Duration) -> Self {
         Self { next: TASK_LEAST, most }
     }
@@ -455,13 +466,13 @@ impl Pace {
 }
 
 /// What has come of a job.
-enum Left {
+enum JobOutcome {
     Result(Box<RawValue>),
     Error(Box<RawValue>),
 }
 
 /// What the resource of a job has of its end.
-fn left_in(read: &RawValue) -> Option<Left> {
+fn left_in(read: &RawValue) -> Option<JobOutcome> {
     let read = Json::new(read.get().as_bytes())?;
     let mut text = None;
     read.member("contents")?
@@ -469,7 +480,7 @@ fn left_in(read: &RawValue) -> Option<Left> {
     let text = text?;
     let told = Json::new(text.as_bytes())?;
     let member = |name| RawValue::from_string(told.member(name)?.get().to_owned()).ok();
-    member("results").map(Left::Result).or_else(|| member("error").map(Left::Error))
+    member("results").map(JobOutcome::Result).or_else(|| member("error").map(JobOutcome::Error))
 }
 
 /// The server's answer among what the tool that has the result of a call says of it.

@@ -12,9 +12,9 @@ use serde::{
 use serde_json::{Map, Value, value::RawValue};
 use tokio::time::Instant;
 
-use super::{Client, Error, Failure, List, Options, Session};
+use super::{Client, Error, Failure, RequestOptions, ServerInfo, ServerList};
 use crate::listener::METHOD_NOT_FOUND;
-use unhang_core::{config::LIST_PAGES, fault::Kind, units::in_words};
+use unhang_core::{config::LIST_PAGES, fault::FaultKind, units::in_words};
 
 impl Client {
     /// All pages of a list, each item as received. A server that does not declare the list has none of it. `timeout` of the options is for
@@ -22,16 +22,20 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::request`]; also where an answer is no list, there is no end of pages, or they are too much together.
-    pub async fn list(&self, list: List, options: &Options) -> Result<Vec<Box<RawValue>>, Error> {
+    pub async fn list(
+        &self,
+        list: ServerList,
+        options: &RequestOptions,
+    ) -> Result<Vec<Box<RawValue>>, Error> {
         let session = self.ready().await?;
         let is_declared = session.capabilities.contains_key(list.capability());
         // Some servers have tools and do not declare them.
-        if list != List::Tools && !is_declared {
+        if list != ServerList::Tools && !is_declared {
             return Ok(Vec::new());
         }
         let limit = options.timeout.unwrap_or(self.limits.request_timeout);
         let since = options.since.unwrap_or_else(Instant::now);
-        let of_all = Options { timeout: Some(limit), since: Some(since), ..options.clone() };
+        let of_all = RequestOptions { timeout: Some(limit), since: Some(since), ..options.clone() };
         let (mut items, mut cursor, mut bytes) = (Vec::new(), None::<String>, 0);
         let mut room = Some(self.limits.max_message);
         for pages in 0..LIST_PAGES {
@@ -43,19 +47,19 @@ impl Client {
                 {
                     return Ok(Vec::new());
                 }
-                Err(Error::Failure(failure)) if failure.kind == Kind::Deadline && pages > 0 => {
+                Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline && pages > 0 => {
                     return Err(self.unfinished(list, pages, limit, *failure));
                 }
                 page => page?,
             };
             bytes += page.get().len();
-            let Some(Page { found, next }) = Page::read(&page, list.member(), &mut room) else {
+            let Some(ListPage { found, next }) = ListPage::read(&page, list.member(), &mut room) else {
                 if room.is_none() {
                     return Err(self.too_much(list, pages + 1, bytes));
                 }
                 let happened = format!("`{}` answered `{}` without a list", self.name(), list.method());
                 return Err(self.failure(
-                    Kind::BadResponse,
+                    FaultKind::BadResponse,
                     list.method(),
                     happened,
                     "this is a fault of the server",
@@ -69,11 +73,11 @@ impl Client {
             }
         }
         let happened = format!("`{}` gives no end of pages to `{}`", self.name(), list.method());
-        Err(self.failure(Kind::BadResponse, list.method(), happened, "this is a fault of the server"))
+        Err(self.failure(FaultKind::BadResponse, list.method(), happened, "this is a fault of the server"))
     }
 
     /// The time for all pages is over, and so many have come.
-    fn unfinished(&self, list: List, pages: usize, limit: Duration, failure: Failure) -> Error {
+    fn unfinished(&self, list: ServerList, pages: usize, limit: Duration, failure: Failure) -> Error {
         let pages = counted(pages);
         let happened = format!(
             "`{}` had not come to the end of `{}` within {}, after {pages}",
@@ -85,7 +89,7 @@ impl Client {
     }
 
     /// Each page is short enough for a message, and all together are not.
-    fn too_much(&self, list: List, pages: usize, bytes: usize) -> Error {
+    fn too_much(&self, list: ServerList, pages: usize, bytes: usize) -> Error {
         let happened = format!(
             "`{}` answered `{}` with {} of {bytes} bytes together, more than the limit of {} for a whole list",
             self.name(),
@@ -93,12 +97,22 @@ impl Client {
             counted(pages),
             self.limits.max_message
         );
-        self.failure(Kind::TooLarge, list.method(), happened, "have it list less, or raise --max-message")
+        self.failure(
+            FaultKind::TooLarge,
+            list.method(),
+            happened,
+            "have it list less, or raise --max-message",
+        )
     }
 
     /// A tool over HTTP whose headers break the rules must not be offered (2026-07-28).
-    fn usable(&self, list: List, session: &Session, items: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
-        match self.mirrors.as_ref().filter(|_| list == List::Tools && session.revision.is_stateless()) {
+    fn usable(
+        &self,
+        list: ServerList,
+        session: &ServerInfo,
+        items: Vec<Box<RawValue>>,
+    ) -> Vec<Box<RawValue>> {
+        match self.mirrors.as_ref().filter(|_| list == ServerList::Tools && session.revision.is_stateless()) {
             Some(mirrors) => mirrors.learn(&self.name, items),
             None => items,
         }
@@ -108,24 +122,24 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::list`].
-    pub async fn list_tools(&self, options: &Options) -> Result<Vec<Box<RawValue>>, Error> {
-        self.list(List::Tools, options).await
+    pub async fn list_tools(&self, options: &RequestOptions) -> Result<Vec<Box<RawValue>>, Error> {
+        self.list(ServerList::Tools, options).await
     }
 
     /// The resources.
     ///
     /// # Errors
     /// As [`Client::list`].
-    pub async fn list_resources(&self, options: &Options) -> Result<Vec<Box<RawValue>>, Error> {
-        self.list(List::Resources, options).await
+    pub async fn list_resources(&self, options: &RequestOptions) -> Result<Vec<Box<RawValue>>, Error> {
+        self.list(ServerList::Resources, options).await
     }
 
     /// The prompts.
     ///
     /// # Errors
     /// As [`Client::list`].
-    pub async fn list_prompts(&self, options: &Options) -> Result<Vec<Box<RawValue>>, Error> {
-        self.list(List::Prompts, options).await
+    pub async fn list_prompts(&self, options: &RequestOptions) -> Result<Vec<Box<RawValue>>, Error> {
+        self.list(ServerList::Prompts, options).await
     }
 }
 
@@ -133,19 +147,19 @@ fn counted(pages: usize) -> String {
     if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") }
 }
 
-struct Page {
+struct ListPage {
     found: Vec<Box<RawValue>>,
     next: Option<String>,
 }
 
-impl Page {
+impl ListPage {
     /// Reads a page for which there is so much room; there is none afterwards where that was not enough.
     fn read(answer: &RawValue, member: &str, room: &mut Option<usize>) -> Option<Self> {
         *room = room.and_then(|room| room.checked_sub(answer.get().len()));
         room.as_ref()?;
         let members: HashMap<String, &RawValue> = serde_json::from_str(answer.get()).ok()?;
         let mut items = serde_json::Deserializer::from_str(members.get(member)?.get());
-        let found = Items(room).deserialize(&mut items).ok()?;
+        let found = CollectedItems(room).deserialize(&mut items).ok()?;
         // A cursor that is no text, `null` above all, is none.
         let next = members.get("nextCursor").and_then(|cursor| serde_json::from_str(cursor.get()).ok());
         Some(Self { found, next })
@@ -156,9 +170,9 @@ impl Page {
 const ITEM: usize = 32;
 
 /// Takes items in for as long as there is room.
-struct Items<'a>(&'a mut Option<usize>);
+struct CollectedItems<'a>(&'a mut Option<usize>);
 
-impl<'de> DeserializeSeed<'de> for Items<'_> {
+impl<'de> DeserializeSeed<'de> for CollectedItems<'_> {
     type Value = Vec<Box<RawValue>>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
@@ -166,7 +180,7 @@ impl<'de> DeserializeSeed<'de> for Items<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_> {
+impl<'de> Visitor<'de> for CollectedItems<'_> {
     type Value = Vec<Box<RawValue>>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

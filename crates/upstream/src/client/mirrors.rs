@@ -14,7 +14,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use unhang_proc::deadline::Deadline;
 
-use super::{Client, Error, Options};
+use super::{Client, Error, RequestOptions};
 use crate::http::headers::{self, Mirror};
 
 /// By tool, once the tools have been listed.
@@ -51,7 +51,8 @@ impl Mirrors {
                 if self.known().is_none() {
                     let timeout = Some(client.limits.request_timeout.min(deadline.remaining()));
                     // In a box, for listing is a request too.
-                    Box::pin(client.list_tools(&Options { timeout, ..Options::default() })).await?;
+                    Box::pin(client.list_tools(&RequestOptions { timeout, ..RequestOptions::default() }))
+                        .await?;
                 }
             }
             let known = self.known();

@@ -1,13 +1,13 @@
 //! The client: any MCP server, asked from Rust, with an end to every wait.
 //!
 //! A [`Client`] is one server. It is started at once and shaken hands with in the background; every request waits for that first.
-//! A [`Pool`] is several by name, each started when it is first asked, with one connection however many calls run.
+//! A [`ServerPool`] is several by name, each started when it is first asked, with one connection however many calls run.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
 //! # use unhang_core::config::Limits;
 //! # use unhang_proc::server::ServerSpec;
-//! # use unhang_upstream::client::{self, Client, ClientSpec, Endpoint, Options, Silent};
+//! # use unhang_upstream::client::{self, Client, ClientSpec, Endpoint, RequestOptions, Silent};
 //! # async fn example(server: ServerSpec) -> Result<(), client::Error> {
 //! let client = Client::start(ClientSpec {
 //!     name: "time".to_owned(),
@@ -15,7 +15,7 @@
 //!     limits: Limits::default(),
 //!     listener: Arc::new(Silent),
 //! });
-//! let result = client.call_tool("get_current_time", serde_json::Map::new(), &Options::default()).await?;
+//! let result = client.call_tool("get_current_time", serde_json::Map::new(), &RequestOptions::default()).await?;
 //! println!("{}", result.get());
 //! client.dispose().await;
 //! # Ok(())
@@ -26,7 +26,7 @@
 //!
 //! - Every wait ends: by an answer, an error or a limit (L-62). Dropping it withdraws the request.
 //! - Answers are matched by id alone, so calls run side by side and never meet each other's answers.
-//! - [`Client::dispose`] and [`Pool::dispose`] end by themselves, in time, however often and wherever they are called (C-47 to C-61).
+//! - [`Client::dispose`] and [`ServerPool::dispose`] end by themselves, in time, however often and wherever they are called (C-47 to C-61).
 //! - Results are what the server wrote, byte for byte.
 
 mod background;
@@ -55,33 +55,33 @@ use unhang_wire::Json;
 use self::mirrors::Mirrors;
 pub use self::{
     job_resource::JobResource,
-    pool::{Disposed, Pool},
+    pool::{Disposed, ServerPool},
     subscription::{Subscription, Topics},
 };
 pub use unhang_net::http::Address;
 
-pub use crate::{LISTEN, Signed};
 use crate::{
-    Link, Request,
-    dialogue::Spoken,
+    ActorRequest, UpstreamHandle,
     handshake::{HEADER_MISMATCH, Introduction},
     http,
     question::{self, Asides, OfSession, STATE},
     stdio,
+    upstream_session::UpstreamConfig,
 };
+pub use crate::{LISTEN, Signed};
 pub use crate::{
-    handshake::Session,
+    handshake::ServerInfo,
     http::HttpServer,
     listener::{Answer, Listener, Silent, declined},
 };
 use unhang_core::{
     config::{INPUT_ROUNDS, Limits, STOP_SLACK},
-    fault::Kind,
+    fault::FaultKind,
     units::in_words,
 };
 pub use unhang_core::{
     error::{Background, Error, Failure, ServerError, Unfinished},
-    list::List,
+    list::ServerList,
 };
 
 /// How a server is reached.
@@ -108,7 +108,7 @@ pub struct ClientSpec {
 
 /// How one request is made.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct RequestOptions {
     /// How long it may take; the server's limits say it where this does not (L-20).
     pub timeout: Option<Duration>,
     /// From when on that counts; from when the server is ready, where this says nothing.
@@ -121,12 +121,12 @@ pub struct Options {
 
 /// How a request is made, also for somebody else.
 #[derive(Clone, Debug, Default)]
-pub struct Manner {
-    /// As in [`Options`].
+pub struct CallOptions {
+    /// As in [`RequestOptions`].
     pub timeout: Option<Duration>,
-    /// As in [`Options`].
+    /// As in [`RequestOptions`].
     pub since: Option<Instant>,
-    /// As in [`Options`].
+    /// As in [`RequestOptions`].
     pub progress: Option<watch::Sender<Option<Box<RawValue>>>>,
     /// Who hears and answers what the server says and asks beside; the listener where there is nobody.
     pub asides: Option<Asides>,
@@ -138,10 +138,10 @@ pub struct Manner {
     pub headers: Vec<(String, String)>,
 }
 
-impl From<&Options> for Manner {
-    fn from(options: &Options) -> Self {
-        let Options { timeout, since, progress, background: _ } = options.clone();
-        Manner { timeout, since, progress, ..Manner::default() }
+impl From<&RequestOptions> for CallOptions {
+    fn from(options: &RequestOptions) -> Self {
+        let RequestOptions { timeout, since, progress, background: _ } = options.clone();
+        CallOptions { timeout, since, progress, ..CallOptions::default() }
     }
 }
 
@@ -151,7 +151,7 @@ pub struct Client {
     name: Arc<str>,
     limits: Limits,
     listener: Arc<dyn Listener>,
-    link: Link,
+    link: UpstreamHandle,
     /// What of its tools' arguments goes along as headers, where it is spoken to over HTTP.
     mirrors: Option<Arc<Mirrors>>,
     /// Rung when a subscription has broken off, so that another process may be there now.
@@ -178,10 +178,10 @@ impl Client {
             mirrors: matches!(endpoint, Endpoint::Http(_)).then(Arc::default),
             doubted: Arc::default(),
         };
-        let spoken = Spoken { name, limits, introduction, listener, is_legacy };
+        let config = UpstreamConfig { name, limits, introduction, listener, is_legacy };
         match endpoint {
-            Endpoint::Stdio(server) => drop(tokio::spawn(stdio::live(server, spoken, mailbox))),
-            Endpoint::Http(server) => drop(tokio::spawn(http::live(server, spoken, mailbox))),
+            Endpoint::Stdio(server) => drop(tokio::spawn(stdio::live(server, config, mailbox))),
+            Endpoint::Http(server) => drop(tokio::spawn(http::live(server, config, mailbox))),
         }
         client
     }
@@ -202,7 +202,7 @@ impl Client {
     ///
     /// # Errors
     /// Why it will not be ready.
-    pub async fn ready(&self) -> Result<Arc<Session>, Error> {
+    pub async fn ready(&self) -> Result<Arc<ServerInfo>, Error> {
         self.link.ready().await
     }
 
@@ -241,13 +241,18 @@ impl Client {
         &self,
         method: &str,
         params: Map<String, Value>,
-        options: &Options,
+        options: &RequestOptions,
     ) -> Result<Box<RawValue>, Error> {
         self.ask(method, &Value::from(params).to_string(), &options.into()).await
     }
 
     /// The same with params that are JSON already, and go out as they are but for what the server has to be told with every request.
-    pub async fn ask(&self, method: &str, params: &str, manner: &Manner) -> Result<Box<RawValue>, Error> {
+    pub async fn ask(
+        &self,
+        method: &str,
+        params: &str,
+        manner: &CallOptions,
+    ) -> Result<Box<RawValue>, Error> {
         let limit = manner.timeout.unwrap_or(match method {
             "tools/call" => self.limits.call_timeout,
             _ => self.limits.request_timeout,
@@ -263,8 +268,8 @@ impl Client {
                 return Ok(result);
             }
             // Only a stateless server may want the same once more.
-            let wanted = session.revision.is_stateless().then(|| Wanted::read(&result)).flatten();
-            let Some(Wanted { input_requests, request_state }) = wanted else { return Ok(result) };
+            let wanted = session.revision.is_stateless().then(|| InputRequest::read(&result)).flatten();
+            let Some(InputRequest { input_requests, request_state }) = wanted else { return Ok(result) };
             // Only a gateway of ours asks once more for what a request comes back without.
             let is_ours =
                 request_state.as_ref().and_then(Value::as_str).is_some_and(|state| state.starts_with(STATE));
@@ -295,24 +300,24 @@ impl Client {
             "`{}` asked for more input {INPUT_ROUNDS} times before it answered `{method}`",
             self.name
         );
-        Err(self.failure(Kind::BadResponse, method, happened, "this is a fault of the server"))
+        Err(self.failure(FaultKind::BadResponse, method, happened, "this is a fault of the server"))
     }
 
     /// One request of those that an answer may take. Its limit counts from then, and is one for all that it takes.
     async fn attempt(
         &self,
-        session: &Session,
+        session: &ServerInfo,
         method: &str,
         params: &str,
         (since, limit): (Instant, Duration),
-        manner: &Manner,
+        manner: &CallOptions,
     ) -> Result<Box<RawValue>, Error> {
         let deadline = Deadline::after(limit.saturating_sub(since.elapsed()));
         let request = |mut mirrored: Vec<(String, String)>| {
-            let Manner { progress, asides, session, signed, headers, .. } = manner.clone();
+            let CallOptions { progress, asides, session, signed, headers, .. } = manner.clone();
             mirrored.extend(headers);
             let (method, params) = (method.into(), params.to_owned());
-            self.link.request(Request {
+            self.link.request(ActorRequest {
                 method,
                 params,
                 since,
@@ -365,7 +370,7 @@ impl Client {
                     let happened =
                         format!("`{}` asks for `{asked}` before it answers `{method}`, and {why}", self.name);
                     let hint = "call it where that can be answered";
-                    return Err(self.failure(Kind::Cancelled, method, happened, hint));
+                    return Err(self.failure(FaultKind::Cancelled, method, happened, hint));
                 }
             }
         }
@@ -379,10 +384,10 @@ impl Client {
             self.name,
             in_words(limit)
         );
-        self.failure(Kind::Deadline, method, happened, "answer sooner, or raise --call-timeout")
+        self.failure(FaultKind::Deadline, method, happened, "answer sooner, or raise --call-timeout")
     }
 
-    fn failure(&self, kind: Kind, method: &str, happened: String, hint: &str) -> Error {
+    fn failure(&self, kind: FaultKind, method: &str, happened: String, hint: &str) -> Error {
         let method = Some(method.to_owned());
         let hint = hint.to_owned();
         Failure { kind, server: self.name.to_string(), method, happened, hint, ..Failure::ended() }.into()
@@ -396,7 +401,7 @@ impl Client {
         &self,
         tool: &str,
         arguments: Map<String, Value>,
-        options: &Options,
+        options: &RequestOptions,
     ) -> Result<Box<RawValue>, Error> {
         self.request("tools/call", object(json!({ "name": tool, "arguments": arguments })), options).await
     }
@@ -405,7 +410,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::request`].
-    pub async fn read_resource(&self, uri: &str, options: &Options) -> Result<Box<RawValue>, Error> {
+    pub async fn read_resource(&self, uri: &str, options: &RequestOptions) -> Result<Box<RawValue>, Error> {
         self.request("resources/read", object(json!({ "uri": uri })), options).await
     }
 
@@ -417,7 +422,7 @@ impl Client {
         &self,
         prompt: &str,
         arguments: Map<String, Value>,
-        options: &Options,
+        options: &RequestOptions,
     ) -> Result<Box<RawValue>, Error> {
         self.request("prompts/get", object(json!({ "name": prompt, "arguments": arguments })), options).await
     }
@@ -432,7 +437,7 @@ impl Client {
         reference: Value,
         argument: &str,
         begun: &str,
-        options: &Options,
+        options: &RequestOptions,
     ) -> Result<Box<RawValue>, Error> {
         let argument = json!({ "name": argument, "value": begun });
         self.request(
@@ -447,7 +452,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::request`].
-    pub async fn ping(&self, options: &Options) -> Result<Duration, Error> {
+    pub async fn ping(&self, options: &RequestOptions) -> Result<Duration, Error> {
         let session = self.ready().await?;
         let method = if session.revision.is_stateless() { "server/discover" } else { "ping" };
         let begin = Instant::now();
@@ -478,12 +483,12 @@ impl std::fmt::Debug for Client {
 }
 
 /// A result that asks for input instead of being one (protocol.md 1.3).
-struct Wanted {
+struct InputRequest {
     input_requests: Map<String, Value>,
     request_state: Option<Value>,
 }
 
-impl Wanted {
+impl InputRequest {
     fn read(result: &RawValue) -> Option<Self> {
         // The search is cheap, and nearly no result has it.
         memchr::memmem::find(result.get().as_bytes(), b"input_required")?;

@@ -15,22 +15,22 @@ use tokio::task::JoinSet;
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use super::{Client, ClientSpec, Error, Options};
+use super::{Client, ClientSpec, Error, RequestOptions};
 use unhang_core::{config::DISPOSE_LIMIT, wording::did_you_mean};
 
 /// Servers by name.
 #[derive(Default)]
-pub struct Pool {
+pub struct ServerPool {
     entries: Mutex<Entries>,
 }
 
 #[derive(Default)]
 struct Entries {
-    servers: BTreeMap<String, Entry>,
+    servers: BTreeMap<String, PoolEntry>,
     is_disposed: bool,
 }
 
-struct Entry {
+struct PoolEntry {
     spec: ClientSpec,
     client: Option<Client>,
 }
@@ -44,18 +44,18 @@ pub struct Disposed {
     pub left: Vec<String>,
 }
 
-impl Pool {
+impl ServerPool {
     /// A pool of these servers. None is started yet.
     #[must_use]
     pub fn new(specs: impl IntoIterator<Item = ClientSpec>) -> Self {
-        let pool = Pool::default();
+        let pool = ServerPool::default();
         specs.into_iter().for_each(|spec| pool.register(spec));
         pool
     }
 
     /// Adds a server, or replaces what its name stood for so far.
     pub fn register(&self, spec: ClientSpec) {
-        self.entries().servers.insert(spec.name.clone(), Entry { spec, client: None });
+        self.entries().servers.insert(spec.name.clone(), PoolEntry { spec, client: None });
     }
 
     /// The names of all servers.
@@ -87,7 +87,7 @@ impl Pool {
     /// Calls a tool whose arguments are JSON text (C-17, C-21).
     ///
     /// # Errors
-    /// [`Error::InvalidArguments`] for what is no JSON object; else as [`Pool::client`] and [`Client::request`].
+    /// [`Error::InvalidArguments`] for what is no JSON object; else as [`ServerPool::client`] and [`Client::request`].
     pub async fn use_mcp_tool(
         &self,
         server: &str,
@@ -100,15 +100,15 @@ impl Pool {
                 return Err(Error::InvalidArguments { tool: tool.to_owned(), reason: error.to_string() });
             }
         };
-        self.client(server)?.call_tool(tool, arguments, &Options::default()).await
+        self.client(server)?.call_tool(tool, arguments, &RequestOptions::default()).await
     }
 
     /// Reads a resource (C-18, C-22).
     ///
     /// # Errors
-    /// As [`Pool::client`] and [`Client::request`].
+    /// As [`ServerPool::client`] and [`Client::request`].
     pub async fn access_mcp_resource(&self, server: &str, uri: &str) -> Result<Box<RawValue>, Error> {
-        self.client(server)?.read_resource(uri, &Options::default()).await
+        self.client(server)?.read_resource(uri, &RequestOptions::default()).await
     }
 
     /// Ends all servers, for good. May be called as often as anybody likes; there is nothing left to do from the second time on.

@@ -13,8 +13,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Client, Error, LISTEN, Manner, Options, object};
-use unhang_core::{fault::Kind, units::in_words};
+use super::{CallOptions, Client, Error, LISTEN, RequestOptions, object};
+use unhang_core::{fault::FaultKind, units::in_words};
 
 /// Between two attempts to listen again; it doubles up to the longest.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::request`]; also where a server does not acknowledge it in time.
-    pub async fn subscribe(&self, topics: Topics, options: &Options) -> Result<Subscription, Error> {
+    pub async fn subscribe(&self, topics: Topics, options: &RequestOptions) -> Result<Subscription, Error> {
         let (kept, ended) = oneshot::channel();
         let client = self.clone();
         if self.ready().await?.revision.is_stateless() {
@@ -70,7 +70,8 @@ impl Client {
                 for uri in topics.resources {
                     let params = object(json!({ "uri": uri }));
                     // Where it is refused nothing more can be done.
-                    let _ended = client.request("resources/unsubscribe", params, &Options::default()).await;
+                    let _ended =
+                        client.request("resources/unsubscribe", params, &RequestOptions::default()).await;
                 }
             });
             Ok(Subscription { _kept: kept })
@@ -79,7 +80,7 @@ impl Client {
 
     fn unacknowledged(&self, limit: Duration) -> Error {
         let happened = format!("`{}` did not acknowledge `{LISTEN}` within {}", self.name, in_words(limit));
-        self.failure(Kind::Deadline, LISTEN, happened, "raise --request-timeout if it needs longer")
+        self.failure(FaultKind::Deadline, LISTEN, happened, "raise --request-timeout if it needs longer")
     }
 }
 
@@ -89,7 +90,7 @@ async fn listen(
     topics: &Topics,
     acknowledged: watch::Sender<Option<Box<RawValue>>>,
 ) -> Error {
-    let manner = Manner { progress: Some(acknowledged.clone()), ..Manner::default() };
+    let manner = CallOptions { progress: Some(acknowledged.clone()), ..CallOptions::default() };
     let mut pause = PAUSE;
     loop {
         let begun = tokio::time::Instant::now();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use unhang_net::{
-    http::{Ask, Connection, Content, HttpError, Reply},
-    sse::Event,
+    http::{Connection, Content, HttpError, HttpReply, HttpRequest},
+    sse::SseEvent,
 };
 use unhang_wire::Id;
 
@@ -26,10 +26,10 @@ pub(super) enum Which {
 
 /// What the actor hears.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum ExchangeEvent {
     /// The answer has begun; in it, perhaps, the name of the session.
     Opened(Option<String>),
-    Event(Event),
+    Event(SseEvent),
     /// All at once: perhaps the name of the session, and the answer as one message.
     Whole(Option<String>, Vec<u8>),
     Closed(Close),
@@ -37,7 +37,7 @@ pub(super) enum Said {
 
 /// From where a stream can be taken up again, and after how long, where the server has said it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ResumePoint {
     pub(super) last_id: Option<String>,
     pub(super) retry: Option<Duration>,
 }
@@ -46,11 +46,11 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) enum Close {
     /// There is no more: it was a stream, or there was nothing to say.
-    Ended(Option<Place>),
+    Ended(Option<ResumePoint>),
     /// It was one message, which was said.
     Whole,
     /// It was a stream, and broke.
-    Broke(HttpError, Option<Place>),
+    Broke(HttpError, Option<ResumePoint>),
     /// The server refuses it: its status, and what it said.
     Refused(u16, Vec<u8>),
     /// The answer is neither JSON nor events: its status, and what it says it is.
@@ -62,39 +62,39 @@ pub(super) enum Close {
 /// Goes through with it.
 pub(super) async fn exchange(
     connection: Connection,
-    ask: Ask,
+    ask: HttpRequest,
     which: Which,
-    said: mpsc::Sender<(Which, Said)>,
+    said: mpsc::Sender<(Which, ExchangeEvent)>,
 ) {
     let last = match connection.ask(ask).await {
         Ok(reply) => match (&which, reply.content()) {
             (Which::Request(_), Content::Json) if is_success(&reply) => whole(reply).await,
-            _ => Said::Closed(answered(reply, &which, &said).await),
+            _ => ExchangeEvent::Closed(answered(reply, &which, &said).await),
         },
-        Err(error) => Said::Closed(Close::Failed(error)),
+        Err(error) => ExchangeEvent::Closed(Close::Failed(error)),
     };
     // The actor may have gone.
     let _gone = said.send((which, last)).await;
 }
 
-fn is_success(reply: &Reply) -> bool {
+fn is_success(reply: &HttpReply) -> bool {
     (200..300).contains(&reply.status())
 }
 
 /// The usual answer, of which the actor hears once.
-async fn whole(reply: Reply) -> Said {
+async fn whole(reply: HttpReply) -> ExchangeEvent {
     let session = session(&reply);
     match reply.whole().await {
-        Ok(message) => Said::Whole(session, message),
-        Err(error) => Said::Closed(Close::Failed(error)),
+        Ok(message) => ExchangeEvent::Whole(session, message),
+        Err(error) => ExchangeEvent::Closed(Close::Failed(error)),
     }
 }
 
-fn session(reply: &Reply) -> Option<String> {
+fn session(reply: &HttpReply) -> Option<String> {
     reply.header("mcp-session-id").map(str::to_owned)
 }
 
-async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)>) -> Close {
+async fn answered(reply: HttpReply, which: &Which, said: &mpsc::Sender<(Which, ExchangeEvent)>) -> Close {
     let status = reply.status();
     if !is_success(&reply) {
         // An error of the server comes as JSON, and counts whole.
@@ -108,7 +108,7 @@ async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)
         return no_message(reply).await;
     }
     let tell = async |what| said.send((which.clone(), what)).await;
-    if tell(Said::Opened(session(&reply))).await.is_err() {
+    if tell(ExchangeEvent::Opened(session(&reply))).await.is_err() {
         return Close::Ended(None);
     }
     match (which, reply.content()) {
@@ -117,7 +117,7 @@ async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)
             let ended = loop {
                 match events.next().await {
                     Ok(Some(event)) => {
-                        if tell(Said::Event(event)).await.is_err() {
+                        if tell(ExchangeEvent::Event(event)).await.is_err() {
                             break None;
                         }
                     }
@@ -125,7 +125,8 @@ async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)
                     Err(error) => break Some(error),
                 }
             };
-            let place = Some(Place { last_id: events.last_id().map(str::to_owned), retry: events.retry() });
+            let place =
+                Some(ResumePoint { last_id: events.last_id().map(str::to_owned), retry: events.retry() });
             match ended {
                 Some(error) => Close::Broke(error, place),
                 None => Close::Ended(place),
@@ -139,7 +140,7 @@ async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)
     }
 }
 
-async fn no_message(reply: Reply) -> Close {
+async fn no_message(reply: HttpReply) -> Close {
     let kind = reply.header("content-type").map(str::to_owned);
     let status = reply.status();
     // What is in it is read so that the connection can serve again.

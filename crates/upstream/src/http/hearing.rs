@@ -6,18 +6,19 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use unhang_net::{http::HttpError, sse::Event};
+use unhang_net::{http::HttpError, sse::SseEvent};
 use unhang_switches::stands;
 use unhang_wire::{Id, Line};
 
 use super::{
-    Actor, Broken, Exchange, Handshake, LEAST_RETRY, LISTENING, MOST_RETRY, Out, RETRY, Way,
-    exchange::{Close, Said, Which},
+    BrokenStream, Exchange, Handshake, HttpActor, HttpTransport, LEAST_RETRY, LISTENING, MOST_RETRY,
+    Outgoing, RETRY,
+    exchange::{Close, ExchangeEvent, Which},
     verdict::{TOO_LARGE, error_member, in_short, is_answer},
 };
 use unhang_core::{
     error::{Error, ServerError},
-    fault::Kind,
+    fault::FaultKind,
     wording::is_round,
 };
 
@@ -38,25 +39,25 @@ const SAFE: [&str; 10] = [
 /// How often in a row a stream may be taken up again in vain, because the server cannot be asked.
 const VAIN: u32 = 5;
 
-impl Actor {
-    pub(super) fn hear(&mut self, which: Which, said: Said) {
+impl HttpActor {
+    pub(super) fn hear(&mut self, which: Which, said: ExchangeEvent) {
         match said {
             // It was closed by us since.
             _ if matches!(which, Which::Stream(number) if !self.is_current(number)) => {}
-            Said::Opened(session) => self.opened(&which, session),
-            Said::Event(event) => self.event(&which, event),
-            Said::Whole(session, message) => {
+            ExchangeEvent::Opened(session) => self.opened(&which, session),
+            ExchangeEvent::Event(event) => self.event(&which, event),
+            ExchangeEvent::Whole(session, message) => {
                 self.opened(&which, session);
-                self.event(&which, Event::Message(message));
+                self.event(&which, SseEvent::Message(message));
                 self.ended(which, Close::Whole);
             }
-            Said::Closed(close) => self.ended(which, close),
+            ExchangeEvent::Closed(close) => self.ended(which, close),
         }
     }
 
     fn ended(&mut self, which: Which, close: Close) {
         match which {
-            Which::Request(id) if self.dialogue.awaits(&id) => self.closed(&id, close),
+            Which::Request(id) if self.upstream_session.awaits(&id) => self.closed(&id, close),
             // Kept until they are due, those that have come to their end would hold memory, and have us woken for nothing.
             Which::Request(_) if stands("ended-exchange-is-let-go") => {
                 self.lingering.retain(|(_, task)| !task.is_finished());
@@ -73,7 +74,7 @@ impl Actor {
 
     fn opened(&mut self, which: &Which, session: Option<String>) {
         match which {
-            Which::Request(id) if self.dialogue.of_handshake(id) == Some(Handshake::Initialize) => {
+            Which::Request(id) if self.upstream_session.of_handshake(id) == Some(Handshake::Initialize) => {
                 self.session = session;
             }
             Which::Stream(_) => {
@@ -93,43 +94,47 @@ impl Actor {
         }
     }
 
-    fn event(&mut self, which: &Which, event: Event) {
-        self.dialogue.alive();
+    fn event(&mut self, which: &Which, event: SseEvent) {
+        self.upstream_session.alive();
         if let (Which::Stream(_), Some(stream)) = (which, &mut self.stream) {
             stream.pause = Duration::ZERO;
         }
         match (event, which) {
-            (Event::Message(message), _) => {
-                self.dialogue.line(Line::Whole(&unhang_wire::one_line(&message)));
+            (SseEvent::Message(message), _) => {
+                self.upstream_session.line(Line::Whole(&unhang_wire::one_line(&message)));
                 if let Which::Request(id) = which
-                    && self.dialogue.awaits(id)
+                    && self.upstream_session.awaits(id)
                     && is_answer(&message)
                     && let Some(exchange) = self.exchanges.get_mut(id)
                 {
                     exchange.is_crossed = true;
                 }
             }
-            (Event::Oversized(length), Which::Request(id)) => {
-                let name = self.dialogue.name.clone();
-                let limit = self.dialogue.limits.max_message;
+            (SseEvent::Oversized(length), Which::Request(id)) => {
+                let name = self.upstream_session.name.clone();
+                let limit = self.upstream_session.limits.max_message;
                 let happened = |method: &str| {
                     format!("`{name}` answered `{method}` with {length} bytes, over the limit of {limit}")
                 };
-                self.dialogue.fail(id, Kind::TooLarge, happened, TOO_LARGE);
+                self.upstream_session.fail(id, FaultKind::TooLarge, happened, TOO_LARGE);
             }
-            (Event::Oversized(length), _) => {
+            (SseEvent::Oversized(length), _) => {
                 tracing::warn!(
                     "`{}` said {length} bytes at once, over the limit; they were dropped",
-                    self.dialogue.name
+                    self.upstream_session.name
                 );
             }
-            (Event::Endpoint(reference), Which::Stream(_)) if matches!(self.way, Way::Sse(None)) => {
+            (SseEvent::Endpoint(reference), Which::Stream(_))
+                if matches!(self.way, HttpTransport::Sse(None)) =>
+            {
                 match self.connection.resolve(&reference) {
-                    Ok(url) => self.way = Way::Sse(Some(url)),
-                    Err(error) => self.lose(Kind::BadResponse, &format!("gave no place to post to: {error}")),
+                    Ok(url) => self.way = HttpTransport::Sse(Some(url)),
+                    Err(error) => {
+                        self.lose(FaultKind::BadResponse, &format!("gave no place to post to: {error}"));
+                    }
                 }
             }
-            (Event::Endpoint(_), _) => {}
+            (SseEvent::Endpoint(_), _) => {}
         }
     }
 
@@ -140,9 +145,9 @@ impl Actor {
     /// The server has taken the end of the handshake, or has not; other requests go out either way, for it may still answer them.
     fn initialized(&mut self) {
         let was_awaited = std::mem::take(&mut self.awaits_initialized);
-        if was_awaited && matches!(self.way, Way::Streamable) && self.stream.is_none() {
+        if was_awaited && matches!(self.way, HttpTransport::Streamable) && self.stream.is_none() {
             self.open_stream();
-            if self.dialogue.may_be_asked() && stands("listens-before-it-asks") {
+            if self.upstream_session.may_be_asked() && stands("listens-before-it-asks") {
                 self.listens_by = Some(Instant::now() + LISTENING);
             }
         }
@@ -156,7 +161,7 @@ impl Actor {
         };
         self.lost_words += 1;
         if is_round(self.lost_words) {
-            let (name, count) = (&self.dialogue.name, self.lost_words);
+            let (name, count) = (&self.upstream_session.name, self.lost_words);
             tracing::warn!("{count} notifications or answers did not reach `{name}`; the last: {why}");
         }
     }
@@ -164,14 +169,14 @@ impl Actor {
     fn stream_closed(&mut self, close: Close) {
         self.listens_by = None;
         let Some(stream) = &mut self.stream else { return };
-        if let Way::Sse(place) = &self.way {
+        if let HttpTransport::Sse(place) = &self.way {
             let what = match (place, self.dialect) {
                 (Some(_), _) => "has ended the stream on which it answers",
                 (None, Some(_)) => "opens no stream",
                 (None, None) => "speaks neither Streamable HTTP nor the old HTTP+SSE",
             };
             let why = format!("{what}: {}", close.told());
-            return self.lose(Kind::ServerExited, &why);
+            return self.lose(FaultKind::ServerExited, &why);
         }
         let place = match close {
             // It has none to offer, which it may, or not to us.
@@ -193,17 +198,20 @@ impl Actor {
     }
 
     /// The connection is of no use any more.
-    fn lose(&mut self, kind: Kind, why: &str) {
-        let kind =
-            if self.dialogue.is_shaking() && kind == Kind::ServerExited { Kind::StartFailed } else { kind };
-        let happened = format!("`{}` {why}", self.dialogue.name);
-        let failure = self.dialogue.failure(kind, happened, "see whether it runs, and its log");
-        self.dialogue.end(failure);
+    fn lose(&mut self, kind: FaultKind, why: &str) {
+        let kind = if self.upstream_session.is_shaking() && kind == FaultKind::ServerExited {
+            FaultKind::StartFailed
+        } else {
+            kind
+        };
+        let happened = format!("`{}` {why}", self.upstream_session.name);
+        let failure = self.upstream_session.failure(kind, happened, "see whether it runs, and its log");
+        self.upstream_session.end(failure);
     }
 
     /// An exchange has ended, and its request is still unanswered.
     fn closed(&mut self, id: &Id, close: Close) {
-        let is_posted_elsewhere = matches!(self.way, Way::Sse(Some(_)));
+        let is_posted_elsewhere = matches!(self.way, HttpTransport::Sse(Some(_)));
         let is_crossed = self.exchanges.get(id).is_some_and(|exchange| exchange.is_crossed);
         match close {
             // Its answer comes on the stream.
@@ -215,12 +223,15 @@ impl Actor {
             Close::Refused(status @ (400 | 404 | 405), told)
                 if self.may_be_old(id) && error_member(&told).is_none() =>
             {
-                tracing::debug!("`{}` answers HTTP {status}; perhaps it speaks HTTP+SSE", self.dialogue.name);
+                tracing::debug!(
+                    "`{}` answers HTTP {status}; perhaps it speaks HTTP+SSE",
+                    self.upstream_session.name
+                );
                 self.try_old(id);
             }
             Close::Failed(HttpError::Authorization(error)) => {
-                let (kind, hint) = (Kind::StartFailed, "or give it a token in `headers`");
-                self.dialogue.fail(id, kind, |_| error.to_string(), hint);
+                let (kind, hint) = (FaultKind::StartFailed, "or give it a token in `headers`");
+                self.upstream_session.fail(id, kind, |_| error.to_string(), hint);
             }
             close if close.is_lost() && self.repeats(id) => {}
             Close::Refused(status, told) if !self.is_broken(id) => self.refused(id, status, &told),
@@ -233,14 +244,14 @@ impl Actor {
         let is_away = matches!(close, Close::Failed(HttpError::Unreachable(_)));
         let is_broken = self.is_broken(id);
         let method = self.exchanges.get(id).map_or("", |exchange| &exchange.method);
-        let (mut kind, mut hint) = close.verdict(self.dialogue.session.is_none(), method);
-        if is_broken && kind == Kind::BadResponse {
-            kind = Kind::ServerExited;
+        let (mut kind, mut hint) = close.verdict(self.upstream_session.session.is_none(), method);
+        if is_broken && kind == FaultKind::BadResponse {
+            kind = FaultKind::ServerExited;
         }
-        if is_broken && kind == Kind::ServerExited {
+        if is_broken && kind == FaultKind::ServerExited {
             hint = "it may have been carried out; ask again if that does no harm";
         }
-        let (name, why) = (self.dialogue.name.clone(), close.told());
+        let (name, why) = (self.upstream_session.name.clone(), close.told());
         let at = if name == self.address { String::new() } else { format!(" at {}", self.address) };
         let happened = |method: &str| match (is_broken, is_away) {
             (true, _) => {
@@ -251,7 +262,7 @@ impl Actor {
             (_, true) => format!("`{name}` could not be reached{at}: {why}"),
             _ => format!("`{name}` gave no answer to `{method}`: {why}"),
         };
-        self.dialogue.fail(id, kind, happened, hint);
+        self.upstream_session.fail(id, kind, happened, hint);
     }
 
     fn is_broken(&self, id: &Id) -> bool {
@@ -260,8 +271,8 @@ impl Actor {
 
     /// Takes a stream up again that has broken off, where that can be done: true then.
     fn resumes(&mut self, id: &Id, close: &Close) -> bool {
-        let has_streams_of_old =
-            !self.dialogue.is_stateless() && self.dialogue.of_handshake(id) != Some(Handshake::Discover);
+        let has_streams_of_old = !self.upstream_session.is_stateless()
+            && self.upstream_session.of_handshake(id) != Some(Handshake::Discover);
         let Some(exchange) = self.exchanges.get_mut(id).filter(|_| has_streams_of_old) else { return false };
         let (last_id, retry, is_vain) = match close {
             Close::Broke(HttpError::TooLarge(_), _) => return false,
@@ -284,7 +295,7 @@ impl Actor {
         let may_go_on = vain < VAIN;
         // Longer each time that nobody is there.
         let at = may_go_on.then(|| Instant::now() + retry * 2_u32.pow(vain.min(VAIN)));
-        exchange.broken = Some(Broken { last_id, retry, at, vain });
+        exchange.broken = Some(BrokenStream { last_id, retry, at, vain });
         may_go_on
     }
 
@@ -294,7 +305,7 @@ impl Actor {
         let may =
             SAFE.contains(&&*exchange.method) && !exchange.is_repeated && stands("lost-list-asked-again");
         if may {
-            tracing::debug!("`{}` is asked for `{}` once more", self.dialogue.name, exchange.method);
+            tracing::debug!("`{}` is asked for `{}` once more", self.upstream_session.name, exchange.method);
             (exchange.is_repeated, exchange.broken) = (true, None);
             exchange.task = self.post(
                 Which::Request(id.clone()),
@@ -312,7 +323,7 @@ impl Actor {
         let is_fresh = |exchange: &Exchange| exchange.session.is_some() && exchange.broken.is_none();
         self.exchanges.get(id).is_some_and(is_fresh)
             && !self.repeated.contains(id)
-            && self.dialogue.of_handshake(id).is_none()
+            && self.upstream_session.of_handshake(id).is_none()
             && stands("forgotten-session-renewed")
     }
 
@@ -320,57 +331,60 @@ impl Actor {
     fn renew(&mut self, id: &Id) {
         let Some(exchange) = self.exchanges.remove(id) else { return };
         let Exchange { method, line, mirrored, session, .. } = exchange;
-        self.held.push_back(Out::Request { id: id.clone(), method, line: line.into(), mirrored });
+        self.held.push_back(Outgoing::Request { id: id.clone(), method, line: line.into(), mirrored });
         self.repeated.insert(id.clone());
         // Another request may have met with it before.
-        if !self.dialogue.is_shaking() && self.session == session {
-            tracing::info!("`{}` has forgotten the session, and is asked for another", self.dialogue.name);
+        if !self.upstream_session.is_shaking() && self.session == session {
+            tracing::info!(
+                "`{}` has forgotten the session, and is asked for another",
+                self.upstream_session.name
+            );
             self.session = None;
             if let Some(stream) = self.stream.take() {
                 stream.task.abort();
             }
-            self.dialogue.begin(Handshake::Initialize);
+            self.upstream_session.begin(Handshake::Initialize);
         }
     }
 
     /// Whether the server may be one of HTTP+SSE that refuses what it does not know.
     fn may_be_old(&self, id: &Id) -> bool {
-        let is_handshake = self.dialogue.of_handshake(id) == Some(Handshake::Initialize);
+        let is_handshake = self.upstream_session.of_handshake(id) == Some(Handshake::Initialize);
         is_handshake
             && self.dialect.is_none()
-            && matches!(self.way, Way::Streamable)
+            && matches!(self.way, HttpTransport::Streamable)
             && self.session.is_none()
     }
 
     fn try_old(&mut self, id: &Id) {
         self.open_old_stream();
         if let Some(Exchange { method, line, mirrored, .. }) = self.exchanges.remove(id) {
-            self.held.push_back(Out::Request { id: id.clone(), method, line: line.into(), mirrored });
+            self.held.push_back(Outgoing::Request { id: id.clone(), method, line: line.into(), mirrored });
         }
     }
 
     /// The server refuses a request: with an error of its own in the body, or with a status alone.
     fn refused(&mut self, id: &Id, status: u16, told: &[u8]) {
-        let name = self.dialogue.name.clone();
-        let is_probe = self.dialogue.of_handshake(id) == Some(Handshake::Discover);
+        let name = self.upstream_session.name.clone();
+        let is_probe = self.upstream_session.of_handshake(id) == Some(Handshake::Discover);
         // What stands for the server, or a server in trouble, may say it in this form too (design 4: 5xx is not reached).
         let is_its_word = !matches!(status, 401 | 403 | 429) && (status < 500 || is_probe);
         if let Some(error) = error_member(told).filter(|_| is_its_word) {
-            return self.dialogue.complete(id, |_, call| {
+            return self.upstream_session.complete(id, |_, call| {
                 Error::Server(Box::new(ServerError::read(&name, &call.method, &error)))
             });
         }
         let (kind, hint) = match status {
-            401 | 403 => (Kind::StartFailed, "log in, or give it the header that it wants"),
+            401 | 403 => (FaultKind::StartFailed, "log in, or give it the header that it wants"),
             // Servers of old answer what they do not know with anything.
-            _ if is_probe => (Kind::BadResponse, "see whether it is an MCP server"),
-            404 | 405 => (Kind::StartFailed, "check the path of its URL"),
-            429 => (Kind::Overloaded, "ask again later, or less at a time"),
-            500.. => (Kind::ServerExited, "try again later, or see its log"),
-            _ => (Kind::BadResponse, "see whether it is an MCP server"),
+            _ if is_probe => (FaultKind::BadResponse, "see whether it is an MCP server"),
+            404 | 405 => (FaultKind::StartFailed, "check the path of its URL"),
+            429 => (FaultKind::Overloaded, "ask again later, or less at a time"),
+            500.. => (FaultKind::ServerExited, "try again later, or see its log"),
+            _ => (FaultKind::BadResponse, "see whether it is an MCP server"),
         };
         let words = in_short(told);
         let happened = |method: &str| format!("`{name}` answered `{method}` with HTTP {status}{words}");
-        self.dialogue.fail(id, kind, happened, hint);
+        self.upstream_session.fail(id, kind, happened, hint);
     }
 }

@@ -37,19 +37,20 @@ use tokio::{
     time::{Instant, timeout},
 };
 use unhang_net::{
-    http::{Address, Ask, Bytes, Connection, HttpError, Url, Verb},
+    http::{Address, Bytes, Connection, HttpError, HttpRequest, Url, Verb},
     oauth::Authorization,
 };
 use unhang_switches::stands;
 use unhang_wire::Id;
 
-use self::exchange::{Close, Said, Which, exchange};
+use self::exchange::{Close, ExchangeEvent, Which, exchange};
 use super::{
-    Mailbox, conversation,
-    dialogue::{Dialogue, Heard, Out, Room, Spoken},
-    handshake::Ask as Handshake,
+    Mailbox,
+    handshake::HandshakeRequest as Handshake,
+    request_table,
+    upstream_session::{Incoming, Outgoing, Room, UpstreamConfig, UpstreamSession},
 };
-use unhang_core::{fault::Kind, revision::Revision};
+use unhang_core::{fault::FaultKind, revision::Revision};
 
 /// The ways in which MCP goes over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,32 +100,33 @@ pub struct HttpServer {
 }
 
 /// Speaks with the server until it is told to end.
-pub(crate) async fn live(server: HttpServer, spoken: Spoken, mailbox: Mailbox) {
+pub(crate) async fn live(server: HttpServer, config: UpstreamConfig, mailbox: Mailbox) {
     let connection =
-        Connection::new(&server.address, server.authorization.clone(), spoken.limits.max_message);
-    let mut dialogue = Dialogue::new(spoken, mailbox, unhang_proc::drain::Tail::new(0));
-    dialogue.is_remote = true;
-    dialogue.bound_replies(WORDS_WAITING);
+        Connection::new(&server.address, server.authorization.clone(), config.limits.max_message);
+    let mut upstream_session = UpstreamSession::new(config, mailbox, unhang_proc::drain::Tail::new(0));
+    upstream_session.is_remote = true;
+    upstream_session.bound_replies(WORDS_WAITING);
     let connection = match connection {
         Ok(connection) => connection,
         Err(error) => {
-            let happened = format!("`{}` could not be reached: {error}", dialogue.name);
-            let failure = dialogue.failure(Kind::StartFailed, happened, "mend its url or its headers");
-            dialogue.end(failure);
-            return dialogue.gone();
+            let happened = format!("`{}` could not be reached: {error}", upstream_session.name);
+            let failure =
+                upstream_session.failure(FaultKind::StartFailed, happened, "mend its url or its headers");
+            upstream_session.end(failure);
+            return upstream_session.gone();
         }
     };
     let (speaker, mut said) = mpsc::channel(SAID);
-    let mut actor = Actor::new(&server, connection, dialogue, speaker);
+    let mut actor = HttpActor::new(&server, connection, upstream_session, speaker);
     actor.begin();
     loop {
         actor.send();
-        if actor.dialogue.is_ending {
+        if actor.upstream_session.is_ending {
             break;
         }
         let also = actor.next_look();
         tokio::select! {
-            heard = actor.dialogue.next(also) => actor.attend(heard),
+            heard = actor.upstream_session.next(also) => actor.attend(heard),
             Some((which, said)) = said.recv() => actor.hear(which, said),
             // How it ended was said; one that was aborted has nobody who waits.
             Some(_) = actor.tasks.join_next(), if !actor.tasks.is_empty() => {}
@@ -138,7 +140,7 @@ pub(crate) async fn live(server: HttpServer, spoken: Spoken, mailbox: Mailbox) {
 
 /// How messages get there.
 #[derive(Debug)]
-enum Way {
+enum HttpTransport {
     /// Each is a POST to the server's own URL.
     Streamable,
     /// They are posted to where the stream has said, once it has, and all answers come on the stream (2024-11-05).
@@ -154,7 +156,7 @@ struct Exchange {
     /// The session that it belongs to.
     session: Option<String>,
     /// Its stream has broken off, and is taken up again from there.
-    broken: Option<Broken>,
+    broken: Option<BrokenStream>,
     /// It was lost, and is with the server once more.
     is_repeated: bool,
     /// The answer to another request came with it.
@@ -162,7 +164,7 @@ struct Exchange {
 }
 
 /// Where the stream of a request has broken off.
-struct Broken {
+struct BrokenStream {
     last_id: String,
     retry: Duration,
     /// When it is taken up again; none while it is.
@@ -185,17 +187,17 @@ struct Stream {
     pause: Duration,
 }
 
-struct Actor {
-    dialogue: Dialogue,
+struct HttpActor {
+    upstream_session: UpstreamSession,
     dialect: Option<HttpDialect>,
     address: String,
     connection: Connection,
-    way: Way,
+    way: HttpTransport,
     /// The name of the session, where the server has given one.
     session: Option<String>,
     exchanges: HashMap<Id, Exchange>,
     /// What waits for the handshake, or to know where to post.
-    held: VecDeque<Out>,
+    held: VecDeque<Outgoing>,
     /// Requests that met with a session that the server had forgotten.
     repeated: HashSet<Id>,
     /// The handshake of old is not over before the server has taken this.
@@ -212,22 +214,22 @@ struct Actor {
     words: JoinSet<()>,
     requests_at_once: Arc<Semaphore>,
     words_at_once: Arc<Semaphore>,
-    speaker: mpsc::Sender<(Which, Said)>,
+    speaker: mpsc::Sender<(Which, ExchangeEvent)>,
     /// Notifications and answers that did not get there.
     lost_words: u64,
 }
 
-impl Actor {
+impl HttpActor {
     fn new(
         server: &HttpServer,
         connection: Connection,
-        dialogue: Dialogue,
-        speaker: mpsc::Sender<(Which, Said)>,
+        upstream_session: UpstreamSession,
+        speaker: mpsc::Sender<(Which, ExchangeEvent)>,
     ) -> Self {
         Self {
             address: server.address.shown(),
             dialect: server.dialect,
-            way: Way::Streamable,
+            way: HttpTransport::Streamable,
             session: None,
             exchanges: HashMap::new(),
             held: VecDeque::new(),
@@ -241,7 +243,7 @@ impl Actor {
             words: JoinSet::new(),
             requests_at_once: Arc::new(Semaphore::new(REQUESTS)),
             words_at_once: Arc::new(Semaphore::new(WORDS)),
-            dialogue,
+            upstream_session,
             connection,
             speaker,
             lost_words: 0,
@@ -252,9 +254,9 @@ impl Actor {
         tracing::debug!("connecting to {}", self.address);
         if self.dialect == Some(HttpDialect::Sse) {
             self.open_old_stream();
-            self.dialogue.begin(Handshake::Initialize);
+            self.upstream_session.begin(Handshake::Initialize);
         } else {
-            self.dialogue.greet();
+            self.upstream_session.greet();
         }
     }
 
@@ -266,9 +268,9 @@ impl Actor {
         resumed.chain(stream).chain(lingering).chain(self.listens_by).min()
     }
 
-    fn attend(&mut self, heard: Heard) {
-        let is_time = matches!(heard, Heard::Time);
-        self.dialogue.attend(heard, 0);
+    fn attend(&mut self, heard: Incoming) {
+        let is_time = matches!(heard, Incoming::Time);
+        self.upstream_session.attend(heard, 0);
         if is_time {
             self.look(Instant::now());
         }
@@ -311,10 +313,10 @@ impl Actor {
 
     /// Sends what the dialogue has to say, as far as it can be said now.
     fn send(&mut self) {
-        while let Some(out) = self.dialogue.next_out() {
+        while let Some(out) = self.upstream_session.next_out() {
             match out {
-                Out::Over(id) => self.over(&id),
-                Out::Withdrawn(id, why) => self.withdrawn(&id, why),
+                Outgoing::Over(id) => self.over(&id),
+                Outgoing::Withdrawn(id, why) => self.withdrawn(&id, why),
                 out if self.is_held(&out) => self.held.push_back(out),
                 out => self.say(out),
             }
@@ -326,23 +328,23 @@ impl Actor {
     }
 
     /// Whether this has to wait: for the handshake, or for the place to post it to.
-    fn is_held(&self, out: &Out) -> bool {
-        if matches!(self.way, Way::Sse(None)) {
+    fn is_held(&self, out: &Outgoing) -> bool {
+        if matches!(self.way, HttpTransport::Sse(None)) {
             return true;
         }
         match out {
-            Out::Request { id, .. } if self.dialogue.of_handshake(id).is_some() => false,
-            Out::Initialized(_) => false,
-            Out::Request { .. } if self.listens_by.is_some() => true,
-            _ => self.dialogue.is_shaking() || self.awaits_initialized,
+            Outgoing::Request { id, .. } if self.upstream_session.of_handshake(id).is_some() => false,
+            Outgoing::Initialized(_) => false,
+            Outgoing::Request { .. } if self.listens_by.is_some() => true,
+            _ => self.upstream_session.is_shaking() || self.awaits_initialized,
         }
     }
 
-    fn say(&mut self, out: Out) {
+    fn say(&mut self, out: Outgoing) {
         match out {
-            Out::Request { id, method, line, mirrored } => {
+            Outgoing::Request { id, method, line, mirrored } => {
                 // Who asked may have stopped waiting while it was held.
-                if self.dialogue.awaits(&id) {
+                if self.upstream_session.awaits(&id) {
                     let line = Bytes::from(line);
                     let task = self.post(Which::Request(id.clone()), &method, &mirrored, line.clone());
                     let session = self.session.clone();
@@ -359,12 +361,12 @@ impl Actor {
                     self.exchanges.insert(id, exchange);
                 }
             }
-            Out::Initialized(line) => {
+            Outgoing::Initialized(line) => {
                 self.awaits_initialized = true;
                 self.word(Which::Initialized, line, None);
             }
-            Out::Reply(line, room) => self.word(Which::Word, line, Some(room)),
-            Out::Over(_) | Out::Withdrawn(..) => {}
+            Outgoing::Reply(line, room) => self.word(Which::Word, line, Some(room)),
+            Outgoing::Over(_) | Outgoing::Withdrawn(..) => {}
         }
     }
 
@@ -374,7 +376,7 @@ impl Actor {
     }
 
     fn open_old_stream(&mut self) {
-        self.way = Way::Sse(None);
+        self.way = HttpTransport::Sse(None);
         self.open_stream();
     }
 
@@ -405,22 +407,22 @@ impl Actor {
         self.exchange(which, ask, None)
     }
 
-    fn posted(&self, method: &str, mirrored: &[(String, String)], line: Bytes) -> Ask {
+    fn posted(&self, method: &str, mirrored: &[(String, String)], line: Bytes) -> HttpRequest {
         let mut headers = vec![
             ("content-type".to_owned(), "application/json".to_owned()),
             ("accept".to_owned(), "application/json, text/event-stream".to_owned()),
         ];
-        let is_stateless = self.dialogue.is_stateless() || method == Handshake::Discover.method();
+        let is_stateless = self.upstream_session.is_stateless() || method == Handshake::Discover.method();
         if is_stateless {
             headers.push((headers::METHOD.to_owned(), method.to_owned()));
             headers.extend_from_slice(mirrored);
         }
         self.identify(&mut headers, method);
         let url = match &self.way {
-            Way::Sse(url) => url.clone(),
-            Way::Streamable => None,
+            HttpTransport::Sse(url) => url.clone(),
+            HttpTransport::Streamable => None,
         };
-        Ask { verb: Verb::Post, url, headers, body: Some(line) }
+        HttpRequest { verb: Verb::Post, url, headers, body: Some(line) }
     }
 
     /// Opens a stream, or takes one up again.
@@ -428,32 +430,34 @@ impl Actor {
         let mut headers = vec![("accept".to_owned(), "text/event-stream".to_owned())];
         headers.extend(last_id.map(|id| ("last-event-id".to_owned(), id)));
         self.identify(&mut headers, "");
-        self.exchange(which, Ask { verb: Verb::Get, url: None, headers, body: None }, None)
+        self.exchange(which, HttpRequest { verb: Verb::Get, url: None, headers, body: None }, None)
     }
 
     /// Says which revision is spoken, and in which session.
     fn identify(&self, headers: &mut Vec<(String, String)>, method: &str) {
-        let revision = match (&self.dialogue.session, method) {
+        let revision = match (&self.upstream_session.session, method) {
             (Some(session), _) => Some(session.revision),
             (None, "server/discover") => Some(Revision::V2026July),
             (None, _) => None,
         };
         // A server of 2024-11-05 knows no such header, and need not like it.
-        let told = revision.filter(|_| matches!(self.way, Way::Streamable));
+        let told = revision.filter(|_| matches!(self.way, HttpTransport::Streamable));
         headers.extend(told.map(|revision| (headers::REVISION.to_owned(), revision.name().to_owned())));
         headers.extend(self.session.iter().map(|session| (headers::SESSION.to_owned(), session.clone())));
     }
 
     /// `room` is what a reply has until it has left.
-    fn exchange(&mut self, which: Which, ask: Ask, room: Option<Room>) -> AbortHandle {
+    fn exchange(&mut self, which: Which, ask: HttpRequest, room: Option<Room>) -> AbortHandle {
         let (connection, speaker) = (self.connection.clone(), self.speaker.clone());
-        let mut limit = self.dialogue.limits.request_timeout;
+        let mut limit = self.upstream_session.limits.request_timeout;
         if which == Which::Initialized && stands("initialized-bounded") {
             limit = limit.min(INITIALIZED);
         }
         let is_word = matches!(which, Which::Word | Which::Initialized);
         let turns = match &which {
-            Which::Request(id) if self.dialogue.of_handshake(id).is_none() => Some(&self.requests_at_once),
+            Which::Request(id) if self.upstream_session.of_handshake(id).is_none() => {
+                Some(&self.requests_at_once)
+            }
             Which::Word => Some(&self.words_at_once),
             _ => None,
         };
@@ -468,7 +472,7 @@ impl Actor {
             };
             let told = (
                 which.clone(),
-                Said::Closed(Close::Failed(HttpError::Broken("no answer in time".to_owned()))),
+                ExchangeEvent::Closed(Close::Failed(HttpError::Broken("no answer in time".to_owned()))),
             );
             let exchange = exchange(connection, ask, which, speaker.clone());
             if !is_word {
@@ -484,7 +488,7 @@ impl Actor {
     fn over(&mut self, id: &Id) {
         self.repeated.remove(id);
         if let Some(exchange) = self.exchanges.remove(id) {
-            if self.dialogue.is_ending {
+            if self.upstream_session.is_ending {
                 // Its outcome is that we have ended.
                 return self.tell_withdrawn(id, &exchange.task, "the client ends");
             }
@@ -503,27 +507,27 @@ impl Actor {
     fn tell_withdrawn(&mut self, id: &Id, task: &AbortHandle, why: &str) {
         task.abort();
         let has_session =
-            self.dialogue.session.as_ref().is_some_and(|session| !session.revision.is_stateless());
+            self.upstream_session.session.as_ref().is_some_and(|session| !session.revision.is_stateless());
         // A server that takes none of them does not need to know.
         if has_session && self.words.len() < WORDS_WAITING {
-            self.word(Which::Word, conversation::cancelled(id, why), None);
+            self.word(Which::Word, request_table::cancelled(id, why), None);
         }
     }
 
     /// Nobody waits any more, and everybody may know that it has gone.
     async fn finish(mut self) {
         self.tasks.abort_all();
-        let grace = self.dialogue.limits.stop_grace;
+        let grace = self.upstream_session.limits.stop_grace;
         let words = async { while self.words.join_next().await.is_some() {} };
         // That nobody waits any more is on its way, perhaps.
         let _said = timeout(grace, words).await;
         if let Some(session) = self.session.take() {
             let mut headers = vec![(headers::SESSION.to_owned(), session)];
             self.identify(&mut headers, "");
-            let ask = Ask { verb: Verb::Delete, url: None, headers, body: None };
+            let ask = HttpRequest { verb: Verb::Delete, url: None, headers, body: None };
             // A server need not know how to, and has its own ways to forget.
             let _told = timeout(grace, self.connection.ask(ask)).await;
         }
-        self.dialogue.gone();
+        self.upstream_session.gone();
     }
 }

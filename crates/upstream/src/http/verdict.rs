@@ -5,20 +5,20 @@
 use unhang_net::http::HttpError;
 
 use super::exchange::Close;
-use unhang_core::fault::{BAD_RESPONSE_HINT, Kind};
+use unhang_core::fault::{BAD_RESPONSE_HINT, FaultKind};
 
 /// What to do about an answer over the limit.
 pub(super) const TOO_LARGE: &str = "ask for less, or raise --max-message";
 
 impl Close {
     /// What it means for a request that has no answer, and what to do about it.
-    pub(super) fn verdict(&self, is_starting: bool, method: &str) -> (Kind, &'static str) {
-        let lost = if is_starting { Kind::StartFailed } else { Kind::ServerExited };
+    pub(super) fn verdict(&self, is_starting: bool, method: &str) -> (FaultKind, &'static str) {
+        let lost = if is_starting { FaultKind::StartFailed } else { FaultKind::ServerExited };
         match self {
-            Close::NoMessage(..) => (Kind::BadResponse, "see whether it is an MCP server"),
-            Close::Whole => (Kind::BadResponse, BAD_RESPONSE_HINT),
+            Close::NoMessage(..) => (FaultKind::BadResponse, "see whether it is an MCP server"),
+            Close::Whole => (FaultKind::BadResponse, BAD_RESPONSE_HINT),
             Close::Failed(HttpError::TooLarge(_)) | Close::Broke(HttpError::TooLarge(_), _) => {
-                (Kind::TooLarge, TOO_LARGE)
+                (FaultKind::TooLarge, TOO_LARGE)
             }
             Close::Failed(HttpError::Unreachable(_)) => {
                 (lost, "see whether it runs, and whether its URL is right")

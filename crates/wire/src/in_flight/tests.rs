@@ -21,8 +21,8 @@ fn an_answer_takes_its_entry_once() {
 fn an_id_in_flight_is_refused() {
     let mut table = InFlight::new(10);
     assert_eq!(table.register(1.into(), None, "a"), Ok(()));
-    assert_eq!(table.register(1.into(), Some(at(1)), "b"), Err(Refused::InFlight("b")));
-    assert_eq!(Refused::InFlight("b").into_entry(), "b");
+    assert_eq!(table.register(1.into(), Some(at(1)), "b"), Err(RegisterError::InFlight("b")));
+    assert_eq!(RegisterError::InFlight("b").into_entry(), "b");
     assert_eq!(table.next_deadline(), None);
     assert_eq!(table.get(&1.into()), Some(&"a"));
 }
@@ -33,7 +33,7 @@ fn an_id_whose_late_answer_may_come_is_refused_until_it_has_come() {
     assert_eq!(table.register(1.into(), None, "a"), Ok(()));
     assert_eq!(table.cancel(&1.into()), Some("a"));
     assert_eq!(table.cancel(&1.into()), None);
-    assert_eq!(table.register(1.into(), None, "b"), Err(Refused::AwaitsLate("b")));
+    assert_eq!(table.register(1.into(), None, "b"), Err(RegisterError::AwaitsLate("b")));
     assert_eq!(table.complete(&1.into()), Completion::Late);
     assert_eq!(table.complete(&1.into()), Completion::Unknown);
     assert_eq!(table.register(1.into(), None, "b"), Ok(()));
@@ -158,12 +158,12 @@ struct Model {
 }
 
 impl Model {
-    fn register(&mut self, id: Id, deadline: Option<Duration>, entry: u32) -> Result<(), Refused<u32>> {
+    fn register(&mut self, id: Id, deadline: Option<Duration>, entry: u32) -> Result<(), RegisterError<u32>> {
         if self.waiting.iter().any(|(other, ..)| *other == id) {
-            return Err(Refused::InFlight(entry));
+            return Err(RegisterError::InFlight(entry));
         }
         if self.late.contains(&id) {
-            return Err(Refused::AwaitsLate(entry));
+            return Err(RegisterError::AwaitsLate(entry));
         }
         self.waiting.push((id, deadline, entry));
         Ok(())

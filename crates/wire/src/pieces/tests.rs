@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use super::*;
-use crate::message::{Body, Message, Outcome};
+use crate::message::{Body, Message, ResponseOutcome};
 use crate::{Id, replace_id};
 
 /// A piece in one line of text.
@@ -45,8 +45,8 @@ fn message_summary(message: &Message<'_>) -> String {
                 Some(id)
             );
             match outcome {
-                Outcome::Result(result) => format!("result {id} {}", result.get()),
-                Outcome::Error(error) => format!("error {id} {}", error.get()),
+                ResponseOutcome::Result(result) => format!("result {id} {}", result.get()),
+                ResponseOutcome::Error(error) => format!("error {id} {}", error.get()),
             }
         }
     }

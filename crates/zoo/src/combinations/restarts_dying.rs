@@ -3,9 +3,9 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::animals::well_behaved;
 use crate::arguments::Arguments;
 use crate::entry::Animal;
+use crate::faulty_servers::well_behaved;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 

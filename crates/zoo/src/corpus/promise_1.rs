@@ -5,7 +5,7 @@ use serde_json::json;
 use super::client::{Client, Reads};
 use super::received::Received;
 use super::verdict::{Judged, demand};
-use super::visit::Visit;
+use super::visit::WrapperTrial;
 use super::{BOTH, Case, NEITHER};
 
 pub(super) const CASES: &[Case] = &[
@@ -131,8 +131,8 @@ fn call(client: &mut Client, tool: &str) -> Judged {
     client.is_answered("tools/call", &json!({"name": tool, "arguments": {"text": "hello"}})).map(drop)
 }
 
-fn handshake(visit: &Visit<'_>, animal: &str) -> Judged {
-    let mut client = visit.connect(&[animal])?;
+fn handshake(visit: &WrapperTrial<'_>, faulty_server: &str) -> Judged {
+    let mut client = visit.connect(&[faulty_server])?;
     let id = client.introduce()?;
     client.answer(id)?;
     client.demand_clean_wire()

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::client::{Client, Reads};
 use super::verdict::{Flaw, Judged, broken, demand};
-use super::visit::Visit;
+use super::visit::WrapperTrial;
 use super::{BOTH, Case, NEITHER};
 
 pub(super) const CASES: &[Case] = &[
@@ -117,8 +117,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A session in which one call must be answered, in whichever way, and no line may be anything but a message.
-fn answered_cleanly(visit: &Visit<'_>, animal: &str) -> Judged {
-    let mut client = visit.connect(&[animal])?;
+fn answered_cleanly(visit: &WrapperTrial<'_>, faulty_server: &str) -> Judged {
+    let mut client = visit.connect(&[faulty_server])?;
     let talk = |client: &mut Client| {
         client.shake_hands()?;
         client.is_answered("tools/call", &json!({"name": "echo", "arguments": {"text": "hello"}})).map(drop)
@@ -135,7 +135,7 @@ const ODD_PARAMS: &str = r#"{ "name":"echo" ,"arguments":{"text":"caf\u00e9 \/ c
 const ODD_ID: u64 = 4711;
 
 /// What went in and what came out is compared with what a recorder between contender and server has seen.
-fn payload_bytes(visit: &Visit<'_>) -> Judged {
+fn payload_bytes(visit: &WrapperTrial<'_>) -> Judged {
     let (sent, answered) = (visit.file("from-client")?, visit.file("from-server")?);
     let recorder = ["tee", &sent, &answered, "--", visit.program(), "zoo", "well-behaved"];
     visit.meet(&recorder, |client| {

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::verdict::{Judged, demand};
-use super::visit::Visit;
+use super::visit::WrapperTrial;
 use super::{BOTH, Case, NEITHER, ONLY_BARE};
 
 /// Longer than the line of processes goes on whose last one stays.
@@ -113,14 +113,14 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A session that ends in this way, after which nothing may be left.
-fn ends(visit: &Visit<'_>, animal: &str, end: End) -> Judged {
-    talk_and_end(visit, animal, end)?;
+fn ends(visit: &WrapperTrial<'_>, faulty_server: &str, end: End) -> Judged {
+    talk_and_end(visit, faulty_server, end)?;
     visit.demand_nothing_left()
 }
 
 /// A session that ends in this way.
-fn talk_and_end(visit: &Visit<'_>, animal: &str, end: End) -> Judged {
-    let mut client = visit.session(&[animal])?;
+fn talk_and_end(visit: &WrapperTrial<'_>, faulty_server: &str, end: End) -> Judged {
+    let mut client = visit.session(&[faulty_server])?;
     client.is_answered("tools/call", &json!({"name": "echo", "arguments": {"text": "hello"}}))?;
     match end {
         End::Closed => client.close(),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::verdict::{Flaw, Judged, broken, demand};
-use super::visit::Visit;
+use super::visit::WrapperTrial;
 use super::{BOTH, Case, NEITHER};
 use crate::keeper;
 
@@ -103,7 +103,7 @@ fn soon(client: &mut Client, mut call: impl FnMut(&mut Client) -> Judged<bool>) 
     }
 }
 
-fn fenced_off(visit: &Visit<'_>) -> Judged {
+fn fenced_off(visit: &WrapperTrial<'_>) -> Judged {
     let count_file = visit.file("starts")?;
     visit.meet(&["restarts-broken", "--count-file", &count_file], |client| {
         client.is_answered("tools/call", &json!({"name": "die", "arguments": {"code": 1}}))?;

@@ -1,4 +1,4 @@
-//! One visit to an animal: what a case is given to work with, and the clearing up after it.
+//! One visit to a faulty server: what a case is given to work with, and the clearing up after it.
 //!
 //! # Invariants
 //!
@@ -20,7 +20,7 @@ use crate::{keeper, processes};
 const MARKER_VARIABLE: &str = "UNHANG_ZOO_VISIT";
 /// How long a wrapper that has been ended may still clear up by its own means.
 const CLEARING: Duration = Duration::from_secs(1);
-/// How long clearing up goes on; the animal that forks for ever does so for 2 s.
+/// How long clearing up goes on; the faulty server that forks for ever does so for 2 s.
 const SWEEP: Duration = Duration::from_secs(6);
 /// How often it is looked what is left.
 const LOOK: Duration = Duration::from_millis(50);
@@ -28,49 +28,49 @@ const LOOK: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_millis(120);
 
 /// What stands between and what is behind it, for one case.
-pub(crate) struct Visit<'a> {
+pub(crate) struct WrapperTrial<'a> {
     contender: &'a Contender,
-    /// The program that has the animals.
+    /// The program that has the faulty servers.
     program: &'a str,
     marker: String,
     patience: Duration,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> WrapperTrial<'a> {
     pub(super) fn new(contender: &'a Contender, program: &'a str, patience: Duration) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         Self { contender, program, marker: format!("zoo-visit-{}-{number}", std::process::id()), patience }
     }
 
-    /// The program that has the animals.
+    /// The program that has the faulty servers.
     pub(super) fn program(&self) -> &str {
         self.program
     }
 
-    /// Connects to an animal, with a stderr that nobody reads.
-    pub(super) fn connect(&self, animal: &[&str]) -> Judged<Client> {
-        self.connect_with(animal, Stdio::piped())
+    /// Connects to a faulty server, with a stderr that nobody reads.
+    pub(super) fn connect(&self, faulty_server: &[&str]) -> Judged<Client> {
+        self.connect_with(faulty_server, Stdio::piped())
     }
 
-    /// Connects to an animal; `errors` is where the stderr of what is started goes.
-    pub(super) fn connect_with(&self, animal: &[&str], errors: Stdio) -> Judged<Client> {
-        let (name, rest) = animal.split_first().ok_or(Flaw::Failed("no animal".to_owned()))?;
+    /// Connects to a faulty server; `errors` is where the stderr of what is started goes.
+    pub(super) fn connect_with(&self, faulty_server: &[&str], errors: Stdio) -> Judged<Client> {
+        let (name, rest) = faulty_server.split_first().ok_or(Flaw::Failed("no animal".to_owned()))?;
         let words = [&[self.program, "zoo", name, "--marker", &self.marker], rest].concat();
         let command: Vec<_> =
             self.contender.command.iter().cloned().chain(words.into_iter().map(str::to_owned)).collect();
         Client::start(&command, (MARKER_VARIABLE, &self.marker), errors, self.patience)
     }
 
-    /// Connects to an animal and does the handshake.
-    pub(super) fn session(&self, animal: &[&str]) -> Judged<Client> {
-        let mut client = self.connect(animal)?;
+    /// Connects to a faulty server and does the handshake.
+    pub(super) fn session(&self, faulty_server: &[&str]) -> Judged<Client> {
+        let mut client = self.connect(faulty_server)?;
         client.shake_hands().map(|()| client)
     }
 
     /// A session, what to do in it, and the demand that all that came was clean.
-    pub(super) fn meet(&self, animal: &[&str], talk: impl FnOnce(&mut Client) -> Judged) -> Judged {
-        let mut client = self.session(animal)?;
+    pub(super) fn meet(&self, faulty_server: &[&str], talk: impl FnOnce(&mut Client) -> Judged) -> Judged {
+        let mut client = self.session(faulty_server)?;
         talk(&mut client)?;
         client.demand_clean_wire()
     }

@@ -26,7 +26,7 @@ use super::{SMALL, per_second};
 use crate::keeper;
 
 pub use crowd::{CrowdPlan, CrowdRound, measure_crowd};
-use place::{Place, Running};
+use place::{GatewayFolder, Running};
 pub(crate) use upstream::echo_over_http;
 use web::{Answer, Connection};
 
@@ -178,7 +178,7 @@ pub fn measure_gateway(
     plan: &GatewayPlan,
     mut told: impl FnMut(usize),
 ) -> io::Result<GatewayFigures> {
-    let place = Place::make()?;
+    let place = GatewayFolder::make()?;
     let (_server, upstream) = place.upstream(program)?;
     let proxy = nginx.map(|nginx| place.nginx(nginx, upstream)).transpose()?;
     let servers = format!("[servers.srv]\nurl = \"http://{upstream}/mcp\"\n");

@@ -27,7 +27,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use peer::JobPeer;
-pub(super) use place::Place;
+pub(super) use place::JobsFolder;
 use server::Server;
 pub(super) use server::call;
 
@@ -193,7 +193,7 @@ pub fn measure_jobs(
     mut told: impl FnMut(&str),
 ) -> Result<JobFigures, JobLoadError> {
     signals::catch_every_end();
-    let place = Place::make(parent, program).map_err(during("the folder of the run"))?;
+    let place = JobsFolder::make(parent, program).map_err(during("the folder of the run"))?;
     let measured = measure_in(&place, peers, plan, &mut told);
     told("clearing up ");
     drop(place);
@@ -204,7 +204,7 @@ pub fn measure_jobs(
 }
 
 fn measure_in(
-    place: &Place,
+    place: &JobsFolder,
     peers: &[JobPeer],
     plan: &JobPlan,
     told: &mut dyn FnMut(&str),
@@ -230,7 +230,7 @@ fn measure_in(
 }
 
 /// The floor and the jobs.
-fn measure_once(place: &Place, plan: &JobPlan) -> Result<(JobRound, JobRound), LoadError> {
+fn measure_once(place: &JobsFolder, plan: &JobPlan) -> Result<(JobRound, JobRound), LoadError> {
     let (mut floor, mut jobs) = (JobRound::default(), JobRound::default());
     let (pings, polls) = polls(place, plan).map_err(during("polls"))?;
     (floor.status_p50, floor.status_p99) = (percentile(&pings, 50), percentile(&pings, 99));
@@ -257,7 +257,7 @@ fn sorted(mut samples: Vec<Duration>) -> Sorted {
 }
 
 /// Submits jobs and makes files durable in turn; jobs run meanwhile.
-fn one_client(place: &Place, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
+fn one_client(place: &JobsFolder, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
     let mut server = Server::start(place, "alone", TOGETHER)?;
     let files = place.sub_folder("files")?;
     let (mut made, mut submits, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
@@ -273,7 +273,7 @@ fn one_client(place: &Place, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
 }
 
 /// The same with several clients at once, each with a server of its own on one folder.
-fn several_clients(place: &Place, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
+fn several_clients(place: &JobsFolder, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
     // Started here, for the kernel kills what a thread has started when that thread ends.
     let servers: io::Result<Vec<_>> =
         (0..plan.writers).map(|_| Server::start(place, "crowd", TOGETHER)).collect();
@@ -310,7 +310,7 @@ fn at_once<One: Send, Done: Send>(
 }
 
 /// Polls jobs that run, one of which floods, and pings in turn.
-fn polls(place: &Place, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
+fn polls(place: &JobsFolder, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
     /// More than it can write until it is told to end.
     const WITHOUT_END: &str = r#"{"bytes": 1000000000000}"#;
     place.close_gate()?;
@@ -339,7 +339,7 @@ fn polls(place: &Place, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
 }
 
 /// Runs so many jobs that do nothing, and returns how many ended in a second.
-fn rate(place: &Place, count: usize) -> io::Result<f64> {
+fn rate(place: &JobsFolder, count: usize) -> io::Result<f64> {
     /// When the last few have ended, so have the others, or nearly.
     const LAST: usize = 8;
     let mut server = Server::start(place, "rate", TOGETHER)?;

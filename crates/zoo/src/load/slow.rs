@@ -21,7 +21,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::answers::PATIENCE;
-use super::jobs::{self, JobLoadError, Place};
+use super::jobs::{self, JobLoadError, JobsFolder};
 use super::samples::{difference, percentile, share};
 use super::session::Session;
 use super::{LoadError, SMALL, during};
@@ -126,7 +126,7 @@ pub fn measure_slow(
     mut told: impl FnMut(&str),
 ) -> Result<SlowFigures, JobLoadError> {
     signals::catch_every_end();
-    let place = Place::make_bare(parent, program).map_err(during("the folder of the run"))?;
+    let place = JobsFolder::make_bare(parent, program).map_err(during("the folder of the run"))?;
     let measured = measure_in(&Scene { program, place: &place }, plan, &mut told);
     drop(place);
     match signals::caught() {
@@ -195,7 +195,7 @@ impl Way {
 /// Where it all takes place.
 struct Scene<'a> {
     program: &'a str,
-    place: &'a Place,
+    place: &'a JobsFolder,
 }
 
 /// The servers of calls that are answered in time, by what becomes of their calls.
@@ -222,9 +222,9 @@ impl Scene<'_> {
         self.open(data, &["serve", "--own", "--stdio", "--config", &text(&configuration)?])
     }
 
-    /// A session with `unhang wrap` in front of this animal.
-    fn wrap(&self, data: &str, promote_after: &str, animal: &str) -> io::Result<Session> {
-        self.open(data, &["wrap", "--promote-after", promote_after, "--", self.program, "zoo", animal])
+    /// A session with `unhang wrap` in front of this faulty server.
+    fn wrap(&self, data: &str, promote_after: &str, faulty_server: &str) -> io::Result<Session> {
+        self.open(data, &["wrap", "--promote-after", promote_after, "--", self.program, "zoo", faulty_server])
     }
 
     /// A session in which calls become jobs.

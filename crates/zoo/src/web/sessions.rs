@@ -157,7 +157,7 @@ pub(crate) fn session(asked: &Asked) -> String {
 
 /// A question to the client.
 pub(crate) fn question(id: &str, method: &str) -> Value {
-    let params = crate::animals::well_behaved::question_params(method);
+    let params = crate::faulty_servers::well_behaved::question_params(method);
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 

@@ -8,8 +8,8 @@ const CALL: u64 = 7;
 const PING: u64 = 99;
 
 /// Calls `echo`, then pings, and returns all lines from the call to the line with the ping's answer, without that one.
-fn lines_of_a_call(animal: &str) -> (Vec<String>, Visitor) {
-    let mut visitor = Visitor::meet(animal);
+fn lines_of_a_call(faulty_server: &str) -> (Vec<String>, Visitor) {
+    let mut visitor = Visitor::meet(faulty_server);
     visitor.shake_hands_quietly();
     visitor.call(CALL, "echo", &json!({"text": "hello"}));
     visitor.request(PING, "ping", &json!({}));
@@ -25,7 +25,7 @@ fn lines_of_a_call(animal: &str) -> (Vec<String>, Visitor) {
 }
 
 impl Visitor {
-    /// The handshake for animals whose answers are no plain JSON lines.
+    /// The handshake for faulty servers whose answers are no plain JSON lines.
     fn shake_hands_quietly(&mut self) {
         self.request(0, "initialize", &visitor::introduction());
         while !self.line().is_some_and(|line| String::from_utf8_lossy(&line).contains("\"protocolVersion\""))
@@ -36,17 +36,17 @@ impl Visitor {
 }
 
 /// Checks what one call brought; a final honest answer is checked by `honest`.
-fn check(animal: &str, expect: impl FnOnce(&[String]) -> bool) {
-    let (lines, mut visitor) = lines_of_a_call(animal);
+fn check(faulty_server: &str, expect: impl FnOnce(&[String]) -> bool) {
+    let (lines, mut visitor) = lines_of_a_call(faulty_server);
     let shown: Vec<_> = lines.iter().map(|line| line.chars().take(200).collect::<String>()).collect();
-    assert!(expect(&lines), "{animal}: {} lines: {:?}", lines.len(), &shown[..shown.len().min(5)]);
+    assert!(expect(&lines), "{faulty_server}: {} lines: {:?}", lines.len(), &shown[..shown.len().min(5)]);
     visitor.close_stdin();
-    assert!(visitor.end().success(), "{animal} ends well at the end of stdin");
+    assert!(visitor.end().success(), "{faulty_server} ends well at the end of stdin");
 }
 
 /// Checks the one line that a call brought, as JSON.
-fn check_message(animal: &str, expect: impl FnOnce(&Value) -> bool) {
-    check(animal, |lines| {
+fn check_message(faulty_server: &str, expect: impl FnOnce(&Value) -> bool) {
+    check(faulty_server, |lines| {
         let [line] = lines else { return false };
         expect(&serde_json::from_str(line).expect("the line is JSON"))
     });
@@ -163,13 +163,13 @@ fn two_responses_share_a_line() {
 
 #[test]
 fn stderr_is_flooded_before_the_answer() {
-    for (animal, line_ends) in [("stderr-flood 300000", 3000), ("stderr-giant-line 300000", 0)] {
-        let (lines, mut visitor) = lines_of_a_call(animal);
-        assert!(matches!(&lines[..], [line] if honest(line)), "{animal}");
+    for (faulty_server, line_ends) in [("stderr-flood 300000", 3000), ("stderr-giant-line 300000", 0)] {
+        let (lines, mut visitor) = lines_of_a_call(faulty_server);
+        assert!(matches!(&lines[..], [line] if honest(line)), "{faulty_server}");
         visitor.close_stdin();
         visitor.end();
         let words = visitor.last_words();
-        assert_eq!((words.len(), words.matches('\n').count()), (300_000, line_ends), "{animal}");
+        assert_eq!((words.len(), words.matches('\n').count()), (300_000, line_ends), "{faulty_server}");
     }
 }
 

@@ -119,11 +119,11 @@ impl Drop for Files {
     }
 }
 
-/// Starts an animal that counts its starts once, which goes well, and once more.
-fn restart(animal: &str, more: &[&str]) -> (Visitor, Files) {
-    let file = std::env::temp_dir().join(marker(animal));
+/// Starts a faulty server that counts its starts once, which goes well, and once more.
+fn restart(faulty_server: &str, more: &[&str]) -> (Visitor, Files) {
+    let file = std::env::temp_dir().join(marker(faulty_server));
     let path = file.to_str().expect("a plain path").to_owned();
-    let words = [&[animal, "--count-file", &path], more].concat();
+    let words = [&[faulty_server, "--count-file", &path], more].concat();
     let mut first = Visitor::meet_with(&words);
     first.shake_hands();
     assert_eq!(first.call_text(1, "pid", &json!({})), first.pid().to_string());

@@ -1,4 +1,4 @@
-//! The vices that show in how an animal begins, ends, listens, and what it leaves behind.
+//! The vices that show in how a faulty server begins, ends, listens, and what it leaves behind.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
@@ -8,28 +8,28 @@ use serde_json::{Value, json};
 
 use crate::visitor::{Visitor, clear, introduction, marked, marker, signal, stat, wait_until};
 
-/// Does the handshake, calls a tool, and returns how the animal ended unanswered.
-fn end_of_a_call(animal: &str) -> (Option<i32>, String) {
-    let mut visitor = Visitor::meet(animal);
+/// Does the handshake, calls a tool, and returns how the faulty server ended unanswered.
+fn end_of_a_call(faulty_server: &str) -> (Option<i32>, String) {
+    let mut visitor = Visitor::meet(faulty_server);
     visitor.shake_hands();
     visitor.call(1, "echo", &json!({"text": "x"}));
     let code = visitor.end().code();
     let line = visitor.line().map(|line| String::from_utf8_lossy(&line).into_owned());
-    assert!(line.is_none_or(|line| !line.ends_with('\n')), "{animal} does not answer");
+    assert!(line.is_none_or(|line| !line.ends_with('\n')), "{faulty_server} does not answer");
     (code, visitor.last_words())
 }
 
 #[test]
 fn deaths_in_a_call() {
-    for (animal, code, word) in [
+    for (faulty_server, code, word) in [
         ("exits-on-first-request", 1, "fatal"),
         ("dies-every-call", 101, "panic"),
         ("half-line-then-dies", 1, ""),
         ("stderr-flood-while-dying 300000", 1, "the last words"),
     ] {
-        let (ended, words) = end_of_a_call(animal);
-        assert_eq!(ended, Some(code), "{animal}");
-        assert!(words.contains(word), "{animal}");
+        let (ended, words) = end_of_a_call(faulty_server);
+        assert_eq!(ended, Some(code), "{faulty_server}");
+        assert!(words.contains(word), "{faulty_server}");
     }
 }
 
@@ -72,11 +72,11 @@ fn starts_that_disappoint() {
 fn starts_are_counted_and_fail_after_the_first() {
     let file = std::env::temp_dir().join(marker("starts"));
     let path = file.to_str().expect("a plain path");
-    let animal = format!("restarts-broken --count-file {path} 1");
-    let mut first = Visitor::meet(&animal);
+    let faulty_server = format!("restarts-broken --count-file {path} 1");
+    let mut first = Visitor::meet(&faulty_server);
     first.shake_hands();
     assert_eq!(first.call_text(1, "pid", &json!({})), first.pid().to_string());
-    let mut second = Visitor::meet(&animal);
+    let mut second = Visitor::meet(&faulty_server);
     assert_eq!(second.end().code(), Some(1));
     let counted = std::fs::read_to_string(&file).expect("the file is there");
     std::fs::remove_file(&file).expect("the file can be removed");
@@ -85,21 +85,21 @@ fn starts_are_counted_and_fail_after_the_first() {
 
 #[test]
 fn the_end_of_stdin_is_ignored() {
-    for animal in ["ignores-stdin-close", "ignores-everything"] {
-        let mut visitor = Visitor::meet(animal);
+    for faulty_server in ["ignores-stdin-close", "ignores-everything"] {
+        let mut visitor = Visitor::meet(faulty_server);
         visitor.shake_hands();
         visitor.close_stdin();
         // Asleep in its own wait, so it has seen the end.
         wait_until("the animal has seen the end of stdin", || {
             in_call(visitor.pid(), "nanosleep").then_some(())
         });
-        assert!(!visitor.has_ended(), "{animal}");
+        assert!(!visitor.has_ended(), "{faulty_server}");
         signal(visitor.pid(), Signal::TERM);
-        if animal == "ignores-stdin-close" {
+        if faulty_server == "ignores-stdin-close" {
             assert_eq!(visitor.end().signal(), Some(Signal::TERM.as_raw()));
         } else {
             [Signal::HUP, Signal::INT, Signal::QUIT].iter().for_each(|kind| signal(visitor.pid(), *kind));
-            assert!(!visitor.has_ended(), "{animal}");
+            assert!(!visitor.has_ended(), "{faulty_server}");
             signal(visitor.pid(), Signal::KILL);
             assert_eq!(visitor.end().signal(), Some(Signal::KILL.as_raw()));
         }
@@ -131,14 +131,14 @@ fn a_stopped_server_is_silent() {
 #[test]
 fn hanging_after_an_idle_while() {
     let file = std::env::temp_dir().join(marker("once"));
-    let animal = format!("hangs-idle 100 --once {}", file.to_str().expect("a plain path"));
-    let mut visitor = Visitor::meet(&animal);
+    let faulty_server = format!("hangs-idle 100 --once {}", file.to_str().expect("a plain path"));
+    let mut visitor = Visitor::meet(&faulty_server);
     visitor.shake_hands();
     wait_until("the animal hangs", || file.exists().then_some(()));
     visitor.request(1, "ping", &json!({}));
     visitor.close_stdin();
     assert!(!visitor.has_line() && !visitor.has_ended());
-    let mut second = Visitor::meet(&animal);
+    let mut second = Visitor::meet(&faulty_server);
     second.shake_hands();
     assert_eq!(second.call_text(1, "echo", &json!({"text": "well"})), "well");
     std::fs::remove_file(&file).expect("the file can be removed");
@@ -158,16 +158,16 @@ fn pipes_are_closed_or_left_alone() {
     assert_eq!(deaf.call_text(1, "echo", &json!({"text": "x"})), "x");
     assert!(deaf.writing_fails() && !deaf.has_ended());
 
-    for (animal, answers) in [("never-reads-stdin", 0), ("stops-reading-after 2", 2)] {
-        let mut visitor = Visitor::meet(animal);
+    for (faulty_server, answers) in [("never-reads-stdin", 0), ("stops-reading-after 2", 2)] {
+        let mut visitor = Visitor::meet(faulty_server);
         for id in 0..4 {
             visitor.request(id, "ping", &json!({}));
         }
         for id in 0..answers {
-            assert_eq!(visitor.json()["id"], id, "{animal}");
+            assert_eq!(visitor.json()["id"], id, "{faulty_server}");
         }
         wait_until("the animal does not read any more", || in_call(visitor.pid(), "nanosleep").then_some(()));
-        assert!(!visitor.has_line() && !visitor.has_ended(), "{animal}");
+        assert!(!visitor.has_line() && !visitor.has_ended(), "{faulty_server}");
     }
 }
 
@@ -186,19 +186,19 @@ fn a_child_steals_a_line() {
 #[test]
 fn something_is_left_behind() {
     // Name, how many stay, whether in another session, whether the pipes are held, whether the environment is empty.
-    for (animal, count, apart, holding, bare) in [
+    for (faulty_server, count, apart, holding, bare) in [
         ("leaves-grandchild", 1, false, true, false),
         ("leaves-setsid-child", 1, true, true, false),
         ("leaves-three-sessions", 3, true, true, false),
         ("leaves-daemon", 1, true, false, false),
         ("leaves-daemon-empty-env", 1, true, false, true),
     ] {
-        let marker = marker(animal);
-        let mut visitor = Visitor::meet_with(&[animal, "--marker", &marker]);
+        let marker = marker(faulty_server);
+        let mut visitor = Visitor::meet_with(&[faulty_server, "--marker", &marker]);
         visitor.shake_hands();
         let session = stat(visitor.pid(), SESSION);
         visitor.close_stdin();
-        assert!(visitor.end().success(), "{animal}");
+        assert!(visitor.end().success(), "{faulty_server}");
         // Between fork and exec a child still has its parent's words and session.
         let left = wait_until("those left behind are all there, each in a session of its own", || {
             let left = marked("lingers", &marker);
@@ -206,11 +206,11 @@ fn something_is_left_behind() {
             (left.len() == count && sessions.len() == count).then_some(left)
         });
         for pid in &left {
-            assert_eq!(stat(*pid, SESSION) != session, apart, "{animal}: session");
+            assert_eq!(stat(*pid, SESSION) != session, apart, "{faulty_server}: session");
             let output = std::fs::read_link(format!("/proc/{pid}/fd/1")).expect("the child lives");
-            assert_eq!(output.to_string_lossy().starts_with("pipe:"), holding, "{animal}: stdout");
+            assert_eq!(output.to_string_lossy().starts_with("pipe:"), holding, "{faulty_server}: stdout");
             let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("the child lives");
-            assert_eq!(environment.is_empty(), bare, "{animal}: environment");
+            assert_eq!(environment.is_empty(), bare, "{faulty_server}: environment");
         }
         clear(&marker);
     }

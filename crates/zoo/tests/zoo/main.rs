@@ -1,4 +1,4 @@
-//! Every animal's vice is really there, and the well-behaved server is really well behaved.
+//! Every faulty server's vice is really there, and the well-behaved server is really well behaved.
 #![cfg(test)]
 
 mod answers;
@@ -23,11 +23,11 @@ fn every_animal_is_met_by_a_test_from_outside() {
         let starts = [format!("\"{name}\""), format!("\"{name} ")];
         texts.iter().any(|text| starts.iter().any(|start| text.contains(start)))
     };
-    for animal in unhang_zoo::animals() {
-        assert!(meets(&end_to_end, animal.name), "no end-to-end test meets {}", animal.name);
+    for faulty_server in unhang_zoo::faulty_servers() {
+        assert!(meets(&end_to_end, faulty_server.name), "no end-to-end test meets {}", faulty_server.name);
         // What a client sees depends on whom it visits, so it is met there alone.
-        let shown = animal.kind == unhang_zoo::Kind::Client || meets(&own, animal.name);
-        assert!(shown, "no test of the zoo shows the vice of {}", animal.name);
+        let shown = faulty_server.kind == unhang_zoo::Kind::Client || meets(&own, faulty_server.name);
+        assert!(shown, "no test of the zoo shows the vice of {}", faulty_server.name);
     }
 }
 
@@ -75,8 +75,8 @@ fn the_list_and_the_page_are_shown() {
         assert!(visitor.end().success());
         let text: Vec<u8> = std::iter::from_fn(|| visitor.line()).flatten().collect();
         let text = String::from_utf8(text).expect("it is text");
-        for animal in unhang_zoo::animals() {
-            assert!(text.contains(animal.name), "{flag} lacks {}", animal.name);
+        for faulty_server in unhang_zoo::faulty_servers() {
+            assert!(text.contains(faulty_server.name), "{flag} lacks {}", faulty_server.name);
         }
     }
 }

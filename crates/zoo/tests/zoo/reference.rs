@@ -1,4 +1,4 @@
-//! The well-behaved server and the fixture of the conformance suite, in both eras, and the animals that are strict or lax about eras.
+//! The well-behaved server and the fixture of the conformance suite, in both eras, and the faulty servers that are strict or lax about eras.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -280,8 +280,8 @@ fn a_subscription_is_acknowledged_and_fed_until_it_is_cancelled() {
 
 #[test]
 fn eras_are_locked_ambiguous_or_refused() {
-    let codes = |animal: &str, requests: &[(&str, Value)]| -> Vec<Value> {
-        let mut visitor = Visitor::meet(animal);
+    let codes = |faulty_server: &str, requests: &[(&str, Value)]| -> Vec<Value> {
+        let mut visitor = Visitor::meet(faulty_server);
         (1..)
             .zip(requests)
             .map(|(id, (method, params))| {

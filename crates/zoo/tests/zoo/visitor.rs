@@ -1,4 +1,4 @@
-//! A visitor of the zoo: starts one animal, talks to it through pipes, and never waits without a limit.
+//! A visitor of the zoo: starts one faulty server, talks to it through pipes, and never waits without a limit.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -23,7 +23,7 @@ pub(crate) struct Visitor {
 }
 
 impl Visitor {
-    /// Starts an animal; `line` is its name and arguments.
+    /// Starts a faulty server; `line` is its name and arguments.
     pub(crate) fn meet(line: &str) -> Self {
         Self::meet_with(&line.split_whitespace().collect::<Vec<_>>())
     }
@@ -37,9 +37,9 @@ impl Visitor {
         Self::listen_to(launch(&mut by_words(words)))
     }
 
-    /// Starts an animal as a job: with a folder of its own, in a process group of its own.
+    /// Starts a faulty server as a job: with a folder of its own, in a process group of its own.
     pub(crate) fn employ(folder: &Path, args: &[&str]) -> Self {
-        Self::listen_to(launch(animal(args).env("UNHANG_JOB_DIR", folder).process_group(0)))
+        Self::listen_to(launch(faulty_server(args).env("UNHANG_JOB_DIR", folder).process_group(0)))
     }
 
     fn listen_to(mut child: Child) -> Self {
@@ -138,7 +138,7 @@ impl Visitor {
         answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
-    /// Returns whether nobody can read what is written to the animal.
+    /// Returns whether nobody can read what is written to the faulty server.
     pub(crate) fn writing_fails(&mut self) -> bool {
         self.stdin.as_mut().expect("stdin is open").write_all(b"\n").is_err()
     }
@@ -151,12 +151,12 @@ impl Visitor {
         self.child.try_wait().expect("the child can be asked").is_some()
     }
 
-    /// Waits until the animal has ended by itself.
+    /// Waits until the faulty server has ended by itself.
     pub(crate) fn end(&mut self) -> ExitStatus {
         wait_until("the animal ends", || self.child.try_wait().expect("the child can be asked"))
     }
 
-    /// Returns all of stderr, once the animal has ended.
+    /// Returns all of stderr, once the faulty server has ended.
     pub(crate) fn last_words(&mut self) -> String {
         if let Some(reader) = self.stderr_reader.take() {
             reader.join().expect("the reader does not panic");
@@ -188,10 +188,10 @@ pub(crate) fn introduction() -> Value {
 }
 
 pub(crate) fn start(args: &[&str]) -> Child {
-    launch(&mut animal(args))
+    launch(&mut faulty_server(args))
 }
 
-fn animal(args: &[&str]) -> Command {
+fn faulty_server(args: &[&str]) -> Command {
     by_words(&[&["zoo"], args].concat())
 }
 

@@ -162,7 +162,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("front", "tests::heartbeats::where_nothing_becomes_a_job_or_a_server_is_to_be_quiet_there_is_no_heartbeat");
     "waiting-is-bounded" [3]
         "There are at most so many requests that wait for their turn; further ones are told when to ask again."
-        unit("gateway", "turns::tests::where_there_is_no_room_to_wait_it_is_said_when_there_will_be");
+        unit("gateway", "admission_limits::tests::where_there_is_no_room_to_wait_it_is_said_when_there_will_be");
     "longest-line-gives-way" [8]
         "Whoever fills the room for those who wait does not keep others from waiting: whoever has the longest line gives way."
         unit("core", "fair::tests::whoever_has_the_longest_line_gives_way");

@@ -138,10 +138,10 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("front", "tests::questions::a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call");
     "regulars-bounded" [3]
         "There are at most so many clients without a session for whom anything is kept."
-        unit("front", "http::regulars::tests::what_is_kept_is_there_for_as_long_as_a_session_may_be_silent");
+        unit("front", "http::stateless_clients::tests::what_is_kept_is_there_for_as_long_as_a_session_may_be_silent");
     "nothing-is-known-of-strangers" [3]
         "Of a client without a session for whom nothing is kept nothing stays."
-        unit("front", "http::regulars::tests::what_is_kept_is_there_for_as_long_as_a_session_may_be_silent");
+        unit("front", "http::stateless_clients::tests::what_is_kept_is_there_for_as_long_as_a_session_may_be_silent");
     "unknown-methods-are-one" [3]
         "Methods that there are none of are counted as one, so that no outsider makes the metrics grow."
         unit("front", "http::tests::operators::no_outsider_makes_series_grow");

@@ -27,22 +27,22 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("gateway_http::promise_8_who_does_not_come_back_with_an_answer_keeps_the_server_from_no_other");
     "wakefulness-ends" [8]
         "Messages that followed one another closely keep the gateway awake for as long as they do."
-        unit("gateway", "vigil::tests::who_is_awake_sleeps_soon_after_the_last_message");
+        unit("gateway", "busy_poll::tests::who_is_awake_sleeps_soon_after_the_last_message");
     "lists-of-the-last-run" [1]
         "What servers offered in the last run is listed before they have come up, so that a client that asks once does not take them for missing."
         end_to_end("gateway_memory::the_lists_of_the_last_run_are_there_before_the_servers");
     "lists-wait-for-no-disk" [8]
         "A disk that is stuck keeps no server from being listed."
-        unit("gateway", "memory::tests::a_stuck_disk_keeps_no_server_from_being_listed");
+        unit("gateway", "list_store::tests::a_stuck_disk_keeps_no_server_from_being_listed");
     "kept-lists-bounded" [3]
         "What a server offers is not kept on the disk where it is too much."
-        unit("gateway", "memory::tests::what_is_too_large_is_not_kept");
+        unit("gateway", "list_store::tests::what_is_too_large_is_not_kept");
     "old-lists-removed" [5]
         "Lists of servers that nobody has used for a month are removed."
-        unit("gateway", "memory::tests::what_nobody_has_used_for_long_is_removed");
+        unit("gateway", "list_store::tests::what_nobody_has_used_for_long_is_removed");
     "changed-server-is-asked-anew" [1]
         "A server that calls itself something else than in the last run is not taken for what it was at the next start."
-        unit("gateway", "memory::tests::a_server_that_has_changed_is_asked_anew_what_it_knows");
+        unit("gateway", "list_store::tests::a_server_that_has_changed_is_asked_anew_what_it_knows");
     "gateway-fences-off" [6]
         "A server behind the gateway that keeps failing is left alone for a while, and whoever asks it is told at once."
         end_to_end("gateway::l_56_a_server_that_keeps_failing_is_left_alone_for_a_while");
@@ -57,19 +57,19 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("gateway_routing::a_tool_that_is_not_allowed_is_unknown_and_its_server_hears_nothing_of_it");
     "calls-of-a-tool-bounded" [8]
         "A tool that is to have so many calls at a time has no more, however many clients call it."
-        unit("gateway", "turns::tests::calls_of_a_tool_wait_for_their_turn_and_not_for_ever");
+        unit("gateway", "admission_limits::tests::calls_of_a_tool_wait_for_their_turn_and_not_for_ever");
     "requests-of-a-server-bounded" [8]
         "A server has so many requests at a time and no more, of all clients together; the others wait for their turn."
-        unit("gateway", "turns::tests::a_server_has_so_many_requests_and_no_more");
+        unit("gateway", "admission_limits::tests::a_server_has_so_many_requests_and_no_more");
     "requests-of-all-bounded" [8]
         "All servers together have so many requests at a time and no more."
-        unit("gateway", "turns::tests::all_servers_together_have_so_many_requests_and_no_more");
+        unit("gateway", "admission_limits::tests::all_servers_together_have_so_many_requests_and_no_more");
     "quiet-without-heartbeats" [2]
         "A server that is to be quiet while a call runs is not made up for by us."
         unit("front", "tests::heartbeats::where_nothing_becomes_a_job_or_a_server_is_to_be_quiet_there_is_no_heartbeat");
     "who-left-waits-no-more" [8]
         "Whoever stops waiting for their turn takes up no room from then on."
-        unit("gateway", "places::tests::who_stops_waiting_takes_up_no_room_and_no_turn");
+        unit("gateway", "permits::tests::who_stops_waiting_takes_up_no_room_and_no_turn");
     "server-in-use-does-not-rest" [1]
         "A server is not stopped for being idle while somebody waits for its answer or wants to hear of its resources."
         end_to_end("gateway_routing::a_server_that_nobody_asks_anything_rests_until_it_is_asked_and_never_in_a_call");
@@ -81,28 +81,28 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("gateway_routing::one_that_is_slow_to_stop_is_started_again_when_it_has_gone");
     "session-has-its-own-instance" [2]
         "Of a server that keeps state of one client each session has an instance of its own, and reaches no other."
-        unit("gateway", "visit::tests::each_session_has_its_own_and_all_have_the_others");
+        unit("gateway", "session_servers::tests::each_session_has_its_own_and_all_have_the_others");
     "windows-see-what-all-share" [2]
         "A window that asks a leader finds nothing there that is one client's."
-        unit("gateway", "visit::tests::each_session_has_its_own_and_all_have_the_others");
+        unit("gateway", "session_servers::tests::each_session_has_its_own_and_all_have_the_others");
     "instance-ends-with-its-session" [5]
         "An instance that one session has ends with that session."
-        unit("gateway", "visit::tests::an_instance_is_gone_when_its_session_is");
+        unit("gateway", "session_servers::tests::an_instance_is_gone_when_its_session_is");
     "instance-is-started-by-its-session" [8]
         "An instance is started by whoever asks it something, and not to be listed."
-        unit("gateway", "visit::tests::who_keeps_its_lists_starts_no_instance");
+        unit("gateway", "session_servers::tests::who_keeps_its_lists_starts_no_instance");
     "instance-is-not-remembered" [2]
         "What one session makes of its instance is not what the next run begins with."
         end_to_end("gateway_sessions::what_one_session_makes_of_its_instance_no_other_sees");
     "instances-start-in-turn" [8]
         "However many sessions come at once, so many instances start at a time."
-        unit("gateway", "visit::tests::as_many_instances_start_at_once_as_servers_do");
+        unit("gateway", "session_servers::tests::as_many_instances_start_at_once_as_servers_do");
     "instances-bounded" [3]
         "There are at most so many instances, however many sessions there are."
-        unit("gateway", "seats::tests::there_are_so_many_seats_and_each_is_given_back");
+        unit("gateway", "instance_limit::tests::there_are_so_many_seats_and_each_is_given_back");
     "instances-of-one-bounded" [8]
         "A client with a token has half of all instances at most."
-        unit("gateway", "seats::tests::who_is_known_has_half_of_them_at_most");
+        unit("gateway", "instance_limit::tests::who_is_known_has_half_of_them_at_most");
     "listing-leaves-nothing-running" [5]
         "What was started to say what sessions will have is stopped when it has said it."
         end_to_end("gateway_sessions::an_instance_ends_with_its_session_and_nothing_of_it_is_left");

@@ -6,5 +6,5 @@ use super::{Guard, unit};
 pub(super) const GUARDS: &[Guard] = guards! {
     "lock-is-that-of-the-file" [6]
         "Whoever has the lock of a gateway has that of the file that others find, so that two never lead."
-        unit("unhang", "sharing::place::tests::one_leads_and_the_next_when_it_has_gone");
+        unit("unhang", "sharing::meeting_point::tests::one_leads_and_the_next_when_it_has_gone");
 };

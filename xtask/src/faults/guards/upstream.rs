@@ -12,16 +12,16 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("promise_3_drained::a_dead_servers_pipes_in_foreign_hands_hold_nothing_up");
     "client-deadline" [1]
         "Each request of the client has a limit, after which whoever waits is told."
-        unit("upstream", "conversation::tests::l_41_what_is_overdue_is_told_and_its_late_answer_dropped");
+        unit("upstream", "request_table::tests::l_41_what_is_overdue_is_told_and_its_late_answer_dropped");
     "client-deadline-cancels" [1]
         "The server is told that nobody waits for the answer any more."
-        unit("upstream", "conversation::tests::l_41_what_is_overdue_is_told_and_its_late_answer_dropped");
+        unit("upstream", "request_table::tests::l_41_what_is_overdue_is_told_and_its_late_answer_dropped");
     "client-progress-ends" [2]
         "Progress of a request that has ended is handed to nobody."
-        unit("upstream", "conversation::tests::progress_is_heard_for_what_waits_and_not_afterwards");
+        unit("upstream", "request_table::tests::progress_is_heard_for_what_waits_and_not_afterwards");
     "client-bad-answer-told" [1, 2]
         "An answer that is no valid message fails the request that it is for."
-        unit("upstream", "conversation::tests::l_43_an_answer_that_is_no_message_fails_the_one_that_it_is_for");
+        unit("upstream", "request_table::tests::l_43_an_answer_that_is_no_message_fails_the_one_that_it_is_for");
     "silence-means-initialize" [1]
         "A server that leaves server/discover unanswered is shaken hands with in the old way."
         unit("upstream", "handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");

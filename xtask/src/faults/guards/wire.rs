@@ -87,16 +87,16 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("wire", "id::tests::strings_and_integers_are_ids_and_nothing_else_is");
     "skim-bounded" [3]
         "The scanner of long lines keeps no long text."
-        unit("wire", "skim::tests::what_is_no_id_is_none");
+        unit("wire", "envelope_scan::tests::what_is_no_id_is_none");
     "skim-stops-at-doubt" [1]
         "Once quotes stand where none may, the scanner believes nothing: strings and text may be the wrong way round."
-        unit("wire", "skim::tests::of_broken_objects_only_what_is_certain_is_read");
+        unit("wire", "envelope_scan::tests::of_broken_objects_only_what_is_certain_is_read");
     "skimmed-id-once" [1]
         "An id that the scanner meets twice is none."
-        unit("wire", "skim::tests::what_is_no_id_is_none");
+        unit("wire", "envelope_scan::tests::what_is_no_id_is_none");
     "skimmed-id-whole" [1]
         "A number that is cut off is another number, and so no id."
-        unit("wire", "skim::tests::of_broken_objects_only_what_is_certain_is_read");
+        unit("wire", "envelope_scan::tests::of_broken_objects_only_what_is_certain_is_read");
     "id-in-flight-once" [1]
         "The same id is not put in flight twice, or one of both requests would never be answered."
         unit("wire", "in_flight::tests::an_id_in_flight_is_refused");

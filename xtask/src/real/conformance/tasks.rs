@@ -13,7 +13,7 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::run::{self, Task};
 
-use super::super::bench::{Bench, Place};
+use super::super::bench::{Bench, CaseFolder};
 use super::super::gateway::{self, Entry};
 
 /// The live ones but one; `tasks-status-notifications` skips itself.
@@ -84,8 +84,8 @@ impl Giver {
             Self::Behind => Some((vec!["tasks-modern"], SOON)),
             Self::Untouched => Some((vec!["tasks-modern"], "limits = { promote-after = \"off\" }\n")),
             Self::Gateway { eras } => {
-                let animal = vec!["conformance-fixture", "--works", "yes", "--era", eras];
-                Some((animal, SOON))
+                let faulty_server = vec!["conformance-fixture", "--works", "yes", "--era", eras];
+                Some((faulty_server, SOON))
             }
         }
     }
@@ -101,12 +101,12 @@ impl Giver {
 }
 
 /// Goes through every scenario, even when some fail.
-pub(crate) fn check(bench: &Bench, place: &Place, giver: Giver) -> Result<(), Failure> {
+pub(crate) fn check(bench: &Bench, place: &CaseFolder, giver: Giver) -> Result<(), Failure> {
     let failed = match giver.behind() {
         None => at_server(bench, place, |url| go_through(bench, place, giver, url))?,
-        Some((animal, settings)) => {
+        Some((faulty_server, settings)) => {
             let command = [bench.binary().as_os_str(), "zoo".as_ref()].into_iter();
-            let command = command.chain(animal.iter().map(OsStr::new)).map(OsStr::to_owned).collect();
+            let command = command.chain(faulty_server.iter().map(OsStr::new)).map(OsStr::to_owned).collect();
             let entry = Entry { name: "tasks".to_owned(), command, prefix: Some(""), settings };
             gateway::serve(bench, place, &[entry], |gateway| go_through(bench, place, giver, &gateway.url))?
         }
@@ -124,7 +124,7 @@ pub(crate) fn check(bench: &Bench, place: &Place, giver: Giver) -> Result<(), Fa
 /// Does something with the server of the zoo, and makes sure that it ends with its stdin.
 fn at_server<T>(
     bench: &Bench,
-    place: &Place,
+    place: &CaseFolder,
     work: impl FnOnce(&str) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let task = place.task(bench.binary(), &place.work(), SERVER).arguments(["zoo", "http-tasks-modern"]);
@@ -137,7 +137,7 @@ fn at_server<T>(
 }
 
 /// Waits until the server says where it is.
-fn address(place: &Place) -> Result<String, Failure> {
+fn address(place: &CaseFolder) -> Result<String, Failure> {
     let output = place.path(SERVER);
     let mut found = None;
     clock::wait_until(START_LIMIT, || {
@@ -151,7 +151,12 @@ fn address(place: &Place) -> Result<String, Failure> {
 }
 
 /// Returns those scenarios that did not pass.
-fn go_through(bench: &Bench, place: &Place, giver: Giver, url: &str) -> Result<Vec<&'static str>, Failure> {
+fn go_through(
+    bench: &Bench,
+    place: &CaseFolder,
+    giver: Giver,
+    url: &str,
+) -> Result<Vec<&'static str>, Failure> {
     let mut failed = Vec::new();
     for scenario in giver.scenarios() {
         // How it ends says less than what it reports: a scenario that was skipped ends well. What is left of it is looked for at the end.
@@ -166,7 +171,7 @@ fn go_through(bench: &Bench, place: &Place, giver: Giver, url: &str) -> Result<V
 }
 
 /// The suite with one scenario; its last line is the summary.
-fn suite(bench: &Bench, place: &Place, url: &str, scenario: &str) -> Task {
+fn suite(bench: &Bench, place: &CaseFolder, url: &str, scenario: &str) -> Task {
     place
         .task(&bench.installed.recent_node(), &place.work(), scenario)
         .arguments([bench.installed.package("conformance/dist/index.js")])

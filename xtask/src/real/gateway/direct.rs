@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::run;
 
-use super::super::bench::{Bench, Place};
+use super::super::bench::{Bench, CaseFolder};
 use super::super::scenario::{self, Scenario};
 use super::super::sdk_client::{Era, Language, Walk, Way};
 use super::super::servers::Server;
@@ -62,7 +62,7 @@ const FIRST_CALL: &str = "echo";
 const SHOWN: usize = 1500;
 
 /// Walks without a gateway and with one, over stdio and over HTTP and in every era, and compares.
-pub(crate) fn check(bench: &Bench, place: &Place, language: Language) -> Result<(), Failure> {
+pub(crate) fn check(bench: &Bench, place: &CaseFolder, language: Language) -> Result<(), Failure> {
     let server = Server::Everything;
     let entry = Entry { prefix: Some(""), settings: UNTOUCHED, ..Entry::real(bench, place, server)? };
     let scenario = Scenario::read(bench, place, server)?;

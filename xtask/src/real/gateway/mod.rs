@@ -22,7 +22,7 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::run::{self, Running};
 
-use super::bench::{Bench, Place};
+use super::bench::{Bench, CaseFolder};
 use super::servers::Server;
 
 /// Until the gateway says where it is.
@@ -61,7 +61,7 @@ pub(crate) struct Gateway {
 
 impl Entry {
     /// A real server under its own name, with what it relies on.
-    pub(crate) fn real(bench: &Bench, place: &Place, server: Server) -> Result<Self, Failure> {
+    pub(crate) fn real(bench: &Bench, place: &CaseFolder, server: Server) -> Result<Self, Failure> {
         server.furnish(place)?;
         Ok(Self {
             name: server.name().to_owned(),
@@ -111,7 +111,7 @@ impl Gateway {
 
 /// `unhang serve` over stdio, which asks a gateway that runs with the same file. Clients pass few variables on, and windows share servers
 /// only where both would give them the same environment (F-21), so that it is given those of the gateway.
-pub(crate) fn window(bench: &Bench, place: &Place) -> Vec<OsString> {
+pub(crate) fn window(bench: &Bench, place: &CaseFolder) -> Vec<OsString> {
     let is_given = |name: &str| SERVERS_INHERIT.contains(&name) || name.starts_with("LC_");
     let own = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_given));
     let of_case = place.environment().into_iter().map(|(name, value)| (OsString::from(name), value));
@@ -129,7 +129,7 @@ pub(crate) fn window(bench: &Bench, place: &Place) -> Vec<OsString> {
 const SERVERS_INHERIT: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
 
 /// Writes the configuration file of a gateway in front of these servers, with the environment of the case for each.
-pub(crate) fn configure(place: &Place, entries: &[Entry]) -> Result<PathBuf, Failure> {
+pub(crate) fn configure(place: &CaseFolder, entries: &[Entry]) -> Result<PathBuf, Failure> {
     // A string of JSON is one of TOML.
     let text = |word: &OsString| json!(word.to_string_lossy()).to_string();
     let environment = place.environment();
@@ -157,14 +157,14 @@ pub(crate) fn configure(place: &Place, entries: &[Entry]) -> Result<PathBuf, Fai
     Ok(path)
 }
 
-fn configuration(place: &Place) -> PathBuf {
+fn configuration(place: &CaseFolder) -> PathBuf {
     place.path("unhang.toml")
 }
 
 /// Does something with a gateway that serves HTTP, and makes sure that it ends well after it.
 pub(crate) fn serve<T>(
     bench: &Bench,
-    place: &Place,
+    place: &CaseFolder,
     entries: &[Entry],
     work: impl FnOnce(&Gateway) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -191,7 +191,7 @@ pub(crate) fn serve<T>(
 }
 
 /// Waits until the gateway says where it is.
-fn address(place: &Place) -> Result<String, Failure> {
+fn address(place: &CaseFolder) -> Result<String, Failure> {
     let log = place.path(&format!("{NAME}.log"));
     let mut found = None;
     clock::wait_until(START_LIMIT, || {

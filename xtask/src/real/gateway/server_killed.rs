@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::leftovers::{self, Process};
 use crate::run;
 
-use super::super::bench::{Bench, Place, commands};
+use super::super::bench::{Bench, CaseFolder, commands};
 use super::super::scenario::Scenario;
 use super::super::sdk_client::{Era, Language, Walk, Way};
 use super::super::servers::Server;
@@ -53,7 +53,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const SERVER_EXITED: &str = "-31002";
 
 /// Kills one server after the other.
-pub(crate) fn check(bench: &Bench, place: &Place) -> Result<(), Failure> {
+pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
     let mut entries = Vec::new();
     for (server, _) in VICTIMS {
         entries.push(Entry::real(bench, place, server)?);
@@ -98,7 +98,7 @@ pub(crate) fn check(bench: &Bench, place: &Place) -> Result<(), Failure> {
 }
 
 /// What the first client does: in each round it calls the one that is killed, and calls it again.
-fn first(bench: &Bench, place: &Place) -> Result<Vec<Value>, Failure> {
+fn first(bench: &Bench, place: &CaseFolder) -> Result<Vec<Value>, Failure> {
     let mut steps = vec![json!({ "do": "list_tools", "expect": ["everything__echo"] })];
     for (server, tool) in VICTIMS {
         let again = call(bench, place, server, tool)?;
@@ -116,7 +116,7 @@ fn first(bench: &Bench, place: &Place) -> Result<Vec<Value>, Failure> {
 }
 
 /// What the second client does: in each round it calls all the others.
-fn second(bench: &Bench, place: &Place) -> Result<Vec<Value>, Failure> {
+fn second(bench: &Bench, place: &CaseFolder) -> Result<Vec<Value>, Failure> {
     let mut steps = vec![json!({ "do": "list_tools", "expect": ["everything__echo"] })];
     for (victim, _) in VICTIMS {
         let mut together = vec![long_call(BYSTANDER, CALL_SECONDS)];
@@ -134,7 +134,7 @@ fn meeting(client: &str, victim: Server) -> String {
 }
 
 /// A call as the scenario of its server has it.
-fn call(bench: &Bench, place: &Place, server: Server, tool: &str) -> Result<Value, Failure> {
+fn call(bench: &Bench, place: &CaseFolder, server: Server, tool: &str) -> Result<Value, Failure> {
     let scenario = Scenario::read(bench, place, server)?.named_by(server.name());
     let tool = format!("{}__{tool}", server.name());
     let mut step = scenario.call_of(&tool).cloned();
@@ -158,7 +158,7 @@ fn long_call(server: &str, seconds: u32) -> Value {
 }
 
 /// One round: stops a server, lets both clients call, and kills it.
-fn kill(place: &Place, gateway: &Gateway, entry: &Entry, server: Server) -> Result<(), Failure> {
+fn kill(place: &CaseFolder, gateway: &Gateway, entry: &Entry, server: Server) -> Result<(), Failure> {
     let at = |client: &str, sign: &str| place.meeting().join(format!("{}.{sign}", meeting(client, server)));
     let have_met = || ["first", "second"].iter().all(|client| at(client, "here").exists());
     if !clock::wait_until(LIMIT, have_met) {

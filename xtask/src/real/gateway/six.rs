@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::run;
 
-use super::super::bench::{Bench, Place};
+use super::super::bench::{Bench, CaseFolder};
 use super::super::inspector;
 use super::super::scenario::{self, Scenario};
 use super::super::sdk_client::{Language, Walk, Way};
@@ -37,7 +37,7 @@ const GRAPH: &str = r#"{"type":"entity","name":"Engine","entityType":"machine","
 "#;
 
 /// Walks through what all servers have, over HTTP and over stdio and in every era.
-pub(crate) fn sdk(bench: &Bench, place: &Place, language: Language) -> Result<(), Failure> {
+pub(crate) fn sdk(bench: &Bench, place: &CaseFolder, language: Language) -> Result<(), Failure> {
     with_six(bench, place, |gateway| {
         let command = window(bench, place);
         let folder = place.work();
@@ -56,7 +56,7 @@ pub(crate) fn sdk(bench: &Bench, place: &Place, language: Language) -> Result<()
 }
 
 /// Lets the Inspector make one request after the other, over HTTP and over stdio and in both eras.
-pub(crate) fn inspector(bench: &Bench, place: &Place) -> Result<(), Failure> {
+pub(crate) fn inspector(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
     with_six(bench, place, |gateway| {
         let command = window(bench, place);
         let requests = requests(bench, place)?;
@@ -73,7 +73,7 @@ pub(crate) fn inspector(bench: &Bench, place: &Place) -> Result<(), Failure> {
 /// Does something with all six, and makes sure that each of them was started once.
 fn with_six(
     bench: &Bench,
-    place: &Place,
+    place: &CaseFolder,
     work: impl FnOnce(&Gateway) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let graph = place.path("memory.json");
@@ -92,7 +92,7 @@ fn with_six(
 }
 
 /// Everything that server-everything has, one tool of each other server, and the lists of all of them.
-fn steps(bench: &Bench, place: &Place, walk: &str) -> Result<Vec<Value>, Failure> {
+fn steps(bench: &Bench, place: &CaseFolder, walk: &str) -> Result<Vec<Value>, Failure> {
     let everything = Scenario::read(bench, place, Server::Everything)?.through_gateway();
     let mut steps = vec![harmless(bench, place, Server::Everything, "echo")?];
     steps.extend_from_slice(everything.named_by(Server::Everything.name()).steps());
@@ -129,7 +129,7 @@ fn steps(bench: &Bench, place: &Place, walk: &str) -> Result<Vec<Value>, Failure
 }
 
 /// The call of a tool, as the scenario of its server has it.
-fn harmless(bench: &Bench, place: &Place, server: Server, tool: &str) -> Result<Value, Failure> {
+fn harmless(bench: &Bench, place: &CaseFolder, server: Server, tool: &str) -> Result<Value, Failure> {
     let scenario = Scenario::read(bench, place, server)?.named_by(server.name());
     let tool = format!("{}__{tool}", server.name());
     let step = scenario.call_of(&tool).and_then(scenario::through_gateway);
@@ -137,7 +137,7 @@ fn harmless(bench: &Bench, place: &Place, server: Server, tool: &str) -> Result<
 }
 
 /// What the Inspector asks for, and the texts that it must print.
-fn requests(bench: &Bench, place: &Place) -> Result<Vec<(Vec<String>, Value)>, Failure> {
+fn requests(bench: &Bench, place: &CaseFolder) -> Result<Vec<(Vec<String>, Value)>, Failure> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let mut requests = vec![
         (

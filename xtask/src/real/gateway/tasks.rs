@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::run::{self, Task};
 
-use super::super::bench::{Bench, Place};
+use super::super::bench::{Bench, CaseFolder};
 use super::{Entry, serve};
 
 /// Who drives them, and in which dialect.
@@ -95,7 +95,12 @@ impl Driver {
 }
 
 /// Has it call, and compares what it has seen with what there was to see.
-pub(crate) fn check(bench: &Bench, place: &Place, between: Between, driver: Driver) -> Result<(), Failure> {
+pub(crate) fn check(
+    bench: &Bench,
+    place: &CaseFolder,
+    between: Between,
+    driver: Driver,
+) -> Result<(), Failure> {
     let server = bench.unhang(&["zoo", "slow-answers"], &[]);
     let transcript = place.path("transcript.json");
     let (library, era) = driver.library();
@@ -133,7 +138,7 @@ pub(crate) fn check(bench: &Bench, place: &Place, between: Between, driver: Driv
 }
 
 /// The client that goes by this plan.
-fn drive(bench: &Bench, place: &Place, plan: &Value) -> Result<Task, Failure> {
+fn drive(bench: &Bench, place: &CaseFolder, plan: &Value) -> Result<Task, Failure> {
     let path = place.path("plan.json");
     fs::write(&path, plan.to_string()).map_err(|error| Failure::io(path.display(), &error))?;
     let script = bench.source("clients/tasks_client.mjs");

@@ -7,8 +7,8 @@ use unhang::exit;
 use unhang_zoo::load::{CommandFigures, CommandPlan, CommandRound, measure_commands, median};
 
 use super::{
-    measures::{Beside, Limit, Measure, Subject, compare, judge, milliseconds, show_milliseconds},
-    report::{Part, WayReport, rows},
+    measures::{BarLimit, Beside, Measure, Subject, compare, judge, milliseconds, show_milliseconds},
+    report::{MeasuredPart, WayReport, rows},
 };
 use crate::{arguments::Bench, output, progress};
 
@@ -21,7 +21,7 @@ const MEASURES: [Measure<CommandRound>; 5] = [
         of: |round| Some(milliseconds(round.call)),
         over_rounds: median,
         beside: Beside::Direct,
-        bar: Some((Subject::Comparison, Limit::AtMost(15.0))),
+        bar: Some((Subject::Comparison, BarLimit::AtMost(15.0))),
     },
     Measure {
         key: "batch_lines_per_second",
@@ -30,7 +30,7 @@ const MEASURES: [Measure<CommandRound>; 5] = [
         of: |round| round.lines_per_second,
         over_rounds: median,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtLeast(20_000.0))),
+        bar: Some((Subject::Value, BarLimit::AtLeast(20_000.0))),
     },
     Measure {
         key: "end_ms",
@@ -39,7 +39,7 @@ const MEASURES: [Measure<CommandRound>; 5] = [
         of: |round| round.end.map(milliseconds),
         over_rounds: median,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(100.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(100.0))),
     },
     Measure {
         key: "end_ignoring_ms",
@@ -48,7 +48,7 @@ const MEASURES: [Measure<CommandRound>; 5] = [
         of: |round| round.end_ignoring.map(milliseconds),
         over_rounds: median,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(3_000.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(3_000.0))),
     },
     Measure {
         key: "end_three_ignoring_ms",
@@ -57,7 +57,7 @@ const MEASURES: [Measure<CommandRound>; 5] = [
         of: |round| round.end_three.map(milliseconds),
         over_rounds: median,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(5_000.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(5_000.0))),
     },
 ];
 
@@ -66,7 +66,7 @@ const MEASURES: [Measure<CommandRound>; 5] = [
 /// # Errors
 ///
 /// The exit code, where they cannot be measured.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<Part, u8> {
+pub(super) fn measure(program: &str, bench: &Bench) -> Result<MeasuredPart, u8> {
     let plan = if bench.quick { CommandPlan::QUICK } else { CommandPlan::FULL };
     let outcome = measure_commands(program, &plan, |round| {
         progress::show(&format!("the command line, round {round} of {} ", plan.rounds));
@@ -81,7 +81,7 @@ pub(super) fn measure(program: &str, bench: &Bench) -> Result<Part, u8> {
     }
 }
 
-fn assemble(figures: &CommandFigures, plan: &CommandPlan) -> Part {
+fn assemble(figures: &CommandFigures, plan: &CommandPlan) -> MeasuredPart {
     let CommandFigures { direct, commands } = figures;
     let way = |name: &str, rounds: &[CommandRound]| WayReport {
         name: name.to_owned(),
@@ -99,7 +99,7 @@ fn assemble(figures: &CommandFigures, plan: &CommandPlan) -> Part {
         ),
     ];
     let plan = json!({"rounds": plan.rounds, "lines": plan.lines, "at_once": plan.at_once});
-    Part { name: "commands", plan, rows: rows(&MEASURES), ways, bars, notes }
+    MeasuredPart { name: "commands", plan, rows: rows(&MEASURES), ways, bars, notes }
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use unhang_zoo::load::{
 
 use super::{
     measures::{
-        Beside, Limit, Measure, Subject, compare, judge, microseconds, milliseconds, show_mebibytes,
+        BarLimit, Beside, Measure, Subject, compare, judge, microseconds, milliseconds, show_mebibytes,
         show_microseconds, show_milliseconds,
     },
-    report::{Part, WayReport, rows},
+    report::{MeasuredPart, WayReport, rows},
 };
 use crate::{arguments::Bench, output, progress};
 
@@ -49,7 +49,7 @@ const MEASURES: [Measure<GatewayRound>; 4] = [
         of: |round| round.added_p50.map(microseconds),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Comparison, Limit::AtMost(2.5))),
+        bar: Some((Subject::Comparison, BarLimit::AtMost(2.5))),
     },
     Measure {
         key: "calls_per_second",
@@ -58,7 +58,7 @@ const MEASURES: [Measure<GatewayRound>; 4] = [
         of: |round| Some(round.calls_per_second),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Comparison, Limit::AtLeast(0.5))),
+        bar: Some((Subject::Comparison, BarLimit::AtLeast(0.5))),
     },
 ];
 
@@ -71,7 +71,7 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
         of: |round| Some(round.session_bytes),
         over_rounds: median,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(64.0 * 1024.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(64.0 * 1024.0))),
     },
     Measure {
         key: "quiet_p99_ms",
@@ -98,7 +98,7 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
         of: |round| Some(milliseconds(round.probe_p99)),
         over_rounds: median,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(50.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(50.0))),
     },
     Measure {
         key: "left_bytes",
@@ -107,7 +107,7 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
         of: |round| Some(round.left_bytes),
         over_rounds: median,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(1_048_576.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(1_048_576.0))),
     },
     Measure {
         key: "left_descriptors",
@@ -116,7 +116,7 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
         of: |round| Some(round.left_descriptors),
         over_rounds: median,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(0.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(0.0))),
     },
 ];
 
@@ -125,7 +125,7 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
 /// # Errors
 ///
 /// The exit code, where nothing could be.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Vec<Part>, bool), u8> {
+pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Vec<MeasuredPart>, bool), u8> {
     let nginx = nginx(bench);
     if nginx.is_none() && bench.check {
         let hint = Some("install it (Debian: nginx-light), or name it with --nginx");
@@ -171,7 +171,7 @@ fn nginx(bench: &Bench) -> Option<String> {
     named.or_else(found).map(|path| path.to_string_lossy().into_owned())
 }
 
-fn of_calls(figures: &GatewayFigures, plan: &GatewayPlan) -> Part {
+fn of_calls(figures: &GatewayFigures, plan: &GatewayPlan) -> MeasuredPart {
     let GatewayFigures { direct, proxy, gateway } = figures;
     let way = |name: &str, rounds: &[GatewayRound]| WayReport {
         name: name.to_owned(),
@@ -202,10 +202,10 @@ fn of_calls(figures: &GatewayFigures, plan: &GatewayPlan) -> Part {
     ];
     let plan = json!({"rounds": plan.rounds, "round_trips": plan.round_trips, "calls": plan.calls,
         "in_flight": plan.in_flight});
-    Part { name: "gateway", plan, rows: rows(&MEASURES), ways, bars, notes }
+    MeasuredPart { name: "gateway", plan, rows: rows(&MEASURES), ways, bars, notes }
 }
 
-fn of_sessions(round: CrowdRound, plan: &CrowdPlan) -> Part {
+fn of_sessions(round: CrowdRound, plan: &CrowdPlan) -> MeasuredPart {
     let measures = compare(&OF_SESSIONS, &[round], &[], &[]);
     let bars = judge(&OF_SESSIONS, &measures);
     let ways = vec![WayReport { name: "unhang".to_owned(), command: None, measures }];
@@ -219,7 +219,7 @@ fn of_sessions(round: CrowdRound, plan: &CrowdPlan) -> Part {
     ];
     let plan = json!({"sessions": plan.sessions, "servers": plan.servers, "probes": plan.probes,
         "passing": plan.passing});
-    Part { name: "sessions", plan, rows: rows(&OF_SESSIONS), ways, bars, notes }
+    MeasuredPart { name: "sessions", plan, rows: rows(&OF_SESSIONS), ways, bars, notes }
 }
 
 #[cfg(test)]
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    fn missed(part: &Part) -> Vec<&'static str> {
+    fn missed(part: &MeasuredPart) -> Vec<&'static str> {
         part.bars.iter().filter(|bar| !bar.met).map(|bar| bar.measure).collect()
     }
 

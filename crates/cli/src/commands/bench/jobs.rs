@@ -6,9 +6,10 @@ use unhang_zoo::load::{JobFigures, JobPeer, JobPlan, JobRound, measure_jobs, med
 use super::{
     data_folder::in_data_folder,
     measures::{
-        Beside, Limit, Measure, Subject, bytes, compare, highest, judge, lowest, milliseconds, show_mebibytes,
+        BarLimit, Beside, Measure, Subject, bytes, compare, highest, judge, lowest, milliseconds,
+        show_mebibytes,
     },
-    report::{PEER, Part, WayReport, peer_notes, rows},
+    report::{MeasuredPart, PEER, WayReport, peer_notes, rows},
 };
 use crate::{arguments::Bench, output, progress};
 
@@ -33,7 +34,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         of: |round| Some(milliseconds(round.submit_p50)),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Value, Limit::AtMost(3.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(3.0))),
     },
     Measure {
         key: "submit_p99_ms",
@@ -42,7 +43,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         of: |round| Some(milliseconds(round.submit_p99)),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Value, Limit::AtMost(20.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(20.0))),
     },
     Measure {
         key: "crowd_submit_p99_ms",
@@ -51,7 +52,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         of: |round| round.crowd_p99.map(milliseconds),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Value, Limit::AtMost(50.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(50.0))),
     },
     Measure {
         key: "status_p50_ms",
@@ -69,7 +70,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         of: |round| Some(milliseconds(round.status_p99)),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Value, Limit::AtMost(1.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(1.0))),
     },
     Measure {
         key: "jobs_per_second",
@@ -78,7 +79,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         of: |round| Some(round.jobs_per_second),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Value, Limit::AtLeast(100.0))),
+        bar: Some((Subject::Value, BarLimit::AtLeast(100.0))),
     },
     Measure {
         key: "ended_submit_p50_ms",
@@ -87,7 +88,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         of: |round| round.ended.map(|ended| milliseconds(ended.submit)),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Comparison, Limit::AtMost(1.1))),
+        bar: Some((Subject::Comparison, BarLimit::AtMost(1.1))),
     },
     Measure {
         key: "ended_status_p50_ms",
@@ -96,7 +97,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         of: |round| round.ended.map(|ended| milliseconds(ended.status)),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Comparison, Limit::AtMost(1.1))),
+        bar: Some((Subject::Comparison, BarLimit::AtMost(1.1))),
     },
     Measure {
         key: "ended_start_ms",
@@ -105,7 +106,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         of: |round| round.ended.map(|ended| milliseconds(ended.start)),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Value, Limit::AtMost(300.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(300.0))),
     },
     Measure {
         key: "log_peak_bytes",
@@ -114,7 +115,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         of: |round| round.log.map(|log| bytes(log.peak)),
         over_rounds: highest,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(LOG_BAR))),
+        bar: Some((Subject::Value, BarLimit::AtMost(LOG_BAR))),
     },
     Measure {
         key: "log_last_line",
@@ -123,7 +124,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         of: |round| round.log.map(|log| f64::from(u8::from(log.has_last_line))),
         over_rounds: lowest,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::Exactly(1.0))),
+        bar: Some((Subject::Value, BarLimit::Exactly(1.0))),
     },
 ];
 
@@ -132,7 +133,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
 /// # Errors
 ///
 /// The exit code, where they cannot be measured.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Part, bool), u8> {
+pub(super) fn measure(program: &str, bench: &Bench) -> Result<(MeasuredPart, bool), u8> {
     let plan = plan(bench);
     let figures = in_data_folder("jobs", |folder| {
         measure_jobs(program, folder, &bench.job_peer, &plan, progress::show)
@@ -153,7 +154,7 @@ fn plan(bench: &Bench) -> JobPlan {
     JobPlan { ended: ended.unwrap_or(many), ..plan }
 }
 
-fn assemble(figures: &JobFigures, peers: &[JobPeer], plan: &JobPlan) -> Part {
+fn assemble(figures: &JobFigures, peers: &[JobPeer], plan: &JobPlan) -> MeasuredPart {
     let JobFigures { floor, jobs, peers: peer_rounds, file_system } = figures;
     let file_system = file_system.as_deref();
     let way = |name: String, command: Option<&JobPeer>, rounds: &[JobRound]| WayReport {
@@ -189,7 +190,7 @@ fn assemble(figures: &JobFigures, peers: &[JobPeer], plan: &JobPlan) -> Part {
         "submits_each": plan.submits_each, "running": plan.running, "polls": plan.polls, "jobs": plan.jobs,
         "log_bytes": plan.log_bytes, "ended": plan.ended, "ended_submits": plan.ended_submits,
         "file_system": file_system});
-    Part { name: "jobs", plan, rows: rows(&MEASURES), ways, bars, notes }
+    MeasuredPart { name: "jobs", plan, rows: rows(&MEASURES), ways, bars, notes }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) enum Subject {
 
 /// What must be reached.
 #[derive(Clone, Copy)]
-pub(super) enum Limit {
+pub(super) enum BarLimit {
     AtMost(f64),
     AtLeast(f64),
     Exactly(f64),
@@ -47,7 +47,7 @@ pub(super) struct Measure<Round> {
     /// Makes one of the values of all rounds.
     pub(super) over_rounds: fn(&[f64]) -> Option<f64>,
     pub(super) beside: Beside,
-    pub(super) bar: Option<(Subject, Limit)>,
+    pub(super) bar: Option<(Subject, BarLimit)>,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes stay far below the 52 bits of a mantissa")]
@@ -176,9 +176,9 @@ pub(super) fn judge<Round>(measures: &[Measure<Round>], values: &[Option<Value>]
             Subject::Value => Some(value.value),
         });
         let (at_most, at_least) = match limit {
-            Limit::AtMost(bar) => (Some(bar), None),
-            Limit::AtLeast(bar) => (None, Some(bar)),
-            Limit::Exactly(bar) => (Some(bar), Some(bar)),
+            BarLimit::AtMost(bar) => (Some(bar), None),
+            BarLimit::AtLeast(bar) => (None, Some(bar)),
+            BarLimit::Exactly(bar) => (Some(bar), Some(bar)),
         };
         let met = measured.is_some_and(|measured| {
             at_most.is_none_or(|bar| measured <= bar) && at_least.is_none_or(|bar| measured >= bar)
@@ -218,9 +218,9 @@ impl<Round> Measure<Round> {
     pub(super) fn show_bar(&self) -> Option<String> {
         let (subject, limit) = self.bar?;
         Some(match limit {
-            Limit::AtMost(bar) => format!("≤ {}", self.show_subject(subject, bar)),
-            Limit::AtLeast(bar) => format!("≥ {}", self.show_subject(subject, bar)),
-            Limit::Exactly(bar) => self.show_subject(subject, bar),
+            BarLimit::AtMost(bar) => format!("≤ {}", self.show_subject(subject, bar)),
+            BarLimit::AtLeast(bar) => format!("≥ {}", self.show_subject(subject, bar)),
+            BarLimit::Exactly(bar) => self.show_subject(subject, bar),
         })
     }
 }

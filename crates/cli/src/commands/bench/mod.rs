@@ -24,7 +24,7 @@ use crate::{
     output,
     own_program::own_path,
 };
-use report::Part;
+use report::MeasuredPart;
 
 /// Measures, shows and judges.
 pub(crate) fn run(bench: &Bench) -> ExitCode {
@@ -94,7 +94,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
 }
 
 /// Prints the report and settles the exit code.
-fn conclude(parts: &[Part], bench: &Bench, is_whole: bool) -> ExitCode {
+fn conclude(parts: &[MeasuredPart], bench: &Bench, is_whole: bool) -> ExitCode {
     let text = if bench.output == "json" { report::json(parts) } else { report::text(parts) };
     let printed = output::data(&text);
     let bars = parts.iter().flat_map(|part| &part.bars);

@@ -41,7 +41,7 @@ pub(super) fn rows<Round>(measures: &[Measure<Round>]) -> Vec<Row> {
 }
 
 /// One of the things that are measured, with a table of its own.
-pub(super) struct Part {
+pub(super) struct MeasuredPart {
     pub(super) name: &'static str,
     /// How much was measured.
     pub(super) plan: serde_json::Value,
@@ -52,7 +52,7 @@ pub(super) struct Part {
     pub(super) notes: Vec<String>,
 }
 
-impl Part {
+impl MeasuredPart {
     fn json(&self) -> serde_json::Value {
         let ways: Vec<_> = self
             .ways
@@ -104,7 +104,7 @@ impl Part {
 }
 
 /// All parts as JSON, with units in the names of the members.
-pub(super) fn json(parts: &[Part]) -> String {
+pub(super) fn json(parts: &[MeasuredPart]) -> String {
     let mut report = Map::new();
     report.insert("debug_build".to_owned(), cfg!(debug_assertions).into());
     report.extend(parts.iter().map(|part| (part.name.to_owned(), part.json())));
@@ -112,8 +112,8 @@ pub(super) fn json(parts: &[Part]) -> String {
 }
 
 /// All parts for a person.
-pub(super) fn text(parts: &[Part]) -> String {
-    let mut parts: Vec<String> = parts.iter().map(Part::text).collect();
+pub(super) fn text(parts: &[MeasuredPart]) -> String {
+    let mut parts: Vec<String> = parts.iter().map(MeasuredPart::text).collect();
     if cfg!(debug_assertions) {
         parts.push("This is a debug build: its figures mean nothing.\n".to_owned());
     }

@@ -6,10 +6,10 @@ use unhang_zoo::load::{SlowFigures, SlowPlan, SlowRound, measure_slow, median};
 use super::{
     data_folder::in_data_folder,
     measures::{
-        Beside, Limit, Measure, Subject, compare, judge, microseconds, milliseconds, show_microseconds,
+        BarLimit, Beside, Measure, Subject, compare, judge, microseconds, milliseconds, show_microseconds,
         show_milliseconds,
     },
-    report::{Part, WayReport, rows},
+    report::{MeasuredPart, WayReport, rows},
 };
 use crate::{arguments::Bench, progress};
 
@@ -22,7 +22,7 @@ const MEASURES: [Measure<SlowRound>; 5] = [
         of: |round| round.promoted.map(|promoted| milliseconds(promoted.added_p50)),
         over_rounds: median,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(5.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(5.0))),
     },
     Measure {
         key: "added_p99_ms",
@@ -49,7 +49,7 @@ const MEASURES: [Measure<SlowRound>; 5] = [
         of: |round| round.promoted.map(|promoted| promoted.call_bytes),
         over_rounds: median,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(20.0 * 1024.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(20.0 * 1024.0))),
     },
     Measure {
         key: "round_trip_p50_us",
@@ -58,7 +58,7 @@ const MEASURES: [Measure<SlowRound>; 5] = [
         of: |round| Some(microseconds(round.round_trip_p50)),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Comparison, Limit::AtMost(1.05))),
+        bar: Some((Subject::Comparison, BarLimit::AtMost(1.05))),
     },
 ];
 
@@ -67,14 +67,14 @@ const MEASURES: [Measure<SlowRound>; 5] = [
 /// # Errors
 ///
 /// The exit code, where they cannot be measured.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<Part, u8> {
+pub(super) fn measure(program: &str, bench: &Bench) -> Result<MeasuredPart, u8> {
     let plan = if bench.quick { SlowPlan::QUICK } else { SlowPlan::FULL };
     let figures =
         in_data_folder("slow calls", |folder| measure_slow(program, folder, &plan, progress::show))?;
     Ok(assemble(&figures, &plan))
 }
 
-fn assemble(figures: &SlowFigures, plan: &SlowPlan) -> Part {
+fn assemble(figures: &SlowFigures, plan: &SlowPlan) -> MeasuredPart {
     let SlowFigures { never, by_clock, guarded: [guarded_never, guarded] } = figures;
     let way = |name: &str, rounds: &[SlowRound], floor: &[SlowRound]| WayReport {
         name: name.to_owned(),
@@ -101,7 +101,7 @@ fn assemble(figures: &SlowFigures, plan: &SlowPlan) -> Part {
     ];
     let plan = json!({"calls": plan.calls, "gap_ms": milliseconds(plan.gap), "at_once": plan.at_once,
         "rounds": plan.rounds, "round_trips": plan.round_trips});
-    Part { name: "slow", plan, rows: rows(&MEASURES), ways, bars, notes }
+    MeasuredPart { name: "slow", plan, rows: rows(&MEASURES), ways, bars, notes }
 }
 
 #[cfg(test)]

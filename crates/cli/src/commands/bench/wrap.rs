@@ -8,10 +8,10 @@ use unhang_zoo::load::{self, Plan, Round, Way, median};
 
 use super::{
     measures::{
-        Beside, Limit, Measure, Subject, bytes, compare, highest, judge, microseconds, milliseconds,
+        BarLimit, Beside, Measure, Subject, bytes, compare, highest, judge, microseconds, milliseconds,
         show_mebibytes, show_microseconds, show_milliseconds,
     },
-    report::{PEER, Part, WayReport, peer_notes, rows},
+    report::{MeasuredPart, PEER, WayReport, peer_notes, rows},
 };
 use crate::{arguments::Bench, output, progress};
 
@@ -30,7 +30,7 @@ const MEASURES: [Measure<Round>; 8] = [
         of: |round| Some(microseconds(round.round_trip_p50)),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Comparison, Limit::AtMost(1.3))),
+        bar: Some((Subject::Comparison, BarLimit::AtMost(1.3))),
     },
     Measure {
         key: "round_trip_p99_us",
@@ -48,7 +48,7 @@ const MEASURES: [Measure<Round>; 8] = [
         of: |round| Some(round.calls_per_second),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Comparison, Limit::AtLeast(0.85))),
+        bar: Some((Subject::Comparison, BarLimit::AtLeast(0.85))),
     },
     Measure {
         key: "bytes_per_second",
@@ -57,7 +57,7 @@ const MEASURES: [Measure<Round>; 8] = [
         of: |round| Some(round.bytes_per_second),
         over_rounds: median,
         beside: Beside::Floor,
-        bar: Some((Subject::Comparison, Limit::AtLeast(0.7))),
+        bar: Some((Subject::Comparison, BarLimit::AtLeast(0.7))),
     },
     Measure {
         key: "start_ms",
@@ -66,7 +66,7 @@ const MEASURES: [Measure<Round>; 8] = [
         of: |round| Some(milliseconds(round.start)),
         over_rounds: median,
         beside: Beside::Direct,
-        bar: Some((Subject::Comparison, Limit::AtMost(15.0))),
+        bar: Some((Subject::Comparison, BarLimit::AtMost(15.0))),
     },
     Measure {
         key: "stop_ms",
@@ -84,7 +84,7 @@ const MEASURES: [Measure<Round>; 8] = [
         of: |round| Some(bytes(round.memory)),
         over_rounds: highest,
         beside: Beside::Nothing,
-        bar: Some((Subject::Value, Limit::AtMost(12.0 * 1_048_576.0))),
+        bar: Some((Subject::Value, BarLimit::AtMost(12.0 * 1_048_576.0))),
     },
     Measure {
         key: "processor_us_per_call",
@@ -102,7 +102,7 @@ const MEASURES: [Measure<Round>; 8] = [
 /// # Errors
 ///
 /// The exit code, where there is nothing to compare with.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Part, bool), u8> {
+pub(super) fn measure(program: &str, bench: &Bench) -> Result<(MeasuredPart, bool), u8> {
     // The server that is measured with: our own binary.
     let server = [program, "zoo", "echoes"].map(str::to_owned);
     let ways = ways(program, bench);
@@ -129,7 +129,7 @@ pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Part, bool), u8> 
     Ok((assemble(&measured, plan), measured.len() == ways.len()))
 }
 
-fn assemble(measured: &[(&str, &Way, Vec<Round>)], plan: Plan) -> Part {
+fn assemble(measured: &[(&str, &Way, Vec<Round>)], plan: Plan) -> MeasuredPart {
     let (direct, floor) = (&measured[DIRECT].2, &measured[FLOOR].2);
     let mut notes = vec![
         "floor: through `cat` on both sides. In brackets: times the floor; for start and".to_owned(),
@@ -156,7 +156,7 @@ fn assemble(measured: &[(&str, &Way, Vec<Round>)], plan: Plan) -> Part {
     let plan = json!({"rounds": plan.rounds, "round_trips": plan.round_trips, "calls": plan.calls,
         "in_flight": plan.in_flight, "large_results": plan.large_results, "large_bytes": plan.large_bytes,
         "starts": plan.starts});
-    Part { name: "wrap", plan, rows: rows(&MEASURES), ways, bars, notes }
+    MeasuredPart { name: "wrap", plan, rows: rows(&MEASURES), ways, bars, notes }
 }
 
 fn ways(own: &str, bench: &Bench) -> Vec<(String, Way)> {

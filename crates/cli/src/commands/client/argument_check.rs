@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use unhang::{tools::ArgumentSchema, wording::nearest};
 
 use super::schema::{names, resolved};
-use crate::{output::Failure, terminal_text::escaped};
+use crate::{output::CommandFailure, terminal_text::escaped};
 
 /// Compares the arguments of a tool with its schema.
 pub(super) fn check_tool(
     tool: &str,
     arguments: &Map<String, Value>,
     schema: Option<&Value>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let Some(schema) = schema else { return Ok(()) };
     let stated = resolved(schema, schema);
     let needed = stated["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -39,7 +39,7 @@ pub(super) fn check_prompt(
     prompt: &str,
     arguments: &Map<String, Value>,
     declared: &Value,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let listed = declared["arguments"].as_array().map(Vec::as_slice).unwrap_or_default();
     let name = |argument: &'_ Value| argument["name"].as_str().unwrap_or_default().to_owned();
     let names: Vec<String> = listed.iter().map(name).collect();
@@ -69,12 +69,12 @@ fn unknown(tool: &str, arguments: &Map<String, Value>, known: &[&str]) -> Vec<St
     arguments.keys().filter(|name| !known.contains(&name.as_str())).map(complaint).collect()
 }
 
-fn told(what: &str, complaints: &[String], hint: &str) -> Result<(), Failure> {
+fn told(what: &str, complaints: &[String], hint: &str) -> Result<(), CommandFailure> {
     if complaints.is_empty() {
         return Ok(());
     }
     let message = format!("{what}: {}", complaints.join("; "));
-    Err(Failure::usage(escaped(&message), Some(hint)))
+    Err(CommandFailure::usage(escaped(&message), Some(hint)))
 }
 
 #[cfg(test)]

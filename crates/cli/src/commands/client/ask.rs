@@ -17,7 +17,7 @@ use unhang::{
     wording::is_round,
 };
 
-use super::form::Question;
+use super::form::FormQuestion;
 use crate::{output, progress, terminal_text::escaped};
 
 /// Held while somebody is asked.
@@ -87,7 +87,7 @@ impl Listener for Person {
                 return Ok(json!({ "action": "decline" }));
             }
             let params = params.map_or_else(|| "{}".to_owned(), |params| params.get().to_owned());
-            let question: Question = serde_json::from_str(&params)
+            let question: FormQuestion = serde_json::from_str(&params)
                 .map_err(|error| (INVALID_PARAMS, format!("the question cannot be read: {error}")))?;
             // One question at a time, whoever asks.
             let _turn = TERMINAL.lock().await;
@@ -99,7 +99,7 @@ impl Listener for Person {
 }
 
 /// Asks, line by line. The end of input cancels.
-fn ask(server: &str, question: &Question) -> Value {
+fn ask(server: &str, question: &FormQuestion) -> Value {
     progress::end();
     say(&format!("\n`{}` asks: {}\n", escaped(server), escaped(&question.message)));
     let content = match &question.url {
@@ -124,7 +124,7 @@ fn ask(server: &str, question: &Question) -> Value {
 }
 
 /// What was typed into each field; none where the input ended.
-fn filled_in(question: &Question) -> Option<Map<String, Value>> {
+fn filled_in(question: &FormQuestion) -> Option<Map<String, Value>> {
     let mut content = Map::new();
     for field in question.fields() {
         let value = loop {

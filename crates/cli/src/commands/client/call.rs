@@ -17,15 +17,15 @@ use tokio::{
     time::{Instant, interval_at},
 };
 use unhang::{
-    client::{Client, Error, JobResource, List, Options},
+    client::{Client, Error, JobResource, RequestOptions, ServerList},
     exit,
-    fault::Kind,
+    fault::FaultKind,
     units::in_words,
     wording::nearest,
 };
 
 use super::{
-    Desk, Target,
+    ClientContext, Target,
     argument_check::{check_prompt, check_tool},
     ask::is_asking,
     content::Writer,
@@ -34,45 +34,48 @@ use super::{
 };
 use crate::{
     arguments::{
-        client::{Call, Prompt, Read, Request},
+        client::{CallArguments, Prompt, Read, Request},
         jobs::Format,
     },
-    output::{self, Failure},
+    output::{self, CommandFailure},
     progress,
     terminal_text::escaped,
 };
 
 /// Calls a tool.
-pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose: bool) -> ExitCode {
-    run(&request.common, &request.ad_hoc, verbose, async |desk| {
+pub(in crate::commands) fn call(
+    CallArguments { json, no_check, request }: &CallArguments,
+    verbose: bool,
+) -> ExitCode {
+    run(&request.common, &request.ad_hoc, verbose, async |context| {
         Target::take(request, "tool")?;
         // The writer of a pipe may take its time, and the command needs no server for that.
         let given = match json.clone() {
-            Some(json) => object_within(json, desk.patience()).await?,
+            Some(json) => object_within(json, context.patience()).await?,
             None => Map::new(),
         };
-        let (client, tool, pairs) = desk.asked(request, "tool").await?;
+        let (client, tool, pairs) = context.asked(request, "tool").await?;
         client.ready().await?;
         let (since, limits) = (Instant::now(), client.limits());
         // The list is part of the call, and has the limit of its own request besides.
         let timeout = Some(limits.request_timeout.min(limits.call_timeout));
-        let listing = Options { timeout, since: Some(since), ..Options::default() };
-        let declared = one_of(&client, List::Tools, "tool", tool, &listing).await?;
+        let listing = RequestOptions { timeout, since: Some(since), ..RequestOptions::default() };
+        let declared = one_of(&client, ServerList::Tools, "tool", tool, &listing).await?;
         let listed = since.elapsed();
         let arguments = arguments(given, pairs, declared.get("inputSchema"), !no_check)?;
         if !no_check {
             check_tool(tool, &arguments, declared.get("inputSchema"))?;
         }
-        let call = async |options: &Options| {
-            let options = Options { since: Some(since), ..options.clone() };
+        let call = async |options: &RequestOptions| {
+            let options = RequestOptions { since: Some(since), ..options.clone() };
             client.call_tool_to_its_end(tool, arguments, &options).await
         };
-        let result = desk.with_progress(call).await;
-        let result = result.map_err(|error| desk.failed(behind_a_list(error, listed)))?;
+        let result = context.with_progress(call).await;
+        let result = result.map_err(|error| context.failed(behind_a_list(error, listed)))?;
         let members = parsed(&result);
         let has_failed = members["isError"] == true;
         let writer = writer(request, tool);
-        if has_failed && (request.raw || desk.format() == Format::Text) {
+        if has_failed && (request.raw || context.format() == Format::Text) {
             let text = writer.tool(&members);
             writer.tell_unsaved();
             let text = output::plain_on_stderr(text.trim_end());
@@ -80,33 +83,33 @@ pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose
             return Ok(exit::FAILED);
         }
         if request.raw && !io::stdout().is_terminal() {
-            return Ok(desk.print(raw::of_tool(&members)?).await);
+            return Ok(context.print(raw::of_tool(&members)?).await);
         }
-        let printed = desk.print_result(request, &result, &writer, || writer.tool(&members)).await;
+        let printed = context.print_result(request, &result, &writer, || writer.tool(&members)).await;
         Ok(if has_failed { exit::FAILED } else { printed })
     })
 }
 
 /// Reads a resource.
 pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitCode {
-    run(&request.common, &request.ad_hoc, verbose, async |desk| {
-        let (client, uri, rest) = desk.asked(request, "resource").await?;
+    run(&request.common, &request.ad_hoc, verbose, async |context| {
+        let (client, uri, rest) = context.asked(request, "resource").await?;
         if !rest.is_empty() {
-            return Err(Failure::usage("a resource has no arguments".to_owned(), Some("see --help")));
+            return Err(CommandFailure::usage("a resource has no arguments".to_owned(), Some("see --help")));
         }
-        let read = async |options: &Options| client.read_resource_to_its_end(uri, options).await;
-        let result = match desk.with_progress(read).await {
+        let read = async |options: &RequestOptions| client.read_resource_to_its_end(uri, options).await;
+        let result = match context.with_progress(read).await {
             Err(Error::Server(error)) if is_unknown(error.code) => {
-                let known = listed(&client, List::Resources, "uri").await.unwrap_or_default();
+                let known = listed(&client, ServerList::Resources, "uri").await.unwrap_or_default();
                 return Err(unknown(&client, "resource", uri, &known, Some(&error.message)));
             }
-            result => result.map_err(|error| desk.failed(error))?,
+            result => result.map_err(|error| context.failed(error))?,
         };
         let writer = writer(request, "resource");
         let printed = if request.raw && !io::stdout().is_terminal() {
-            desk.print(raw::of_resource(&parsed(&result))?).await
+            context.print(raw::of_resource(&parsed(&result))?).await
         } else {
-            desk.print_result(request, &result, &writer, || writer.resource(&parsed(&result))).await
+            context.print_result(request, &result, &writer, || writer.resource(&parsed(&result))).await
         };
         // The command prints what the job has told so far. Its exit code is that of the job.
         not_completed(uri, &result).map_or(Ok(printed), Err)
@@ -114,11 +117,11 @@ pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitC
 }
 
 /// The job that this resource tells of, where it did not complete.
-pub(super) fn not_completed(uri: &str, read: &RawValue) -> Option<Failure> {
+pub(super) fn not_completed(uri: &str, read: &RawValue) -> Option<CommandFailure> {
     let job = JobResource::read(uri, read).filter(JobResource::has_failed)?;
     let cause = job.cause.map_or_else(String::new, |cause| format!(": {cause}"));
     let data = json!({ "job_id": job.job.as_str(), "status": job.state.as_str() });
-    Some(Failure {
+    Some(CommandFailure {
         code: exit::FAILED,
         kind: "not_completed",
         message: escaped(&format!("job {} {}{cause}", job.job, job.state)),
@@ -129,15 +132,16 @@ pub(super) fn not_completed(uri: &str, read: &RawValue) -> Option<Failure> {
 
 /// Gets a prompt.
 pub(in crate::commands) fn prompt(Prompt { request }: &Prompt, verbose: bool) -> ExitCode {
-    run(&request.common, &request.ad_hoc, verbose, async |desk| {
-        let (client, name, pairs) = desk.asked(request, "prompt").await?;
-        let declared = one_of(&client, List::Prompts, "prompt", name, &Options::default()).await?;
+    run(&request.common, &request.ad_hoc, verbose, async |context| {
+        let (client, name, pairs) = context.asked(request, "prompt").await?;
+        let declared =
+            one_of(&client, ServerList::Prompts, "prompt", name, &RequestOptions::default()).await?;
         let arguments = texts(pairs)?;
         check_prompt(name, &arguments, &declared)?;
-        let get = async |options: &Options| client.get_prompt(name, arguments, options).await;
-        let result = desk.with_progress(get).await?;
+        let get = async |options: &RequestOptions| client.get_prompt(name, arguments, options).await;
+        let result = context.with_progress(get).await?;
         let writer = writer(request, name);
-        Ok(desk.print_result(request, &result, &writer, || writer.prompt(&parsed(&result))).await)
+        Ok(context.print_result(request, &result, &writer, || writer.prompt(&parsed(&result))).await)
     })
 }
 
@@ -146,9 +150,10 @@ fn writer<'a>(request: &'a Request, name: &'a str) -> Writer<'a> {
 }
 
 /// Refuses a folder in which nothing can be saved, before anything is asked for that cannot be had again.
-fn check_folder(folder: &Path) -> Result<(), Failure> {
-    let unusable =
-        |why: &str| Failure::usage(format!("--save {}: {why}", escaped(&folder.display().to_string())), None);
+fn check_folder(folder: &Path) -> Result<(), CommandFailure> {
+    let unusable = |why: &str| {
+        CommandFailure::usage(format!("--save {}: {why}", escaped(&folder.display().to_string())), None)
+    };
     match fs::metadata(folder) {
         Ok(found) if !found.is_dir() => Err(unusable("it is no folder")),
         Ok(_) => access(folder, Access::WRITE_OK | Access::EXEC_OK)
@@ -166,13 +171,13 @@ fn is_unknown(code: i64) -> bool {
     matches!(code, -32002 | -32602)
 }
 
-impl Desk<'_> {
+impl ClientContext<'_> {
     /// The server that is asked, what it is asked for, and the words behind that.
     async fn asked<'a>(
         &self,
         request: &'a Request,
         what: &str,
-    ) -> Result<(Client, &'a str, &'a [String]), Failure> {
+    ) -> Result<(Client, &'a str, &'a [String]), CommandFailure> {
         let (target, first, rest) = Target::take(request, what)?;
         request.save.as_deref().map_or(Ok(()), check_folder)?;
         Ok((self.client(&target).await?, first, rest))
@@ -196,9 +201,10 @@ impl Desk<'_> {
     /// Makes a request, and shows a person who looks how long it takes and how far it is.
     async fn with_progress(
         &self,
-        request: impl AsyncFnOnce(&Options) -> Result<Box<RawValue>, Error>,
+        request: impl AsyncFnOnce(&RequestOptions) -> Result<Box<RawValue>, Error>,
     ) -> Result<Box<RawValue>, Error> {
-        let options = Options { background: Some(self.background.clone()), ..Options::default() };
+        let options =
+            RequestOptions { background: Some(self.background.clone()), ..RequestOptions::default() };
         let result =
             if io::stderr().is_terminal() { shown(request, options).await } else { request(&options).await };
         // It goes on with nothing that we still wait for.
@@ -208,8 +214,8 @@ impl Desk<'_> {
 }
 
 /// The names of what a server lists.
-async fn listed(client: &Client, list: List, member: &str) -> Result<Vec<String>, Error> {
-    let items = client.list(list, &Options::default()).await?;
+async fn listed(client: &Client, list: ServerList, member: &str) -> Result<Vec<String>, Error> {
+    let items = client.list(list, &RequestOptions::default()).await?;
     let name = |item: &RawValue| {
         let members: Value = serde_json::from_str(item.get()).ok()?;
         Some(members[member].as_str()?.to_owned())
@@ -220,15 +226,15 @@ async fn listed(client: &Client, list: List, member: &str) -> Result<Vec<String>
 /// The item of this name.
 pub(super) async fn one_of(
     client: &Client,
-    list: List,
+    list: ServerList,
     what: &str,
     name: &str,
-    options: &Options,
-) -> Result<Value, Failure> {
+    options: &RequestOptions,
+) -> Result<Value, CommandFailure> {
     let limits = client.limits();
     let items = client.list(list, options).await.map_err(|mut error| {
         if let Error::Failure(failure) = &mut error
-            && failure.kind == Kind::Deadline
+            && failure.kind == FaultKind::Deadline
             && options.timeout.is_some_and(|limit| limit < limits.request_timeout)
         {
             "the request was cancelled; raise --call-timeout if it needs longer"
@@ -248,7 +254,7 @@ pub(super) async fn one_of(
 /// Adds to the error of a call how much of its time the list of tools took.
 fn behind_a_list(mut error: Error, listed: Duration) -> Error {
     if let Error::Failure(failure) = &mut error
-        && failure.kind == Kind::Deadline
+        && failure.kind == FaultKind::Deadline
         && listed >= QUICK
     {
         failure.happened.push_str(&format!(", {} of which its list of tools took", in_words(listed)));
@@ -264,7 +270,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// How many names are told where none is near.
 const NAMES: usize = 10;
 
-fn unknown(client: &Client, what: &str, name: &str, known: &[String], said: Option<&str>) -> Failure {
+fn unknown(client: &Client, what: &str, name: &str, known: &[String], said: Option<&str>) -> CommandFailure {
     let said = said.map_or_else(String::new, |said| format!(" ({})", escaped(said)));
     let mut some: Vec<String> = known.iter().take(NAMES).map(|name| escaped(name)).collect();
     if known.len() > NAMES {
@@ -275,7 +281,7 @@ fn unknown(client: &Client, what: &str, name: &str, known: &[String], said: Opti
         None if known.is_empty() => format!("it has no {what}s"),
         None => format!("it has {}", some.join(", ")),
     };
-    Failure {
+    CommandFailure {
         code: exit::NOT_FOUND,
         kind: "not_found",
         message: format!("`{}` has no {what} `{}`{said}", client.name(), escaped(name)),
@@ -286,11 +292,11 @@ fn unknown(client: &Client, what: &str, name: &str, known: &[String], said: Opti
 
 /// Makes a request, and shows how long it takes and how far it is.
 async fn shown(
-    request: impl AsyncFnOnce(&Options) -> Result<Box<RawValue>, Error>,
-    options: Options,
+    request: impl AsyncFnOnce(&RequestOptions) -> Result<Box<RawValue>, Error>,
+    options: RequestOptions,
 ) -> Result<Box<RawValue>, Error> {
     let (sender, mut seen) = watch::channel(None);
-    let options = Options { progress: Some(sender), ..options };
+    let options = RequestOptions { progress: Some(sender), ..options };
     let mut request = std::pin::pin!(request(&options));
     let since = Instant::now();
     let mut ticks = interval_at(since + QUICK, TICK);

@@ -25,7 +25,7 @@ use unhang::settings::{
 use crate::{
     arguments::files::FileChoice,
     consent::{ProjectFile, demand},
-    output::Failure,
+    output::CommandFailure,
 };
 
 /// What our own file is called.
@@ -36,7 +36,7 @@ const MAX_FILE: u64 = 64 << 20;
 
 /// A server that was found.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundServer {
     pub(crate) name: String,
     pub(crate) settings: Result<ServerSettings, Complaint>,
     /// The file, as it is told.
@@ -49,22 +49,22 @@ pub(crate) struct Found {
 
 /// All servers that were found, and what was wrong on the way.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
-    pub(crate) servers: Vec<Found>,
+pub(crate) struct ConfiguredServers {
+    pub(crate) servers: Vec<FoundServer>,
     pub(crate) warnings: Vec<String>,
 }
 
 /// Demands consent to these files, unless this run needs none.
-fn demand_unless_trusted(choice: &FileChoice, files: &[ProjectFile]) -> Result<(), Failure> {
+fn demand_unless_trusted(choice: &FileChoice, files: &[ProjectFile]) -> Result<(), CommandFailure> {
     if choice.trusts_project { Ok(()) } else { demand(files) }
 }
 
-impl Known {
+impl ConfiguredServers {
     /// Reads the named file alone, or all that are known. It may ask a person, and waits for them.
-    pub(crate) fn find(choice: &FileChoice) -> Result<Known, Failure> {
-        let mut known = Known::default();
+    pub(crate) fn find(choice: &FileChoice) -> Result<ConfiguredServers, CommandFailure> {
+        let mut known = ConfiguredServers::default();
         if let Some(path) = &choice.config {
-            known.read_ours(&Place::of_user(path.clone()))?;
+            known.read_ours(&ConfigLocation::of_user(path.clone()))?;
             return Ok(known);
         }
         let here = Here::find()?;
@@ -73,7 +73,7 @@ impl Known {
             of_project.extend(known.read_ours(&place)?);
         }
         for place in here.files_of_clients() {
-            match Document::read(&place.path) {
+            match ConfigFile::read(&place.path) {
                 Ok(document) => match known.read_foreign(&document, &place) {
                     Ok(project) => of_project.extend(project),
                     // Files such as Gemini's settings are there without any server as well.
@@ -93,11 +93,11 @@ impl Known {
     }
 
     /// Reads a file that must be right. It is given as well where it needs consent.
-    fn read_ours(&mut self, place: &Place) -> Result<Option<ProjectFile>, Failure> {
-        let usage = |why| Failure::usage(why, None);
+    fn read_ours(&mut self, place: &ConfigLocation) -> Result<Option<ProjectFile>, CommandFailure> {
+        let usage = |why| CommandFailure::usage(why, None);
         let told = place.path.display().to_string();
-        let document =
-            Document::read(&place.path).map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
+        let document = ConfigFile::read(&place.path)
+            .map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
         match document.named(&place.path, &|name| env::var(name).ok()).map_err(usage)? {
             Named::Ours(loaded) => {
                 let Loaded { settings, warnings } = *loaded;
@@ -111,7 +111,11 @@ impl Known {
     }
 
     /// Reads a client's file. It is given as well where it needs consent: it has servers, and is one of the project.
-    fn read_foreign(&mut self, document: &Document, place: &Place) -> Result<Option<ProjectFile>, Complaint> {
+    fn read_foreign(
+        &mut self,
+        document: &ConfigFile,
+        place: &ConfigLocation,
+    ) -> Result<Option<ProjectFile>, Complaint> {
         let told = place.path.display().to_string();
         let servers = document.servers(&told, &place.project, &|name| env::var(name).ok())?;
         let project = if servers.is_empty() { None } else { document.of_project(place)? };
@@ -133,18 +137,24 @@ impl Known {
         is_disabled: bool,
     ) {
         let is_shadowed = self.servers.iter().any(|found| found.name == name && !found.is_disabled);
-        self.servers.push(Found { name, settings, source: source.to_owned(), is_disabled, is_shadowed });
+        self.servers.push(FoundServer {
+            name,
+            settings,
+            source: source.to_owned(),
+            is_disabled,
+            is_shadowed,
+        });
     }
 
     /// The one of this name.
-    pub(crate) fn named(&self, name: &str) -> Option<&Found> {
+    pub(crate) fn named(&self, name: &str) -> Option<&FoundServer> {
         let mut named = self.servers.iter().filter(|found| found.name == name);
         // One that is switched off is better than none: somebody asks for it by its name.
         named.clone().find(|found| !found.is_disabled).or_else(|| named.next())
     }
 
     /// Those that count.
-    pub(crate) fn in_use(&self) -> impl Iterator<Item = &Found> {
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = &FoundServer> {
         self.servers.iter().filter(|found| !found.is_disabled && !found.is_shadowed)
     }
 }
@@ -163,22 +173,22 @@ pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
 /// Reads a file that was named: ours, or any client's as it is, with variables that hold what `lookup` says.
 pub(crate) fn read_named_with(path: &Path, lookup: &Lookup<'_>) -> Result<Named, String> {
     let document =
-        Document::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        ConfigFile::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     document.named(path, lookup)
 }
 
 /// What our own file says of jobs, with what looks wrong in it: the named one, else that of the project or of the user; nothing where there is none.
 /// It may ask a person, and waits for them.
-pub(crate) fn job_settings(choice: &FileChoice) -> Result<(JobSettings, Vec<Complaint>), Failure> {
-    let usage = |why| Failure::usage(why, None);
+pub(crate) fn job_settings(choice: &FileChoice) -> Result<(JobSettings, Vec<Complaint>), CommandFailure> {
+    let usage = |why| CommandFailure::usage(why, None);
     let place = match &choice.config {
-        Some(path) => Some(Place::of_user(path.clone())),
+        Some(path) => Some(ConfigLocation::of_user(path.clone())),
         None => Here::find()?.own_file(),
     };
     let Some(place) = place else { return Ok((JobSettings::default(), Vec::new())) };
     let told = place.path.display().to_string();
     let document =
-        Document::read(&place.path).map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
+        ConfigFile::read(&place.path).map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
     if document.is_of_client(&place.path) {
         // It says nothing of jobs; that it can be read at all is looked at all the same.
         let servers = document.named(&place.path, &|name| env::var(name).ok());
@@ -195,15 +205,15 @@ pub(crate) fn job_settings(choice: &FileChoice) -> Result<(JobSettings, Vec<Comp
 }
 
 /// A file that was read once. Whatever is asked of it is asked of the same bytes.
-struct Document {
+struct ConfigFile {
     text: String,
     /// The files of variables that were read for it, each with the SHA-256 of its bytes; without any, where it could not be read.
     env_files: RefCell<BTreeMap<String, String>>,
 }
 
-impl Document {
-    fn read(path: &Path) -> io::Result<Document> {
-        Ok(Document { text: read_at_most(path)?, env_files: RefCell::default() })
+impl ConfigFile {
+    fn read(path: &Path) -> io::Result<ConfigFile> {
+        Ok(ConfigFile { text: read_at_most(path)?, env_files: RefCell::default() })
     }
 
     /// Whether a client wrote it, and not a person for us.
@@ -248,7 +258,7 @@ impl Document {
     }
 
     /// It as a file that needs consent; none where it is the user's own.
-    fn of_project(&self, place: &Place) -> Result<Option<ProjectFile>, Complaint> {
+    fn of_project(&self, place: &ConfigLocation) -> Result<Option<ProjectFile>, Complaint> {
         if !place.is_of_project {
             return Ok(None);
         }
@@ -268,7 +278,7 @@ impl Document {
 
 /// Where a file lies, and whose it is.
 #[derive(Clone, Debug)]
-struct Place {
+struct ConfigLocation {
     path: PathBuf,
     /// Where its relative paths begin.
     project: PathBuf,
@@ -276,10 +286,10 @@ struct Place {
     is_of_project: bool,
 }
 
-impl Place {
-    fn of_user(path: PathBuf) -> Place {
+impl ConfigLocation {
+    fn of_user(path: PathBuf) -> ConfigLocation {
         let project = folder_of(&path).map_or_else(|_| path.clone(), |folder| project_of(&folder));
-        Place { path, project, is_of_project: false }
+        ConfigLocation { path, project, is_of_project: false }
     }
 }
 
@@ -292,9 +302,10 @@ struct Here {
 }
 
 impl Here {
-    fn find() -> Result<Here, Failure> {
-        let folder = env::current_dir()
-            .map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}"), None))?;
+    fn find() -> Result<Here, CommandFailure> {
+        let folder = env::current_dir().map_err(|error| {
+            CommandFailure::usage(format!("the current folder cannot be used: {error}"), None)
+        })?;
         let home = variable("HOME");
         let same = |one: &Path, other: &Path| matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other);
         let is_home = home.as_deref().is_some_and(|home| same(home, &folder));
@@ -302,13 +313,16 @@ impl Here {
     }
 
     /// Our own file here, else the one of the user.
-    fn own_file(&self) -> Option<Place> {
-        let here = Place { path: FILE.into(), project: self.folder.clone(), is_of_project: !self.is_home };
-        Some(here).filter(|here| is_there(&here.path)).or_else(|| own_file_of_user().map(Place::of_user))
+    fn own_file(&self) -> Option<ConfigLocation> {
+        let here =
+            ConfigLocation { path: FILE.into(), project: self.folder.clone(), is_of_project: !self.is_home };
+        Some(here)
+            .filter(|here| is_there(&here.path))
+            .or_else(|| own_file_of_user().map(ConfigLocation::of_user))
     }
 
     /// Where clients keep their servers: first those of the project, then those of the user.
-    fn files_of_clients(&self) -> Vec<Place> {
+    fn files_of_clients(&self) -> Vec<ConfigLocation> {
         let of_project = OF_PROJECT.iter().map(|name| self.folder.join(name));
         let of_project = of_project.map(|path| (path, !self.is_home));
         let of_user = files_of_user(self.home.as_deref()).into_iter().map(|path| (path, false));
@@ -316,20 +330,23 @@ impl Here {
         let mut seen = std::collections::HashSet::new();
         let files = of_project.chain(of_user).filter(|(path, _)| seen.insert(path.clone()));
         files
-            .map(|(path, is_of_project)| Place { path, project: self.folder.clone(), is_of_project })
+            .map(|(path, is_of_project)| ConfigLocation { path, project: self.folder.clone(), is_of_project })
             .collect()
     }
 }
 
 /// The files of a project in this folder, or this file, as what needs consent. What the file says is looked at, and nothing is done with it.
-pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, Failure> {
-    let usage = |why: String| Failure::usage(why, None);
+pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, CommandFailure> {
+    let usage = |why: String| CommandFailure::usage(why, None);
     let cannot = |error: io::Error| usage(format!("{} cannot be read: {error}", path.display()));
     let whole = path.canonicalize().map_err(cannot)?;
     let names = || OF_PROJECT.iter().chain(std::iter::once(&FILE));
-    let places: Vec<Place> = if whole.is_dir() {
-        let places =
-            names().map(|name| Place { path: whole.join(name), project: whole.clone(), is_of_project: true });
+    let places: Vec<ConfigLocation> = if whole.is_dir() {
+        let places = names().map(|name| ConfigLocation {
+            path: whole.join(name),
+            project: whole.clone(),
+            is_of_project: true,
+        });
         places.filter(|place| is_there(&place.path)).collect()
     } else {
         // As it was named: a link is found where it lies, and so is its project.
@@ -343,13 +360,13 @@ pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, Failure> {
         };
         let project =
             names().find_map(|name| above(&name)).map_or_else(|| project_of(&folder), Path::to_owned);
-        vec![Place { path: named, project, is_of_project: true }]
+        vec![ConfigLocation { path: named, project, is_of_project: true }]
     };
     let mut found = Vec::new();
     for place in places {
         let told = place.path.display().to_string();
-        let document =
-            Document::read(&place.path).map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
+        let document = ConfigFile::read(&place.path)
+            .map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
         if document.is_of_client(&place.path) {
             match document.servers(&told, &place.project, &|name| env::var(name).ok()) {
                 Ok(servers) if servers.is_empty() => continue,

@@ -15,7 +15,7 @@ use crate::commands::large_numbers;
 
 /// What a server asks a person.
 #[derive(Deserialize)]
-pub(super) struct Question {
+pub(super) struct FormQuestion {
     #[serde(default)]
     pub(super) message: String,
     /// Where to go, in the mode `url`.
@@ -58,21 +58,21 @@ impl<'de> Deserialize<'de> for Properties {
     }
 }
 
-impl Question {
+impl FormQuestion {
     /// What is to be filled in.
-    pub(super) fn fields(&self) -> Vec<Field> {
+    pub(super) fn fields(&self) -> Vec<FormField> {
         let Schema { properties, required } = &self.schema;
-        let field = |(name, schema): &(String, Value)| Field::read(name, schema, required.contains(name));
+        let field = |(name, schema): &(String, Value)| FormField::read(name, schema, required.contains(name));
         properties.0.iter().map(field).collect()
     }
 }
 
 /// One thing to fill in.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct FormField {
     pub(super) name: String,
     title: String,
-    kind: Kind,
+    kind: FieldKind,
     /// Empty where anything may be typed.
     choices: Vec<Choice>,
     default: Option<Value>,
@@ -80,7 +80,7 @@ pub(super) struct Field {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum FieldKind {
     /// With what kind of text it is, where that is said.
     Text(String),
     Number,
@@ -96,19 +96,19 @@ struct Choice {
     title: Option<String>,
 }
 
-impl Field {
-    fn read(name: &str, schema: &Value, is_needed: bool) -> Field {
+impl FormField {
+    fn read(name: &str, schema: &Value, is_needed: bool) -> FormField {
         let kind = match schema["type"].as_str() {
-            Some("number") => Kind::Number,
-            Some("integer") => Kind::Integer,
-            Some("boolean") => Kind::Boolean,
-            Some("array") => Kind::Several,
-            _ => Kind::Text(schema["format"].as_str().unwrap_or("string").to_owned()),
+            Some("number") => FieldKind::Number,
+            Some("integer") => FieldKind::Integer,
+            Some("boolean") => FieldKind::Boolean,
+            Some("array") => FieldKind::Several,
+            _ => FieldKind::Text(schema["format"].as_str().unwrap_or("string").to_owned()),
         };
-        let choices = choices(if matches!(kind, Kind::Several) { &schema["items"] } else { schema });
+        let choices = choices(if matches!(kind, FieldKind::Several) { &schema["items"] } else { schema });
         let title = schema["title"].as_str().or(schema["description"].as_str()).unwrap_or(name).to_owned();
         let default = schema.get("default").filter(|default| !default.is_null()).cloned();
-        Field { name: name.to_owned(), title, kind, choices, default, is_needed }
+        FormField { name: name.to_owned(), title, kind, choices, default, is_needed }
     }
 
     /// What the person is asked.
@@ -135,18 +135,18 @@ impl Field {
                 (default, _) => Ok(default.clone()),
             };
         }
-        if matches!(self.kind, Kind::Number | Kind::Integer)
+        if matches!(self.kind, FieldKind::Number | FieldKind::Integer)
             && let Some(number) = large_numbers::in_json(typed.as_bytes())
         {
             return Err(format!("{number} does not fit into 64 bits"));
         }
         let number = || serde_json::from_str::<Value>(typed).ok().filter(Value::is_number);
         let value = match &self.kind {
-            Kind::Several => typed.split(',').map(|part| self.chosen(part.trim())).collect(),
-            Kind::Text(_) => self.chosen(typed),
-            Kind::Number => number(),
-            Kind::Integer => number().filter(|number| !number.is_f64()),
-            Kind::Boolean => match typed.to_ascii_lowercase().as_str() {
+            FieldKind::Several => typed.split(',').map(|part| self.chosen(part.trim())).collect(),
+            FieldKind::Text(_) => self.chosen(typed),
+            FieldKind::Number => number(),
+            FieldKind::Integer => number().filter(|number| !number.is_f64()),
+            FieldKind::Boolean => match typed.to_ascii_lowercase().as_str() {
                 "y" | "yes" | "true" => Some(Value::Bool(true)),
                 "n" | "no" | "false" => Some(Value::Bool(false)),
                 _ => None,
@@ -172,13 +172,13 @@ impl Field {
         };
         let choices = self.choices.iter().map(told).collect::<Vec<_>>().join(" | ");
         match &self.kind {
-            Kind::Several if choices.is_empty() => "texts with commas between them".to_owned(),
-            Kind::Several => format!("any of {choices}, with commas between them"),
+            FieldKind::Several if choices.is_empty() => "texts with commas between them".to_owned(),
+            FieldKind::Several => format!("any of {choices}, with commas between them"),
             _ if !choices.is_empty() => choices,
-            Kind::Text(format) => format.clone(),
-            Kind::Number => "number".to_owned(),
-            Kind::Integer => "integer".to_owned(),
-            Kind::Boolean => "yes | no".to_owned(),
+            FieldKind::Text(format) => format.clone(),
+            FieldKind::Number => "number".to_owned(),
+            FieldKind::Integer => "integer".to_owned(),
+            FieldKind::Boolean => "yes | no".to_owned(),
         }
     }
 }
@@ -202,21 +202,21 @@ mod tests {
 
     use super::*;
 
-    fn field(schema: &Value) -> Field {
-        Field::read("name", schema, false)
+    fn field(schema: &Value) -> FormField {
+        FormField::read("name", schema, false)
     }
 
     #[test]
     fn fields_come_in_the_order_of_the_server() {
         let question = r#"{"message":"m","requestedSchema":{"type":"object","required":["a"],
             "properties":{"z":{"type":"string"},"a":{"type":"integer","title":"Years"},"m":{"type":"boolean","default":true}}}}"#;
-        let question: Question = serde_json::from_str(question).expect("a question");
-        let prompts: Vec<String> = question.fields().iter().map(Field::prompt).collect();
+        let question: FormQuestion = serde_json::from_str(question).expect("a question");
+        let prompts: Vec<String> = question.fields().iter().map(FormField::prompt).collect();
         assert_eq!(prompts, ["z (string): ", "Years (integer): ", "m (yes | no) [true]: "]);
         assert!(question.fields()[1].value("").is_err_and(|why| why.contains("needed")));
         assert_eq!(question.fields()[0].value(""), Ok(None));
         assert_eq!(question.fields()[2].value(""), Ok(Some(json!(true))));
-        assert!(serde_json::from_str::<Question>(r#"{"requestedSchema":{"properties":[]}}"#).is_err());
+        assert!(serde_json::from_str::<FormQuestion>(r#"{"requestedSchema":{"properties":[]}}"#).is_err());
     }
 
     #[test]

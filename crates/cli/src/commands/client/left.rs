@@ -10,20 +10,20 @@ use unhang::{
     client::{Background, Error, Unfinished},
     guard::Stop,
     jobs::{
-        engine::{Engine, Options, Status},
+        engine::{Engine, EngineOptions, Status},
         id::JobId,
         record::JobState,
     },
 };
 
-use super::Desk;
-use crate::{commands::engine, output::Failure, terminal_text::escaped};
+use super::ClientContext;
+use crate::{commands::engine, output::CommandFailure, terminal_text::escaped};
 
 /// How long the data folder may take to say how a job is.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
 /// A call that goes on in the background.
-pub(super) struct Left {
+pub(super) struct BackgroundCall {
     unfinished: Unfinished,
     /// Its server was not started by us, and does not end with us.
     is_remote: bool,
@@ -32,7 +32,7 @@ pub(super) struct Left {
 }
 
 /// What becomes of it.
-enum Fate {
+enum BackgroundFate {
     /// It goes on, and this fetches what comes of it.
     GoesOn(String),
     /// It has ended well since.
@@ -43,46 +43,46 @@ enum Fate {
     Uncertain(String),
 }
 
-impl Desk<'_> {
+impl ClientContext<'_> {
     /// Tells of what a server goes on with when its fate is known, and of everything else now.
-    pub(super) fn failed(&self, error: Error) -> Failure {
+    pub(super) fn failed(&self, error: Error) -> CommandFailure {
         if let Error::Unfinished(unfinished) = &error {
-            self.left.replace(Left::behind(&error, self.is_remote(&unfinished.server)));
+            self.left.replace(BackgroundCall::behind(&error, self.is_remote(&unfinished.server)));
         }
-        Failure::from(error)
+        CommandFailure::from(error)
     }
 }
 
-impl Left {
+impl BackgroundCall {
     /// What this error leaves behind at a server, which may not be ours.
     pub(super) fn behind(error: &Error, is_remote: bool) -> Option<Self> {
         let Error::Unfinished(unfinished) = error else { return None };
-        Some(Left { unfinished: Unfinished::clone(unfinished), is_remote, stop: None })
+        Some(BackgroundCall { unfinished: Unfinished::clone(unfinished), is_remote, stop: None })
     }
 
     /// What is left behind because we are to end.
     pub(super) fn broken_off(unfinished: Unfinished, is_remote: bool, stop: Stop) -> Self {
-        Left { unfinished, is_remote, stop: Some(stop) }
+        BackgroundCall { unfinished, is_remote, stop: Some(stop) }
     }
 
     /// How it is told, now that the servers that were started have ended.
-    pub(super) async fn told(self) -> Failure {
+    pub(super) async fn told(self) -> CommandFailure {
         let fate = match self.found().await {
-            Some(status) if status.record.status == JobState::Completed => Fate::Completed,
+            Some(status) if status.record.status == JobState::Completed => BackgroundFate::Completed,
             Some(status) if status.record.status.is_final() => {
-                Fate::Ends("it ended with the server, which this command had started")
+                BackgroundFate::Ends("it ended with the server, which this command had started")
             }
-            Some(_) => Fate::GoesOn(self.command_here()),
+            Some(_) => BackgroundFate::GoesOn(self.command_here()),
             None => self.foreseen("it ended with the server, which this command had started"),
         };
         self.with(fate)
     }
 
     /// The same while they still run.
-    pub(super) async fn told_beforehand(self) -> Failure {
+    pub(super) async fn told_beforehand(self) -> CommandFailure {
         let ends = "it ends with the server, which this command has started";
         let fate = match self.found().await {
-            Some(status) if status.record.call.is_none() => Fate::Uncertain(self.look_here()),
+            Some(status) if status.record.call.is_none() => BackgroundFate::Uncertain(self.look_here()),
             _ => self.foreseen(ends),
         };
         self.with(fate)
@@ -94,7 +94,7 @@ impl Left {
             return None;
         }
         let id: JobId = self.unfinished.job.parse().ok()?;
-        let options = Options { keeps_recorded_limits: true, ..engine::options(&[]).ok()? };
+        let options = EngineOptions { keeps_recorded_limits: true, ..engine::options(&[]).ok()? };
         let opened = spawn_blocking(move || {
             // Nothing is made where nothing was.
             let is_there = options.folder.join("jobs").join(id.as_str()).is_dir();
@@ -108,18 +108,23 @@ impl Left {
         status
     }
 
-    fn foreseen(&self, ends: &'static str) -> Fate {
+    fn foreseen(&self, ends: &'static str) -> BackgroundFate {
         let Unfinished { server, job, what, .. } = &self.unfinished;
         match what {
-            Background::CancelledTask => Fate::Ends("the server was told that nobody waits for it any more"),
-            Background::Call(tool) | Background::Command(tool) if self.is_remote => {
-                Fate::GoesOn(format!("unhang call {} {} job_id={job}", escaped(server), escaped(tool)))
+            Background::CancelledTask => {
+                BackgroundFate::Ends("the server was told that nobody waits for it any more")
             }
-            _ if self.is_remote => Fate::GoesOn(format!("unhang read {} job://{job}", escaped(server))),
-            Background::Command(_) => {
-                Fate::Uncertain(format!("{}, with UNHANG_HOME as the server has it,", self.look_here()))
+            Background::Call(tool) | Background::Command(tool) if self.is_remote => BackgroundFate::GoesOn(
+                format!("unhang call {} {} job_id={job}", escaped(server), escaped(tool)),
+            ),
+            _ if self.is_remote => {
+                BackgroundFate::GoesOn(format!("unhang read {} job://{job}", escaped(server)))
             }
-            _ => Fate::Ends(ends),
+            Background::Command(_) => BackgroundFate::Uncertain(format!(
+                "{}, with UNHANG_HOME as the server has it,",
+                self.look_here()
+            )),
+            _ => BackgroundFate::Ends(ends),
         }
     }
 
@@ -132,10 +137,10 @@ impl Left {
         format!("unhang job show {}", self.unfinished.job)
     }
 
-    fn with(&self, fate: Fate) -> Failure {
-        let base = Failure::from(Error::Unfinished(Box::new(self.unfinished.clone())));
+    fn with(&self, fate: BackgroundFate) -> CommandFailure {
+        let base = CommandFailure::from(Error::Unfinished(Box::new(self.unfinished.clone())));
         let base = match self.stop {
-            Some(stop) => Failure {
+            Some(stop) => CommandFailure {
                 code: stop.exit_code(),
                 kind: "interrupted",
                 message: self.unfinished.running(),
@@ -148,19 +153,19 @@ impl Left {
             data["kind"] = Value::from(base.kind);
         }
         let (message, hint) = match fate {
-            Fate::GoesOn(command) => {
+            BackgroundFate::GoesOn(command) => {
                 data["goes_on"] = Value::from(true);
                 (format!("{}; it goes on", base.message), format!("{command} fetches its result"))
             }
-            Fate::Completed => (
+            BackgroundFate::Completed => (
                 format!("{}; it has completed since", base.message),
                 format!("unhang job result {} prints its result", self.unfinished.job),
             ),
-            Fate::Uncertain(command) => (
+            BackgroundFate::Uncertain(command) => (
                 format!("{}; its server ends with this command", base.message),
                 format!("{command} says whether the job goes on"),
             ),
-            Fate::Ends(how) => {
+            BackgroundFate::Ends(how) => {
                 data["goes_on"] = Value::from(false);
                 let outlive = "calls of a server that stays, as behind `unhang serve --http`, outlive the command that makes them";
                 let raise = if self.stop.is_none() { "raise --call-timeout; " } else { "" };
@@ -168,7 +173,7 @@ impl Left {
             }
         };
         data["hint"] = Value::from(hint.as_str());
-        Failure {
+        CommandFailure {
             code: base.code,
             kind: base.kind,
             message: escaped(&message),

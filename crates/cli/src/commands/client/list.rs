@@ -11,18 +11,18 @@ use comfy_table::ContentArrangement;
 use serde_json::{Map, Value, value::RawValue};
 use tokio::task::JoinSet;
 use unhang::{
-    client::{Client, Error, List, Options},
+    client::{Client, Error, RequestOptions, ServerList},
     exit,
 };
 
-use super::{Desk, Target, call::one_of, one_tool, run};
+use super::{ClientContext, Target, call::one_of, one_tool, run};
 use crate::{
     arguments::{
-        client::{Listing, Tools},
+        client::{ListArguments, Tools},
         jobs::Format,
     },
     commands::engine::{Outcome, lines, table, wrapped_in},
-    output::Failure,
+    output::CommandFailure,
     terminal_text::escaped,
 };
 
@@ -31,7 +31,7 @@ const LONGEST_IN_TABLE: usize = 40;
 
 impl Target {
     /// The server that a list is of; none where it is of all.
-    pub(super) fn of(listing: &Listing) -> Option<Target> {
+    pub(super) fn of(listing: &ListArguments) -> Option<Target> {
         match &listing.server {
             Some(name) => Some(Target::Named(name.clone())),
             None if listing.command.is_empty() => None,
@@ -41,47 +41,53 @@ impl Target {
 }
 
 /// Lists what one server has, or all.
-pub(in crate::commands) fn list(list: List, listing: &Listing, verbose: bool) -> ExitCode {
-    run(&listing.common, &listing.ad_hoc, verbose, async |desk| listed(desk, list, Target::of(listing)).await)
+pub(in crate::commands) fn list(list: ServerList, listing: &ListArguments, verbose: bool) -> ExitCode {
+    run(&listing.common, &listing.ad_hoc, verbose, async |context| {
+        listed(context, list, Target::of(listing)).await
+    })
 }
 
 /// Lists the tools of one server, or of all, or shows one.
 pub(in crate::commands) fn tools(tools: &Tools, verbose: bool) -> ExitCode {
     let Tools { server, tool, command, ad_hoc, common } = tools;
-    run(common, ad_hoc, verbose, async |desk| match (server, tool, &command[..]) {
-        (Some(tool), _, [_, ..]) => shown(desk, &Target::Command(command.clone()), tool).await,
-        (Some(server), Some(tool), []) => shown(desk, &Target::Named(server.clone()), tool).await,
-        (Some(server), None, []) => listed(desk, List::Tools, Some(Target::Named(server.clone()))).await,
-        (None, _, [_, ..]) => listed(desk, List::Tools, Some(Target::Command(command.clone()))).await,
-        (None, _, []) => listed(desk, List::Tools, None).await,
+    run(common, ad_hoc, verbose, async |context| match (server, tool, &command[..]) {
+        (Some(tool), _, [_, ..]) => shown(context, &Target::Command(command.clone()), tool).await,
+        (Some(server), Some(tool), []) => shown(context, &Target::Named(server.clone()), tool).await,
+        (Some(server), None, []) => {
+            listed(context, ServerList::Tools, Some(Target::Named(server.clone()))).await
+        }
+        (None, _, [_, ..]) => {
+            listed(context, ServerList::Tools, Some(Target::Command(command.clone()))).await
+        }
+        (None, _, []) => listed(context, ServerList::Tools, None).await,
     })
 }
 
 /// Shows one tool.
-async fn shown(desk: &Desk<'_>, target: &Target, tool: &str) -> Outcome {
-    let client = desk.client(target).await?;
-    let found = one_of(&client, List::Tools, "tool", tool, &Options::default()).await?;
+async fn shown(context: &ClientContext<'_>, target: &Target, tool: &str) -> Outcome {
+    let client = context.client(target).await?;
+    let found = one_of(&client, ServerList::Tools, "tool", tool, &RequestOptions::default()).await?;
     let server = match target {
         Target::Named(name) => Some(name.as_str()),
         Target::Command(_) => None,
     };
-    Ok(match desk.format() {
-        Format::Json => desk.print_json(&found).await,
-        Format::Text => desk.print(one_tool::page(&found, server).into_bytes()).await,
+    Ok(match context.format() {
+        Format::Json => context.print_json(&found).await,
+        Format::Text => context.print(one_tool::page(&found, server).into_bytes()).await,
     })
 }
 
-async fn listed(desk: &Desk<'_>, list: List, target: Option<Target>) -> Outcome {
+async fn listed(context: &ClientContext<'_>, list: ServerList, target: Option<Target>) -> Outcome {
     let fits = io::stdout().is_terminal();
     if let Some(target) = target {
-        let client = desk.client(&target).await?;
+        let client = context.client(&target).await?;
         let items = all_of(&client, list).await?;
-        return Ok(match desk.format() {
-            Format::Json => desk.print_raw_json(array(&items)).await,
-            Format::Text => desk.print(text(list, &parsed(&items), false, fits).into_bytes()).await,
+        return Ok(match context.format() {
+            Format::Json => context.print_raw_json(array(&items)).await,
+            Format::Text => context.print(text(list, &parsed(&items), false, fits).into_bytes()).await,
         });
     }
-    let (answers, code) = each(desk, async move |client: Client| all_of(&client, list).await).await?;
+    let (answers, code) = each(context, async move |client: Client| all_of(&client, list).await).await?;
     let mut items = Vec::new();
     for (server, found) in answers {
         for mut item in parsed(&found) {
@@ -93,20 +99,20 @@ async fn listed(desk: &Desk<'_>, list: List, target: Option<Target>) -> Outcome 
             items.push(item);
         }
     }
-    let printed = match desk.format() {
-        Format::Json => desk.print_json(&items).await,
-        Format::Text => desk.print(text(list, &items, true, fits).into_bytes()).await,
+    let printed = match context.format() {
+        Format::Json => context.print_json(&items).await,
+        Format::Text => context.print(text(list, &items, true, fits).into_bytes()).await,
     };
     Ok(if code == exit::DONE { printed } else { code })
 }
 
 /// A list, with the templates of resources behind the resources.
-async fn all_of(client: &Client, list: List) -> Result<Vec<Box<RawValue>>, Error> {
-    let options = Options::default();
+async fn all_of(client: &Client, list: ServerList) -> Result<Vec<Box<RawValue>>, Error> {
+    let options = RequestOptions::default();
     let mut items = client.list(list, &options).await?;
-    if list == List::Resources {
+    if list == ServerList::Resources {
         // Servers that have resources need not know templates.
-        match client.list(List::ResourceTemplates, &options).await {
+        match client.list(ServerList::ResourceTemplates, &options).await {
             Ok(templates) => items.extend(templates),
             Err(Error::Server(error)) => tracing::debug!("{error}"),
             Err(error) => return Err(error),
@@ -117,16 +123,16 @@ async fn all_of(client: &Client, list: List) -> Result<Vec<Box<RawValue>>, Error
 
 /// Asks every configured server the same, side by side. What failed has been told; the code says whether anything did.
 pub(super) async fn each<T: Send + 'static>(
-    desk: &Desk<'_>,
+    context: &ClientContext<'_>,
     ask: impl AsyncFn(Client) -> Result<T, Error> + Clone + 'static,
-) -> Result<(Vec<(String, T)>, u8), Failure> {
+) -> Result<(Vec<(String, T)>, u8), CommandFailure> {
     let mut code = exit::DONE;
     let mut clients = Vec::new();
-    for found in desk.known().await?.in_use() {
-        match desk.start(found) {
+    for found in context.known().await?.in_use() {
+        match context.start(found) {
             Ok(client) => clients.push(client),
             Err(failure) => {
-                failure.print(desk.format);
+                failure.print(context.format);
                 code = exit::UNREACHABLE;
             }
         }
@@ -150,7 +156,7 @@ pub(super) async fn each<T: Send + 'static>(
         match answer {
             Ok(answer) => found.push((place, name, answer)),
             Err(error) => {
-                Failure::from(error).print(desk.format);
+                CommandFailure::from(error).print(context.format);
                 code = exit::UNREACHABLE;
             }
         }
@@ -160,8 +166,8 @@ pub(super) async fn each<T: Send + 'static>(
 }
 
 /// There is nobody to ask.
-pub(in crate::commands) fn no_server() -> Failure {
-    Failure {
+pub(in crate::commands) fn no_server() -> CommandFailure {
+    CommandFailure {
         code: exit::NOT_FOUND,
         kind: "no_server",
         message: "no server is configured".to_owned(),
@@ -181,10 +187,10 @@ fn parsed(items: &[Box<RawValue>]) -> Vec<Value> {
 }
 
 /// The list for a person. What does not fit a terminal is told on lines of its own; a program that reads on gets one line each.
-fn text(list: List, items: &[Value], with_server: bool, fits: bool) -> String {
+fn text(list: ServerList, items: &[Value], with_server: bool, fits: bool) -> String {
     let what = match list {
-        List::Tools => "tools",
-        List::Prompts => "prompts",
+        ServerList::Tools => "tools",
+        ServerList::Prompts => "prompts",
         _ => "resources",
     };
     if items.is_empty() {
@@ -214,17 +220,18 @@ fn below_each_other([server, uri, described]: &[String; 3], with_server: bool) -
 }
 
 /// The server, the name and what it is, of one item.
-fn row(list: List, item: &Value) -> [String; 3] {
+fn row(list: ServerList, item: &Value) -> [String; 3] {
     let text = |name: &str| item[name].as_str().unwrap_or_default();
     let name = match list {
-        List::Tools => format!("{}{}", text("name"), signature(&item["inputSchema"])),
-        List::Prompts => format!("{}{}", text("name"), prompt_signature(&item["arguments"])),
+        ServerList::Tools => format!("{}{}", text("name"), signature(&item["inputSchema"])),
+        ServerList::Prompts => format!("{}{}", text("name"), prompt_signature(&item["arguments"])),
         _ => [text("uri"), text("uriTemplate")].concat(),
     };
     let described =
         [text("description"), text("title"), text("name")].into_iter().find(|text| !text.is_empty());
-    let described =
-        described.filter(|_| list != List::Tools || !text("description").is_empty()).unwrap_or_default();
+    let described = described
+        .filter(|_| list != ServerList::Tools || !text("description").is_empty())
+        .unwrap_or_default();
     // One paragraph is what a table has room for.
     let first = described.trim().split("\n\n").next().unwrap_or_default().split_whitespace();
     [escaped(text("server")), escaped(&name), escaped(&first.collect::<Vec<_>>().join(" "))]
@@ -264,10 +271,10 @@ mod tests {
         let uri = format!("https://example.org/{}", "part/".repeat(30));
         let items = [json!({ "uri": uri, "name": "far", "description": "away ".repeat(30), "server": "s" })];
         for (with_server, fits) in [(false, true), (true, true), (false, false), (true, false)] {
-            let text = text(List::Resources, &items, with_server, fits);
+            let text = text(ServerList::Resources, &items, with_server, fits);
             assert!(text.lines().any(|line| line.contains(&uri)), "{text}");
         }
-        let piped = text(List::Resources, &items, false, false);
+        let piped = text(ServerList::Resources, &items, false, false);
         assert_eq!(piped.lines().count(), 2, "one line each: {piped}");
     }
 }

@@ -41,7 +41,7 @@ use tokio::{
     time::timeout,
 };
 use unhang::{
-    client::{Client, ClientSpec, Endpoint, Error, Pool, Unfinished},
+    client::{Client, ClientSpec, Endpoint, Error, ServerPool, Unfinished},
     config::{EXIT_LIMIT, REQUEST_TIMEOUT},
     doctor::Starts,
     exit,
@@ -50,7 +50,7 @@ use unhang::{
     units::in_words,
 };
 
-use self::{ask::Person, left::Left};
+use self::{ask::Person, left::BackgroundCall};
 pub(super) use self::{
     batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, list::tools, ping::ping,
     servers::servers,
@@ -62,8 +62,8 @@ use crate::{
         files::FileChoice,
         jobs::Format,
     },
-    commands::client::files::{Found, Known},
-    output::{self, Failure},
+    commands::client::files::{ConfiguredServers, FoundServer},
+    output::{self, CommandFailure},
     progress,
     server_name::server_name,
     signals::signals,
@@ -71,17 +71,17 @@ use crate::{
 };
 
 /// One command at work.
-pub(super) struct Desk<'a> {
-    pool: Pool,
+pub(super) struct ClientContext<'a> {
+    pool: ServerPool,
     /// What was typed for a server that is in no file.
     ad_hoc: &'a AdHoc,
     /// Which files are read.
     choice: FileChoice,
-    known: OnceCell<Known>,
+    known: OnceCell<ConfiguredServers>,
     limits: LimitSettings,
     format: Option<Format>,
     /// What went on in the background when it was waited for no longer.
-    left: RefCell<Option<Left>>,
+    left: RefCell<Option<BackgroundCall>>,
     /// What goes on in the background while it is waited for.
     background: watch::Sender<Option<Unfinished>>,
     /// The servers that are reached over HTTP.
@@ -95,21 +95,22 @@ pub(super) fn run(
     common: &ServerCommon,
     ad_hoc: &AdHoc,
     verbose: bool,
-    work: impl AsyncFnOnce(&Desk<'_>) -> Outcome,
+    work: impl AsyncFnOnce(&ClientContext<'_>) -> Outcome,
 ) -> ExitCode {
     to_its_end(common.output, verbose, async || {
-        let desk = Desk::new(common, ad_hoc);
-        let mut stops = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
+        let context = ClientContext::new(common, ad_hoc);
+        let mut stops =
+            signals().map_err(|error| CommandFailure::system("signals cannot be waited for", &error))?;
         let outcome = tokio::select! {
-            outcome = work(&desk) => outcome,
+            outcome = work(&context) => outcome,
             Some(stop) = stops.recv() => {
-                desk.stop(stop);
+                context.stop(stop);
                 Ok(stop.exit_code())
             }
         };
-        desk.end(&mut stops).await;
+        context.end(&mut stops).await;
         // Whether it goes on without us is known only now.
-        match desk.left.take() {
+        match context.left.take() {
             Some(left) => tokio::select! {
                 told = left.told() => Err(told),
                 Some(_) = stops.recv() => outcome,
@@ -130,37 +131,40 @@ pub(super) enum Target {
 impl Target {
     /// Takes it from the words of a command line, with what is asked of it and the words behind that: it is the first word, where no
     /// command follows.
-    fn take<'a>(request: &'a Request, what: &str) -> Result<(Target, &'a str, &'a [String]), Failure> {
+    fn take<'a>(request: &'a Request, what: &str) -> Result<(Target, &'a str, &'a [String]), CommandFailure> {
         match (&request.command[..], &request.words[..]) {
             ([], [server, first, rest @ ..]) => Ok((Target::Named(server.clone()), first, rest)),
             ([_, ..], [first, rest @ ..]) => Ok((Target::Command(request.command.clone()), first, rest)),
             ([], []) => {
                 let hint = "give both, or a server's command after `--`";
-                Err(Failure::usage(format!("no server is named, and the {what} is missing"), Some(hint)))
+                Err(CommandFailure::usage(
+                    format!("no server is named, and the {what} is missing"),
+                    Some(hint),
+                ))
             }
             ([], [server]) => {
                 let hint =
                     format!("`{0}` is the server; `unhang {what}s {0}` shows what it has", escaped(server));
-                Err(Failure::usage(format!("the {what} is missing"), Some(&hint)))
+                Err(CommandFailure::usage(format!("the {what} is missing"), Some(&hint)))
             }
             (_, []) => {
                 let hint =
                     format!("write it before `--`; `unhang {what}s -- CMD ARGS...` shows what there is");
-                Err(Failure::usage(format!("the {what} is missing"), Some(&hint)))
+                Err(CommandFailure::usage(format!("the {what} is missing"), Some(&hint)))
             }
         }
     }
 }
 
-impl<'a> Desk<'a> {
+impl<'a> ClientContext<'a> {
     fn new(common: &ServerCommon, ad_hoc: &'a AdHoc) -> Self {
-        Desk {
+        ClientContext {
             ad_hoc,
             left: RefCell::default(),
             background: watch::Sender::default(),
             remote: RefCell::default(),
             examinations: Arc::default(),
-            pool: Pool::default(),
+            pool: ServerPool::default(),
             choice: common.files.choice(),
             known: OnceCell::new(),
             limits: common.limits.settings(),
@@ -169,7 +173,7 @@ impl<'a> Desk<'a> {
     }
 
     /// The servers that are configured. Read when somebody needs them: a command behind `--` does not, whatever is wrong in a file.
-    pub(super) async fn known(&self) -> Result<&Known, Failure> {
+    pub(super) async fn known(&self) -> Result<&ConfiguredServers, CommandFailure> {
         if let Some(known) = self.known.get() {
             return Ok(known);
         }
@@ -179,7 +183,7 @@ impl<'a> Desk<'a> {
     }
 
     /// The server that is meant, which is started now.
-    async fn client(&self, target: &Target) -> Result<Client, Failure> {
+    async fn client(&self, target: &Target) -> Result<Client, CommandFailure> {
         match target {
             Target::Command(command) => self.launch(self.of_command(command)?),
             Target::Named(url) if url.contains("://") => self.launch(self.of_url(url)?),
@@ -191,7 +195,7 @@ impl<'a> Desk<'a> {
     }
 
     /// What was typed for a server that is in no file has no place in one that is.
-    pub(super) fn demand_no_ad_hoc(&self, name: &str) -> Result<(), Failure> {
+    pub(super) fn demand_no_ad_hoc(&self, name: &str) -> Result<(), CommandFailure> {
         let AdHoc { header, env, cwd } = self.ad_hoc;
         if header.is_empty() && env.is_empty() && cwd.is_none() {
             return Ok(());
@@ -200,35 +204,35 @@ impl<'a> Desk<'a> {
             "--header, --env and --cwd are for servers that are in no file, and `{}` is in one",
             escaped(name)
         );
-        Err(Failure::usage(message, Some("change them in the file that `unhang servers` names")))
+        Err(CommandFailure::usage(message, Some("change them in the file that `unhang servers` names")))
     }
 
     /// A configured server, which is started now.
-    fn start(&self, found: &Found) -> Result<Client, Failure> {
+    fn start(&self, found: &FoundServer) -> Result<Client, CommandFailure> {
         self.launch(self.of_file(found)?)
     }
 
     /// The configured server of this name.
-    pub(super) async fn named(&self, name: &str) -> Result<&Found, Failure> {
+    pub(super) async fn named(&self, name: &str) -> Result<&FoundServer, CommandFailure> {
         let known = self.known().await?;
         known.named(name).ok_or_else(|| no_such_server(known, name))
     }
 
     /// How a server is reached whose command was typed.
-    pub(super) fn of_command(&self, command: &[OsString]) -> Result<ClientSpec, Failure> {
+    pub(super) fn of_command(&self, command: &[OsString]) -> Result<ClientSpec, CommandFailure> {
         let name = server_name(command);
         reach::by_command(&name, command, self.ad_hoc, &self.limits, Arc::new(Person::new(&name)))
     }
 
     /// How a configured server is reached.
-    pub(super) fn of_file(&self, found: &Found) -> Result<ClientSpec, Failure> {
+    pub(super) fn of_file(&self, found: &FoundServer) -> Result<ClientSpec, CommandFailure> {
         let settings = found.settings.as_ref();
-        let settings = settings.map_err(|complaint| Failure::usage(complaint.to_string(), None))?;
+        let settings = settings.map_err(|complaint| CommandFailure::usage(complaint.to_string(), None))?;
         reach::by_settings(settings, &self.limits, Arc::new(Person::new(&settings.name)))
     }
 
     /// How a server is reached whose URL was typed.
-    pub(super) fn of_url(&self, url: &str) -> Result<ClientSpec, Failure> {
+    pub(super) fn of_url(&self, url: &str) -> Result<ClientSpec, CommandFailure> {
         let mut name = reach::url_name(url)?;
         while self.pool.names().contains(&name) {
             // It differs in what is not shown.
@@ -242,13 +246,13 @@ impl<'a> Desk<'a> {
         self.remote.borrow().contains(name)
     }
 
-    fn launch(&self, spec: ClientSpec) -> Result<Client, Failure> {
+    fn launch(&self, spec: ClientSpec) -> Result<Client, CommandFailure> {
         let name = spec.name.clone();
         if matches!(spec.endpoint, Endpoint::Http(_)) {
             self.remote.borrow_mut().insert(name.clone());
         }
         self.pool.register(spec);
-        self.pool.client(&name).map_err(Failure::from)
+        self.pool.client(&name).map_err(CommandFailure::from)
     }
 
     /// Says that the work was broken off, and keeps in mind what may go on without it.
@@ -262,7 +266,7 @@ impl<'a> Desk<'a> {
         let unfinished = self.background.send_replace(None);
         self.left.replace(unfinished.map(|unfinished| {
             let is_remote = self.is_remote(&unfinished.server);
-            Left::broken_off(unfinished, is_remote, stop)
+            BackgroundCall::broken_off(unfinished, is_remote, stop)
         }));
     }
 
@@ -324,16 +328,16 @@ impl<'a> Desk<'a> {
 }
 
 /// The servers that are configured. A person may be asked for their consent, beside the event loop, so that a signal is heard meanwhile.
-pub(super) async fn find(choice: FileChoice) -> Result<Known, Failure> {
-    beside(move || Known::find(&choice)).await
+pub(super) async fn find(choice: FileChoice) -> Result<ConfiguredServers, CommandFailure> {
+    beside(move || ConfiguredServers::find(&choice)).await
 }
 
 /// Does what may wait for a disk or for a person on another thread.
 pub(super) async fn beside<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+    work: impl FnOnce() -> Result<T, CommandFailure> + Send + 'static,
+) -> Result<T, CommandFailure> {
     // A panic has been told.
-    let bug = |_| Failure {
+    let bug = |_| CommandFailure {
         code: exit::BUG,
         kind: "bug",
         message: "a thread of unhang has panicked".to_owned(),
@@ -347,14 +351,14 @@ pub(super) async fn beside<T: Send + 'static>(
 pub(super) async fn read_within<T: Send + 'static>(
     file: &str,
     limit: Duration,
-    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+    work: impl FnOnce() -> Result<T, CommandFailure> + Send + 'static,
+) -> Result<T, CommandFailure> {
     timeout(limit, beside(work)).await.unwrap_or_else(|_| Err(unread(file, limit)))
 }
 
 /// A file that was not read in time.
-pub(super) fn unread(file: &str, limit: Duration) -> Failure {
-    Failure {
+pub(super) fn unread(file: &str, limit: Duration) -> CommandFailure {
+    CommandFailure {
         code: exit::DEADLINE,
         kind: "deadline",
         message: format!("{} could not be read to its end within {}", escaped(file), in_words(limit)),
@@ -363,14 +367,14 @@ pub(super) fn unread(file: &str, limit: Duration) -> Failure {
     }
 }
 
-pub(super) fn no_such_server(known: &Known, name: &str) -> Failure {
+pub(super) fn no_such_server(known: &ConfiguredServers, name: &str) -> CommandFailure {
     let names: Vec<&str> = known.in_use().map(|found| found.name.as_str()).collect();
     let hint = match (unhang::wording::nearest(name, names.iter().copied()), names.len()) {
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, 0) => "no server is configured; write unhang.toml, or give the command after `--`".to_owned(),
         (None, _) => format!("there are {}; `unhang servers` tells where", names.join(", ")),
     };
-    Failure {
+    CommandFailure {
         code: exit::NOT_FOUND,
         kind: "no_such_server",
         message: format!("there is no server `{}`", escaped(name)),
@@ -379,9 +383,9 @@ pub(super) fn no_such_server(known: &Known, name: &str) -> Failure {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure {
+impl From<Error> for CommandFailure {
+    fn from(error: Error) -> CommandFailure {
+        CommandFailure {
             code: error.exit_code(),
             kind: error.kind(),
             message: error.to_string(),

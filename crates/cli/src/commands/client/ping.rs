@@ -3,11 +3,11 @@
 use std::{process::ExitCode, time::Duration};
 
 use serde::Serialize;
-use unhang::{client::Options, exit};
+use unhang::{client::RequestOptions, exit};
 
-use super::{Desk, Target, list::each, run};
+use super::{ClientContext, Target, list::each, run};
 use crate::{
-    arguments::{client::Listing, jobs::Format},
+    arguments::{client::ListArguments, jobs::Format},
     commands::engine::Outcome,
 };
 
@@ -18,26 +18,26 @@ struct Pinged {
 }
 
 /// Pings one server, or all.
-pub(in crate::commands) fn ping(listing: &Listing, verbose: bool) -> ExitCode {
-    run(&listing.common, &listing.ad_hoc, verbose, async |desk| pinged(desk, listing).await)
+pub(in crate::commands) fn ping(listing: &ListArguments, verbose: bool) -> ExitCode {
+    run(&listing.common, &listing.ad_hoc, verbose, async |context| pinged(context, listing).await)
 }
 
-async fn pinged(desk: &Desk<'_>, listing: &Listing) -> Outcome {
-    let asked = async |client: unhang::client::Client| client.ping(&Options::default()).await;
+async fn pinged(context: &ClientContext<'_>, listing: &ListArguments) -> Outcome {
+    let asked = async |client: unhang::client::Client| client.ping(&RequestOptions::default()).await;
     if let Some(target) = Target::of(listing) {
-        let client = desk.client(&target).await?;
+        let client = context.client(&target).await?;
         let name = client.name().to_owned();
         let pinged = Pinged::new(name, asked(client).await?);
-        return Ok(match desk.format() {
-            Format::Json => desk.print_json(&pinged).await,
-            Format::Text => desk.print(pinged.text().into_bytes()).await,
+        return Ok(match context.format() {
+            Format::Json => context.print_json(&pinged).await,
+            Format::Text => context.print(pinged.text().into_bytes()).await,
         });
     }
-    let (answers, code) = each(desk, asked).await?;
+    let (answers, code) = each(context, asked).await?;
     let all: Vec<Pinged> = answers.into_iter().map(|(name, took)| Pinged::new(name, took)).collect();
-    let printed = match desk.format() {
-        Format::Json => desk.print_json(&all).await,
-        Format::Text => desk.print(all.iter().map(Pinged::text).collect::<String>().into_bytes()).await,
+    let printed = match context.format() {
+        Format::Json => context.print_json(&all).await,
+        Format::Text => context.print(all.iter().map(Pinged::text).collect::<String>().into_bytes()).await,
     };
     Ok(if code == exit::DONE { printed } else { code })
 }

@@ -6,10 +6,10 @@ use data_encoding::BASE64;
 use serde_json::Value;
 use unhang::exit;
 
-use crate::output::Failure;
+use crate::output::CommandFailure;
 
 /// The bytes of a tool's result: its content, or where it has none what it has for programs, as JSON.
-pub(super) fn of_tool(result: &Value) -> Result<Vec<u8>, Failure> {
+pub(super) fn of_tool(result: &Value) -> Result<Vec<u8>, CommandFailure> {
     let content = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     match (content, result.get("structuredContent")) {
         ([], Some(structured)) => Ok(format!("{structured}\n").into_bytes()),
@@ -18,11 +18,11 @@ pub(super) fn of_tool(result: &Value) -> Result<Vec<u8>, Failure> {
 }
 
 /// The bytes of a resource.
-pub(super) fn of_resource(result: &Value) -> Result<Vec<u8>, Failure> {
+pub(super) fn of_resource(result: &Value) -> Result<Vec<u8>, CommandFailure> {
     joined(result["contents"].as_array().into_iter().flatten().map(embedded))
 }
 
-fn joined(parts: impl Iterator<Item = Result<Vec<u8>, Failure>>) -> Result<Vec<u8>, Failure> {
+fn joined(parts: impl Iterator<Item = Result<Vec<u8>, CommandFailure>>) -> Result<Vec<u8>, CommandFailure> {
     let mut bytes = Vec::new();
     for part in parts {
         if bytes.last().is_some_and(|last| *last != b'\n') {
@@ -33,7 +33,7 @@ fn joined(parts: impl Iterator<Item = Result<Vec<u8>, Failure>>) -> Result<Vec<u
     Ok(bytes)
 }
 
-fn one(item: &Value) -> Result<Vec<u8>, Failure> {
+fn one(item: &Value) -> Result<Vec<u8>, CommandFailure> {
     let text = |name: &str| item[name].as_str().unwrap_or_default();
     match text("type") {
         "text" => Ok(text("text").as_bytes().to_vec()),
@@ -44,7 +44,7 @@ fn one(item: &Value) -> Result<Vec<u8>, Failure> {
     }
 }
 
-fn embedded(resource: &Value) -> Result<Vec<u8>, Failure> {
+fn embedded(resource: &Value) -> Result<Vec<u8>, CommandFailure> {
     match (resource["text"].as_str(), resource["blob"].as_str()) {
         (Some(text), _) => Ok(text.as_bytes().to_vec()),
         (None, Some(blob)) => decoded(blob),
@@ -52,9 +52,9 @@ fn embedded(resource: &Value) -> Result<Vec<u8>, Failure> {
     }
 }
 
-fn decoded(base64: &str) -> Result<Vec<u8>, Failure> {
+fn decoded(base64: &str) -> Result<Vec<u8>, CommandFailure> {
     let compact: String = base64.split_ascii_whitespace().collect();
-    BASE64.decode(compact.as_bytes()).map_err(|error| Failure {
+    BASE64.decode(compact.as_bytes()).map_err(|error| CommandFailure {
         code: exit::PROTOCOL,
         kind: "bad_response",
         message: format!("the server gave content that is no base64: {error}"),

@@ -15,7 +15,7 @@ use unhang::{
 
 use crate::{
     arguments::client::AdHoc, commands::login::authorization, data_folder::UNSAFE, inherited::inherited,
-    output::Failure, own_program::lifeline_command, terminal_text::escaped,
+    output::CommandFailure, own_program::lifeline_command, terminal_text::escaped,
 };
 
 /// A server by its command, which gets our environment and folder but for what was typed.
@@ -25,14 +25,17 @@ pub(super) fn by_command(
     ad_hoc: &AdHoc,
     flags: &LimitSettings,
     listener: Arc<dyn Listener>,
-) -> Result<ClientSpec, Failure> {
+) -> Result<ClientSpec, CommandFailure> {
     if !ad_hoc.header.is_empty() {
         let message = "--header is for a URL, and what is asked is a command".to_owned();
-        return Err(Failure::usage(message, Some("--env hands a variable to a command")));
+        return Err(CommandFailure::usage(message, Some("--env hands a variable to a command")));
     }
     let folder = ad_hoc.cwd.as_ref().map(|folder| {
         folder.canonicalize().ok().filter(|folder| folder.is_dir()).ok_or_else(|| {
-            Failure::usage(format!("--cwd: {} is no folder that can be entered", folder.display()), None)
+            CommandFailure::usage(
+                format!("--cwd: {} is no folder that can be entered", folder.display()),
+                None,
+            )
         })
     });
     let environment = if ad_hoc.env.is_empty() {
@@ -51,7 +54,7 @@ pub(in crate::commands) fn by_settings(
     settings: &ServerSettings,
     flags: &LimitSettings,
     listener: Arc<dyn Listener>,
-) -> Result<ClientSpec, Failure> {
+) -> Result<ClientSpec, CommandFailure> {
     let ServerSettings { name, transport, limits, .. } = settings;
     let endpoint = match transport {
         Transport::Stdio { command, arguments, environment, inherits_environment, folder } => {
@@ -82,10 +85,10 @@ pub(super) fn by_url(
     ad_hoc: &AdHoc,
     flags: &LimitSettings,
     listener: Arc<dyn Listener>,
-) -> Result<ClientSpec, Failure> {
+) -> Result<ClientSpec, CommandFailure> {
     if !ad_hoc.env.is_empty() || ad_hoc.cwd.is_some() {
         let message = "--env and --cwd are for a command after `--`, and what is asked is a URL".to_owned();
-        return Err(Failure::usage(message, Some("--header sends a header to a URL")));
+        return Err(CommandFailure::usage(message, Some("--header sends a header to a URL")));
     }
     let address = checked(url, &ad_hoc.header)?;
     // As it is told in errors: whoever is to log in sees what of it to add.
@@ -94,16 +97,16 @@ pub(super) fn by_url(
 }
 
 /// What a server is called of which only the URL is known.
-pub(super) fn url_name(url: &str) -> Result<String, Failure> {
+pub(super) fn url_name(url: &str) -> Result<String, CommandFailure> {
     Ok(checked(url, &[])?.shown())
 }
 
-fn checked(url: &str, headers: &[(String, String)]) -> Result<Address, Failure> {
+fn checked(url: &str, headers: &[(String, String)]) -> Result<Address, CommandFailure> {
     if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
         // The rest may be secret.
         let scheme = url.split("://").next().unwrap_or_default();
         let message = format!("`{}://` is no URL of http:// or https://", escaped(scheme));
-        return Err(Failure::usage(message, None));
+        return Err(CommandFailure::usage(message, None));
     }
     let address = address(url.to_owned(), headers.to_vec());
     address.check().map_err(|error| unusable("what was given", &error))?;
@@ -117,7 +120,7 @@ fn remote(
     dialect: Option<HttpDialect>,
     oauth: ClientSettings,
     flags: &LimitSettings,
-) -> Result<HttpServer, Failure> {
+) -> Result<HttpServer, CommandFailure> {
     let has_token = address.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     let authorization = (!has_token).then(|| {
         let answer = flags.request_timeout.unwrap_or(Limits::default().request_timeout);
@@ -159,8 +162,8 @@ pub(super) fn address(url: String, headers: Vec<(String, String)>) -> Address {
 }
 
 /// Wrong before anybody was asked.
-fn unusable(what: &str, error: &impl Display) -> Failure {
-    Failure::usage(format!("{what} cannot be asked: {error}"), None)
+fn unusable(what: &str, error: &impl Display) -> CommandFailure {
+    CommandFailure::usage(format!("{what} cannot be asked: {error}"), None)
 }
 
 /// Its limits come with the rest of what is known of it.

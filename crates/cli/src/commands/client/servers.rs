@@ -5,14 +5,14 @@ use std::{env, path::Path, process::ExitCode};
 use serde::Serialize;
 use unhang::settings::{ServerSettings, Transport};
 
-use super::{Desk, reach::address, run};
+use super::{ClientContext, reach::address, run};
 use crate::{
     arguments::{
         client::{AdHoc, Servers},
         jobs::Format,
     },
     commands::{
-        client::files::Found,
+        client::files::FoundServer,
         engine::{lines, shortened, table},
     },
     terminal_text::escaped,
@@ -20,7 +20,7 @@ use crate::{
 
 /// A server as it is listed.
 #[derive(Serialize)]
-struct Listed {
+struct ServerRow {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     transport: Option<&'static str>,
@@ -42,17 +42,17 @@ const CELL: usize = 400;
 
 /// Lists the servers.
 pub(in crate::commands) fn servers(servers: &Servers, verbose: bool) -> ExitCode {
-    run(&servers.common, &AdHoc::default(), verbose, async |desk: &Desk<'_>| {
-        let listed: Vec<Listed> = desk.known().await?.servers.iter().map(Listed::new).collect();
-        Ok(match desk.format() {
-            Format::Json => desk.print_json(&listed).await,
-            Format::Text => desk.print(text(&listed).into_bytes()).await,
+    run(&servers.common, &AdHoc::default(), verbose, async |context: &ClientContext<'_>| {
+        let listed: Vec<ServerRow> = context.known().await?.servers.iter().map(ServerRow::new).collect();
+        Ok(match context.format() {
+            Format::Json => context.print_json(&listed).await,
+            Format::Text => context.print(text(&listed).into_bytes()).await,
         })
     })
 }
 
-impl Listed {
-    fn new(found: &Found) -> Self {
+impl ServerRow {
+    fn new(found: &FoundServer) -> Self {
         let unused = match &found.settings {
             Err(complaint) => Some(complaint.to_string()),
             Ok(_) if found.is_disabled => Some("disabled".to_owned()),
@@ -83,7 +83,7 @@ impl Listed {
     }
 }
 
-fn text(listed: &[Listed]) -> String {
+fn text(listed: &[ServerRow]) -> String {
     if listed.is_empty() {
         return "No server is configured. Write unhang.toml, or see `unhang servers --help` for the files\n\
             of MCP clients that are read.\n"

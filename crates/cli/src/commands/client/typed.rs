@@ -12,13 +12,13 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{beside, read_within, schema::property};
-use crate::{commands::large_numbers, output::Failure};
+use crate::{commands::large_numbers, output::CommandFailure};
 
 /// The longest JSON that is read for arguments. A message cannot be longer.
 const MAX_JSON: u64 = 64 << 20;
 
 /// The arguments of a prompt, which are texts.
-pub(super) fn texts(pairs: &[String]) -> Result<Map<String, Value>, Failure> {
+pub(super) fn texts(pairs: &[String]) -> Result<Map<String, Value>, CommandFailure> {
     pairs.iter().map(|pair| split(pair).map(|(key, text)| (key.to_owned(), text.into()))).collect()
 }
 
@@ -28,7 +28,7 @@ pub(super) fn arguments(
     pairs: &[String],
     schema: Option<&Value>,
     is_checked: bool,
-) -> Result<Map<String, Value>, Failure> {
+) -> Result<Map<String, Value>, CommandFailure> {
     for pair in pairs {
         let (key, text) = split(pair)?;
         let kind = schema.and_then(|schema| property(schema, key));
@@ -37,14 +37,20 @@ pub(super) fn arguments(
     Ok(arguments)
 }
 
-fn split(pair: &str) -> Result<(&str, &str), Failure> {
+fn split(pair: &str) -> Result<(&str, &str), CommandFailure> {
     pair.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
-        Failure::usage(format!("`{pair}` is no argument"), Some("write KEY=VALUE, or give them with --json"))
+        CommandFailure::usage(
+            format!("`{pair}` is no argument"),
+            Some("write KEY=VALUE, or give them with --json"),
+        )
     })
 }
 
 /// The JSON object in a text, a file or stdin. The writer of a pipe is waited for within a limit, and a person who types is not.
-pub(super) async fn object_within(from: String, limit: Duration) -> Result<Map<String, Value>, Failure> {
+pub(super) async fn object_within(
+    from: String,
+    limit: Duration,
+) -> Result<Map<String, Value>, CommandFailure> {
     match from.strip_prefix('@').map(str::to_owned) {
         Some(path) => read_within(&path, limit, move || object(&from)).await,
         None if from == "-" && !io::stdin().is_terminal() => {
@@ -55,16 +61,16 @@ pub(super) async fn object_within(from: String, limit: Duration) -> Result<Map<S
 }
 
 /// The JSON object in a text, a file or stdin. It may wait for whoever writes it.
-fn object(from: &str) -> Result<Map<String, Value>, Failure> {
+fn object(from: &str) -> Result<Map<String, Value>, CommandFailure> {
     let read = |what: &str, reader: &mut dyn Read| {
         let mut text = String::new();
         reader
             .take(MAX_JSON + 1)
             .read_to_string(&mut text)
-            .map_err(|error| Failure::usage(format!("{what} cannot be read: {error}"), None))?;
+            .map_err(|error| CommandFailure::usage(format!("{what} cannot be read: {error}"), None))?;
         if text.len() as u64 > MAX_JSON {
             let message = format!("{what} has more than {} MiB", MAX_JSON >> 20);
-            return Err(Failure::usage(message, Some("a message cannot be longer")));
+            return Err(CommandFailure::usage(message, Some("a message cannot be longer")));
         }
         Ok(text)
     };
@@ -72,27 +78,27 @@ fn object(from: &str) -> Result<Map<String, Value>, Failure> {
         _ if from == "-" => ("stdin", read("stdin", &mut io::stdin().lock())?),
         Some("") => {
             let hint = "write --json @FILE, or --json - for stdin";
-            return Err(Failure::usage("`--json @` names no file".to_owned(), Some(hint)));
+            return Err(CommandFailure::usage("`--json @` names no file".to_owned(), Some(hint)));
         }
         Some(path) => {
             let mut file = fs::File::open(path)
-                .map_err(|error| Failure::usage(format!("{path} cannot be read: {error}"), None))?;
+                .map_err(|error| CommandFailure::usage(format!("{path} cannot be read: {error}"), None))?;
             (path, read(path, &mut file)?)
         }
         None => ("--json", from.to_owned()),
     };
     match serde_json::from_str(&text) {
         Ok(Value::Object(object)) => large_numbers::refuse(text.as_bytes(), what).map(|()| object),
-        Ok(_) => Err(Failure::usage(
+        Ok(_) => Err(CommandFailure::usage(
             format!("{what} is JSON, but no object"),
             Some("arguments have names: {\"key\": value}"),
         )),
-        Err(error) => Err(Failure::usage(format!("{what} is no JSON: {error}"), None)),
+        Err(error) => Err(CommandFailure::usage(format!("{what} is no JSON: {error}"), None)),
     }
 }
 
 /// One value, of the type that the schema asks for; JSON if it is any, where it asks for none.
-fn value(key: &str, text: &str, schema: Option<&Value>, is_checked: bool) -> Result<Value, Failure> {
+fn value(key: &str, text: &str, schema: Option<&Value>, is_checked: bool) -> Result<Value, CommandFailure> {
     let json: Option<Value> = serde_json::from_str(text).ok();
     // A text is never read as a number, so that it is not changed either.
     let whole = |value: Value| match value {
@@ -122,7 +128,7 @@ fn value(key: &str, text: &str, schema: Option<&Value>, is_checked: bool) -> Res
     if !is_checked {
         return whole(json.unwrap_or_else(|| text.into()));
     }
-    Err(Failure::usage(
+    Err(CommandFailure::usage(
         format!("the argument `{key}` has to be {}, and `{text}` is not", types.join(" or ")),
         None,
     ))

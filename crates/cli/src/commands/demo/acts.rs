@@ -10,7 +10,7 @@ use super::{
     PATIENCE, Row, Seen,
     durable::durable,
     home::mark,
-    peer::{Outcome, Peer},
+    peer::{DemoPeer, PeerOutcome},
     slow::slow,
 };
 
@@ -25,10 +25,10 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Connects to an animal. Behind unhang a call may take a second, so that the demonstration stays short.
-    fn connect(self, animal: &[&str]) -> io::Result<Peer> {
+    /// Connects to a faulty server. Behind unhang a call may take a second, so that the demonstration stays short.
+    fn connect(self, faulty_server: &[&str]) -> io::Result<DemoPeer> {
         match self {
-            Way::Bare => Peer::start(&[&["zoo"], animal].concat()),
+            Way::Bare => DemoPeer::start(&[&["zoo"], faulty_server].concat()),
             Way::Unhang => {
                 let flags = [
                     "wrap",
@@ -40,7 +40,7 @@ impl Way {
                     "/proc/self/exe",
                     "zoo",
                 ];
-                Peer::start(&[&flags, animal].concat())
+                DemoPeer::start(&[&flags, faulty_server].concat())
             }
         }
     }
@@ -94,9 +94,9 @@ async fn answered(way: Way) -> io::Result<Seen> {
     peer.shake_hands(patience()).await?;
     let id = peer.call("stuck", patience()).await?;
     let seen = match peer.answer(id, patience()).await {
-        Outcome::Answer(answer, after) => Seen::held(in_short(&answer, after)),
-        Outcome::Silence => Seen::broken(format!("hangs: nothing within {}", in_words(PATIENCE))),
-        Outcome::Ended => Seen::broken("the connection ended"),
+        PeerOutcome::Answer(answer, after) => Seen::held(in_short(&answer, after)),
+        PeerOutcome::Silence => Seen::broken(format!("hangs: nothing within {}", in_words(PATIENCE))),
+        PeerOutcome::Ended => Seen::broken("the connection ended"),
     };
     peer.end().await;
     Ok(seen)
@@ -106,7 +106,7 @@ async fn clean_wire(way: Way) -> io::Result<Seen> {
     let mut peer = way.connect(&["stdout-noise"])?;
     peer.shake_hands(patience()).await?;
     let id = peer.call("echo", patience()).await?;
-    let answered = matches!(peer.answer(id, patience()).await, Outcome::Answer(..));
+    let answered = matches!(peer.answer(id, patience()).await, PeerOutcome::Answer(..));
     let text = format!("{} lines on the wire are no messages", peer.noise);
     let seen = Seen { text, held: peer.noise == 0 && answered };
     peer.end().await;
@@ -118,13 +118,13 @@ async fn drained(way: Way) -> io::Result<Seen> {
     peer.shake_hands(patience()).await?;
     let id = peer.call("echo", patience()).await?;
     let seen = match peer.answer(id, patience()).await {
-        Outcome::Answer(answer, after) => {
+        PeerOutcome::Answer(answer, after) => {
             Seen { text: in_short(&answer, after), held: answer.get("result").is_some() }
         }
-        Outcome::Silence => {
+        PeerOutcome::Silence => {
             Seen::broken(format!("hangs: stderr is full, nothing within {}", in_words(PATIENCE)))
         }
-        Outcome::Ended => Seen::broken("the connection ended"),
+        PeerOutcome::Ended => Seen::broken("the connection ended"),
     };
     peer.end().await;
     Ok(seen)
@@ -144,9 +144,9 @@ async fn isolated(way: Way) -> io::Result<Seen> {
     }
     let victim = peer.request("ping", json!({}), patience()).await?;
     let outcome = match peer.answer(victim, patience()).await {
-        Outcome::Answer(answer, after) => format!("the next request: {}", in_short(&answer, after)),
-        Outcome::Silence => "the next request is stolen and hangs".to_owned(),
-        Outcome::Ended => "the connection ended".to_owned(),
+        PeerOutcome::Answer(answer, after) => format!("the next request: {}", in_short(&answer, after)),
+        PeerOutcome::Silence => "the next request is stolen and hangs".to_owned(),
+        PeerOutcome::Ended => "the connection ended".to_owned(),
     };
     peer.end().await;
     let held = holders == 1 && !outcome.contains("hangs");
@@ -160,11 +160,11 @@ async fn isolated(way: Way) -> io::Result<Seen> {
 
 async fn nothing_left(way: Way) -> io::Result<Seen> {
     let marker = format!("{}{}", mark(), if way == Way::Bare { "bare" } else { "wrap" });
-    let animal = ["leaves-daemon", "--marker", &marker];
+    let faulty_server = ["leaves-daemon", "--marker", &marker];
     // A bare server has a host, as it would have a client, so that our own lifeline does not help it.
     let mut peer = match way {
-        Way::Bare => Peer::start(&[&["zoo", "hosts", "--"], &animal[..]].concat())?,
-        Way::Unhang => way.connect(&animal)?,
+        Way::Bare => DemoPeer::start(&[&["zoo", "hosts", "--"], &faulty_server[..]].concat())?,
+        Way::Unhang => way.connect(&faulty_server)?,
     };
     peer.shake_hands(patience()).await?;
     let _call = peer.call("echo", patience()).await?;
@@ -192,16 +192,16 @@ async fn restarted(way: Way) -> io::Result<Seen> {
     peer.shake_hands(patience()).await?;
     let call = peer.call("echo", patience()).await?;
     let first = match peer.answer(call, patience()).await {
-        Outcome::Answer(answer, after) => in_short(&answer, after),
-        Outcome::Silence => "hangs".to_owned(),
-        Outcome::Ended => "the connection is lost".to_owned(),
+        PeerOutcome::Answer(answer, after) => in_short(&answer, after),
+        PeerOutcome::Silence => "hangs".to_owned(),
+        PeerOutcome::Ended => "the connection is lost".to_owned(),
     };
     let again = match peer.request("tools/list", json!({}), patience()).await {
         Ok(id) => peer.answer(id, patience()).await,
-        Err(_) => Outcome::Ended,
+        Err(_) => PeerOutcome::Ended,
     };
     let seen = match again {
-        Outcome::Answer(answer, after) if answer.get("result").is_some() => {
+        PeerOutcome::Answer(answer, after) if answer.get("result").is_some() => {
             Seen::held(format!("{first}; back and in session: the next request {}", in_short(&answer, after)))
         }
         _ => Seen::broken(format!("{first}, and stays lost")),
@@ -221,12 +221,12 @@ async fn fair(way: Way) -> io::Result<Seen> {
     let start = tokio::time::Instant::now();
     let mut answered = 0;
     for id in others {
-        answered += usize::from(matches!(peer.answer(id, patience()).await, Outcome::Answer(..)));
+        answered += usize::from(matches!(peer.answer(id, patience()).await, PeerOutcome::Answer(..)));
     }
     let others = format!("{answered} of {OTHERS} after {}", in_words(start.elapsed()));
     let outcome = peer.answer(stuck, patience()).await;
     let seen = match outcome {
-        Outcome::Answer(answer, after) => Seen {
+        PeerOutcome::Answer(answer, after) => Seen {
             text: format!("{others}; the stuck one: {}", in_short(&answer, after)),
             held: answered == OTHERS,
         },

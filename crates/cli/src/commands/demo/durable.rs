@@ -11,7 +11,7 @@ use super::{
     Seen,
     acts::{Way, patience},
     home::Home,
-    peer::{Outcome, Peer},
+    peer::{DemoPeer, PeerOutcome},
 };
 
 /// A tool that works for a while, says how far it is, and leaves a result.
@@ -39,16 +39,16 @@ pub(super) async fn durable(way: Way) -> io::Result<Seen> {
 
 /// The work is done in the call, as it is without jobs.
 async fn in_the_call(home: &Home) -> io::Result<Seen> {
-    let mut peer = Peer::start_in(home.path(), &["zoo", "well-behaved"])?;
+    let mut peer = DemoPeer::start_in(home.path(), &["zoo", "well-behaved"])?;
     peer.shake_hands(patience()).await?;
     let arguments = json!({"name": "sleep", "arguments": {"ms": 1600}});
     let call = peer.request("tools/call", arguments, patience()).await?;
     Deadline::after(Duration::from_millis(400)).sleep().await;
     home.kill(&["zoo", "well-behaved"]);
     let seen = match peer.answer(call, patience()).await {
-        Outcome::Answer(..) => Seen::held("answered all the same"),
-        Outcome::Silence => Seen::broken("the call hangs, and its work is lost"),
-        Outcome::Ended => Seen::broken("the connection ends, and the work with it"),
+        PeerOutcome::Answer(..) => Seen::held("answered all the same"),
+        PeerOutcome::Silence => Seen::broken("the call hangs, and its work is lost"),
+        PeerOutcome::Ended => Seen::broken("the connection ends, and the work with it"),
     };
     peer.end().await;
     Ok(seen)
@@ -59,7 +59,7 @@ async fn as_a_job(home: &Home) -> io::Result<Seen> {
     // What runs below our lifeline ends with what the lifeline holds. So the server has a host, as it would have a client,
     // which lives on without it.
     let log = home.path().join("wire").to_str().unwrap_or_default().to_owned();
-    let mut first = Peer::start_in(
+    let mut first = DemoPeer::start_in(
         home.path(),
         &[&["zoo", "hosts", "--", "tee", &log, &log, "--"][..], &served()].concat(),
     )?;
@@ -83,7 +83,7 @@ async fn as_a_job(home: &Home) -> io::Result<Seen> {
     }
     let alone = has_ended.exists();
 
-    let mut second = Peer::start_in(home.path(), &served()[1..])?;
+    let mut second = DemoPeer::start_in(home.path(), &served()[1..])?;
     second.shake_hands(patience()).await?;
     let status = asked(&mut second, "get_job_status", json!({"job_id": id, "wait_seconds": 1})).await?;
     let state = asked(&mut second, "get_state", json!({"field": "work"})).await?;
@@ -109,12 +109,12 @@ fn served() -> [&'static str; 4] {
 }
 
 /// Calls a tool and returns the fields of its answer.
-pub(super) async fn asked(peer: &mut Peer, tool: &str, arguments: Value) -> io::Result<Value> {
+pub(super) async fn asked(peer: &mut DemoPeer, tool: &str, arguments: Value) -> io::Result<Value> {
     let call = json!({"name": tool, "arguments": arguments});
     let id = peer.request("tools/call", call, patience()).await?;
     match peer.answer(id, patience()).await {
-        Outcome::Answer(mut answer, _) => Ok(answer["result"]["structuredContent"].take()),
-        Outcome::Silence => Err(io::Error::other(format!("{tool} was not answered"))),
-        Outcome::Ended => Err(io::Error::other(format!("the server ended in {tool}"))),
+        PeerOutcome::Answer(mut answer, _) => Ok(answer["result"]["structuredContent"].take()),
+        PeerOutcome::Silence => Err(io::Error::other(format!("{tool} was not answered"))),
+        PeerOutcome::Ended => Err(io::Error::other(format!("the server ended in {tool}"))),
     }
 }

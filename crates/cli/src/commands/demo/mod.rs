@@ -21,7 +21,7 @@ use unhang::{exit, units::in_words};
 
 use crate::{
     arguments::Demo,
-    output::{self, Failure},
+    output::{self, CommandFailure},
     signals::signals,
 };
 
@@ -68,7 +68,9 @@ pub(crate) fn run(demo: &Demo) -> ExitCode {
     let acted = runtime.block_on(async {
         let mut stops = match signals() {
             Ok(stops) => stops,
-            Err(error) => return Err(Failure::system("signals cannot be waited for", &error).print(None)),
+            Err(error) => {
+                return Err(CommandFailure::system("signals cannot be waited for", &error).print(None));
+            }
         };
         let stop = tokio::select! {
             rows = acts::all() => return Ok(rows),

@@ -22,7 +22,7 @@ use super::home::mark;
 
 /// What came of waiting for an answer.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum PeerOutcome {
     /// The answer, and how long it took.
     Answer(Value, Duration),
     /// Nothing, within the deadline.
@@ -38,7 +38,7 @@ const MARK: &str = "UNHANG_DEMO_MARK";
 const CHUNK: usize = 64 << 10;
 
 /// A connection to a server, bare or guarded.
-pub(crate) struct Peer {
+pub(crate) struct DemoPeer {
     server: Server,
     /// Held open and not read: that is what the clients do whose servers hang on it.
     _errors: ErrorPipe,
@@ -53,16 +53,20 @@ fn words(list: &[&str]) -> Vec<OsString> {
     list.iter().map(OsString::from).collect()
 }
 
-impl Peer {
+impl DemoPeer {
     /// Connects to `unhang WORDS…`.
-    pub(crate) fn start(arguments: &[&str]) -> io::Result<Peer> {
-        Peer::launch(arguments, std::env::vars_os(), None)
+    pub(crate) fn start(arguments: &[&str]) -> io::Result<DemoPeer> {
+        DemoPeer::launch(arguments, std::env::vars_os(), None)
     }
 
     /// The same in a folder that also is the data folder.
-    pub(crate) fn start_in(home: &Path, arguments: &[&str]) -> io::Result<Peer> {
+    pub(crate) fn start_in(home: &Path, arguments: &[&str]) -> io::Result<DemoPeer> {
         let others = std::env::vars_os().filter(|(name, _)| name != "UNHANG_HOME");
-        Peer::launch(arguments, others.chain([("UNHANG_HOME".into(), home.into())]), Some(home.to_owned()))
+        DemoPeer::launch(
+            arguments,
+            others.chain([("UNHANG_HOME".into(), home.into())]),
+            Some(home.to_owned()),
+        )
     }
 
     /// Starts it with the mark beside these variables, which its lifeline has too: that ends after all that it holds.
@@ -70,7 +74,7 @@ impl Peer {
         arguments: &[&str],
         variables: impl Iterator<Item = (OsString, OsString)>,
         folder: Option<PathBuf>,
-    ) -> io::Result<Peer> {
+    ) -> io::Result<DemoPeer> {
         let environment = Environment::Exactly(variables.chain([(MARK.into(), mark().into())]).collect());
         let own = PathBuf::from("/proc/self/exe").canonicalize().or_else(|_| std::env::current_exe())?;
         let spec = ServerSpec {
@@ -83,7 +87,7 @@ impl Peer {
             lifeline: LifelineCommand { program: own, arguments: words(&[lifeline::ARGUMENT]) },
         };
         let (server, errors) = Server::start(&spec).map_err(io::Error::other)?;
-        Ok(Peer { server, _errors: errors, received: Vec::new(), next_id: 0, noise: 0 })
+        Ok(DemoPeer { server, _errors: errors, received: Vec::new(), next_id: 0, noise: 0 })
     }
 
     /// How many processes, this one apart, have our end of the server's stdin open.
@@ -133,23 +137,23 @@ impl Peer {
             "clientInfo": {"name": "unhang-demo", "version": env!("CARGO_PKG_VERSION")}});
         let id = self.request("initialize", params, deadline).await?;
         match self.answer(id, deadline).await {
-            Outcome::Answer(..) => {
+            PeerOutcome::Answer(..) => {
                 self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}), deadline).await
             }
-            Outcome::Silence => Err(io::Error::other("no answer to the handshake")),
-            Outcome::Ended => Err(io::Error::other("the server ended in the handshake")),
+            PeerOutcome::Silence => Err(io::Error::other("no answer to the handshake")),
+            PeerOutcome::Ended => Err(io::Error::other("the server ended in the handshake")),
         }
     }
 
     /// Waits for the answer to a request.
-    pub(crate) async fn answer(&mut self, id: u64, deadline: Deadline) -> Outcome {
+    pub(crate) async fn answer(&mut self, id: u64, deadline: Deadline) -> PeerOutcome {
         let start = tokio::time::Instant::now();
         loop {
             while let Some(line) = self.next_line() {
                 match serde_json::from_slice::<Value>(&line) {
                     Ok(message) if message["jsonrpc"] != "2.0" => self.noise += 1,
                     Ok(message) if message["id"] == id && message.get("method").is_none() => {
-                        return Outcome::Answer(message, start.elapsed());
+                        return PeerOutcome::Answer(message, start.elapsed());
                     }
                     Ok(_) => {}
                     Err(_) => self.noise += 1,
@@ -157,8 +161,8 @@ impl Peer {
             }
             match self.read(deadline).await {
                 Ok(true) => {}
-                Ok(false) => return Outcome::Silence,
-                Err(_) => return Outcome::Ended,
+                Ok(false) => return PeerOutcome::Silence,
+                Err(_) => return PeerOutcome::Ended,
             }
         }
     }
@@ -192,7 +196,7 @@ impl Peer {
 
     /// Ends the connection and waits, bounded, until nothing of it is left.
     pub(crate) async fn end(self) {
-        let Peer { mut server, .. } = self;
+        let DemoPeer { mut server, .. } = self;
         server.begin_stop();
         let gone =
             async { while !matches!(server.event().await, ServerEvent::Gone(_) | ServerEvent::Failed(_)) {} };

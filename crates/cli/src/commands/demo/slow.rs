@@ -12,7 +12,7 @@ use super::{
     acts::{Way, patience},
     durable::asked,
     home::Home,
-    peer::{Outcome, Peer},
+    peer::{DemoPeer, PeerOutcome},
 };
 
 /// What a client waits for an answer: 60 s.
@@ -47,14 +47,14 @@ fn arguments() -> Value {
 
 /// As it is without unhang: the client gives up, and what the tool does is for nobody.
 async fn given_up() -> io::Result<Seen> {
-    let mut peer = Peer::start(&["zoo", "slow-answers"])?;
+    let mut peer = DemoPeer::start(&["zoo", "slow-answers"])?;
     peer.shake_hands(patience()).await?;
     let call = json!({ "name": "slow", "arguments": arguments() });
     let id = peer.request("tools/call", call, patience()).await?;
     let seen = match peer.answer(id, Deadline::after(CLOCK)).await {
-        Outcome::Answer(..) => Seen::held("answered in time"),
-        Outcome::Silence => Seen::broken(format!("given up after {}: its work is lost", in_words(CLOCK))),
-        Outcome::Ended => Seen::broken("the connection ended"),
+        PeerOutcome::Answer(..) => Seen::held("answered in time"),
+        PeerOutcome::Silence => Seen::broken(format!("given up after {}: its work is lost", in_words(CLOCK))),
+        PeerOutcome::Ended => Seen::broken("the connection ended"),
     };
     peer.end().await;
     Ok(seen)
@@ -83,7 +83,7 @@ async fn delivered() -> io::Result<Seen> {
 }
 
 /// Calls the tool in this way, and gives what is answered before the client's clock is over.
-async fn in_time(peer: &mut Peer, mut call: Value, more: &Value) -> io::Result<Value> {
+async fn in_time(peer: &mut DemoPeer, mut call: Value, more: &Value) -> io::Result<Value> {
     call["name"] = "slow".into();
     call["arguments"] = arguments();
     for (name, value) in more.as_object().into_iter().flatten() {
@@ -91,15 +91,15 @@ async fn in_time(peer: &mut Peer, mut call: Value, more: &Value) -> io::Result<V
     }
     let id = peer.request("tools/call", call, patience()).await?;
     match peer.answer(id, Deadline::after(CLOCK)).await {
-        Outcome::Answer(mut answer, _) => Ok(answer["result"].take()),
-        Outcome::Silence => Err(io::Error::other("the client has given up")),
-        Outcome::Ended => Err(io::Error::other("the connection ended")),
+        PeerOutcome::Answer(mut answer, _) => Ok(answer["result"].take()),
+        PeerOutcome::Silence => Err(io::Error::other("the client has given up")),
+        PeerOutcome::Ended => Err(io::Error::other("the connection ended")),
     }
 }
 
-fn connect(home: &Home) -> io::Result<Peer> {
+fn connect(home: &Home) -> io::Result<DemoPeer> {
     fs::write(home.path().join("unhang.toml"), CONFIGURATION)?;
-    Peer::start_in(home.path(), &["serve", "--own", "--config", "unhang.toml"])
+    DemoPeer::start_in(home.path(), &["serve", "--own", "--config", "unhang.toml"])
 }
 
 /// Whether this is what the tool answers.
@@ -121,7 +121,7 @@ async fn in_words_of(home: &Home) -> io::Result<bool> {
     let results = json!({ "name": "get_job_results", "arguments": { "job_id": status["job_id"] } });
     let id = peer.request("tools/call", results, patience()).await?;
     let has = match peer.answer(id, patience()).await {
-        Outcome::Answer(answer, _) => {
+        PeerOutcome::Answer(answer, _) => {
             status["status"] == "completed" && is_whole(&answer["result"]["content"])
         }
         _ => false,
@@ -139,7 +139,7 @@ async fn as_asked(home: &Home) -> io::Result<bool> {
     let ended = once_it_has_ended(&mut peer, &json!({}), task, pause).await?;
     let id = peer.request("tasks/result", json!({ "taskId": ended["taskId"] }), patience()).await?;
     let has = match peer.answer(id, patience()).await {
-        Outcome::Answer(answer, _) => is_whole(&answer["result"]["content"]),
+        PeerOutcome::Answer(answer, _) => is_whole(&answer["result"]["content"]),
         _ => false,
     };
     peer.end().await;
@@ -161,7 +161,12 @@ async fn as_declared(home: &Home) -> io::Result<bool> {
 }
 
 /// What is told of a task that has ended, looked at as often as its server wants.
-async fn once_it_has_ended(peer: &mut Peer, meta: &Value, task: &Value, pause: &Value) -> io::Result<Value> {
+async fn once_it_has_ended(
+    peer: &mut DemoPeer,
+    meta: &Value,
+    task: &Value,
+    pause: &Value,
+) -> io::Result<Value> {
     let limit = Deadline::after(Duration::from_secs(3 * SECONDS));
     while !limit.is_past() {
         Deadline::after(Duration::from_millis(pause.as_u64().unwrap_or(1000))).sleep().await;
@@ -169,8 +174,8 @@ async fn once_it_has_ended(peer: &mut Peer, meta: &Value, task: &Value, pause: &
         about["taskId"] = task.clone();
         let id = peer.request("tasks/get", about, patience()).await?;
         match peer.answer(id, patience()).await {
-            Outcome::Answer(answer, _) if answer["result"]["status"] == "working" => {}
-            Outcome::Answer(mut answer, _) => return Ok(answer["result"].take()),
+            PeerOutcome::Answer(answer, _) if answer["result"]["status"] == "working" => {}
+            PeerOutcome::Answer(mut answer, _) => return Ok(answer["result"].take()),
             _ => break,
         }
     }

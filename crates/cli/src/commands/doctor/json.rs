@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use serde::Serialize;
 use unhang::doctor::{
-    Report,
-    observations::{Ending, Handshake, Modern, Start},
+    DoctorReport,
+    observations::{DiscoverSeen, HandshakeSeen, ServerExit, Start},
 };
 
 /// What is printed of one server.
 #[derive(Serialize)]
-pub(super) struct Document<'a> {
+pub(super) struct ReportJson<'a> {
     server: &'a str,
     clean: bool,
     ms: u64,
     facts: Facts<'a>,
-    findings: Vec<Finding<'a>>,
+    findings: Vec<FindingJson<'a>>,
     /// Checks that cannot be made over HTTP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unchecked: Vec<&'a str>,
 }
 
 #[derive(Serialize)]
-struct Finding<'a> {
+struct FindingJson<'a> {
     id: &'a str,
     severity: &'a str,
     evidence: &'a str,
@@ -43,26 +43,26 @@ struct Facts<'a> {
     revision: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stateless: Option<bool>,
-    lists: Vec<List>,
-    calls: Vec<Call<'a>>,
+    lists: Vec<ListJson>,
+    calls: Vec<CallJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     slowest: Option<Slowest<'a>>,
     stderr_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stdin_end: Option<End<'a>>,
+    stdin_end: Option<EndJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    sigterm: Option<End<'a>>,
+    sigterm: Option<EndJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct List {
+struct ListJson {
     method: &'static str,
     items: usize,
     bytes: usize,
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct CallJson<'a> {
     tool: &'a str,
     ms: u64,
     refused: bool,
@@ -75,7 +75,7 @@ struct Slowest<'a> {
 }
 
 #[derive(Serialize)]
-struct End<'a> {
+struct EndJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,16 +83,16 @@ struct End<'a> {
     leaked: u32,
 }
 
-impl<'a> Document<'a> {
-    pub(super) fn of(report: &'a Report) -> Self {
-        let findings = report.findings.iter().map(|finding| Finding {
+impl<'a> ReportJson<'a> {
+    pub(super) fn of(report: &'a DoctorReport) -> Self {
+        let findings = report.findings.iter().map(|finding| FindingJson {
             id: finding.check.id,
             severity: finding.check.severity.word(),
             evidence: &finding.evidence,
             means: finding.check.means,
             remedy: finding.check.remedy,
         });
-        Document {
+        ReportJson {
             server: &report.server,
             clean: report.is_clean(),
             ms: milliseconds(report.took),
@@ -104,9 +104,9 @@ impl<'a> Document<'a> {
 }
 
 impl<'a> Facts<'a> {
-    fn of(report: &'a Report) -> Self {
+    fn of(report: &'a DoctorReport) -> Self {
         let seen = &report.observations;
-        let calls = seen.calls.iter().map(|call| Call {
+        let calls = seen.calls.iter().map(|call| CallJson {
             tool: &call.tool,
             ms: milliseconds(call.took),
             refused: call.refusal.is_some(),
@@ -115,14 +115,14 @@ impl<'a> Facts<'a> {
             cold_start_ms: answered(seen.cold.as_ref()).map(milliseconds),
             warm_start_ms: answered(seen.warm.as_ref()).map(milliseconds),
             revision: seen.handshake.as_ref().and_then(|handshake| match handshake {
-                Handshake::Agreed(revision) => Some(revision.as_str()),
-                Handshake::Refused(..) => None,
+                HandshakeSeen::Agreed(revision) => Some(revision.as_str()),
+                HandshakeSeen::Refused(..) => None,
             }),
-            stateless: seen.modern.as_ref().map(|modern| matches!(modern, Modern::Spoken { .. })),
+            stateless: seen.modern.as_ref().map(|modern| matches!(modern, DiscoverSeen::Spoken { .. })),
             lists: seen
                 .lists
                 .iter()
-                .map(|list| List { method: list.method, items: list.items, bytes: list.bytes })
+                .map(|list| ListJson { method: list.method, items: list.items, bytes: list.bytes })
                 .collect(),
             calls: calls.collect(),
             slowest: seen
@@ -130,16 +130,16 @@ impl<'a> Facts<'a> {
                 .as_ref()
                 .map(|slowest| Slowest { what: &slowest.what, ms: milliseconds(slowest.took) }),
             stderr_bytes: seen.stderr_bytes,
-            stdin_end: seen.stdin_end.as_ref().map(End::of),
-            sigterm: seen.sigterm.as_ref().map(End::of),
+            stdin_end: seen.stdin_end.as_ref().map(EndJson::of),
+            sigterm: seen.sigterm.as_ref().map(EndJson::of),
         }
     }
 }
 
-impl<'a> End<'a> {
-    fn of(ending: &'a Ending) -> Self {
-        let Ending { after, exit, leaked, .. } = ending;
-        End { ms: after.map(milliseconds), exit: exit.as_deref(), leaked: *leaked }
+impl<'a> EndJson<'a> {
+    fn of(ending: &'a ServerExit) -> Self {
+        let ServerExit { after, exit, leaked, .. } = ending;
+        EndJson { ms: after.map(milliseconds), exit: exit.as_deref(), leaked: *leaked }
     }
 }
 

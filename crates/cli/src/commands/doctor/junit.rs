@@ -4,10 +4,10 @@
 
 use std::fmt::Write;
 
-use unhang::doctor::{CHECKS, Check, Finding, Report, Severity};
+use unhang::doctor::{CHECKS, Check, DoctorReport, Finding, Severity};
 
 /// The whole document.
-pub(super) fn document(reports: &[Report]) -> String {
+pub(super) fn document(reports: &[DoctorReport]) -> String {
     let mut xml =
         String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"unhang doctor\">\n");
     reports.iter().for_each(|report| suite(&mut xml, report));
@@ -15,7 +15,7 @@ pub(super) fn document(reports: &[Report]) -> String {
     xml
 }
 
-fn suite(xml: &mut String, report: &Report) {
+fn suite(xml: &mut String, report: &DoctorReport) {
     let server = escaped(&report.server);
     let failures = report.findings.iter().filter(|finding| finding.check.severity != Severity::Note).count();
     let (tests, skipped, seconds) = (CHECKS.len(), report.unchecked.len(), report.took.as_secs_f64());
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_server_is_a_suite_and_each_check_a_case() {
-        let report = Report::untried("a \"b\"", "no such file: <x>".to_owned());
+        let report = DoctorReport::untried("a \"b\"", "no such file: <x>".to_owned());
         let xml = document(&[report]);
         assert_eq!(xml.matches("<testcase ").count(), CHECKS.len());
         assert!(xml.contains("<testsuite name=\"a &quot;b&quot;\""), "{xml}");

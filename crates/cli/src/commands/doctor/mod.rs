@@ -19,19 +19,19 @@ use tokio::{
     time::{Instant, interval},
 };
 use unhang::{
-    doctor::{Patient, Report, Starts, examine},
+    doctor::{DoctorReport, Patient, Starts, examine},
     exit,
     settings::Transport,
     units::in_words,
 };
 
 use super::{
-    client::{Desk, files::Found, no_server, run as at_a_desk},
+    client::{ClientContext, files::FoundServer, no_server, run as in_context},
     engine::{Marks, Outcome, counted, shortened},
 };
 use crate::{
     arguments::{doctor::Doctor, jobs::Format},
-    output::Failure,
+    output::CommandFailure,
     progress,
     terminal_text::escaped,
 };
@@ -43,78 +43,85 @@ const COLUMNS: usize = 79;
 
 /// Examines one server, or all.
 pub(super) fn run(doctor: &Doctor, verbose: bool) -> ExitCode {
-    at_a_desk(&doctor.common, &doctor.ad_hoc, verbose, async |desk| examined(desk, doctor).await)
+    in_context(&doctor.common, &doctor.ad_hoc, verbose, async |context| examined(context, doctor).await)
 }
 
-async fn examined(desk: &Desk<'_>, doctor: &Doctor) -> Outcome {
+async fn examined(context: &ClientContext<'_>, doctor: &Doctor) -> Outcome {
     let mut named = doctor.servers.clone();
     let mut seen = BTreeSet::new();
     named.retain(|name| seen.insert(name.clone()));
-    let asked: Vec<Asked> = match (&named[..], &doctor.command[..]) {
+    let asked: Vec<Examinee> = match (&named[..], &doctor.command[..]) {
         ([_, ..], _) => {
             let mut asked = Vec::with_capacity(named.len());
             for name in &named {
-                asked.push(Asked::named(desk, doctor, name).await?);
+                asked.push(Examinee::named(context, doctor, name).await?);
             }
             asked
         }
-        ([], [_, ..]) => vec![Asked::typed(desk, doctor)?],
-        ([], []) => {
-            desk.known().await?.in_use().map(|found| Asked::configured(desk, doctor, found)).collect()
-        }
+        ([], [_, ..]) => vec![Examinee::typed(context, doctor)?],
+        ([], []) => context
+            .known()
+            .await?
+            .in_use()
+            .map(|found| Examinee::configured(context, doctor, found))
+            .collect(),
     };
     if asked.is_empty() {
         return Err(no_server());
     }
     let is_one = named.len() == 1 || !doctor.command.is_empty();
-    let reports = examine_all(asked, &desk.examinations).await;
-    let printed = print(desk, doctor, &reports, is_one).await;
-    let is_clean = reports.iter().all(Report::is_clean);
+    let reports = examine_all(asked, &context.examinations).await;
+    let printed = print(context, doctor, &reports, is_one).await;
+    let is_clean = reports.iter().all(DoctorReport::is_clean);
     Ok(if printed == exit::DONE && !is_clean { exit::FAILED } else { printed })
 }
 
-async fn print(desk: &Desk<'_>, doctor: &Doctor, reports: &[Report], is_one: bool) -> u8 {
+async fn print(context: &ClientContext<'_>, doctor: &Doctor, reports: &[DoctorReport], is_one: bool) -> u8 {
     if doctor.junit {
-        return desk.print(junit::document(reports).into_bytes()).await;
+        return context.print(junit::document(reports).into_bytes()).await;
     }
-    match (doctor.json, desk.format()) {
+    match (doctor.json, context.format()) {
         (false, Format::Text) => {
             let marks = Marks::of_stdout();
-            desk.print_escaped(text::document(reports, is_one, marks)).await
+            context.print_escaped(text::document(reports, is_one, marks)).await
         }
-        _ => desk.print_json(&reports.iter().map(json::Document::of).collect::<Vec<_>>()).await,
+        _ => context.print_json(&reports.iter().map(json::ReportJson::of).collect::<Vec<_>>()).await,
     }
 }
 
 /// A server that is asked for: how to examine it, or why that cannot be.
-enum Asked {
+enum Examinee {
     Patient(Box<Patient>),
-    Untried(String, Failure),
+    Untried(String, CommandFailure),
 }
 
-impl Asked {
+impl Examinee {
     /// Of several names, each has to be right before anything starts.
-    async fn named(desk: &Desk<'_>, doctor: &Doctor, name: &str) -> Result<Asked, Failure> {
+    async fn named(
+        context: &ClientContext<'_>,
+        doctor: &Doctor,
+        name: &str,
+    ) -> Result<Examinee, CommandFailure> {
         if name.contains("://") {
-            let spec = desk.of_url(name)?;
-            return Ok(Asked::Patient(Box::new(Patient {
+            let spec = context.of_url(name)?;
+            return Ok(Examinee::Patient(Box::new(Patient {
                 spec,
                 inherited: Vec::new(),
                 limit: doctor.timeout,
             })));
         }
-        desk.demand_no_ad_hoc(name)?;
-        Ok(Asked::configured(desk, doctor, desk.named(name).await?))
+        context.demand_no_ad_hoc(name)?;
+        Ok(Examinee::configured(context, doctor, context.named(name).await?))
     }
 
-    fn typed(desk: &Desk<'_>, doctor: &Doctor) -> Result<Asked, Failure> {
-        let spec = desk.of_command(&doctor.command)?;
+    fn typed(context: &ClientContext<'_>, doctor: &Doctor) -> Result<Examinee, CommandFailure> {
+        let spec = context.of_command(&doctor.command)?;
         let mut inherited = variables();
         inherited.retain(|name| doctor.ad_hoc.env.iter().all(|(typed, _)| typed != name));
-        Ok(Asked::Patient(Box::new(Patient { spec, inherited, limit: doctor.timeout })))
+        Ok(Examinee::Patient(Box::new(Patient { spec, inherited, limit: doctor.timeout })))
     }
 
-    fn configured(desk: &Desk<'_>, doctor: &Doctor, found: &Found) -> Asked {
+    fn configured(context: &ClientContext<'_>, doctor: &Doctor, found: &FoundServer) -> Examinee {
         let inherited = match found.settings.as_ref().map(|settings| &settings.transport) {
             Ok(Transport::Stdio { inherits_environment: true, environment, .. }) => {
                 let own: BTreeSet<&str> = environment.keys().map(String::as_str).collect();
@@ -122,9 +129,9 @@ impl Asked {
             }
             _ => Vec::new(),
         };
-        match desk.of_file(found) {
-            Ok(spec) => Asked::Patient(Box::new(Patient { spec, inherited, limit: doctor.timeout })),
-            Err(failure) => Asked::Untried(found.name.clone(), failure),
+        match context.of_file(found) {
+            Ok(spec) => Examinee::Patient(Box::new(Patient { spec, inherited, limit: doctor.timeout })),
+            Err(failure) => Examinee::Untried(found.name.clone(), failure),
         }
     }
 }
@@ -135,15 +142,17 @@ fn variables() -> Vec<String> {
 }
 
 /// Examines all, and says whom it waits for. The reports come in the order of the servers.
-async fn examine_all(asked: Vec<Asked>, starts: &Arc<Starts>) -> Vec<Report> {
+async fn examine_all(asked: Vec<Examinee>, starts: &Arc<Starts>) -> Vec<DoctorReport> {
     let count = asked.len();
-    let mut reports: Vec<(usize, Report)> = Vec::new();
+    let mut reports: Vec<(usize, DoctorReport)> = Vec::new();
     let mut examinations = JoinSet::new();
     let mut waiting: BTreeMap<usize, String> = BTreeMap::new();
     for (place, asked) in asked.into_iter().enumerate() {
         match asked {
-            Asked::Untried(name, failure) => reports.push((place, Report::untried(&name, failure.message))),
-            Asked::Patient(patient) => {
+            Examinee::Untried(name, failure) => {
+                reports.push((place, DoctorReport::untried(&name, failure.message)));
+            }
+            Examinee::Patient(patient) => {
                 waiting.insert(place, escaped(&patient.spec.name));
                 let starts = starts.clone();
                 examinations.spawn(async move { (place, examine(&patient, &starts).await) });

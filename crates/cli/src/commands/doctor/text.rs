@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, time::Duration};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use unhang::{
     doctor::{
-        Finding, Report, Severity,
-        observations::{Ending, Handshake, Modern, Observations},
+        DoctorReport, Finding, Severity,
+        observations::{DiscoverSeen, HandshakeSeen, Observations, ServerExit},
         size,
     },
     units::in_words,
@@ -28,7 +28,7 @@ const INDENT: &str = "           ";
 const NOTHING: &str = "-";
 
 /// The whole document.
-pub(super) fn document(reports: &[Report], is_one: bool, marks: Marks) -> String {
+pub(super) fn document(reports: &[DoctorReport], is_one: bool, marks: Marks) -> String {
     let mut text = table(reports, marks);
     for report in reports.iter().filter(|report| is_one || !report.is_clean()) {
         let told =
@@ -49,7 +49,7 @@ pub(super) fn document(reports: &[Report], is_one: bool, marks: Marks) -> String
     text
 }
 
-fn table(reports: &[Report], marks: Marks) -> String {
+fn table(reports: &[DoctorReport], marks: Marks) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -112,8 +112,8 @@ fn time(length: Option<Duration>) -> String {
 
 /// The eras that a server speaks.
 fn speaks(seen: &Observations) -> &'static str {
-    let is_old = matches!(seen.handshake, Some(Handshake::Agreed(_)));
-    let is_new = matches!(seen.modern, Some(Modern::Spoken { .. }));
+    let is_old = matches!(seen.handshake, Some(HandshakeSeen::Agreed(_)));
+    let is_new = matches!(seen.modern, Some(DiscoverSeen::Spoken { .. }));
     match (is_old, is_new) {
         (true, true) => "both",
         (true, false) => "2025",
@@ -122,14 +122,14 @@ fn speaks(seen: &Observations) -> &'static str {
     }
 }
 
-fn ends(ending: Option<&Ending>) -> String {
+fn ends(ending: Option<&ServerExit>) -> String {
     match ending {
         None => NOTHING.to_owned(),
         Some(ending) => ending.after.map_or_else(|| "never".to_owned(), in_words),
     }
 }
 
-fn verdict(report: &Report, marks: Marks) -> String {
+fn verdict(report: &DoctorReport, marks: Marks) -> String {
     let count =
         |severity| report.findings.iter().filter(|finding| finding.check.severity == severity).count();
     let parts: Vec<String> = [(count(Severity::Error), "error"), (count(Severity::Warning), "warning")]
@@ -160,7 +160,7 @@ fn sentence(text: &str) -> String {
 }
 
 /// What every examined server has in common with others, and is no fault.
-fn notes(reports: &[Report]) -> String {
+fn notes(reports: &[DoctorReport]) -> String {
     let mut servers: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for report in reports {
         for finding in report.findings.iter().filter(|finding| finding.check.severity == Severity::Note) {
@@ -176,7 +176,7 @@ fn notes(reports: &[Report]) -> String {
 }
 
 /// What could not be looked for over HTTP: which checks, or with several servers how many.
-fn unchecked(reports: &[Report], is_one: bool) -> String {
+fn unchecked(reports: &[DoctorReport], is_one: bool) -> String {
     let concerned = reports.iter().filter(|report| !report.unchecked.is_empty());
     let lines = concerned.map(|report| {
         let ids: Vec<&str> = report.unchecked.iter().map(|check| check.id).collect();
@@ -201,7 +201,7 @@ mod tests {
     fn it_fits_into_80_columns_and_steers_no_terminal() {
         let why = "no such file \u{1b}[2J".repeat(12);
         let names = ["server-everything", "a-server-with-a-rather-long-name-for-a-table"];
-        let reports: Vec<Report> = names.map(|name| Report::untried(name, why.clone())).into();
+        let reports: Vec<DoctorReport> = names.map(|name| DoctorReport::untried(name, why.clone())).into();
         for is_one in [true, false] {
             let text = document(&reports, is_one, Marks::NONE);
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -213,11 +213,12 @@ mod tests {
     #[test]
     fn what_is_not_checked_over_http_is_said() {
         let unchecked: Vec<_> = CHECKS.iter().copied().filter(|check| check.needs_process).collect();
-        let report = Report { unchecked, ..Report::untried("web", "no route".to_owned()) };
+        let report = DoctorReport { unchecked, ..DoctorReport::untried("web", "no route".to_owned()) };
         let one = document(std::slice::from_ref(&report), true, Marks::NONE);
         assert!(one.contains("web: not checked over HTTP: dies-at-start, "), "{one}");
         assert!(one.lines().all(|line| line.chars().count() <= 80), "{one}");
-        let all = document(&[report, Report::untried("gone", "no such file".to_owned())], false, Marks::NONE);
+        let all =
+            document(&[report, DoctorReport::untried("gone", "no such file".to_owned())], false, Marks::NONE);
         assert!(
             all.lines()
                 .any(|line| line.starts_with("  web: not checked over HTTP: ") && line.ends_with(" checks")),

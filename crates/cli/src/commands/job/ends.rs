@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use unhang::{
     exit,
-    job_report::{JobReport, Reader},
+    job_report::{JobReport, ReportReader},
     jobs::{engine::Engine, error::JobError, id::JobId},
     units::in_words,
 };
@@ -15,36 +15,40 @@ use unhang::{
 use super::{quarantine, run::distinct};
 use crate::{
     arguments::jobs::{JobPrune, JobReference},
-    commands::engine::{Desk, Outcome, counted, failure},
-    output::{self, Failure},
+    commands::engine::{JobContext, Outcome, counted, failure},
+    output::{self, CommandFailure},
     terminal_text::escaped,
 };
 
-pub(super) async fn cancel(desk: &Desk, references: &[JobReference]) -> Outcome {
+pub(super) async fn cancel(context: &JobContext, references: &[JobReference]) -> Outcome {
     let cancel = async |engine: Engine, id| {
         let status = engine.cancel(id).await?;
-        Ok(JobReport::new(&status, Reader::Person))
+        Ok(JobReport::new(&status, ReportReader::Person))
     };
     let text = |report: &JobReport| format!("{} cancelled ({})\n", report.job_id, escaped(&report.name));
-    match desk.engine().await {
-        Ok(engine) => each(desk, engine, references, cancel, text).await,
-        Err(failure) => cancel_unopened(desk, references, failure).await,
+    match context.engine().await {
+        Ok(engine) => each(context, engine, references, cancel, text).await,
+        Err(failure) => cancel_unopened(context, references, failure).await,
     }
 }
 
 /// Tells jobs to end whose database a full disk keeps closed. Only a whole id says without the database which job is meant.
-async fn cancel_unopened(desk: &Desk, references: &[JobReference], cause: Failure) -> Outcome {
+async fn cancel_unopened(
+    context: &JobContext,
+    references: &[JobReference],
+    cause: CommandFailure,
+) -> Outcome {
     let mut are_all_told = true;
     for reference in references {
         let JobReference::Id(id) = *reference else {
             are_all_told = false;
             continue;
         };
-        let (folder, message) = (desk.options.folder.clone(), cause.message.clone());
+        let (folder, message) = (context.options.folder.clone(), cause.message.clone());
         let came =
-            desk.blocking("be told", move || Ok(Engine::cancel_unopened(&folder, id, &message))).await?;
+            context.blocking("be told", move || Ok(Engine::cancel_unopened(&folder, id, &message))).await?;
         match came {
-            Some(error) => desk.complain(&failure(&error)),
+            Some(error) => context.complain(&failure(&error)),
             None => are_all_told = false,
         }
     }
@@ -53,7 +57,7 @@ async fn cancel_unopened(desk: &Desk, references: &[JobReference], cause: Failur
     }
     let hint =
         "if the disk is full, make room, or name a job by its whole ID: it is told to end all the same";
-    Err(Failure { hint: cause.hint.or_else(|| Some(hint.to_owned())), ..cause })
+    Err(CommandFailure { hint: cause.hint.or_else(|| Some(hint.to_owned())), ..cause })
 }
 
 /// What is said of a job that was removed.
@@ -63,18 +67,20 @@ struct Removed {
     removed: bool,
 }
 
-pub(super) async fn remove(desk: &Desk, references: &[JobReference]) -> Outcome {
+pub(super) async fn remove(context: &JobContext, references: &[JobReference]) -> Outcome {
     let remove = async |engine: Engine, id| {
         engine.remove(id).await?;
         Ok(Removed { job_id: id, removed: true })
     };
-    each(desk, desk.engine().await?, references, remove, |removed| format!("{} removed\n", removed.job_id))
-        .await
+    each(context, context.engine().await?, references, remove, |removed| {
+        format!("{} removed\n", removed.job_id)
+    })
+    .await
 }
 
 /// Does something with each job, and all at the same time: one that is slow to end delays no other (promise 8).
 async fn each<T: Serialize + Send + 'static, Doing>(
-    desk: &Desk,
+    context: &JobContext,
     engine: Engine,
     references: &[JobReference],
     work: impl Fn(Engine, JobId) -> Doing,
@@ -83,7 +89,7 @@ async fn each<T: Serialize + Send + 'static, Doing>(
 where
     Doing: Future<Output = Result<T, JobError>> + Send + 'static,
 {
-    let (ids, code) = desk.all_meant(&engine, references).await;
+    let (ids, code) = context.all_meant(&engine, references).await;
     let tasks: Vec<_> = distinct(&ids).into_iter().map(|id| tokio::spawn(work(engine.clone(), id))).collect();
     let (mut done, mut code) = (Vec::new(), code);
     for task in tasks {
@@ -91,12 +97,12 @@ where
             Ok(report) => done.push(report),
             Err(error) => {
                 let failure = failure(&error);
-                desk.complain(&failure);
+                context.complain(&failure);
                 code = if code == exit::DONE { failure.code } else { code };
             }
         }
     }
-    let printed = desk.report(&done, || done.iter().map(text).collect());
+    let printed = context.report(&done, || done.iter().map(text).collect());
     Ok(if code == exit::DONE { printed } else { code })
 }
 
@@ -109,11 +115,11 @@ struct Pruned {
     quarantined: Vec<PathBuf>,
 }
 
-pub(super) async fn prune(desk: &Desk, arguments: &JobPrune) -> Outcome {
-    let engine = desk.engine().await?;
+pub(super) async fn prune(context: &JobContext, arguments: &JobPrune) -> Outcome {
+    let engine = context.engine().await?;
     let (age, pruned) = match arguments.older_than {
         Some(age) => (age, engine.prune(age).await),
-        None => (desk.options.retention, engine.sweep().await),
+        None => (context.options.retention, engine.sweep().await),
     };
     let pruned = pruned.map_err(|error| failure(&error))?;
     for (folder, reason) in &pruned.left {
@@ -123,7 +129,7 @@ pub(super) async fn prune(desk: &Desk, arguments: &JobPrune) -> Outcome {
     quarantine::tell(&engine).await;
     let quarantined = pruned.quarantined.into_iter().map(|found| found.folder).collect();
     let pruned = Pruned { jobs: pruned.jobs, orphans: pruned.orphans, quarantined };
-    Ok(desk.report(&pruned, || {
+    Ok(context.report(&pruned, || {
         let orphans = match pruned.orphans {
             0 => String::new(),
             count => format!(", and {} of jobs that were never accepted", counted(count, "folder")),

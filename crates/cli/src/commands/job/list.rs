@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use unhang::{
     exit,
-    job_report::{JobReport, Reader},
+    job_report::{JobReport, ReportReader},
     jobs::{moment::Moment, record::JobState, store::Whose},
     units::in_words,
 };
@@ -12,7 +12,7 @@ use unhang::{
 use super::{progress::words, quarantine};
 use crate::{
     arguments::jobs::{Format, JobList},
-    commands::engine::{Colour, Desk, Marks, Outcome, failure, json},
+    commands::engine::{Colour, JobContext, Marks, Outcome, failure, json},
     output,
     terminal_text::{escaped, fitted, padded, width},
 };
@@ -20,16 +20,16 @@ use crate::{
 /// Columns of a name in the table.
 const NAME: usize = 16;
 
-pub(super) async fn run(desk: &Desk, arguments: &JobList) -> Outcome {
-    let engine = desk.engine().await?;
+pub(super) async fn run(context: &JobContext, arguments: &JobList) -> Outcome {
+    let engine = context.engine().await?;
     let statuses = engine
         .list(arguments.status, Whose::Anybodys, arguments.limit)
         .await
         .map_err(|error| failure(&error))?;
     quarantine::tell(&engine).await;
     let reports: Vec<JobReport> =
-        statuses.iter().map(|status| JobReport::new(status, Reader::Person)).collect();
-    Ok(match desk.report_format() {
+        statuses.iter().map(|status| JobReport::new(status, ReportReader::Person)).collect();
+    Ok(match context.report_format() {
         Format::Json => json(&reports),
         Format::Text => {
             let table = text(
@@ -134,7 +134,7 @@ fn rough(length: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use unhang::jobs::{id::JobId, record::Reason};
+    use unhang::jobs::{id::JobId, record::EndReason};
 
     use super::*;
 
@@ -170,7 +170,7 @@ mod tests {
         running.progress = Some(0.4);
         running.progress_message = Some("cooling the second digester down to ambient".repeat(3));
         let mut failed = report("a\nb", JobState::Failed);
-        failed.reason = Some(Reason::ResultsInvalid);
+        failed.reason = Some(EndReason::ResultsInvalid);
         failed.detail = Some("results.json is not JSON: expected value at line 1 column 1".to_owned());
         let now = Moment::from_millis(1_774_872_000_000 + 4_000_000);
         let text = text(&[running, failed], None, now, Marks::NONE, 80);

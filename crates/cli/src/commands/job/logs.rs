@@ -19,15 +19,15 @@ use unhang::{
     jobs::{
         engine::Engine,
         id::JobId,
-        log::{MAX_PAGE, Page, Stream},
+        log::{LogPage, MAX_PAGE, Stream},
     },
 };
 
 use super::wait::leave_running;
 use crate::{
     arguments::jobs::{Format, JobLogs},
-    commands::engine::{Desk, Outcome, failure, json_line},
-    output::{self, Failure},
+    commands::engine::{JobContext, Outcome, failure, json_line},
+    output::{self, CommandFailure},
     signals::signals,
     terminal_text::PlainBytes,
 };
@@ -38,15 +38,15 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Bytes of one look.
 const PIECE: usize = 64 << 10;
 
-pub(super) async fn run(desk: &Desk, arguments: &JobLogs) -> Outcome {
-    let engine = desk.engine().await?;
-    let id = desk.meant(&engine, &arguments.id).await?;
-    let mut reader = Reader::new(engine, id, arguments, desk.plain_format());
+pub(super) async fn run(context: &JobContext, arguments: &JobLogs) -> Outcome {
+    let engine = context.engine().await?;
+    let id = context.meant(&engine, &arguments.id).await?;
+    let mut reader = LogReader::new(engine, id, arguments, context.plain_format());
     if arguments.follow { reader.follow().await } else { reader.read().await }
 }
 
 /// Reads a log from where it is, and prints it.
-struct Reader<'a> {
+struct LogReader<'a> {
     engine: Engine,
     id: JobId,
     arguments: &'a JobLogs,
@@ -68,7 +68,7 @@ enum Form {
 }
 
 /// What came of one look.
-struct Look {
+struct LogLook {
     /// Whether there was anything.
     is_new: bool,
     /// Whether nothing will come any more.
@@ -77,7 +77,7 @@ struct Look {
     printed: Result<(), u8>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> LogReader<'a> {
     fn new(engine: Engine, id: JobId, arguments: &'a JobLogs, format: Format) -> Self {
         let form = match format {
             Format::Json => Form::Json,
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
     async fn follow(&mut self) -> Outcome {
         let mut changes = self.engine.changes();
         let mut signals =
-            signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
+            signals().map_err(|error| CommandFailure::system("signals cannot be waited for", &error))?;
         loop {
             let look = self.look().await?;
             match look.printed {
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads and prints the next piece.
-    async fn look(&mut self) -> Result<Look, Failure> {
+    async fn look(&mut self) -> Result<LogLook, CommandFailure> {
         if matches!(self.form, Form::Json) {
             return self.look_for_page().await;
         }
@@ -153,10 +153,10 @@ impl<'a> Reader<'a> {
         };
         let length = u64::try_from(page.text.len()).unwrap_or(u64::MAX);
         self.go_on(page.offset, length);
-        Ok(Look { is_new: length > 0, is_last: page.eof, printed })
+        Ok(LogLook { is_new: length > 0, is_last: page.eof, printed })
     }
 
-    async fn look_for_page(&mut self) -> Result<Look, Failure> {
+    async fn look_for_page(&mut self) -> Result<LogLook, CommandFailure> {
         let length = usize::try_from(self.left).map_or(MAX_PAGE, |left| left.min(MAX_PAGE));
         let page = self.engine.logs(self.id, self.stream, self.offset, length).await;
         let page = LogReport::from(page.map_err(|error| failure(&error))?);
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
         let is_told = is_new || is_last || !self.arguments.follow;
         let printed = if is_told { json_line(&page) } else { Ok(()) };
         self.go_on(page.offset, page.next_offset.saturating_sub(page.offset));
-        Ok(Look { is_new, is_last, printed })
+        Ok(LogLook { is_new, is_last, printed })
     }
 
     fn go_on(&mut self, begin: u64, length: u64) {
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
         self.left = self.left.saturating_sub(length);
     }
 
-    async fn raw_page(&self, offset: u64, length: usize) -> Result<Page<Vec<u8>>, Failure> {
+    async fn raw_page(&self, offset: u64, length: usize) -> Result<LogPage<Vec<u8>>, CommandFailure> {
         let page = self.engine.raw_logs(self.id, self.stream, offset, length).await;
         page.map_err(|error| failure(&error))
     }

@@ -22,16 +22,16 @@ mod wait;
 /// Does what was asked for.
 pub(super) fn run(job: Job, verbose: bool) -> ExitCode {
     let Job { common, verb } = job;
-    engine::run(&common, verbose, async |desk| match verb {
-        JobVerb::Run(arguments) => run::run(desk, arguments).await,
-        JobVerb::List(arguments) => list::run(desk, &arguments).await,
-        JobVerb::Show(arguments) => show::run(desk, &arguments.id).await,
-        JobVerb::Logs(arguments) => logs::run(desk, &arguments).await,
-        JobVerb::Result(arguments) => result::run(desk, &arguments.id).await,
-        JobVerb::Wait(arguments) => wait::run(desk, &arguments).await,
-        JobVerb::Cancel(arguments) => ends::cancel(desk, &arguments.ids).await,
-        JobVerb::Remove(arguments) => ends::remove(desk, &arguments.ids).await,
-        JobVerb::Prune(arguments) => ends::prune(desk, &arguments).await,
-        JobVerb::Rebuild => rebuild::run(desk).await,
+    engine::run(&common, verbose, async |context| match verb {
+        JobVerb::Run(arguments) => run::run(context, arguments).await,
+        JobVerb::List(arguments) => list::run(context, &arguments).await,
+        JobVerb::Show(arguments) => show::run(context, &arguments.id).await,
+        JobVerb::Logs(arguments) => logs::run(context, &arguments).await,
+        JobVerb::Result(arguments) => result::run(context, &arguments.id).await,
+        JobVerb::Wait(arguments) => wait::run(context, &arguments).await,
+        JobVerb::Cancel(arguments) => ends::cancel(context, &arguments.ids).await,
+        JobVerb::Remove(arguments) => ends::remove(context, &arguments.ids).await,
+        JobVerb::Prune(arguments) => ends::prune(context, &arguments).await,
+        JobVerb::Rebuild => rebuild::run(context).await,
     })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unhang::{
-    job_report::{JobReport, Reader},
+    job_report::{JobReport, ReportReader},
     jobs::engine::Status,
 };
 
@@ -30,9 +30,9 @@ const MEASURED: &str = "[{bar:24}] {percent:>3} % {elapsed} {msg}";
 const MESSAGE: usize = 34;
 
 /// The line.
-pub(super) struct Bar(ProgressBar);
+pub(super) struct ProgressLine(ProgressBar);
 
-impl Bar {
+impl ProgressLine {
     /// One for these jobs.
     pub(super) fn new(statuses: &[Status]) -> Self {
         let longest = statuses.iter().map(Status::elapsed).max().unwrap_or_default();
@@ -92,11 +92,11 @@ fn far(statuses: &[Status]) -> (f64, String) {
     #[expect(clippy::cast_precision_loss, reason = "nobody waits for that many jobs")]
     let done = statuses.iter().map(part).sum::<f64>() / count as f64;
     let text = match statuses {
-        [status] => words(&JobReport::new(status, Reader::Person)),
+        [status] => words(&JobReport::new(status, ReportReader::Person)),
         _ => {
             let ended = statuses.iter().filter(|status| has_ended(status)).count();
             let first = statuses.iter().find(|status| !has_ended(status));
-            let first = first.map(|status| JobReport::new(status, Reader::Person));
+            let first = first.map(|status| JobReport::new(status, ReportReader::Person));
             let first = first.map(|report| format!("; {} {}", report.job_id, words(&report)));
             format!("{ended} of {count} ended{}", first.unwrap_or_default())
         }

@@ -11,14 +11,14 @@ use unhang::jobs::{
 
 use super::quarantine;
 use crate::{
-    commands::engine::{Desk, Outcome, counted, failure},
-    output::Failure,
+    commands::engine::{JobContext, Outcome, counted, failure},
+    output::CommandFailure,
     terminal_text::escaped,
 };
 
 /// What was found.
 #[derive(Serialize)]
-struct Report {
+struct RebuildJson {
     jobs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     old_database: Option<PathBuf>,
@@ -32,39 +32,41 @@ struct Damaged {
     reason: String,
 }
 
-pub(super) async fn run(desk: &Desk) -> Outcome {
-    let (Rebuilt { jobs, damaged }, old_database) = rebuild(desk).await?;
+pub(super) async fn run(context: &JobContext) -> Outcome {
+    let (Rebuilt { jobs, damaged }, old_database) = rebuild(context).await?;
     let damaged = damaged.into_iter().map(|(folder, reason)| Damaged { folder, reason }).collect();
-    let report = Report { jobs, old_database, damaged };
-    quarantine::tell(&desk.engine().await?).await;
-    Ok(desk.report(&report, || text(&report)))
+    let report = RebuildJson { jobs, old_database, damaged };
+    quarantine::tell(&context.engine().await?).await;
+    Ok(context.report(&report, || text(&report)))
 }
 
-async fn rebuild(desk: &Desk) -> Result<(Rebuilt, Option<PathBuf>), Failure> {
-    let (folder, options) = (desk.options.folder.clone(), desk.options.clone());
+async fn rebuild(context: &JobContext) -> Result<(Rebuilt, Option<PathBuf>), CommandFailure> {
+    let (folder, options) = (context.options.folder.clone(), context.options.clone());
     // One that was missing has been made by the opening; one that is well is made anew; a damaged one is put aside.
-    let opened = desk.blocking("be opened", move || match Engine::open(options) {
+    let opened = context.blocking("be opened", move || match Engine::open(options) {
         Ok((engine, opened)) => Ok(Ok((engine, opened.rebuilt))),
         Err(JobError::Store(error)) if matches!(*error, StoreError::Damaged { .. }) => Ok(Err(())),
         Err(error) => Err(error),
     });
     match opened.await? {
         Ok((engine, Some(rebuilt))) => {
-            desk.keep(engine);
+            context.keep(engine);
             Ok((rebuilt, None))
         }
-        Ok((engine, None)) => Ok((desk.keep(engine).rebuild().await.map_err(|error| failure(&error))?, None)),
+        Ok((engine, None)) => {
+            Ok((context.keep(engine).rebuild().await.map_err(|error| failure(&error))?, None))
+        }
         Err(()) => {
             let replace = move || replace_damaged_database(&folder);
-            let (aside, rebuilt) = desk.blocking("be rebuilt", replace).await?;
+            let (aside, rebuilt) = context.blocking("be rebuilt", replace).await?;
             // What waits in it is looked after again.
-            let _engine = desk.engine().await?;
+            let _engine = context.engine().await?;
             Ok((rebuilt, Some(aside)))
         }
     }
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &RebuildJson) -> String {
     let mut text = format!("Found {} in the job folders.\n", counted(report.jobs, "job"));
     if let Some(old) = &report.old_database {
         let _infallible = writeln!(text, "The damaged database lies at {}", escaped(&old.to_string_lossy()));

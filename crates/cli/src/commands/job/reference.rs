@@ -11,8 +11,8 @@ use unhang::{
 
 use crate::{
     arguments::jobs::JobReference,
-    commands::engine::{Desk, failure},
-    output::Failure,
+    commands::engine::{JobContext, failure},
+    output::CommandFailure,
 };
 
 /// Jobs that are looked through by their records. Older ones are found by their folders.
@@ -20,9 +20,13 @@ const NEWEST: u32 = 1000;
 /// Ids that are told where several are meant.
 const TOLD: usize = 5;
 
-impl Desk {
+impl JobContext {
     /// The id of the job that is meant.
-    pub(super) async fn meant(&self, engine: &Engine, reference: &JobReference) -> Result<JobId, Failure> {
+    pub(super) async fn meant(
+        &self,
+        engine: &Engine,
+        reference: &JobReference,
+    ) -> Result<JobId, CommandFailure> {
         let limit = match reference {
             JobReference::Id(id) => return Ok(*id),
             JobReference::Last => 1,
@@ -70,8 +74,8 @@ impl Desk {
     }
 }
 
-fn unknown(message: String) -> Failure {
-    Failure {
+fn unknown(message: String) -> CommandFailure {
+    CommandFailure {
         code: exit::NOT_FOUND,
         kind: "no_such_job",
         message,
@@ -80,11 +84,11 @@ fn unknown(message: String) -> Failure {
     }
 }
 
-fn several(beginning: &str, found: &BTreeSet<JobId>, count: usize) -> Failure {
+fn several(beginning: &str, found: &BTreeSet<JobId>, count: usize) -> CommandFailure {
     let mut told: Vec<String> = found.iter().take(TOLD).map(ToString::to_string).collect();
     if count > TOLD {
         told.push(format!("{} more", count - TOLD));
     }
     let message = format!("{count} jobs have an id that begins with `{beginning}`: {}", told.join(", "));
-    Failure::usage(message, Some("type more of it"))
+    CommandFailure::usage(message, Some("type more of it"))
 }

@@ -4,27 +4,27 @@ use std::path::Path;
 
 use unhang::{
     exit,
-    job_report::{Reader, ResultsReport},
-    jobs::record::{JobState, Reason},
+    job_report::{ReportReader, ResultsReport},
+    jobs::record::{EndReason, JobState},
 };
 
 use crate::{
     arguments::jobs::{Format, JobReference},
     commands::{
         client::content::Writer,
-        engine::{Desk, Outcome, failure, json},
+        engine::{JobContext, Outcome, failure, json},
     },
-    output::{self, Failure},
+    output::{self, CommandFailure},
     terminal_text::escaped,
 };
 
-pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
-    let engine = desk.engine().await?;
-    let id = desk.meant(&engine, reference).await?;
+pub(super) async fn run(context: &JobContext, reference: &JobReference) -> Outcome {
+    let engine = context.engine().await?;
+    let id = context.meant(&engine, reference).await?;
     let results = engine.results(id).await.map_err(|error| failure(&error))?;
-    let report = ResultsReport::new(results, Reader::Person);
+    let report = ResultsReport::new(results, ReportReader::Person);
     let is_well = report.job.status == JobState::Completed;
-    match desk.plain_format() {
+    match context.plain_format() {
         Format::Json => {
             let printed = json(&report);
             Ok(if is_well { printed } else { exit::FAILED })
@@ -33,7 +33,7 @@ pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
             // What the tool said is all that there is to see.
             Some(answer) => {
                 output::bytes(answer.as_bytes());
-                Failure { hint: None, ..not_completed(&report) }
+                CommandFailure { hint: None, ..not_completed(&report) }
             }
             None => not_completed(&report),
         }),
@@ -56,7 +56,7 @@ pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
 
 /// What a tool answered that says that it failed.
 fn answer(report: &ResultsReport) -> Option<String> {
-    let is_answer = report.job.reason == Some(Reason::ToolError);
+    let is_answer = report.job.reason == Some(EndReason::ToolError);
     let answer = report.results.as_ref().filter(|_| is_answer)?;
     let writer = Writer::new(Path::new("."), "result");
     let text = writer.tool(answer);
@@ -65,7 +65,7 @@ fn answer(report: &ResultsReport) -> Option<String> {
 }
 
 /// A job that has no result, with the last that it said.
-fn not_completed(report: &ResultsReport) -> Failure {
+fn not_completed(report: &ResultsReport) -> CommandFailure {
     let job = &report.job;
     let own = report.error.as_ref().map(|error| format!("; it says: {error}")).unwrap_or_default();
     let last = report.stderr_tail.lines().rev().find(|line| !line.trim().is_empty());
@@ -73,7 +73,7 @@ fn not_completed(report: &ResultsReport) -> Failure {
         last.filter(|_| job.status.is_final()).map(|line| format!("; last on its stderr: {}", line.trim()));
     let message =
         format!("job {} has no result ({}){own}{}", job.job_id, job.summary(), last.unwrap_or_default());
-    Failure {
+    CommandFailure {
         code: exit::FAILED,
         kind: if job.status.is_final() { "not_completed" } else { "has_not_ended" },
         message: escaped(&message),

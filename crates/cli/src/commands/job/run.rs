@@ -13,13 +13,13 @@ use std::{
 
 use unhang::{
     exit,
-    job_report::{Accepted, JobReport, Reader},
+    job_report::{Accepted, JobReport, ReportReader},
     jobs::{
         engine::Status,
         folder::InputName,
         id::JobId,
         record::JobState,
-        submission::{Input, Source, Submission},
+        submission::{JobInput, Source, Submission},
     },
     settings::JobSettings,
 };
@@ -27,20 +27,20 @@ use unhang::{
 use super::wait::{Waited, until_ended};
 use crate::{
     arguments::jobs::{Format, JobRun},
-    commands::engine::{Desk, Outcome, failure, json},
+    commands::engine::{JobContext, Outcome, failure, json},
     inherited::{all_variables, inherited},
-    output::{self, Failure},
+    output::{self, CommandFailure},
     terminal_text::escaped,
 };
 
-pub(super) async fn run(desk: &Desk, arguments: JobRun) -> Outcome {
+pub(super) async fn run(context: &JobContext, arguments: JobRun) -> Outcome {
     let wait = arguments.wait;
-    let submission = submission(arguments, &desk.of_file)?;
-    let engine = desk.engine().await?;
+    let submission = submission(arguments, &context.of_file)?;
+    let engine = context.engine().await?;
     let status = engine.submit(submission).await.map_err(|error| failure(&error))?;
     engine.handed_over().await.map_err(|error| failure(&error))?;
     let id = status.record.job_id;
-    let format = desk.plain_format();
+    let format = context.plain_format();
     let printed = match format {
         Format::Text => output::bytes(format!("{id}\n").as_bytes()),
         Format::Json => json(&accepted(&status)),
@@ -56,7 +56,7 @@ pub(super) async fn run(desk: &Desk, arguments: JobRun) -> Outcome {
         Waited::Stopped(code) => return Ok(code),
     };
     let Some(status) = ended.first() else { return Ok(exit::BUG) };
-    let report = JobReport::new(status, Reader::Person);
+    let report = JobReport::new(status, ReportReader::Person);
     if format == Format::Json {
         json(&report);
     } else if report.status != JobState::Completed {
@@ -67,7 +67,7 @@ pub(super) async fn run(desk: &Desk, arguments: JobRun) -> Outcome {
 }
 
 fn accepted(status: &Status) -> Accepted {
-    Accepted::new(&JobReport::new(status, Reader::Person))
+    Accepted::new(&JobReport::new(status, ReportReader::Person))
 }
 
 /// To a person who looks; a program has the id alone.
@@ -87,13 +87,13 @@ fn own_code(report: &JobReport) -> u8 {
     }
 }
 
-fn submission(arguments: JobRun, of_file: &JobSettings) -> Result<Submission, Failure> {
+fn submission(arguments: JobRun, of_file: &JobSettings) -> Result<Submission, CommandFailure> {
     let folder = std::env::current_dir()
-        .map_err(|error| Failure::system("the current folder cannot be used", &error))?;
+        .map_err(|error| CommandFailure::system("the current folder cannot be used", &error))?;
     let inputs = inputs(&arguments.input)?;
     let name = arguments.name.unwrap_or_else(|| program_name(&arguments.command));
     let mut submission = Submission::new(arguments.command, folder)
-        .map_err(|error| Failure::system("there is no random source to draw an id from", &error))?;
+        .map_err(|error| CommandFailure::system("there is no random source to draw an id from", &error))?;
     submission.id = arguments.id.unwrap_or(submission.id);
     submission.name = name;
     submission.environment = inherited().collect();
@@ -113,13 +113,13 @@ fn program_name(command: &[OsString]) -> String {
     program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
-fn usage(message: String) -> Failure {
-    Failure { code: exit::USAGE, kind: "bad_input", message, hint: None, data: None }
+fn usage(message: String) -> CommandFailure {
+    CommandFailure { code: exit::USAGE, kind: "bad_input", message, hint: None, data: None }
 }
 
 /// The files that become inputs. They lie in one folder, so that no two may have the same name.
-fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
-    let mut inputs: Vec<Input> = Vec::with_capacity(paths.len());
+fn inputs(paths: &[PathBuf]) -> Result<Vec<JobInput>, CommandFailure> {
+    let mut inputs: Vec<JobInput> = Vec::with_capacity(paths.len());
     for path in paths {
         let input = input(path)?;
         if let Some(place) = inputs.iter().position(|earlier| earlier.file == input.file) {
@@ -136,7 +136,7 @@ fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
 }
 
 /// A file that becomes an input under its own name.
-fn input(path: &Path) -> Result<Input, Failure> {
+fn input(path: &Path) -> Result<JobInput, CommandFailure> {
     let name = path.file_name().unwrap_or_default();
     let file = InputName::new(name).map_err(|error| usage(format!("--input {}: {error}", path.display())))?;
     // A link leads to a file in the end; the engine follows none.
@@ -146,7 +146,7 @@ fn input(path: &Path) -> Result<Input, Failure> {
     if source.metadata().is_ok_and(|found| !found.is_file()) {
         return Err(usage(format!("--input {} cannot be read: it is no plain file", path.display())));
     }
-    Ok(Input { file, source: Source::File(source) })
+    Ok(JobInput { file, source: Source::File(source) })
 }
 
 /// Refuses an id that is taken twice in one command.

@@ -4,14 +4,14 @@ use std::{fmt::Write, path::PathBuf, time::Duration};
 
 use serde::Serialize;
 use unhang::{
-    job_report::{JobReport, Reader},
-    jobs::record::Record,
+    job_report::{JobReport, ReportReader},
+    jobs::record::JobRecord,
     units::in_words,
 };
 
 use crate::{
     arguments::jobs::JobReference,
-    commands::engine::{Desk, Outcome, failure, quoted_word},
+    commands::engine::{JobContext, Outcome, failure, quoted_word},
     terminal_text::escaped,
 };
 
@@ -26,20 +26,20 @@ struct Shown {
     work_folder: PathBuf,
 }
 
-pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
-    let engine = desk.engine().await?;
-    let id = desk.meant(&engine, reference).await?;
+pub(super) async fn run(context: &JobContext, reference: &JobReference) -> Outcome {
+    let engine = context.engine().await?;
+    let id = context.meant(&engine, reference).await?;
     let status = engine.status(id).await.map_err(|error| failure(&error))?;
-    let Record { command, folder, .. } = status.record.clone();
-    let mut job = JobReport::new(&status, Reader::Person);
+    let JobRecord { command, folder, .. } = status.record.clone();
+    let mut job = JobReport::new(&status, ReportReader::Person);
     // This is what they would show.
     job.next_steps.retain(|step| !step.starts_with("unhang job show"));
     let (job_folder, work_folder) = (engine.job_folder(id), engine.work_folder(&status.record));
     let shown = Shown { job, command, folder, job_folder, work_folder };
-    Ok(desk.report(&shown, || text(&shown, &status.record)))
+    Ok(context.report(&shown, || text(&shown, &status.record)))
 }
 
-fn text(shown: &Shown, record: &Record) -> String {
+fn text(shown: &Shown, record: &JobRecord) -> String {
     let job = &shown.job;
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {

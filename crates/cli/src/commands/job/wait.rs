@@ -9,22 +9,22 @@ use tokio::time::sleep_until;
 use unhang::{
     exit,
     guard::Stop,
-    job_report::{JobReport, Reader},
+    job_report::{JobReport, ReportReader},
     jobs::{
         engine::{Engine, Status},
         error::JobError,
         id::JobId,
-        record::{JobState, Record},
+        record::{JobRecord, JobState},
     },
     process::deadline::Deadline,
     units::in_words,
 };
 
-use super::{progress::Bar, run::distinct};
+use super::{progress::ProgressLine, run::distinct};
 use crate::{
     arguments::jobs::{Format, JobWait},
-    commands::engine::{Desk, Outcome, counted, failure, json},
-    output::{self, Failure},
+    commands::engine::{JobContext, Outcome, counted, failure, json},
+    output::{self, CommandFailure},
     signals::signals,
     terminal_text::escaped,
 };
@@ -39,17 +39,17 @@ pub(super) enum Waited {
     Stopped(u8),
 }
 
-pub(super) async fn run(desk: &Desk, arguments: &JobWait) -> Outcome {
-    let engine = desk.engine().await?;
+pub(super) async fn run(context: &JobContext, arguments: &JobWait) -> Outcome {
+    let engine = context.engine().await?;
     let mut ids = Vec::with_capacity(arguments.ids.len());
     for reference in &arguments.ids {
-        ids.push(desk.meant(&engine, reference).await?);
+        ids.push(context.meant(&engine, reference).await?);
     }
     let ids = distinct(&ids);
-    let format = desk.report_format();
+    let format = context.report_format();
     let say = |status: &Status| {
         if format == Format::Text {
-            output::bytes(line(&JobReport::new(status, Reader::Person)).as_bytes());
+            output::bytes(line(&JobReport::new(status, ReportReader::Person)).as_bytes());
         }
     };
     let deadline = arguments.timeout.map(Deadline::after);
@@ -59,7 +59,7 @@ pub(super) async fn run(desk: &Desk, arguments: &JobWait) -> Outcome {
         Waited::Stopped(code) => return Ok(code),
     };
     if format == Format::Json {
-        json(&statuses.iter().map(|status| JobReport::new(status, Reader::Person)).collect::<Vec<_>>());
+        json(&statuses.iter().map(|status| JobReport::new(status, ReportReader::Person)).collect::<Vec<_>>());
     }
     if is_late {
         return Err(too_late(&statuses, arguments));
@@ -74,7 +74,7 @@ fn line(report: &JobReport) -> String {
 }
 
 /// The jobs that have not ended.
-fn open(statuses: &[Status]) -> impl Iterator<Item = &Record> {
+fn open(statuses: &[Status]) -> impl Iterator<Item = &JobRecord> {
     statuses.iter().filter(|status| !has_ended(status)).map(|status| &status.record)
 }
 
@@ -84,8 +84,8 @@ fn ids_and_states(statuses: &[Status]) -> String {
     states.collect::<Vec<_>>().join(", ")
 }
 
-fn too_late(statuses: &[Status], arguments: &JobWait) -> Failure {
-    Failure {
+fn too_late(statuses: &[Status], arguments: &JobWait) -> CommandFailure {
+    CommandFailure {
         code: exit::DEADLINE,
         kind: "deadline",
         message: format!(
@@ -104,11 +104,12 @@ pub(super) async fn until_ended(
     ids: &[JobId],
     deadline: Option<Deadline>,
     tell: impl Fn(&Status),
-) -> Result<Waited, Failure> {
+) -> Result<Waited, CommandFailure> {
     let mut changes = engine.changes();
-    let mut signals = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
+    let mut signals =
+        signals().map_err(|error| CommandFailure::system("signals cannot be waited for", &error))?;
     let mut statuses = look(engine, ids).await?;
-    let bar = Bar::new(&statuses);
+    let bar = ProgressLine::new(&statuses);
     statuses.iter().filter(|status| has_ended(status)).for_each(&tell);
     loop {
         if statuses.iter().all(has_ended) {
@@ -138,7 +139,7 @@ pub(super) async fn until_ended(
     }
 }
 
-async fn look(engine: &Engine, ids: &[JobId]) -> Result<Vec<Status>, Failure> {
+async fn look(engine: &Engine, ids: &[JobId]) -> Result<Vec<Status>, CommandFailure> {
     let mut statuses = Vec::with_capacity(ids.len());
     for id in ids {
         statuses.push(engine.status(*id).await.map_err(|error| failure(&error))?);

@@ -16,7 +16,7 @@ use clap::Command;
 
 use crate::{
     arguments::{self, Man},
-    output::{self, Failure},
+    output::{self, CommandFailure},
 };
 
 /// Writes the pages, or prints them as one.
@@ -36,7 +36,7 @@ pub(super) fn run(man: &Man) -> ExitCode {
     }
 }
 
-fn write(folder: &Path, whole: &Command) -> Result<Vec<PathBuf>, Failure> {
+fn write(folder: &Path, whole: &Command) -> Result<Vec<PathBuf>, CommandFailure> {
     fs::create_dir_all(folder).map_err(|error| refused("made", folder, &error))?;
     every(whole)
         .into_iter()
@@ -49,9 +49,9 @@ fn write(folder: &Path, whole: &Command) -> Result<Vec<PathBuf>, Failure> {
         .collect()
 }
 
-fn refused(what: &str, path: &Path, error: &io::Error) -> Failure {
+fn refused(what: &str, path: &Path, error: &io::Error) -> CommandFailure {
     let message = format!("{} cannot be {what}: {error}", path.display());
-    Failure::usage(message, Some("name a folder that you may write to"))
+    CommandFailure::usage(message, Some("name a folder that you may write to"))
 }
 
 /// The command and all below it.

@@ -24,7 +24,7 @@ use crate::arguments::Serve;
 const MAX_FILE: u64 = 1 << 20;
 
 /// What is asked of whoever comes, and what they are shown.
-pub(super) struct Door {
+pub(super) struct PreparedHttp {
     pub(super) access: Access,
     pub(super) tls: Option<Acceptor>,
     /// Clients of 2024-11-05 are let in too.
@@ -35,9 +35,9 @@ pub(super) struct Door {
     origins: Vec<String>,
 }
 
-impl Door {
+impl PreparedHttp {
     /// Reads the files that flags and settings name.
-    pub(super) fn prepare(serve: &Serve, settings: HttpSettings) -> Result<Door, String> {
+    pub(super) fn prepare(serve: &Serve, settings: HttpSettings) -> Result<PreparedHttp, String> {
         let HttpSettings {
             mut tokens,
             allowed_hosts,
@@ -57,7 +57,7 @@ impl Door {
                 .map_err(|error| format!("[http.oauth] cannot be used: {error}"))?,
             None => Access::new(tokens),
         };
-        Ok(Door {
+        Ok(PreparedHttp {
             access: access.with_weights(weights),
             tls: tls.as_ref().map(acceptor).transpose()?,
             sse: sse || serve.sse,

@@ -9,9 +9,9 @@ use rustix::net::{
     sockopt::{socket_acceptconn, socket_domain, socket_type},
 };
 use tokio::net::{TcpListener, UnixListener, lookup_host};
-use unhang::front::http::Listener;
+use unhang::front::http::HttpListener;
 
-use super::access::Door;
+use super::access::PreparedHttp;
 
 /// What stands in the place of an address where the sockets are handed over.
 const HANDED_OVER: &str = "systemd";
@@ -25,7 +25,7 @@ pub(super) fn unused(address: Option<&str>, sockets: usize) -> Option<String> {
 
 /// Where we listen.
 pub(super) struct Listening {
-    pub(super) listeners: Vec<Listener>,
+    pub(super) listeners: Vec<HttpListener>,
     /// Those on the network.
     pub(super) addresses: Vec<SocketAddr>,
     /// What whoever runs this ought to know about it.
@@ -34,19 +34,24 @@ pub(super) struct Listening {
 
 /// Listens at an address, or takes the sockets that were handed over; where other machines can ask, only if they are asked who they
 /// are.
-pub(super) async fn listen(address: &str, sockets: Vec<OwnedFd>, door: &Door) -> Result<Listening, String> {
+pub(super) async fn listen(
+    address: &str,
+    sockets: Vec<OwnedFd>,
+    http_settings: &PreparedHttp,
+) -> Result<Listening, String> {
     let wrong = |why: &dyn fmt::Display| format!("--http {address}: {why}");
     if address == HANDED_OVER {
-        return handed_over(sockets, door).map_err(|why| wrong(&why));
+        return handed_over(sockets, http_settings).map_err(|why| wrong(&why));
     }
     let all = lookup_host(address)
         .await
         .map_err(|error| wrong(&format!("{error}; give an address and a port, as in 127.0.0.1:8808")))?;
     let all: Vec<SocketAddr> = all.collect();
-    suffices(door, &all, "an address of this machine alone, as 127.0.0.1").map_err(|why| wrong(&why))?;
+    suffices(http_settings, &all, "an address of this machine alone, as 127.0.0.1")
+        .map_err(|why| wrong(&why))?;
     let listener = TcpListener::bind(&*all).await.map_err(|error| wrong(&unbound(&all, &error)))?;
     let address = listener.local_addr().map_err(|error| wrong(&error))?;
-    Ok(Listening::new(vec![listener.into()], vec![address], door))
+    Ok(Listening::new(vec![listener.into()], vec![address], http_settings))
 }
 
 /// Why there is no listening at these addresses, with the port.
@@ -66,7 +71,7 @@ fn unbound(addresses: &[SocketAddr], error: &io::Error) -> String {
 }
 
 /// Takes the sockets of a service manager.
-fn handed_over(sockets: Vec<OwnedFd>, door: &Door) -> Result<Listening, String> {
+fn handed_over(sockets: Vec<OwnedFd>, http_settings: &PreparedHttp) -> Result<Listening, String> {
     if sockets.is_empty() {
         return Err("no socket was handed over; have a socket unit of systemd start this (`systemctl --user start unhang.socket`), or \
                     give an address, as in 127.0.0.1:8808"
@@ -94,22 +99,22 @@ fn handed_over(sockets: Vec<OwnedFd>, door: &Door) -> Result<Listening, String> 
             AddressFamily::UNIX => {
                 let listener = std::os::unix::net::UnixListener::from(socket);
                 let listener = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
-                listeners.push(Listener::Local(listener.map_err(|error| cannot(&error))?, None));
+                listeners.push(HttpListener::Local(listener.map_err(|error| cannot(&error))?, None));
             }
             _ => return Err(wrong(&"is neither one of TCP nor one among the files")),
         }
     }
     suffices(
-        door,
+        http_settings,
         &addresses,
         "have ListenStream= name an address of this machine alone, as 127.0.0.1:8808",
     )?;
-    Ok(Listening::new(listeners, addresses, door))
+    Ok(Listening::new(listeners, addresses, http_settings))
 }
 
 /// Refuses addresses that other machines can ask where nothing asks who they are.
-fn suffices(door: &Door, addresses: &[SocketAddr], instead: &str) -> Result<(), String> {
-    if addresses.iter().all(|address| door.access.suffices_at(address.ip())) {
+fn suffices(http_settings: &PreparedHttp, addresses: &[SocketAddr], instead: &str) -> Result<(), String> {
+    if addresses.iter().all(|address| http_settings.access.suffices_at(address.ip())) {
         return Ok(());
     }
     Err(format!(
@@ -119,8 +124,13 @@ fn suffices(door: &Door, addresses: &[SocketAddr], instead: &str) -> Result<(), 
 }
 
 impl Listening {
-    fn new(listeners: Vec<Listener>, addresses: Vec<SocketAddr>, door: &Door) -> Listening {
-        let exposed = addresses.iter().find(|address| !address.ip().is_loopback() && door.tls.is_none());
+    fn new(
+        listeners: Vec<HttpListener>,
+        addresses: Vec<SocketAddr>,
+        http_settings: &PreparedHttp,
+    ) -> Listening {
+        let exposed =
+            addresses.iter().find(|address| !address.ip().is_loopback() && http_settings.tls.is_none());
         let warning = exposed.map(|address| {
             format!(
                 "whoever stands between clients and {address} can read their tokens; name `tls` under [http] of unhang.toml, or have a \
@@ -131,13 +141,13 @@ impl Listening {
     }
 
     /// Where MCP is, in words for a person.
-    pub(super) fn told(&self, door: &Door) -> String {
-        let scheme = if door.tls.is_some() { "https" } else { "http" };
-        let place = |listener: &Listener| match listener {
-            Listener::Network(listener) => {
+    pub(super) fn told(&self, http_settings: &PreparedHttp) -> String {
+        let scheme = if http_settings.tls.is_some() { "https" } else { "http" };
+        let place = |listener: &HttpListener| match listener {
+            HttpListener::Network(listener) => {
                 listener.local_addr().map(|address| format!("{scheme}://{address}/mcp"))
             }
-            Listener::Local(listener, _) => listener.local_addr().map(|address| {
+            HttpListener::Local(listener, _) => listener.local_addr().map(|address| {
                 let path = address
                     .as_pathname()
                     .map_or("a socket without a name".into(), |path| path.to_string_lossy());

@@ -17,7 +17,7 @@ use std::{
 use unhang::{
     client::Silent,
     clients::Clocks,
-    gateway::{Lineup, Patience, Scope, ServerEntry},
+    gateway::{Lineup, RequestPatience, Scope, ServerEntry},
     notices::Notices,
     promotion::Promotion,
     route::names::Style,
@@ -26,12 +26,12 @@ use unhang::{
         GatewaySettings, HttpSettings, JobSettings, LimitSettings, Loaded, ServerSettings, Settings,
         StateSettings, TelemetrySettings, ToolSettings, Transport,
     },
-    sharing::Place,
+    sharing::MeetingPoint,
     telemetry::TelemetrySpec,
     tools::JobTools,
 };
 
-use super::{access::Door, telemetry};
+use super::{access::PreparedHttp, telemetry};
 use crate::{
     arguments::Serve,
     commands::client::{
@@ -46,14 +46,14 @@ use crate::{
 const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
 
 /// What is to be served.
-pub(super) struct Plan {
+pub(super) struct ServePlan {
     /// The servers; of the names of our own tools it does not know yet.
     pub(super) lineup: Lineup,
     pub(super) tools: Vec<ToolSettings>,
     pub(super) jobs: JobSettings,
     pub(super) state: StateSettings,
     /// For those who come over HTTP.
-    pub(super) door: Option<Door>,
+    pub(super) http_settings: Option<PreparedHttp>,
     /// Where requests are told.
     pub(super) telemetry: Option<TelemetrySpec>,
     /// What is to be in no line of a log.
@@ -63,20 +63,20 @@ pub(super) struct Plan {
     /// All files that this was read from.
     pub(super) files: Vec<PathBuf>,
     /// What servers are given of our environment: what is the same is shared.
-    given: Given,
+    given: InheritedVariables,
 }
 
 /// What servers are given of our environment: the variables that the file names, and those that they inherit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Given {
+pub(super) struct InheritedVariables {
     /// With what they hold.
     named: BTreeMap<String, Option<String>>,
     inherited: BTreeMap<OsString, OsString>,
 }
 
-impl Given {
+impl InheritedVariables {
     /// That of these servers.
-    fn to(servers: &[ServerSettings], named: BTreeMap<String, Option<String>>) -> Given {
+    fn to(servers: &[ServerSettings], named: BTreeMap<String, Option<String>>) -> InheritedVariables {
         let mut inherited_by_some = BTreeMap::new();
         for server in servers {
             match &server.transport {
@@ -90,13 +90,13 @@ impl Given {
                 })),
             }
         }
-        Given { named, inherited: inherited_by_some }
+        InheritedVariables { named, inherited: inherited_by_some }
     }
 }
 
-impl Plan {
+impl ServePlan {
     /// Reads this file, and those that it and the flags name.
-    pub(super) fn read(serve: &Serve, path: &Path) -> Result<Plan, String> {
+    pub(super) fn read(serve: &Serve, path: &Path) -> Result<ServePlan, String> {
         let variables = RefCell::default();
         let (settings, mut warnings) = load(path, &variables)?;
         let Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry } = settings;
@@ -125,13 +125,13 @@ impl Plan {
                     .to_owned(),
             );
         }
-        let door = serve.http.is_some().then(|| Door::prepare(serve, http)).transpose()?;
+        let http_settings = serve.http.is_some().then(|| PreparedHttp::prepare(serve, http)).transpose()?;
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let (telemetry, wrong) = telemetry::spec(&telemetry, variable);
         warnings.extend(wrong);
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         warnings.extend(serve.tool_mode.unknown(&names));
-        let given = Given::to(&servers, variables.take());
+        let given = InheritedVariables::to(&servers, variables.take());
         let lineup = Lineup {
             entries,
             style,
@@ -140,11 +140,22 @@ impl Plan {
             clocks,
             notices: Notices::default(),
         };
-        Ok(Plan { lineup, tools, jobs, state, door, telemetry, secrets, warnings, files, given })
+        Ok(ServePlan {
+            lineup,
+            tools,
+            jobs,
+            state,
+            http_settings,
+            telemetry,
+            secrets,
+            warnings,
+            files,
+            given,
+        })
     }
 
     /// What servers are given of our environment.
-    pub(super) fn given(&self) -> &Given {
+    pub(super) fn given(&self) -> &InheritedVariables {
         &self.given
     }
 
@@ -164,7 +175,7 @@ impl Plan {
 
     /// Which of our own tools are listed: without a tool of the file, and without a call that may become a job, there is no use for any.
     pub(super) fn job_tools(&self) -> JobTools {
-        match self.lineup.entries.iter().any(|entry| Patience::from(entry).promotes()) {
+        match self.lineup.entries.iter().any(|entry| RequestPatience::from(entry).promotes()) {
             true => JobTools::Listed,
             false => JobTools::ListedWithTools,
         }
@@ -172,12 +183,16 @@ impl Plan {
 
     /// Where windows meet that serve the same file with the same limits and would give servers the same environment, of the same version
     /// of unhang; none where there is nothing to share or no data folder. What the file says may change while they are there.
-    pub(super) fn meeting_place(&self, path: &Path, flags: &LimitSettings) -> io::Result<Option<Place>> {
+    pub(super) fn meeting_place(
+        &self,
+        path: &Path,
+        flags: &LimitSettings,
+    ) -> io::Result<Option<MeetingPoint>> {
         let Some(folder) = data_folder().filter(|_| !self.lineup.entries.is_empty()) else { return Ok(None) };
         let mut hasher = DefaultHasher::new();
         (env!("CARGO_PKG_VERSION"), path.canonicalize()?, &self.given).hash(&mut hasher);
         format!("{flags:?}").hash(&mut hasher);
-        Place::new(&folder, &format!("{:016x}", hasher.finish())).map(Some)
+        MeetingPoint::new(&folder, &format!("{:016x}", hasher.finish())).map(Some)
     }
 }
 
@@ -214,7 +229,7 @@ fn entry(
 
 /// What is said in vain of when calls of a server become jobs.
 fn never_jobs(entry: &ServerEntry) -> Vec<String> {
-    let (patience, name) = (Patience::from(entry), &entry.spec.name);
+    let (patience, name) = (RequestPatience::from(entry), &entry.spec.name);
     let whole = patience.promotion.in_vain(patience.call).map(|why| format!("`{name}`: {why}"));
     let single = |(tool, promotion): (&String, &Promotion)| {
         promotion.in_vain(patience.of_call(tool)).map(|why| format!("`{tool}` of `{name}`: {why}"))

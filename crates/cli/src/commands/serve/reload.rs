@@ -22,13 +22,13 @@ use tokio::{
 };
 use unhang::{
     clients::Clocks,
-    front::http::{Acceptor, Door as Admission},
+    front::http::{Acceptor, AccessPolicy as Admission},
     gateway::{Change, ServerEntry},
     sharing::Shared,
     tools::{CurrentTable, JobTools, Table, Toolbox, service::JobService},
 };
 
-use super::plan::{Given, Plan};
+use super::plan::{InheritedVariables, ServePlan};
 use crate::{arguments::Serve, diagnostics::Diagnostics};
 
 /// How often files are looked at. One that has changed is read when it stays the same for so long, since editors write in pieces.
@@ -48,7 +48,7 @@ pub(super) struct Reload<'a> {
     /// For those who come over HTTP.
     pub(super) entrance: Option<Entrance>,
     /// What servers were given of our environment at the start, by which windows have met.
-    pub(super) given: Given,
+    pub(super) given: InheritedVariables,
     /// What holds.
     pub(super) current: Current,
 }
@@ -57,7 +57,7 @@ pub(super) struct Reload<'a> {
 pub(super) struct Entrance {
     /// Those on the network.
     pub(super) addresses: Vec<SocketAddr>,
-    pub(super) door: watch::Sender<Arc<Admission>>,
+    pub(super) access_policy: watch::Sender<Arc<Admission>>,
     pub(super) tls: watch::Sender<Option<Acceptor>>,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Current {
 
 impl Current {
     /// Of this plan, of which the first file looked like this before it was read.
-    pub(super) fn of(plan: &Plan, before: Stamp) -> Current {
+    pub(super) fn of(plan: &ServePlan, before: Stamp) -> Current {
         let mut stamps: Vec<Stamp> = plan.files.iter().map(|file| stamp(file)).collect();
         stamps[0] = before;
         Current {
@@ -88,7 +88,9 @@ impl Current {
                 plan.jobs,
                 plan.state,
                 plan.telemetry,
-                plan.door.as_ref().map(|door| (door.sse, door.message_memory))
+                plan.http_settings
+                    .as_ref()
+                    .map(|http_settings| (http_settings.sse, http_settings.message_memory))
             ),
             files: plan.files.clone(),
             stamps,
@@ -154,7 +156,7 @@ impl Reload<'_> {
         let (serve, path) = (self.serve.clone(), self.path.clone());
         let read = spawn_blocking(move || {
             let before = stamp(&path);
-            Plan::read(&serve, &path).map(|plan| (Current::of(&plan, before), plan))
+            ServePlan::read(&serve, &path).map(|plan| (Current::of(&plan, before), plan))
         });
         let read = match read.await {
             Ok(Ok((current, plan))) => {
@@ -181,15 +183,15 @@ impl Reload<'_> {
     }
 
     /// Has this hold from now on, if all of it can. Gives what has changed.
-    fn take(&mut self, mut current: Current, mut plan: Plan) -> Result<Vec<String>, String> {
+    fn take(&mut self, mut current: Current, mut plan: ServePlan) -> Result<Vec<String>, String> {
         if *plan.given() != self.given {
             plan.keep_apart(&self.current.servers);
             current.servers = plan.lineup.entries.clone();
         }
-        let Plan { mut lineup, tools, door, secrets, warnings, .. } = plan;
-        let opened = match (&self.entrance, door) {
-            (Some(entrance), Some(door)) => {
-                let access = door.access.clone().after(&entrance.door.borrow().access);
+        let ServePlan { mut lineup, tools, http_settings, secrets, warnings, .. } = plan;
+        let opened = match (&self.entrance, http_settings) {
+            (Some(entrance), Some(http_settings)) => {
+                let access = http_settings.access.clone().after(&entrance.access_policy.borrow().access);
                 if let Some(address) =
                     entrance.addresses.iter().find(|address| !access.suffices_at(address.ip()))
                 {
@@ -198,8 +200,8 @@ impl Reload<'_> {
                         self.path.display(),
                     ));
                 }
-                let admission = Admission { hosts: door.hosts(&entrance.addresses), access };
-                Some((entrance, Arc::new(admission), door.tls))
+                let admission = Admission { hosts: http_settings.hosts(&entrance.addresses), access };
+                Some((entrance, Arc::new(admission), http_settings.tls))
             }
             _ => None,
         };
@@ -224,7 +226,7 @@ impl Reload<'_> {
             told.push("there are other clocks of clients".to_owned());
         }
         if let Some((entrance, admission, tls)) = opened {
-            entrance.door.send_replace(admission);
+            entrance.access_policy.send_replace(admission);
             entrance.tls.send_replace(tls);
         }
         if current.fixed != self.current.fixed {

@@ -23,7 +23,7 @@ Usage: unhang zoo NAME [ARGUMENTS...]
 Exit codes: 0 done; 2 wrong usage; an animal ends as it likes.
 ";
 
-/// Runs the animal, runs the corpus, or lists the animals.
+/// Runs the faulty server, runs the corpus, or lists the faulty servers.
 pub(crate) fn run(zoo: &Zoo) -> ExitCode {
     match zoo.words.first().map(String::as_str) {
         Some("--help" | "-h" | "help") if zoo.words.len() == 1 => output::data(HELP),

@@ -20,7 +20,7 @@ pub(super) struct Row {
 }
 
 /// All that a run found out.
-pub(super) struct Report {
+pub(super) struct CorpusReport {
     pub(super) contenders: Vec<Contender>,
     pub(super) rows: Vec<Row>,
     pub(super) patience: Duration,
@@ -49,7 +49,7 @@ fn reason(verdict: &Verdict) -> Option<String> {
     }
 }
 
-impl Report {
+impl CorpusReport {
     /// Verdicts that differ from what is known, each as `contender, case: verdict`.
     pub(super) fn surprises(&self) -> Vec<String> {
         let verdicts = self.rows.iter().flat_map(|row| {
@@ -211,10 +211,10 @@ mod tests {
 
     use super::*;
 
-    fn report(name: &str, choose: impl Fn(&Case) -> Verdict) -> Report {
+    fn report(name: &str, choose: impl Fn(&Case) -> Verdict) -> CorpusReport {
         let contenders = vec![Contender { name: name.to_owned(), command: vec!["pump".to_owned()] }];
         let rows = corpus::cases().map(|(promise, case)| Row { promise, case, verdicts: vec![choose(case)] });
-        Report { contenders, rows: rows.collect(), patience: corpus::PATIENCE }
+        CorpusReport { contenders, rows: rows.collect(), patience: corpus::PATIENCE }
     }
 
     #[test]

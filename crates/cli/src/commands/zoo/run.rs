@@ -10,7 +10,7 @@ use std::{process::ExitCode, time::Duration};
 use unhang::exit;
 use unhang_zoo::corpus::{self, Case, Contender, Interrupted, Plan, Verdict};
 
-use super::report::{Report, Row};
+use super::report::{CorpusReport, Row};
 use crate::{arguments::ZooRun, output, own_program::own_path, progress};
 
 /// Runs the chosen cases, shows the score and settles the exit code.
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
         .zip(verdicts)
         .map(|((promise, case), verdicts)| Row { promise, case, verdicts })
         .collect();
-    let report = Report { contenders, rows, patience: arguments.patience };
+    let report = CorpusReport { contenders, rows, patience: arguments.patience };
     conclude(&report, arguments)
 }
 
@@ -111,7 +111,7 @@ fn try_out(contender: &Contender, program: &str, patience: Duration) -> Result<(
 }
 
 /// Prints the report and settles the exit code.
-fn conclude(report: &Report, arguments: &ZooRun) -> ExitCode {
+fn conclude(report: &CorpusReport, arguments: &ZooRun) -> ExitCode {
     let text = if arguments.output == "json" { report.json() } else { report.text() };
     let printed = output::data(&text);
     if arguments.check {

@@ -18,8 +18,8 @@ pub(crate) struct Remote {
 impl Remote {
     /// Starts one.
     #[track_caller]
-    pub(crate) fn start(sandbox: &Sandbox, animal: &[&str]) -> Remote {
-        let mut process = sandbox.bare(animal);
+    pub(crate) fn start(sandbox: &Sandbox, faulty_server: &[&str]) -> Remote {
+        let mut process = sandbox.bare(faulty_server);
         let url = process.next_line(PATIENCE).expect("it says where it is").trim().to_owned();
         assert!(url.starts_with("http://127.0.0.1:"), "{url}");
         Remote { url, process: RefCell::new(process), seen: RefCell::default() }

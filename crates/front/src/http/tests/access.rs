@@ -87,15 +87,15 @@ async fn a_session_is_there_for_whoever_began_it_alone() {
 #[tokio::test(start_paused = true)]
 async fn what_a_token_began_ends_with_it() {
     let web = closed(2);
-    let watching = tokio::spawn(Arc::clone(&web.gate).watch_door());
+    let watching = tokio::spawn(Arc::clone(&web.http_state).watch_door());
     let (first, second) = (begin(&web, ONE).await, begin(&web, TWO).await);
-    let door = web.gate.door();
+    let access_policy = web.http_state.access_policy();
     let token = |text: &str| Token::new(text["Bearer ".len()..].to_owned()).expect("a token");
-    let access = Access::new(vec![token(TWO)]).after(&door.access);
-    web.door.send_replace(Arc::new(Door { access, hosts: door.hosts.clone() }));
+    let access = Access::new(vec![token(TWO)]).after(&access_policy.access);
+    web.access_policy.send_replace(Arc::new(AccessPolicy { access, hosts: access_policy.hosts.clone() }));
     assert_eq!(web.post(&[("authorization", ONE)], INITIALIZE).await.status(), 401);
     sleep(Duration::from_secs(10)).await;
-    assert_eq!(web.gate.sessions().keys().collect::<Vec<_>>(), [&second], "{first} has ended");
+    assert_eq!(web.http_state.sessions().keys().collect::<Vec<_>>(), [&second], "{first} has ended");
     let session = [("mcp-session-id", &*second), ("authorization", TWO)];
     assert_eq!(web.post(&session, LIST).await.status(), 200, "the other goes on");
     watching.abort();

@@ -93,7 +93,7 @@ async fn a_session_ends_with_its_stream() {
     sleep(Duration::from_secs(1)).await;
     drop(body);
     sleep(Duration::from_secs(1)).await;
-    assert!(web.gate.sessions().is_empty(), "nobody can come back to it");
+    assert!(web.http_state.sessions().is_empty(), "nobody can come back to it");
     assert_eq!(web.withdrawn.load(Ordering::SeqCst), 1, "what it had asked is withdrawn");
     assert_eq!(post(&web, &place, &[], LIST).await, 404);
 }

@@ -5,7 +5,7 @@ use std::future::pending;
 use unhang_jobs::record::JobState;
 
 use super::{
-    super::stream::{Held, Marks, Stream},
+    super::stream::{BufferedBytes, EventMarks, Stream},
     *,
 };
 use crate::tally::Tally;
@@ -128,7 +128,8 @@ async fn a_stranger_hears_nothing() {
 #[test]
 fn what_is_left_out_for_a_client_that_does_not_read_is_counted() {
     let tally = Arc::<Tally>::default();
-    let stream = Stream::new(1, 4 << 10, Marks::None, Held::new(Arc::clone(&tally)), Arc::default());
+    let stream =
+        Stream::new(1, 4 << 10, EventMarks::None, BufferedBytes::new(Arc::clone(&tally)), Arc::default());
     for _ in 0..100 {
         stream.say(Class::Log, &[b'x'; 100]);
     }

@@ -45,7 +45,7 @@ fn padded(method: &str, params: &Value, length: usize) -> String {
 /// All of it is free again, once everybody has come to it.
 async fn is_free(web: &Web) {
     timeout(Duration::from_secs(60), async {
-        while web.gate.budget.used() > 0 {
+        while web.http_state.budget.used() > 0 {
             sleep(Duration::from_millis(1)).await;
         }
     })
@@ -68,11 +68,11 @@ async fn f_32_a_body_has_room_until_it_is_answered() {
     // A call that goes on has it, also when its stream has begun.
     let stuck = padded("tools/call", &json!({ "name": "stuck" }), 30_000);
     let body = web.post(&headers, Pieces::of(&stuck, true)).await.into_body();
-    assert!((30_000..32_000).contains(&web.gate.budget.used()), "{}", web.gate.budget.used());
+    assert!((30_000..32_000).contains(&web.http_state.budget.used()), "{}", web.http_state.budget.used());
     // Nor does it matter that its client has gone: the call goes on.
     drop(body);
     sleep(Duration::from_secs(1)).await;
-    assert!(web.gate.budget.used() >= 30_000);
+    assert!(web.http_state.budget.used() >= 30_000);
     let cancel =
         json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 7 } });
     assert_eq!(web.post(&headers, cancel.to_string()).await.status(), 202);
@@ -90,7 +90,7 @@ async fn f_32_a_body_without_room_is_put_off_and_others_are_answered() {
         assert_eq!(response.status(), 408, "it has an end");
     };
     let others = async {
-        while web.gate.budget.used() < 36_000 {
+        while web.http_state.budget.used() < 36_000 {
             sleep(Duration::from_millis(1)).await;
         }
         let before = Instant::now();
@@ -123,7 +123,7 @@ async fn f_32_a_whole_reply_has_room_until_it_is_taken() {
         let frame = frame.expect("a frame").expect("it does not break");
         // What the connection has taken of us it may still have to send.
         drop(body);
-        let used = web.gate.budget.used();
+        let used = web.http_state.budget.used();
         assert!(used >= LONG, "{used}");
         drop(frame);
         is_free(&web).await;
@@ -135,7 +135,7 @@ async fn f_32_a_reply_without_room_is_an_error_with_the_id_of_its_request() {
     let web = Web::new(Limits::default());
     let session = web.begin().await;
     let headers = [("mcp-session-id", &*session), ("accept", "application/json")];
-    let taken = web.gate.budget.room_for(45_000).await.expect("there is room");
+    let taken = web.http_state.budget.room_for(45_000).await.expect("there is room");
     let before = Instant::now();
     let response = web.post(&headers, call(9, "long")).await;
     assert_eq!(before.elapsed().as_secs(), ROOM_PATIENCE.as_secs());
@@ -153,7 +153,7 @@ async fn f_32_replies_wait_for_room_only_as_long_as_there_is_memory_to_wait_in()
     let web = Web::new(Limits::default());
     let session = web.begin().await;
     for accept in ["application/json", "text/event-stream"] {
-        let taken = web.gate.budget.room_for(45_000).await.expect("there is room");
+        let taken = web.http_state.budget.room_for(45_000).await.expect("there is room");
         let headers = [("mcp-session-id", &*session), ("accept", accept)];
         let before = Instant::now();
         let asked = async |id| {

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::{
-    engine::{Engine, Options},
+    engine::{Engine, EngineOptions},
     folder::DATABASE,
     shims::ShimCommand,
 };
@@ -13,15 +13,15 @@ type Outcome = oneshot::Receiver<Result<JobId, JobError>>;
 
 fn engine(folder: &tempfile::TempDir) -> Engine {
     let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
-    Engine::open(Options::new(folder.path().to_owned(), shim)).unwrap().0
+    Engine::open(EngineOptions::new(folder.path().to_owned(), shim)).unwrap().0
 }
 
 /// A submission whose folder is full, and that is not in the database yet.
-fn in_the_middle(engine: &Engine) -> (JobId, Vec<(Prepared, Answer)>, Outcome) {
+fn in_the_middle(engine: &Engine) -> (JobId, Vec<(PreparedSubmission, SubmissionReply)>, Outcome) {
     let submission = Submission::new(vec!["/bin/true".into()], "/".into()).unwrap();
     let id = submission.id;
     let (answer, outcome) = oneshot::channel();
-    let batch = vec![(New::Command(Box::new(submission)), Answer::Command(answer))];
+    let batch = vec![(New::Command(Box::new(submission)), SubmissionReply::Command(answer))];
     (id, prepare_all(&engine.inner, batch), outcome)
 }
 
@@ -67,7 +67,7 @@ async fn a_database_that_is_replaced_before_the_row_or_after_it_has_the_row() {
         let mut store = Store::open(&submitter.inner.data).unwrap().0;
         let (id, mut prepared, mut outcome) = in_the_middle(&submitter);
         if after {
-            let jobs: Vec<&Prepared> = prepared.iter().map(|(job, _)| job).collect();
+            let jobs: Vec<&PreparedSubmission> = prepared.iter().map(|(job, _)| job).collect();
             commit(&submitter.inner, &mut store, &jobs).unwrap();
         }
         for suffix in ["", "-wal", "-shm"] {
@@ -107,7 +107,7 @@ async fn the_folder_of_a_job_that_has_another_row_goes_and_the_row_stays() {
     let engine = engine(&folder);
     let mut store = Store::open(&engine.inner.data).unwrap().0;
     let (id, prepared, mut outcome) = in_the_middle(&engine);
-    let other = Record { name: "another".to_owned(), ..prepared[0].0.record.clone() };
+    let other = JobRecord { name: "another".to_owned(), ..prepared[0].0.record.clone() };
     store.write(|transaction| store::insert(transaction, &other, None)).unwrap();
     take_in(&engine.inner, &mut store, prepared);
     assert!(matches!(outcome.try_recv().unwrap(), Err(JobError::IdTaken(taken)) if taken == id));

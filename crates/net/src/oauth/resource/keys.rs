@@ -73,15 +73,15 @@ enum Material {
 
 /// A key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct SigningKey {
     id: Option<String>,
     /// The only algorithm that it is for, where it says so.
     algorithm: Option<Algorithm>,
     material: Material,
 }
 
-impl Key {
-    fn read(jwk: &Value) -> Option<Key> {
+impl SigningKey {
+    fn read(jwk: &Value) -> Option<SigningKey> {
         let text = |name: &str| jwk.get(name).and_then(Value::as_str);
         let bytes = |name: &str| BASE64URL_NOPAD.decode(text(name)?.as_bytes()).ok();
         if text("use").is_some_and(|purpose| purpose != "sig") {
@@ -103,7 +103,7 @@ impl Key {
             ("OKP", Some("Ed25519")) => Material::Ed25519(bytes("x")?),
             _ => return None,
         };
-        Some(Key { id: text("kid").map(str::to_owned), algorithm, material })
+        Some(SigningKey { id: text("kid").map(str::to_owned), algorithm, material })
     }
 
     fn is_for(&self, algorithm: Algorithm) -> bool {
@@ -144,14 +144,14 @@ fn number(bytes: Vec<u8>) -> Vec<u8> {
 
 /// The keys of an authorization server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Keys(Vec<Key>);
+pub(super) struct Keys(Vec<SigningKey>);
 
 impl Keys {
     /// Reads a key set; what is no key that we could use is left out. None where it is no key set.
     pub(super) fn read(document: &[u8]) -> Option<Keys> {
         let document: Value = serde_json::from_slice(document).ok()?;
         let keys = document.get("keys")?.as_array()?.iter();
-        Some(Keys(keys.filter_map(Key::read).take(MOST_KEYS).collect()))
+        Some(Keys(keys.filter_map(SigningKey::read).take(MOST_KEYS).collect()))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -159,7 +159,7 @@ impl Keys {
     }
 
     /// The key of this name; without a name, the only one that there is for the algorithm.
-    pub(super) fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&Key> {
+    pub(super) fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&SigningKey> {
         let mut fitting = self.0.iter().filter(|key| key.is_for(algorithm));
         match id {
             Some(id) => fitting.find(|key| key.id.as_deref() == Some(id)),

@@ -35,7 +35,7 @@ use self::{
 };
 use super::{
     AuthorizationError, RequestLimits,
-    requests::{Plain, Requests, require_secure},
+    requests::{PlainHttp, Requests, require_secure},
 };
 
 /// Below which path of its origin a resource says who gives tokens for it (RFC 9728).
@@ -56,7 +56,7 @@ impl ResourceSettings {
     /// Whether the authorization server is on https or on this machine; anywhere else it could be somebody else.
     #[must_use]
     pub fn is_secure(&self) -> bool {
-        url(&self.issuer).is_ok_and(|url| require_secure(&url, Plain::Here).is_ok())
+        url(&self.issuer).is_ok_and(|url| require_secure(&url, PlainHttp::Here).is_ok())
     }
 }
 
@@ -92,20 +92,20 @@ pub enum TokenRefusal {
 
 /// We as a resource server. Clones are the same.
 #[derive(Clone)]
-pub struct Resource(Arc<Inner>);
+pub struct Resource(Arc<ResourceServerState>);
 
-struct Inner {
+struct ResourceServerState {
     settings: ResourceSettings,
     limits: ResourceLimits,
     requests: Requests,
-    known: Mutex<Known>,
+    known: Mutex<KnownKeys>,
     /// Whose turn it is to fetch.
     turn: Turn<()>,
 }
 
 /// What is known of the keys.
 #[derive(Default)]
-struct Known {
+struct KnownKeys {
     keys: Option<Arc<Keys>>,
     /// When they were fetched.
     fetched: Option<Instant>,
@@ -127,10 +127,16 @@ impl Resource {
     /// Where a URL is none, where the authorization server could be somebody else for want of https, or where there is no HTTP client.
     pub fn new(settings: ResourceSettings, limits: ResourceLimits) -> Result<Resource, AuthorizationError> {
         let issuer = url(&settings.issuer)?;
-        require_secure(&issuer, Plain::Here)?;
+        require_secure(&issuer, PlainHttp::Here)?;
         url(&settings.resource)?;
-        let requests = Requests::new(limits.requests, Plain::of(&issuer))?;
-        let inner = Inner { settings, limits, requests, known: Mutex::default(), turn: Turn::default() };
+        let requests = Requests::new(limits.requests, PlainHttp::of(&issuer))?;
+        let inner = ResourceServerState {
+            settings,
+            limits,
+            requests,
+            known: Mutex::default(),
+            turn: Turn::default(),
+        };
         Ok(Resource(Arc::new(inner)))
     }
 
@@ -191,7 +197,7 @@ impl Resource {
             claims.unwrap_or(Err("it is signed with a key that the authorization server does not have"));
         let claims = claims.map_err(TokenRefusal::Invalid)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let Inner { settings, limits, .. } = &*self.0;
+        let ResourceServerState { settings, limits, .. } = &*self.0;
         let subject = claims.subject(settings, now, limits.leeway).map_err(TokenRefusal::Invalid)?;
         match claims.lacks(&settings.scopes) {
             Some(scope) => Err(TokenRefusal::Scope(scope.to_owned())),
@@ -221,8 +227,8 @@ impl Resource {
     }
 }
 
-impl Inner {
-    fn known(&self) -> MutexGuard<'_, Known> {
+impl ResourceServerState {
+    fn known(&self) -> MutexGuard<'_, KnownKeys> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,7 +239,7 @@ impl Inner {
     /// Whether there are keys that were kept for as long as they may be, and it is time to ask for them.
     fn is_stale(&self) -> bool {
         let is_old =
-            |known: &Known| known.fetched.is_some_and(|fetched| fetched.elapsed() >= self.limits.kept);
+            |known: &KnownKeys| known.fetched.is_some_and(|fetched| fetched.elapsed() >= self.limits.kept);
         is_old(&self.known()) && self.may_ask()
     }
 
@@ -253,7 +259,8 @@ impl Inner {
         match outcome {
             Ok(keys) => {
                 tracing::info!("{issuer} has {} keys that tokens can be proven with", keys.len());
-                *known = Known { keys: Some(Arc::new(keys)), fetched: Some(now), tried: Some((now, None)) };
+                *known =
+                    KnownKeys { keys: Some(Arc::new(keys)), fetched: Some(now), tried: Some((now, None)) };
             }
             Err(error) => {
                 tracing::warn!("the keys of {issuer} cannot be fetched: {error}");

@@ -19,14 +19,14 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let patience = Patience { grace: Duration::from_secs(1), limit: Duration::from_secs(3) };
+        let patience = StopPatience { grace: Duration::from_secs(1), limit: Duration::from_secs(3) };
         let (near, far) = UnixStream::pair().unwrap();
         let supervision = Supervision::new(sleeper(), "server".into(), "lifeline".into(), patience);
         Self { supervision, link: near.into(), far: Some(far) }
     }
 
     /// The lifeline says this.
-    fn says(&mut self, report: &Report) {
+    fn says(&mut self, report: &LifelineReport) {
         self.far.as_ref().unwrap().write_all(&report.to_line()).unwrap();
         assert!(self.supervision.hear(&self.link));
     }
@@ -69,7 +69,7 @@ fn a_lifeline_that_is_lost_is_stood_in_for() {
 #[test]
 fn a_lifeline_that_says_goodbye_and_stays_is_ended() {
     let mut scene = Scene::new();
-    scene.says(&Report::Gone(Swept::default()));
+    scene.says(&LifelineReport::Gone(Swept::default()));
     assert!(scene.is_gone_after(REAP_LIMIT + sweep::LIMIT + TO_BE_TOLD));
 }
 
@@ -80,7 +80,11 @@ fn a_rescue_that_cannot_succeed_ends_in_time() {
     std::fs::write(folder.path().join("busy"), "").unwrap();
     let mut scene = Scene::new();
     let group = Some(folder.path().to_owned());
-    scene.says(&Report::Started { pid: scene.supervision.lifeline_pid(), tier: Tier::ControlGroup, group });
+    scene.says(&LifelineReport::Started {
+        pid: scene.supervision.lifeline_pid(),
+        tier: Tier::ControlGroup,
+        group,
+    });
     scene.ends();
     assert!(scene.is_gone_after(sweep::LIMIT + TO_BE_TOLD));
 }

@@ -22,7 +22,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use super::super::SMALL;
 use super::super::samples::{difference, percentile, share};
 use super::is_result;
-use super::place::{Place, Running};
+use super::place::{GatewayFolder, Running};
 use super::web::{self, Connection, PATH};
 use crate::keeper;
 use crate::processes::resident_memory;
@@ -117,7 +117,7 @@ fn crowded(
     plan: &CrowdPlan,
     told: &mut impl FnMut(&str),
 ) -> io::Result<(f64, Vec<Duration>, Vec<Duration>)> {
-    let place = Place::make()?;
+    let place = GatewayFolder::make()?;
     let gateway = place.gateway(program, &servers(program, plan.servers))?;
     let address = gateway.address;
     let mut probe = Probe::open(address)?;
@@ -227,7 +227,7 @@ fn flooded(address: SocketAddr) -> io::Result<JoinHandle<()>> {
 
 /// Bytes and descriptors that sessions have left which came, asked something, and went.
 fn passing(program: &str, plan: &CrowdPlan) -> io::Result<(f64, f64)> {
-    let place = Place::make()?;
+    let place = GatewayFolder::make()?;
     let gateway = place.gateway(program, &servers(program, 1))?;
     let connections = (0..CARRIERS).map(|_| Connection::open(gateway.address));
     let mut connections = connections.collect::<io::Result<Vec<Connection>>>()?;

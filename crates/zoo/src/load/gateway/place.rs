@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const FAREWELL: Duration = Duration::from_secs(12);
 
 /// The folder.
-pub(super) struct Place {
+pub(super) struct GatewayFolder {
     folder: PathBuf,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Running {
     pub(super) address: SocketAddr,
 }
 
-impl Place {
+impl GatewayFolder {
     pub(super) fn make() -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for GatewayFolder {
     fn drop(&mut self) {
         // What is left of it is in the system's folder for such.
         let _left = fs::remove_dir_all(&self.folder);

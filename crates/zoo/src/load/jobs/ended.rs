@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::fs::syncfs;
 
-use super::place::Place;
+use super::place::JobsFolder;
 use super::server::Server;
 use super::{EndedUse, TOGETHER, go_on, sorted};
 use crate::keeper;
@@ -30,7 +30,7 @@ const POLLS: usize = 5;
 const DATABASE: [&str; 3] = ["unhang.db", "unhang.db-wal", "unhang.db-shm"];
 
 /// Makes both folders, one of them with so many ended jobs.
-pub(super) fn make(place: &Place, count: usize) -> io::Result<()> {
+pub(super) fn make(place: &JobsFolder, count: usize) -> io::Result<()> {
     run_one(place, FEW)?;
     let template = run_one(place, MANY)?;
     let jobs = place.path(MANY).join("jobs");
@@ -50,7 +50,7 @@ pub(super) fn make(place: &Place, count: usize) -> io::Result<()> {
 }
 
 /// Submits to both in turn and polls in turn what was submitted; the one with few comes first.
-pub(super) fn compare(place: &Place, submits: usize) -> io::Result<(EndedUse, EndedUse)> {
+pub(super) fn compare(place: &JobsFolder, submits: usize) -> io::Result<(EndedUse, EndedUse)> {
     let (mut few, few_start) = started(place, FEW)?;
     let (mut many, many_start) = started(place, MANY)?;
     let servers = [&mut few, &mut many];
@@ -79,14 +79,14 @@ pub(super) fn compare(place: &Place, submits: usize) -> io::Result<(EndedUse, En
     ))
 }
 
-fn started<'a>(place: &'a Place, data: &str) -> io::Result<(Server<'a>, Duration)> {
+fn started<'a>(place: &'a JobsFolder, data: &str) -> io::Result<(Server<'a>, Duration)> {
     let begin = keeper::now();
     let server = Server::start(place, data, TOGETHER)?;
     Ok((server, begin.elapsed()))
 }
 
 /// Runs one job in this folder, and returns its id.
-fn run_one(place: &Place, data: &str) -> io::Result<String> {
+fn run_one(place: &JobsFolder, data: &str) -> io::Result<String> {
     let mut server = Server::start(place, data, TOGETHER)?;
     let (job, _) = server.submit("trivial", "{}")?;
     server.expect_completed(std::slice::from_ref(&job))?;

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::place::Place;
+use super::place::JobsFolder;
 use super::server::Server;
 use super::{LogUse, TOGETHER, go_on};
 use crate::keeper;
@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(110);
 const BLOCK: u64 = 512;
 
 /// Lets a job write so many bytes to each of its streams, and watches its logs.
-pub(super) fn watch(place: &Place, bytes: u64) -> io::Result<LogUse> {
+pub(super) fn watch(place: &JobsFolder, bytes: u64) -> io::Result<LogUse> {
     let mut server = Server::start(place, "log", TOGETHER)?;
     let (job, _) = server.submit("floods", &format!("{{\"bytes\": {bytes}}}"))?;
     let folder = place.path("log").join("jobs").join(&job);

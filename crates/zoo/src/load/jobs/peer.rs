@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::place::Place;
+use super::place::JobsFolder;
 use super::server::{JOB_LIMIT, LOOK, call};
 use super::{JobPlan, JobRound, sorted};
 use crate::keeper;
@@ -141,7 +141,7 @@ fn for_a_shell(words: &[String]) -> String {
 
 /// A peer's server with its session.
 struct Server<'a> {
-    place: &'a Place,
+    place: &'a JobsFolder,
     peer: &'a JobPeer,
     session: Session,
 }
@@ -154,7 +154,7 @@ impl Drop for Server<'_> {
 }
 
 impl<'a> Server<'a> {
-    fn start(place: &'a Place, peer: &'a JobPeer) -> io::Result<Self> {
+    fn start(place: &'a JobsFolder, peer: &'a JobPeer) -> io::Result<Self> {
         let home = place.sub_folder("peer")?;
         let home = home.to_str().ok_or_else(|| io::Error::other("the path of the folder is no text"))?;
         let session = Session::open_alone(&peer.command, ("UNHANG_HOME", home), PATIENCE)?;
@@ -228,7 +228,7 @@ impl<'a> Server<'a> {
 }
 
 /// Measures a peer: what of a round can be told of it.
-pub(super) fn measure(place: &Place, peer: &JobPeer, plan: &JobPlan) -> Result<JobRound, LoadError> {
+pub(super) fn measure(place: &JobsFolder, peer: &JobPeer, plan: &JobPlan) -> Result<JobRound, LoadError> {
     let mut server = Server::start(place, peer).map_err(during("the start"))?;
     let polls = sorted(server.polls(plan).map_err(during("polls"))?);
     let (submits, _) = server.submits(plan.submits).map_err(during("submits"))?;

@@ -25,12 +25,12 @@ const REMOVALS: usize = 3;
 
 /// The folder.
 #[derive(Debug)]
-pub(in crate::load) struct Place {
+pub(in crate::load) struct JobsFolder {
     folder: PathBuf,
     program: String,
 }
 
-impl Place {
+impl JobsFolder {
     /// With tools that are jobs.
     pub(super) fn make(parent: &Path, program: &str) -> io::Result<Self> {
         let place = Self::make_bare(parent, program)?;
@@ -112,7 +112,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for JobsFolder {
     fn drop(&mut self) {
         let begin = keeper::now();
         // A job that ends starts the next one of its queue, so that one look is not enough.

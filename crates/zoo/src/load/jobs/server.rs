@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::go_on;
-use super::place::Place;
+use super::place::JobsFolder;
 use crate::keeper;
 use crate::load::answers::PATIENCE;
 use crate::load::session::Session;
@@ -25,7 +25,7 @@ const REBUILD_LIMIT: Duration = Duration::from_secs(900);
 
 /// A server with its session.
 pub(super) struct Server<'a> {
-    place: &'a Place,
+    place: &'a JobsFolder,
     /// None once it was closed.
     session: Option<Session>,
 }
@@ -41,16 +41,21 @@ impl Drop for Server<'_> {
 
 impl<'a> Server<'a> {
     /// Starts one with its data in this folder of the place; returns when `initialize` is answered.
-    pub(super) fn start(place: &'a Place, data: &str, at_once: usize) -> io::Result<Self> {
+    pub(super) fn start(place: &'a JobsFolder, data: &str, at_once: usize) -> io::Result<Self> {
         Self::start_within(place, data, at_once, PATIENCE)
     }
 
     /// The same on a folder without its database, which is made anew from the jobs' folders.
-    pub(super) fn start_anew(place: &'a Place, data: &str, at_once: usize) -> io::Result<Self> {
+    pub(super) fn start_anew(place: &'a JobsFolder, data: &str, at_once: usize) -> io::Result<Self> {
         Self::start_within(place, data, at_once, REBUILD_LIMIT)
     }
 
-    fn start_within(place: &'a Place, data: &str, at_once: usize, patience: Duration) -> io::Result<Self> {
+    fn start_within(
+        place: &'a JobsFolder,
+        data: &str,
+        at_once: usize,
+        patience: Duration,
+    ) -> io::Result<Self> {
         go_on()?;
         let home = place.path(data);
         let home = home.to_str().ok_or_else(|| io::Error::other("the path of the folder is no text"))?;

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - A key is made at the start and after each change, and is gone with the animal.
+//! - A key is made at the start and after each change, and is gone with the faulty server.
 //! - What is signed here is what was asked for, however wrong it is: who has to refuse it is somebody else.
 
 use std::io;

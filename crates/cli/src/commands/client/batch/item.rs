@@ -9,16 +9,16 @@ use crate::commands::large_numbers;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Item {
+pub(super) struct BatchItem {
     pub(super) id: Option<Value>,
     pub(super) line: u64,
     pub(super) server: Option<String>,
-    pub(super) asked: Asked,
+    pub(super) asked: ItemRequest,
 }
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Asked {
+pub(super) enum ItemRequest {
     Tool(String, Map<String, Value>),
     Resource(String),
     Prompt(String, Map<String, Value>),
@@ -40,9 +40,9 @@ impl Wrong {
 /// Everything that a line may have.
 const MEMBERS: [&str; 6] = ["id", "server", "tool", "uri", "prompt", "arguments"];
 
-impl Item {
+impl BatchItem {
     /// Reads a line.
-    pub(super) fn read(line: u64, text: &[u8]) -> Result<Item, Wrong> {
+    pub(super) fn read(line: u64, text: &[u8]) -> Result<BatchItem, Wrong> {
         let mut members: Map<String, Value> = match serde_json::from_slice(text) {
             Ok(Value::Object(members)) => members,
             Ok(_) => return Err(Wrong { id: None, reason: "is JSON, but no object".to_owned() }),
@@ -70,15 +70,15 @@ impl Item {
             Some(_) => return Err(wrong("has `arguments` that are no object".to_owned())),
         };
         let asked = match (tool, uri, prompt) {
-            (Some(tool), None, None) => Asked::Tool(tool, arguments.unwrap_or_default()),
-            (None, Some(uri), None) if arguments.is_none() => Asked::Resource(uri),
+            (Some(tool), None, None) => ItemRequest::Tool(tool, arguments.unwrap_or_default()),
+            (None, Some(uri), None) if arguments.is_none() => ItemRequest::Resource(uri),
             (None, Some(_), None) => {
                 return Err(wrong("has a `uri` and `arguments`, which a resource has none of".to_owned()));
             }
-            (None, None, Some(prompt)) => Asked::Prompt(prompt, arguments.unwrap_or_default()),
+            (None, None, Some(prompt)) => ItemRequest::Prompt(prompt, arguments.unwrap_or_default()),
             _ => return Err(wrong("has to have one of `tool`, `uri` and `prompt`".to_owned())),
         };
-        Ok(Item { id, line, server, asked })
+        Ok(BatchItem { id, line, server, asked })
     }
 }
 
@@ -98,13 +98,16 @@ mod tests {
 
     #[test]
     fn a_line_is_a_call_a_read_or_a_prompt() {
-        let read = |line: Value| Item::read(7, line.to_string().as_bytes()).unwrap();
+        let read = |line: Value| BatchItem::read(7, line.to_string().as_bytes()).unwrap();
         let call = read(json!({ "id": "a", "server": "s", "tool": "t", "arguments": { "x": 1 } }));
         let arguments = Map::from_iter([("x".to_owned(), json!(1))]);
         assert_eq!((call.id, call.server.as_deref(), call.line), (Some(json!("a")), Some("s"), 7));
-        assert_eq!(call.asked, Asked::Tool("t".to_owned(), arguments));
-        assert_eq!(read(json!({ "uri": "a:/b", "id": null })).asked, Asked::Resource("a:/b".to_owned()));
-        assert_eq!(read(json!({ "prompt": "p" })).asked, Asked::Prompt("p".to_owned(), Map::new()));
+        assert_eq!(call.asked, ItemRequest::Tool("t".to_owned(), arguments));
+        assert_eq!(
+            read(json!({ "uri": "a:/b", "id": null })).asked,
+            ItemRequest::Resource("a:/b".to_owned())
+        );
+        assert_eq!(read(json!({ "prompt": "p" })).asked, ItemRequest::Prompt("p".to_owned(), Map::new()));
     }
 
     #[test]
@@ -125,7 +128,7 @@ mod tests {
             ),
             (r#"{"id":18446744073709551616,"tool":"a"}"#, None, "does not fit into 64 bits"),
         ] {
-            let wrong = Item::read(1, line.as_bytes()).unwrap_err();
+            let wrong = BatchItem::read(1, line.as_bytes()).unwrap_err();
             assert!(wrong.id == id && wrong.reason.contains(expect), "{line}: {wrong:?}");
         }
     }

@@ -24,23 +24,23 @@ const AHEAD: usize = 256;
 pub(super) const LONGEST: u64 = 64 << 20;
 
 /// A line with its number, from 1.
-type Numbered = (u64, Line);
+type Numbered = (u64, BatchLine);
 
 /// A line without its ending.
 #[derive(Debug, PartialEq)]
-pub(super) enum Line {
+pub(super) enum BatchLine {
     Whole(Vec<u8>),
     /// It has more than [`LONGEST`] bytes, which are not kept.
     TooLong,
 }
 
 /// The lines that are still to come.
-pub(super) struct Lines {
+pub(super) struct BatchLines {
     received: mpsc::Receiver<io::Result<Numbered>>,
     count: Option<u64>,
 }
 
-impl Lines {
+impl BatchLines {
     /// Opens a file, or stdin for `-`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let (count, input): (Option<u64>, Box<dyn Read + Send>) = match path.to_str() {
@@ -134,7 +134,7 @@ pub(super) fn twice(path: &Path) -> io::Result<Option<Twice>> {
     for number in 1.. {
         let Some(line) = next(&mut input)? else { break };
         // The batch reports a broken line when it comes to it.
-        let Line::Whole(line) = line else { continue };
+        let BatchLine::Whole(line) = line else { continue };
         let id = serde_json::from_slice(&line).ok().and_then(|Named { id }| id);
         if let Some(id) = id.filter(|_| large_numbers::in_json(&line).is_none())
             && let Err(twice) = ids.meet(&id, number)
@@ -145,18 +145,18 @@ pub(super) fn twice(path: &Path) -> io::Result<Option<Twice>> {
     Ok(None)
 }
 
-fn next(input: &mut impl BufRead) -> io::Result<Option<Line>> {
+fn next(input: &mut impl BufRead) -> io::Result<Option<BatchLine>> {
     let mut line = Vec::new();
     let length = input.take(LONGEST + 1).read_until(b'\n', &mut line)?;
     if line.last() == Some(&b'\n') {
         line.pop();
     } else if length as u64 > LONGEST {
         input.skip_until(b'\n')?;
-        return Ok(Some(Line::TooLong));
+        return Ok(Some(BatchLine::TooLong));
     } else if length == 0 {
         return Ok(None);
     }
-    Ok(Some(Line::Whole(line)))
+    Ok(Some(BatchLine::Whole(line)))
 }
 
 fn count(file: File) -> io::Result<u64> {
@@ -181,7 +181,10 @@ mod tests {
         let text = [b"{}\n".to_vec(), vec![b'x'; LONGEST as usize + 5], b"\nlast".to_vec()].concat();
         let mut input = BufReader::new(&*text);
         let read: Vec<_> = std::iter::from_fn(|| next(&mut input).unwrap()).collect();
-        assert_eq!(read, [Line::Whole(b"{}".into()), Line::TooLong, Line::Whole(b"last".into())]);
+        assert_eq!(
+            read,
+            [BatchLine::Whole(b"{}".into()), BatchLine::TooLong, BatchLine::Whole(b"last".into())]
+        );
     }
 
     #[test]

@@ -25,32 +25,34 @@ use std::{
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::Instant};
 use unhang::{
-    client::{Client, Options},
+    client::{Client, RequestOptions},
     exit,
     process::deadline::Deadline,
 };
 
 use self::{
-    item::{Asked, Item, Wrong},
-    lines::{Ids, Line, Lines, Twice, twice},
+    item::{BatchItem, ItemRequest, Wrong},
+    lines::{BatchLine, BatchLines, Ids, Twice, twice},
     out::{Earlier, Out},
     tally::Tally,
 };
-use super::{Desk, Target, beside, call::not_completed, left::Left, run, unread};
-use crate::{arguments::client::Batch, commands::engine::Outcome, output::Failure};
+use super::{ClientContext, Target, beside, call::not_completed, left::BackgroundCall, run, unread};
+use crate::{arguments::client::Batch, commands::engine::Outcome, output::CommandFailure};
 
 /// Runs a batch.
 pub(in crate::commands) fn batch(batch: &Batch, verbose: bool) -> ExitCode {
-    run(&batch.common, &batch.ad_hoc, verbose, async |desk| Work::new(desk, batch).await?.through().await)
+    run(&batch.common, &batch.ad_hoc, verbose, async |context| {
+        Work::new(context, batch).await?.through().await
+    })
 }
 
 struct Work<'a> {
-    desk: &'a Desk<'a>,
+    context: &'a ClientContext<'a>,
     batch: &'a Batch,
     earlier: Earlier,
     /// Those of the lines so far, where one may stand in one line alone.
     ids: Option<Ids>,
-    lines: Lines,
+    lines: BatchLines,
     // Before the tally, so that at the end it is written what the tally tells of.
     out: Out,
     tally: Tally,
@@ -59,22 +61,22 @@ struct Work<'a> {
 }
 
 /// Opens the lines and what the outcomes are added to. It may wait for whoever writes the file.
-fn opened(file: &Path, resume: Option<&Path>) -> Result<(Lines, Earlier, Option<File>), Failure> {
+fn opened(file: &Path, resume: Option<&Path>) -> Result<(BatchLines, Earlier, Option<File>), CommandFailure> {
     let unusable = |path: &Path, error: &std::io::Error| {
-        Failure::usage(format!("{} cannot be used: {error}", path.display()), None)
+        CommandFailure::usage(format!("{} cannot be used: {error}", path.display()), None)
     };
     // First what may be refused: opening the other may wait.
     if resume.is_some_and(|resume| resume != file)
         && let Some(twice) = twice(file).map_err(|error| unusable(file, &error))?
     {
         let hint = "give each line an id of its own, or none: then its number counts";
-        return Err(Failure::usage(format!("{}: {}", file.display(), told_twice(&twice)), Some(hint)));
+        return Err(CommandFailure::usage(format!("{}: {}", file.display(), told_twice(&twice)), Some(hint)));
     }
     let earlier = match resume {
         Some(path) => Some(Earlier::read(path, file).map_err(|error| unusable(path, &error))?),
         None => None,
     };
-    let lines = Lines::open(file).map_err(|error| unusable(file, &error))?;
+    let lines = BatchLines::open(file).map_err(|error| unusable(file, &error))?;
     let (earlier, out) = earlier.map_or_else(Default::default, |(earlier, out)| (earlier, Some(out)));
     Ok((lines, earlier, out))
 }
@@ -88,28 +90,28 @@ fn not_done_within(limit: Option<Duration>) -> String {
 }
 
 /// What came of an item: its line number, the text that goes out, and whether all was well.
-struct Done {
+struct ItemDone {
     text: Vec<u8>,
     is_ok: bool,
 }
 
 impl<'a> Work<'a> {
-    async fn new(desk: &'a Desk<'a>, batch: &'a Batch) -> Result<Self, Failure> {
+    async fn new(context: &'a ClientContext<'a>, batch: &'a Batch) -> Result<Self, CommandFailure> {
         let deadline = Deadline::after(batch.timeout.unwrap_or(Duration::MAX));
         if batch.command.is_empty() {
             // The lines name servers. A file that cannot be read is told once, before anything starts, and not for each of them.
-            desk.known().await?;
+            context.known().await?;
         }
         let (file, resume) = (batch.file.clone(), batch.resume.clone());
         // The file may be a pipe to which nobody writes yet, or a long one to look through.
         let opening = async {
             let is_pipe = file.metadata().is_ok_and(|found| found.file_type().is_fifo());
-            let limit = if is_pipe { desk.patience() } else { Duration::MAX };
+            let limit = if is_pipe { context.patience() } else { Duration::MAX };
             let shown = file.display().to_string();
             let opened = beside(move || opened(&file, resume.as_deref()));
             tokio::time::timeout(limit, opened).await.unwrap_or_else(|_| Err(unread(&shown, limit)))
         };
-        let (lines, earlier, out) = deadline.timeout(opening).await.map_err(|_| Failure {
+        let (lines, earlier, out) = deadline.timeout(opening).await.map_err(|_| CommandFailure {
             code: exit::DEADLINE,
             kind: "deadline",
             message: not_done_within(batch.timeout),
@@ -121,9 +123,9 @@ impl<'a> Work<'a> {
             Some(file) => Out::new(file),
             None => Out::new(tally.beside(crate::output::JsonLines)),
         };
-        let out = out.map_err(|error| Failure::system("a thread cannot be started", &error))?;
+        let out = out.map_err(|error| CommandFailure::system("a thread cannot be started", &error))?;
         let ids = batch.resume.is_some().then(Ids::default);
-        Ok(Self { desk, batch, earlier, ids, lines, out, tally, clients: HashMap::new(), deadline })
+        Ok(Self { context, batch, earlier, ids, lines, out, tally, clients: HashMap::new(), deadline })
     }
 
     async fn through(mut self) -> Outcome {
@@ -151,21 +153,21 @@ impl<'a> Work<'a> {
                     Some(Ok((number, line))) => self.begin(number, &line, &mut running).await,
                     Some(Err(error)) => {
                         let what = format!("the rest of {} cannot be read", self.batch.file.display());
-                        self.tally.aside(|| Failure::system(&what, &error).print(self.desk.format));
+                        self.tally.aside(|| CommandFailure::system(&what, &error).print(self.context.format));
                         self.tally.spoil();
                         has_ended = true;
                     }
                     None => has_ended = true,
                 },
                 () = self.deadline.sleep() => {
-                    let failure = Failure {
+                    let failure = CommandFailure {
                         code: exit::DEADLINE,
                         kind: "deadline",
                         message: not_done_within(self.batch.timeout),
                         hint: Some("raise --timeout, or go on with --resume".to_owned()),
                         data: None,
                     };
-                    self.tally.aside(|| failure.print(self.desk.format));
+                    self.tally.aside(|| failure.print(self.context.format));
                     break exit::DEADLINE;
                 }
             }
@@ -176,17 +178,17 @@ impl<'a> Work<'a> {
         written.map_or_else(Ok, |()| Ok(code))
     }
 
-    async fn done(&mut self, done: Done) -> Result<(), u8> {
+    async fn done(&mut self, done: ItemDone) -> Result<(), u8> {
         self.tally.count(done.is_ok);
         self.out.write(done.text).await
     }
 
     /// Begins what a line asks for, unless it was done before.
-    async fn begin(&mut self, number: u64, line: &Line, running: &mut JoinSet<Done>) {
+    async fn begin(&mut self, number: u64, line: &BatchLine, running: &mut JoinSet<ItemDone>) {
         let read = match line {
-            Line::Whole(line) if line.trim_ascii().is_empty() => return self.tally.ignore(),
-            Line::Whole(line) => Item::read(number, line).and_then(|item| self.met(item)),
-            Line::TooLong => Err(Wrong::too_long()),
+            BatchLine::Whole(line) if line.trim_ascii().is_empty() => return self.tally.ignore(),
+            BatchLine::Whole(line) => BatchItem::read(number, line).and_then(|item| self.met(item)),
+            BatchLine::TooLong => Err(Wrong::too_long()),
         };
         let item = match read {
             Ok(item) if self.earlier.has(&item) => {
@@ -198,28 +200,28 @@ impl<'a> Work<'a> {
                 let error =
                     json!({ "kind": "bad_line", "message": format!("line {number}: {reason}"), "data": {} });
                 self.tally.begin();
-                running.spawn(async move { outcome(id, number, Answer::Error(error), Instant::now()) });
+                running.spawn(async move { outcome(id, number, ItemAnswer::Error(error), Instant::now()) });
                 return;
             }
         };
         self.tally.begin();
         let begun = Instant::now();
-        let Item { id, server, asked, .. } = item;
+        let BatchItem { id, server, asked, .. } = item;
         match self.client(server.as_deref()).await {
             Ok(client) => {
                 self.tally.ask(client.name(), &asked);
-                let is_remote = self.desk.is_remote(client.name());
+                let is_remote = self.context.is_remote(client.name());
                 running.spawn(async move {
-                    let uri = if let Asked::Resource(uri) = &asked { Some(uri.clone()) } else { None };
-                    let answer = asked.of(&client, &Options::default()).await;
+                    let uri = if let ItemRequest::Resource(uri) = &asked { Some(uri.clone()) } else { None };
+                    let answer = asked.of(&client, &RequestOptions::default()).await;
                     let answer = match answer {
                         Ok(result) => {
                             let failed = uri.and_then(|uri| not_completed(&uri, &result));
-                            Answer::Result(result.get().to_owned(), failed.map(|failed| failed.members()))
+                            ItemAnswer::Result(result.get().to_owned(), failed.map(|failed| failed.members()))
                         }
-                        Err(error) => Answer::Error(match Left::behind(&error, is_remote) {
+                        Err(error) => ItemAnswer::Error(match BackgroundCall::behind(&error, is_remote) {
                             Some(left) => left.told_beforehand().await.members(),
-                            None => Failure::from(error).members(),
+                            None => CommandFailure::from(error).members(),
                         }),
                     };
                     outcome(id, number, answer, begun)
@@ -227,13 +229,13 @@ impl<'a> Work<'a> {
             }
             Err(failure) => {
                 let error = failure.members();
-                running.spawn(async move { outcome(id, number, Answer::Error(error), begun) });
+                running.spawn(async move { outcome(id, number, ItemAnswer::Error(error), begun) });
             }
         }
     }
 
     /// Refuses an item whose id another line has, where ids are what lines are known by.
-    fn met(&mut self, item: Item) -> Result<Item, Wrong> {
+    fn met(&mut self, item: BatchItem) -> Result<BatchItem, Wrong> {
         let (Some(ids), Some(id)) = (&mut self.ids, &item.id) else { return Ok(item) };
         match ids.meet(id, item.line) {
             Ok(()) => Ok(item),
@@ -242,7 +244,7 @@ impl<'a> Work<'a> {
     }
 
     /// The server that a line names, started at its first line.
-    async fn client(&mut self, name: Option<&str>) -> Result<Client, Failure> {
+    async fn client(&mut self, name: Option<&str>) -> Result<Client, CommandFailure> {
         let key = name.unwrap_or_default();
         // One that has gone is started again: the next lines may be well.
         if let Some(client) = self.clients.get(key).filter(|client| client.is_usable()) {
@@ -250,20 +252,20 @@ impl<'a> Work<'a> {
         }
         let target = match (name, &self.batch.command[..]) {
             (Some(name), _) => Ok(Target::Named(name.to_owned())),
-            (None, []) => Err(Failure::usage(
+            (None, []) => Err(CommandFailure::usage(
                 "the line names no `server`".to_owned(),
                 Some("or give a server's command after `--`"),
             )),
             (None, command) => Ok(Target::Command(command.to_vec())),
         };
-        let client = self.desk.client(&target?).await?;
+        let client = self.context.client(&target?).await?;
         self.clients.insert(key.to_owned(), client.clone());
         Ok(client)
     }
 }
 
 /// The outcome of a request.
-enum Answer {
+enum ItemAnswer {
     /// A result, and why it is not a good one where it tells of something else that failed.
     Result(String, Option<Value>),
     /// None.
@@ -271,7 +273,7 @@ enum Answer {
 }
 
 /// The line that goes out.
-fn outcome(id: Option<Value>, line: u64, answer: Answer, begun: Instant) -> Done {
+fn outcome(id: Option<Value>, line: u64, answer: ItemAnswer, begun: Instant) -> ItemDone {
     let mut text = String::from("{");
     if let Some(id) = id {
         text.push_str(&format!("\"id\":{id},"));
@@ -279,29 +281,31 @@ fn outcome(id: Option<Value>, line: u64, answer: Answer, begun: Instant) -> Done
     // Microseconds are as fine as anybody can tell.
     let ms = (begun.elapsed().as_secs_f64() * 1e6).round() / 1e3;
     let (is_ok, told) = match answer {
-        Answer::Result(result, failed) => {
+        ItemAnswer::Result(result, failed) => {
             // Line breaks between its members become spaces; inside of a text there are none.
             let result = result.replace(['\n', '\r'], " ");
             let is_ok = failed.is_none() && !item::says_error(&result);
             let failed = failed.map_or_else(String::new, |error| format!(",\"error\":{error}"));
             (is_ok, format!("\"result\":{result}{failed}"))
         }
-        Answer::Error(error) => (false, format!("\"error\":{error}")),
+        ItemAnswer::Error(error) => (false, format!("\"error\":{error}")),
     };
     text.push_str(&format!("\"line\":{line},\"ok\":{is_ok},{told},\"ms\":{ms}}}\n"));
-    Done { text: text.into_bytes(), is_ok }
+    ItemDone { text: text.into_bytes(), is_ok }
 }
 
-impl Asked {
+impl ItemRequest {
     async fn of(
         self,
         client: &Client,
-        options: &Options,
+        options: &RequestOptions,
     ) -> Result<Box<serde_json::value::RawValue>, unhang::client::Error> {
         match self {
-            Asked::Tool(tool, arguments) => client.call_tool_to_its_end(&tool, arguments, options).await,
-            Asked::Resource(uri) => client.read_resource_to_its_end(&uri, options).await,
-            Asked::Prompt(prompt, arguments) => client.get_prompt(&prompt, arguments, options).await,
+            ItemRequest::Tool(tool, arguments) => {
+                client.call_tool_to_its_end(&tool, arguments, options).await
+            }
+            ItemRequest::Resource(uri) => client.read_resource_to_its_end(&uri, options).await,
+            ItemRequest::Prompt(prompt, arguments) => client.get_prompt(&prompt, arguments, options).await,
         }
     }
 }

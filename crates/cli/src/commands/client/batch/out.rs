@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use unhang::exit;
 
-use super::item::Item;
+use super::item::BatchItem;
 
 /// Bytes that leave together.
 const TOGETHER: usize = 64 << 10;
@@ -124,7 +124,7 @@ fn requests_metadata(requests: &Path) -> Option<Metadata> {
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct OutcomeEntry {
     id: Option<Value>,
     line: u64,
     ok: bool,
@@ -161,8 +161,8 @@ impl Earlier {
             let entry = serde_json::from_slice(&line);
             holds_outcomes |= entry.is_ok();
             match entry {
-                Ok(Entry { id: Some(id), ok: true, .. }) => drop(earlier.ids.insert(id.to_string())),
-                Ok(Entry { id: None, line, ok: true }) => drop(earlier.lines.insert(line)),
+                Ok(OutcomeEntry { id: Some(id), ok: true, .. }) => drop(earlier.ids.insert(id.to_string())),
+                Ok(OutcomeEntry { id: None, line, ok: true }) => drop(earlier.lines.insert(line)),
                 // What failed is done again, and what is no outcome says nothing.
                 _ => {}
             }
@@ -181,7 +181,7 @@ impl Earlier {
     }
 
     /// Whether this has been done.
-    pub(super) fn has(&self, item: &Item) -> bool {
+    pub(super) fn has(&self, item: &BatchItem) -> bool {
         match &item.id {
             Some(id) => !self.ids.is_empty() && self.ids.contains(&id.to_string()),
             None => self.lines.contains(&item.line),
@@ -201,7 +201,7 @@ mod tests {
         fs::write(&path, format!("{kept}{{\"line\":4,\"ok\":tr")).unwrap();
         let (earlier, mut file) = Earlier::read(&path, Path::new("/nowhere")).unwrap();
         let has = |line: u64, id: &str| {
-            earlier.has(&Item::read(line, format!("{{\"tool\":\"t\"{id}}}").as_bytes()).unwrap())
+            earlier.has(&BatchItem::read(line, format!("{{\"tool\":\"t\"{id}}}").as_bytes()).unwrap())
         };
         assert!(has(1, "") && has(9, ",\"id\":\"b\""));
         assert!(!has(2, "") && !has(3, "") && !has(4, "") && !has(1, ",\"id\":\"c\""));

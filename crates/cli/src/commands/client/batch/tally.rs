@@ -12,7 +12,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unhang::units::in_words;
 
-use super::item::Asked;
+use super::item::ItemRequest;
 use crate::output;
 
 /// Cut where the terminal is narrower.
@@ -54,15 +54,15 @@ impl Tally {
     }
 
     /// A server is asked for this.
-    pub(super) fn ask(&mut self, server: &str, asked: &Asked) {
+    pub(super) fn ask(&mut self, server: &str, asked: &ItemRequest) {
         if !self.used.contains_key(server) {
             self.used.insert(server.to_owned(), Used::default());
         }
         let Some(used) = self.used.get_mut(server) else { return };
         *match asked {
-            Asked::Tool(..) => &mut used.tools,
-            Asked::Resource(..) => &mut used.resources,
-            Asked::Prompt(..) => &mut used.prompts,
+            ItemRequest::Tool(..) => &mut used.tools,
+            ItemRequest::Resource(..) => &mut used.resources,
+            ItemRequest::Prompt(..) => &mut used.prompts,
         } += 1;
     }
 
@@ -104,7 +104,7 @@ impl Tally {
         if !io::stdout().is_terminal() || self.bar.is_hidden() {
             return Box::new(sink);
         }
-        Box::new(Beside { bar: self.bar.clone(), sink })
+        Box::new(LineSink { bar: self.bar.clone(), sink })
     }
 
     /// It was done by an earlier run.
@@ -164,12 +164,12 @@ impl Tally {
 }
 
 /// A sink that takes the line away for as long as it writes.
-struct Beside<W> {
+struct LineSink<W> {
     bar: ProgressBar,
     sink: W,
 }
 
-impl<W: Write> Write for Beside<W> {
+impl<W: Write> Write for LineSink<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Self { bar, sink } = self;
         bar.suspend(|| sink.write(bytes).and_then(|written| sink.flush().map(|()| written)))

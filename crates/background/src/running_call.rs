@@ -1,0 +1,370 @@
+//! A call whose answer is on its way, with all that is told beside it.
+
+use std::{future::pending, pin::Pin, sync::Arc};
+
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot, watch};
+use unhang_bridge::{Era, Splice, question::is_offered, result, tasks::INPUT_LIMIT};
+use unhang_jobs::{
+    engine::{CallEnd, HeldCall},
+    id::JobId,
+    progress::JobProgress,
+    record::EndReason,
+};
+use unhang_switches::stands;
+use unhang_wire::{Json, text_member};
+
+use super::{FollowedJob, Inputs, advice, tickets};
+use unhang_core::{config::INPUT_ROUNDS, fault::FaultKind, wording::shortened};
+use unhang_gateway::{
+    KnownTask, OpenServerQuestion, Replied, ServerAnswer, ServerRequest, Servers, SideMessage, TaskNews,
+};
+use unhang_upstream::{
+    client::{Error, ServerError},
+    question::ASIDES,
+};
+
+/// Of a message of progress, in characters.
+const MOST_TOLD: usize = 200;
+
+/// Who is asked what the server asks once its call is a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhoIsAsked {
+    /// Nobody: its client does something else.
+    Nobody,
+    /// Whoever follows the task, as far as the client of the call has said that it can be asked: its capabilities, as JSON.
+    Followers(Box<str>),
+}
+
+/// See the module's text.
+pub struct RunningCall {
+    /// What the server is asked with; once more, with what was to be known first, where it says so.
+    pub params: Arc<str>,
+    /// What is heard of the request.
+    pub way: PendingCall,
+    /// Who makes the request. It lives as long as the call does.
+    pub source: Box<dyn CallSource>,
+}
+
+/// What is heard of a request to a server. Dropping it withdraws the request.
+pub struct PendingCall {
+    /// The answer, once it is there.
+    pub answering: Pin<Box<dyn Future<Output = ServerAnswer> + Send>>,
+    /// The newest progress.
+    pub seen: watch::Receiver<Option<Box<RawValue>>>,
+    /// What else the server says and asks about it.
+    pub said: mpsc::Receiver<SideMessage>,
+}
+
+/// Where a request comes from.
+pub trait CallSource: Send {
+    /// Makes the request with these params, for the first time or once more.
+    fn ask(&mut self, params: Arc<str>) -> PendingCall;
+
+    /// What is heard of a task with which the server goes on, where anything is.
+    fn news(&self) -> Option<&TaskNews> {
+        None
+    }
+}
+
+/// A request to one of these servers. What a session has of them for itself lives as long as its calls.
+pub struct UpstreamRequest {
+    servers: Servers,
+    asked: ServerRequest,
+    news: Option<TaskNews>,
+}
+
+impl UpstreamRequest {
+    /// Asks one of these servers, once it is told to.
+    pub fn new(servers: Servers, asked: ServerRequest) -> Self {
+        let news = asked.may_wait.then(TaskNews::new);
+        Self { servers, asked, news }
+    }
+}
+
+impl CallSource for UpstreamRequest {
+    fn ask(&mut self, params: Arc<str>) -> PendingCall {
+        let asked = ServerRequest { params, ..self.asked.clone() };
+        let (progress, seen) = watch::channel(None);
+        let (asides, said) = mpsc::channel(ASIDES);
+        let progress = asked.wants_progress.then_some(progress);
+        let answering = self.servers.ask_and_hear(asked, progress, Some(asides), self.news.clone());
+        PendingCall { answering: Box::pin(answering), seen, said }
+    }
+
+    fn news(&self) -> Option<&TaskNews> {
+        self.news.as_ref()
+    }
+}
+
+impl RunningCall {
+    /// Follows it to its end, and notes on the way what the server tells. Dropping the rest withdraws it. Cancel-safe.
+    pub(super) async fn follow(
+        &mut self,
+        held: &mut HeldCall,
+        inputs: &Inputs,
+        kept: &FollowedJob,
+    ) -> CallEnd {
+        let FollowedJob { who, is_repeatable, .. } = kept;
+        let (to, is_repeatable) = ((inputs, who), *is_repeatable);
+        let mut rounds = 0;
+        // What is known already is new to the job.
+        let (news, mut heard) = (self.source.news().cloned(), 0);
+        let mut noted = None;
+        // What was told while it was a call.
+        let newest = self.way.seen.borrow().clone();
+        if let Some(params) = newest {
+            note_progress(held, &params);
+        }
+        loop {
+            tokio::select! {
+                biased;
+                () = held.cancelled() => return CallEnd::Cancelled,
+                Ok(()) = self.way.seen.changed() => {
+                    let newest = self.way.seen.borrow_and_update().clone();
+                    if let Some(params) = newest {
+                        note_progress(held, &params);
+                    }
+                }
+                Some(aside) = self.way.said.recv() => match aside {
+                    SideMessage::Logged(params) => held.log(&logged(&params)),
+                    SideMessage::Asked(question) => ask(held.id(), to, question),
+                },
+                known = next_news(news.as_ref(), &mut heard) => note_task(held, known, kept, &mut noted),
+                answered = &mut self.way.answering => {
+                    let Some(wanted) = QuestionRound::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
+                        return end(answered, is_repeatable);
+                    };
+                    rounds += 1;
+                    let id = held.id();
+                    tokio::select! {
+                        biased;
+                        () = held.cancelled() => return CallEnd::Cancelled,
+                        params = wanted.answered(id, to, &self.params) => match params {
+                            Some(params) => {
+                                self.way = self.source.ask(Arc::clone(&params));
+                                self.params = params;
+                            }
+                            None => return nobody_answers(),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is heard next of the task with which the server goes on; never, where nothing is. Cancel-safe.
+async fn next_news(news: Option<&TaskNews>, heard: &mut u64) -> KnownTask {
+    match news {
+        Some(news) => news.heard(heard).await,
+        None => pending().await,
+    }
+}
+
+/// Keeps what is needed to go on with the task in another process, and tells the job what it is doing.
+fn note_task(held: &mut HeldCall, known: KnownTask, kept: &FollowedJob, noted: &mut Option<KnownTask>) {
+    let before = noted.as_ref();
+    if before.is_none_or(|before| before.task != known.task)
+        && let Some(ticket) = tickets::ticket(&known, &kept.who, kept.same)
+        && stands("task-of-a-job-is-noted")
+    {
+        let (id, noting) = (held.id(), held.note(ticket));
+        // The disk holds nothing else up.
+        tokio::spawn(async move {
+            if let Err(error) = noting.await {
+                tracing::warn!(job = id.as_str(), "it will end with us: its task could not be kept: {error}");
+            }
+        });
+    }
+    let has_news = before.is_none_or(|before| before.doing != known.doing);
+    if let Some(doing) = known.doing.as_deref().filter(|_| has_news) {
+        held.progress(None, &shortened(doing, MOST_TOLD));
+    }
+    *noted = Some(known);
+}
+
+fn note_progress(held: &mut HeldCall, params: &RawValue) {
+    let Some(params) = Json::new(params.get().as_bytes()) else { return };
+    let number = |member| params.member(member).and_then(|number| number.get().parse::<f64>().ok());
+    let message = text_member(params, "message");
+    let message = message.map(|message| shortened(&message, MOST_TOLD).into_owned());
+    let fraction = number("progress").zip(number("total").filter(|total| *total > 0.0));
+    let fraction = fraction.map(|(progress, total)| (progress / total).clamp(0.0, 1.0));
+    match fraction {
+        Some(fraction) => {
+            // In a form that others who read the log understand as well.
+            let line = serde_json::json!({ "progress": fraction, "message": message }).to_string();
+            held.progress(Some(JobProgress { fraction, message }), &line);
+        }
+        None => {
+            let so_far = params.member("progress").map_or("", Json::get);
+            held.progress(None, &format!("{so_far} {}", message.unwrap_or_default()));
+        }
+    }
+}
+
+/// What a server logs, as a line for people.
+fn logged(params: &RawValue) -> String {
+    let Some(params) = Json::new(params.get().as_bytes()) else { return String::new() };
+    let level = text_member(params, "level").unwrap_or_else(|| "info".to_owned());
+    let data = params.member("data");
+    let text = data.and_then(Json::text).unwrap_or_else(|| data.map_or("", Json::get).into());
+    match text_member(params, "logger") {
+        Some(logger) => format!("{level} {logger}: {text}"),
+        None => format!("{level}: {text}"),
+    }
+}
+
+/// Asks whoever follows the task, where they can be asked that.
+fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQuestion) {
+    let OpenServerQuestion { method, params, reply, .. } = question;
+    let WhoIsAsked::Followers(offers) = who else { return decline(&method, reply) };
+    let offers = Json::new(offers.as_bytes());
+    match offers.is_some_and(|offers| is_offered(offers, (&method, params.as_deref()))) {
+        true => inputs.ask(id, method, params, reply),
+        false => decline(&method, reply),
+    }
+}
+
+fn decline(method: &str, reply: oneshot::Sender<Replied>) {
+    let why = "the call has become a job, and its client cannot be asked this any more";
+    // The server may have gone meanwhile.
+    let _gone = reply.send(Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))));
+}
+
+/// What came of it.
+fn end(answered: ServerAnswer, is_repeatable: bool) -> CallEnd {
+    let failed = |reason, detail: String, error: Option<String>| CallEnd::Failed {
+        reason,
+        detail: format!("{detail}; {}", advice(is_repeatable)),
+        error,
+    };
+    match answered.outcome {
+        Ok(result) => answer(&result, answered.era),
+        Err(Error::Server(error)) => match lost(&error) {
+            Some(reason) => failed(reason, error.message.clone(), Some(error.to_json())),
+            // It has answered, so that it is up to what it says.
+            None => CallEnd::Failed {
+                reason: EndReason::ServerError,
+                detail: error.message.clone(),
+                error: Some(error.to_json()),
+            },
+        },
+        Err(Error::Failure(failure)) => {
+            let fault = failure.fault();
+            let reason = match fault.kind {
+                FaultKind::Deadline => EndReason::Timeout,
+                FaultKind::BadResponse | FaultKind::TooLarge => EndReason::ServerError,
+                FaultKind::Cancelled => EndReason::UnhangEnded,
+                _ => EndReason::ServerExited,
+            };
+            let line = fault.response(None);
+            let error = Json::new(&line).and_then(|line| Some(line.member("error")?.get().to_owned()));
+            failed(reason, fault.message(), error)
+        }
+        Err(other) => failed(EndReason::ServerExited, format!("the server cannot be asked: {other}"), None),
+    }
+}
+
+/// Why there is no answer, where it is one of us that says so: another gateway in front of the server, or the window that leads.
+fn lost(error: &ServerError) -> Option<EndReason> {
+    let data = Json::new(error.data.as_ref()?.get().as_bytes())?;
+    text_member(data, "origin").filter(|origin| origin == "unhang")?;
+    let kind = text_member(data, "kind")?;
+    let gone = [
+        FaultKind::ServerExited,
+        FaultKind::StartFailed,
+        FaultKind::BreakerOpen,
+        FaultKind::ShuttingDown,
+        FaultKind::Cancelled,
+    ];
+    match &*kind {
+        kind if kind == FaultKind::Deadline.word() => Some(EndReason::Timeout),
+        kind if gone.iter().any(|gone| kind == gone.word()) => Some(EndReason::ServerExited),
+        _ => None,
+    }
+}
+
+fn nobody_answers() -> CallEnd {
+    CallEnd::Failed {
+        reason: EndReason::ServerError,
+        detail: "the server asks for something before it goes on, and nobody has answered; a client that follows tasks is asked, and \
+                 with promote-after = \"off\" for this tool every client"
+            .to_owned(),
+        error: None,
+    }
+}
+
+/// What a server of 2026-07-28 wants to know before it goes on.
+struct QuestionRound {
+    /// By the server's names for them.
+    questions: Vec<(String, String, Option<Box<RawValue>>)>,
+    /// What it wants to have back.
+    state: Option<String>,
+}
+
+impl QuestionRound {
+    fn of(answered: &ServerAnswer) -> Option<Self> {
+        let result = answered.outcome.as_ref().ok().filter(|_| answered.era == Era::Modern)?;
+        let result = Json::new(result.get().as_bytes())?;
+        if result::kind(result) != result::ResultKind::InputRequired {
+            return None;
+        }
+        let mut questions = Vec::new();
+        if let Some(requests) = result.member("inputRequests") {
+            requests.each_member(|name, request| {
+                let params =
+                    request.member("params").and_then(|params| serde_json::from_str(params.get()).ok());
+                questions.extend(
+                    name.text()
+                        .zip(text_member(request, "method"))
+                        .map(|(name, method)| (name.into_owned(), method, params)),
+                );
+            });
+        }
+        let state = result.member("requestState").map(|state| state.get().to_owned());
+        (!questions.is_empty() && questions.len() <= INPUT_LIMIT).then_some(Self { questions, state })
+    }
+
+    /// The params of the same request with all that is wanted; nothing where somebody does not answer.
+    async fn answered(self, id: JobId, to: (&Inputs, &WhoIsAsked), params: &str) -> Option<Arc<str>> {
+        let mut replies = Vec::new();
+        for (name, method, params) in self.questions {
+            let (reply, replied) = oneshot::channel();
+            ask(id, to, OpenServerQuestion { method, params, is_of_several: false, reply });
+            replies.push((name, replied));
+        }
+        let mut responses = Vec::new();
+        for (name, replied) in replies {
+            let response = replied.await.ok()?.ok()?;
+            responses.push(format!("{}:{response}", serde_json::Value::from(name)));
+        }
+        let splice = Splice::new(Json::new(params.as_bytes())?);
+        let splice = splice.set("inputResponses", format!("{{{}}}", responses.join(",")));
+        let splice = match self.state {
+            Some(state) => splice.set("requestState", state),
+            None => splice,
+        };
+        Some(splice.apply()?.into_owned().into())
+    }
+}
+
+fn answer(result: &RawValue, era: Era) -> CallEnd {
+    let broken = |what: &str| CallEnd::Failed {
+        reason: EndReason::ServerError,
+        detail: format!("the server answered with {what}; this is a fault of the server"),
+        error: None,
+    };
+    let Some(raw) = Json::new(result.get().as_bytes()).filter(|raw| raw.get().starts_with('{')) else {
+        return broken("what is no object");
+    };
+    match (era, result::kind(raw)) {
+        (Era::Legacy, _) | (_, result::ResultKind::Complete) => {
+            let is_error = raw.member("isError").is_some_and(|is_error| is_error.get() == "true");
+            CallEnd::Answered { result: result.get().to_owned(), is_error }
+        }
+        (_, result::ResultKind::InputRequired) => nobody_answers(),
+        (_, other) => broken(&other.out_of_place()),
+    }
+}

@@ -1,0 +1,428 @@
+//! What is read from a server's stdout: which answer belongs to which request, and everything that is not as it should be. Pure.
+//!
+//! Where [`crate::upstream`] repairs what it can for whoever asked, this keeps account of what it would have to repair.
+//!
+//! Invariants: an answer is matched by its id alone; every fault is counted, and bounded in what is kept of it.
+
+use std::collections::HashMap;
+
+use unhang_wire::{
+    Body, Id, Invalid, InvalidReason, Line, Lines, Message, Piece, ResponseOutcome, Shape, read,
+};
+
+use super::observations::StdoutSeen;
+
+/// Pieces of a line that are looked at; a hostile line has millions.
+const MOST_PIECES: usize = 1000;
+/// A line shorter than this fits into one write.
+const SHORT_LINE: u64 = 4 << 10;
+/// Questions of a server that are kept until they are answered.
+const MOST_QUESTIONS: usize = 4096;
+
+/// Methods of them that are told apart.
+const MOST_METHODS: usize = 50;
+
+/// What came of a request.
+#[derive(Clone, Debug)]
+pub(super) enum ObservedReply {
+    /// A result, as received.
+    Result(String),
+    /// An error.
+    Error(i64, String),
+    /// Something came in its place that cannot be used.
+    Spoilt,
+}
+
+/// What became of an id of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestFate {
+    Waiting,
+    Answered,
+    Cancelled,
+}
+
+/// Reads one server.
+#[derive(Debug)]
+pub(super) struct ResponseReader {
+    lines: Lines,
+    book: Book,
+    begun: bool,
+    last_byte: u8,
+    /// Reads, and bytes, of the line that is not whole yet.
+    pieces: u32,
+    pending: u64,
+}
+
+/// What was heard, and who waits for what.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    pub(super) heard: StdoutSeen,
+    /// Requests of the server that nobody has answered yet.
+    pub(super) questions: Vec<(Id, String)>,
+    /// What is no message may be answered with an error that has no id.
+    pub(super) is_excused: bool,
+    fates: HashMap<i64, RequestFate>,
+    replies: HashMap<i64, ObservedReply>,
+    /// In which order they came.
+    order: Vec<i64>,
+    /// Since the last answer.
+    notifications: u64,
+    logs: u64,
+}
+
+impl ResponseReader {
+    pub(super) fn new(max_message: usize) -> Self {
+        let (lines, book) = (Lines::new(max_message), Book::default());
+        Self { lines, book, begun: false, last_byte: 0, pieces: 0, pending: 0 }
+    }
+
+    pub(super) fn book(&mut self) -> &mut Book {
+        &mut self.book
+    }
+
+    pub(super) fn heard(&self) -> &StdoutSeen {
+        &self.book.heard
+    }
+
+    /// Whether anything has come of this request.
+    pub(super) fn has_reply(&self, id: i64) -> bool {
+        self.book.replies.contains_key(&id)
+    }
+
+    /// Bytes were read.
+    pub(super) fn hear(&mut self, mut bytes: &[u8]) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.book.heard.has_mark = bytes.starts_with(b"\xef\xbb\xbf");
+        }
+        self.notice_pieces(bytes);
+        while !bytes.is_empty() {
+            let spare = self.lines.spare();
+            let (now, later) = bytes.split_at(bytes.len().min(spare.len()));
+            spare[..now.len()].copy_from_slice(now);
+            self.lines.filled(now.len());
+            bytes = later;
+            while let Some(line) = self.lines.next_line() {
+                self.book.line(line);
+            }
+        }
+    }
+
+    /// Nothing more will come.
+    pub(super) fn finish(&mut self) {
+        while let Some(line) = self.lines.finish() {
+            self.book.line(line);
+        }
+    }
+
+    fn notice_pieces(&mut self, bytes: &[u8]) {
+        let mut before = self.last_byte;
+        for end in memchr::memchr_iter(b'\n', bytes) {
+            let previous = end.checked_sub(1).map_or(before, |at| bytes[at]);
+            self.book.heard.crlf += u64::from(previous == b'\r');
+            before = b'\n';
+        }
+        self.last_byte = bytes.last().copied().unwrap_or(self.last_byte);
+        self.pieces += 1;
+        self.pending += bytes.len() as u64;
+        if bytes.contains(&b'\n') {
+            if self.pending < SHORT_LINE {
+                self.book.heard.most_pieces = self.book.heard.most_pieces.max(self.pieces);
+            }
+            (self.pieces, self.pending) = (0, 0);
+        }
+    }
+}
+
+impl Book {
+    /// A request goes out under this id.
+    pub(super) fn ask(&mut self, id: i64) {
+        self.fates.insert(id, RequestFate::Waiting);
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn cancel(&mut self, id: i64) {
+        self.fates.insert(id, RequestFate::Cancelled);
+    }
+
+    /// Takes what came of a request.
+    pub(super) fn take(&mut self, id: i64) -> Option<ObservedReply> {
+        self.replies.remove(&id)
+    }
+
+    /// Whether this request was answered, and that other one after it or not at all.
+    pub(super) fn came_first(&self, id: i64, other: i64) -> bool {
+        let place = |wanted: i64| self.order.iter().position(|id| *id == wanted);
+        place(id).is_some_and(|first| place(other).is_none_or(|second| first < second))
+    }
+
+    fn settle(&mut self, id: i64, reply: ObservedReply) {
+        self.fates.insert(id, RequestFate::Answered);
+        self.replies.insert(id, reply);
+        self.order.push(id);
+    }
+
+    fn line(&mut self, line: Line<'_>) {
+        let bytes = match line {
+            Line::Whole(bytes) => bytes,
+            Line::Oversized(oversized) => {
+                self.heard.longest = self.heard.longest.max(oversized.length);
+                match oversized.shape {
+                    Shape::Response => self.spoil(oversized.id.as_ref()),
+                    Shape::Unknown => self.heard.junk.add(format!("{} bytes", oversized.length).as_bytes()),
+                    Shape::Request => {}
+                }
+                return;
+            }
+        };
+        self.heard.longest = self.heard.longest.max(bytes.len() as u64);
+        let pieces: Vec<Piece<'_>> = read(bytes).take(MOST_PIECES).collect();
+        let messages = pieces.iter().filter(|piece| !matches!(piece, Piece::Junk(_))).count();
+        match (messages, pieces.len() - messages) {
+            (0, _) => self.heard.junk.add(bytes),
+            (_, 1..) => self.heard.glued.add(bytes),
+            (2.., 0) => self.heard.crowded.add(bytes),
+            (1, 0) => {}
+        }
+        pieces.into_iter().for_each(|piece| self.piece(piece));
+    }
+
+    fn piece(&mut self, piece: Piece<'_>) {
+        match piece {
+            Piece::Message(message) => self.message(&message),
+            Piece::Batch(pieces) => {
+                let sample = pieces.first().and_then(raw).unwrap_or_default();
+                self.heard.batches.add(&[b"[", sample].concat());
+                pieces.into_iter().for_each(|piece| self.piece(piece));
+            }
+            Piece::Invalid(invalid) => self.invalid(&invalid),
+            Piece::Junk(_) => {}
+        }
+    }
+
+    fn message(&mut self, message: &Message<'_>) {
+        self.heard.deepest = self.heard.deepest.max(depth(message.raw));
+        match &message.body {
+            Body::Response { id, outcome, .. } => self.response(id, *outcome, message.raw),
+            Body::Request { id, method, .. } => {
+                let known = if self.heard.questions.len() < MOST_METHODS { method } else { "(others)" };
+                *self.heard.questions.entry(shortened(known)).or_default() += 1;
+                if self.questions.len() < MOST_QUESTIONS {
+                    self.questions.push((id.clone(), method.as_ref().into()));
+                }
+            }
+            Body::Notification { method, params } => {
+                self.heard.notifications += 1;
+                self.notifications += 1;
+                self.logs += u64::from(method == "notifications/message");
+                self.heard.most_notifications = self.heard.most_notifications.max(self.notifications);
+                if method == "notifications/progress"
+                    && let Some(Id::Integer(token)) = params.and_then(unhang_wire::notified_token)
+                    && self.fates.get(&token) == Some(&RequestFate::Cancelled)
+                {
+                    self.heard.progress_after_cancel += 1;
+                }
+            }
+        }
+    }
+
+    fn response(&mut self, id: &Id, outcome: ResponseOutcome<'_>, bytes: &[u8]) {
+        self.notifications = 0;
+        let announced = std::mem::take(&mut self.logs) > 0;
+        let number = match (id, id.variant()) {
+            (Id::Integer(number), _) if self.fates.contains_key(number) => Some((*number, false)),
+            (_, Some(Id::Integer(number))) if self.is_waiting(number) => Some((number, true)),
+            _ => None,
+        };
+        let Some((number, is_retyped)) = number else {
+            self.heard.misaddressed.add(bytes);
+            self.spoil(None);
+            return;
+        };
+        match self.fates.get(&number) {
+            Some(RequestFate::Answered) => self.heard.repeated.add(bytes),
+            Some(RequestFate::Cancelled) => self.heard.late.add(bytes),
+            _ => {
+                self.heard.answers += 1;
+                self.heard.announced += u64::from(announced);
+                if is_retyped {
+                    self.heard.retyped.add(bytes);
+                }
+                let reply = match outcome {
+                    ResponseOutcome::Result(result) => ObservedReply::Result(result.get().to_owned()),
+                    ResponseOutcome::Error(error) => refusal(error.get()),
+                };
+                self.settle(number, reply);
+            }
+        }
+    }
+
+    fn invalid(&mut self, invalid: &Invalid<'_>) {
+        let has_no_id =
+            matches!(invalid.reason, InvalidReason::BadId | InvalidReason::MissingId | InvalidReason::LongId);
+        if has_no_id && invalid.shape == Shape::Response {
+            if self.is_excused {
+                return;
+            }
+            self.heard.misaddressed.add(invalid.raw);
+        } else {
+            let reason = format!("{}: ", invalid.reason);
+            self.heard.invalid.add(&[reason.as_bytes(), invalid.raw].concat());
+        }
+        if invalid.shape == Shape::Response {
+            self.spoil(invalid.id.as_ref());
+        }
+    }
+
+    /// An answer came that cannot be used: it can only be meant for that request, or for the one that waits.
+    fn spoil(&mut self, id: Option<&Id>) {
+        let mut waiting = self.fates.iter().filter(|(_, fate)| **fate == RequestFate::Waiting);
+        let only = match (waiting.next(), waiting.next()) {
+            (Some((number, _)), None) => Some(*number),
+            _ => None,
+        };
+        let named = id.and_then(|id| match id {
+            Id::Integer(number) if self.is_waiting(*number) => Some(*number),
+            _ => None,
+        });
+        if let Some(number) = named.or(only) {
+            self.settle(number, ObservedReply::Spoilt);
+        }
+    }
+
+    fn is_waiting(&self, number: i64) -> bool {
+        self.fates.get(&number) == Some(&RequestFate::Waiting)
+    }
+}
+
+fn raw<'a>(piece: &Piece<'a>) -> Option<&'a [u8]> {
+    match piece {
+        Piece::Message(message) => Some(message.raw),
+        Piece::Invalid(invalid) => Some(invalid.raw),
+        Piece::Junk(bytes) => Some(bytes),
+        Piece::Batch(_) => None,
+    }
+}
+
+fn refusal(error: &str) -> ObservedReply {
+    #[derive(serde::Deserialize)]
+    struct Members {
+        code: i64,
+        message: String,
+    }
+    match serde_json::from_str(error) {
+        Ok(Members { code, message }) => ObservedReply::Error(code, message),
+        // A code beyond 64 bits is none of ours to interpret.
+        Err(_) => ObservedReply::Error(0, error.to_owned()),
+    }
+}
+
+/// Methods are short; one that is not would be kept as often as it comes.
+fn shortened(method: &str) -> String {
+    unhang_core::wording::shortened(method, 60).into_owned()
+}
+
+/// How deep arrays and objects are nested in JSON that is known to be valid.
+fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_text, mut is_escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_text => is_escaped = true,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' if !in_text => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is heard of these bytes while request 1 waits.
+    fn heard(bytes: &[u8]) -> (StdoutSeen, Option<ObservedReply>) {
+        let mut reader = ResponseReader::new(1 << 20);
+        reader.book().ask(1);
+        reader.hear(bytes);
+        reader.finish();
+        (reader.heard().clone(), reader.book().take(1))
+    }
+
+    const ANSWER: &str = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+
+    #[test]
+    fn a_plain_answer_has_no_fault() {
+        let (heard, reply) = heard(format!("{ANSWER}\n").as_bytes());
+        assert!(matches!(reply, Some(ObservedReply::Result(result)) if result == "{}"));
+        assert_eq!((heard.answers, heard.junk.count, heard.crlf, heard.invalid.count), (1, 0, 0, 0));
+    }
+
+    #[test]
+    fn each_fault_is_counted_as_what_it_is() {
+        type Count = fn(&StdoutSeen) -> u64;
+        let cases: &[(&str, Count)] = &[
+            ("INFO starting\nANSWER", |heard| heard.junk.count),
+            ("INFO starting ANSWER", |heard| heard.glued.count),
+            ("ANSWER{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}", |heard| heard.crowded.count),
+            ("[ANSWER]", |heard| heard.batches.count),
+            (r#"{"jsonrpc":"1.0","id":1,"result":{}}"#, |heard| heard.invalid.count),
+            (r#"{"jsonrpc":"2.0","id":9,"result":{}}"#, |heard| heard.misaddressed.count),
+            (r#"{"jsonrpc":"2.0","id":null,"result":{}}"#, |heard| heard.misaddressed.count),
+            (r#"{"jsonrpc":"2.0","id":"1","result":{}}"#, |heard| heard.retyped.count),
+            ("ANSWER\nANSWER", |heard| heard.repeated.count),
+            ("ANSWER\r", |heard| heard.crlf),
+            ("\u{feff}ANSWER", |heard| u64::from(heard.has_mark)),
+            (r#"{"jsonrpc":"2.0","id":"q","method":"ping"}"#, |heard| heard.questions["ping"]),
+        ];
+        for (text, count) in cases {
+            let (heard, _) = heard(format!("{}\n", text.replace("ANSWER", ANSWER)).as_bytes());
+            assert_eq!(count(&heard), 1, "{text}: {heard:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_used_ends_the_wait() {
+        for line in [
+            r#"{"id":1,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":null,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"x":NaN}}"#,
+        ] {
+            let (_, reply) = heard(format!("{line}\n").as_bytes());
+            assert!(matches!(reply, Some(ObservedReply::Spoilt)), "{line}: {reply:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_cancelled_is_late_and_no_second_answer() {
+        let mut reader = ResponseReader::new(1 << 20);
+        reader.book().ask(1);
+        reader.book().cancel(1);
+        reader.hear(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":1,\"progress\":1}}\n");
+        reader.hear(format!("{ANSWER}\n").as_bytes());
+        let heard = reader.heard();
+        assert_eq!((heard.late.count, heard.repeated.count, heard.progress_after_cancel), (1, 0, 1));
+    }
+
+    #[test]
+    fn the_order_of_answers_is_known_though_they_come_at_once() {
+        let mut reader = ResponseReader::new(1 << 20);
+        reader.book().ask(1);
+        reader.book().ask(2);
+        reader.book().ask(3);
+        reader.hear(
+            b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n",
+        );
+        assert!(reader.book().came_first(2, 1) && reader.book().came_first(1, 3));
+        assert!(!reader.book().came_first(1, 2) && !reader.book().came_first(3, 1));
+    }
+
+    #[test]
+    fn nesting_is_counted_outside_of_texts() {
+        assert_eq!(depth(br#"{"a":["[[[[\"[[",{"b":[]}]}"#), 4);
+    }
+}

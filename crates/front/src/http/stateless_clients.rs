@@ -1,0 +1,256 @@
+//! Clients without a session that come again: what servers keep for one of them alone is there when it comes back.
+//!
+//! A request of 2026-07-28 stands alone, and says nothing of those before it. What tells its client from others is who it is to us: the
+//! token that it has, or the subject that its token is of; where nobody is asked for one, whose process it is that came to our socket,
+//! or the address that it came from. Whoever is the same by that has the same instances of the servers of which each session has its own.
+//!
+//! # Invariants
+//!
+//! - Whoever is told from another has nothing of the other's.
+//! - What is kept for somebody ends when they have not come for as long as a session may be silent, or may not come any more.
+//! - Of whom nothing is kept nothing is known, and there are at most so many of whom something is.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep_until},
+};
+use unhang_net::serve::PeerAddress;
+use unhang_switches::stands;
+
+use super::access::TokenOwner;
+use unhang_core::config::SESSION_IDLE;
+use unhang_gateway::Servers;
+
+/// Who it is, as far as anything tells.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct StatelessClient {
+    caller: TokenOwner,
+    place: ClientOrigin,
+}
+
+/// Where those come from whom nothing else tells from others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum ClientOrigin {
+    /// Wherever that is: they are known.
+    Any,
+    /// A process of this user.
+    User(Option<u32>),
+    /// This machine, as far as we see.
+    Address(IpAddr),
+}
+
+impl StatelessClient {
+    pub(super) fn new(caller: &TokenOwner, peer: PeerAddress) -> Self {
+        let place = match (caller, peer) {
+            (TokenOwner::Anybody, PeerAddress::Local { user, .. }) => ClientOrigin::User(user),
+            (TokenOwner::Anybody, PeerAddress::Network(address)) => {
+                ClientOrigin::Address(address.ip().to_canonical())
+            }
+            (TokenOwner::Token(_) | TokenOwner::Subject(_), _) => ClientOrigin::Any,
+        };
+        Self { caller: caller.clone(), place }
+    }
+}
+
+/// All of them. Clones are the same.
+#[derive(Clone)]
+pub(super) struct StatelessClients(Arc<Mutex<State>>);
+
+struct State {
+    all: HashMap<StatelessClient, KnownClient>,
+    /// How many there may be.
+    room: usize,
+    next: u64,
+}
+
+/// What is kept for one of them.
+struct KnownClient {
+    servers: Servers,
+    /// Requests of theirs that have not ended.
+    requests: usize,
+    /// When the last one ended.
+    left: Instant,
+    /// Somebody waits until they have not come for long enough.
+    is_awaited: bool,
+    /// Tells it from what was kept before for the same.
+    number: u64,
+}
+
+/// A request of somebody's, until this is dropped.
+pub(super) struct Stay {
+    stateless_clients: StatelessClients,
+    who: StatelessClient,
+    number: u64,
+}
+
+impl StatelessClients {
+    pub(super) fn new(room: usize) -> Self {
+        Self(Arc::new(Mutex::new(State { all: HashMap::new(), room, next: 0 })))
+    }
+
+    /// One of them comes; what they find is what they left, or as new. Nothing where there are too many.
+    pub(super) fn come(
+        &self,
+        who: StatelessClient,
+        new: impl FnOnce() -> Servers,
+    ) -> Option<(Servers, Stay)> {
+        let mut state = self.state();
+        let State { all, room, next } = &mut *state;
+        let is_full = all.len() >= *room && stands("regulars-bounded");
+        let kept = match all.entry(who.clone()) {
+            Entry::Occupied(kept) => kept.into_mut(),
+            Entry::Vacant(_) if is_full => return None,
+            Entry::Vacant(place) => {
+                *next += 1;
+                let (left, number) = (Instant::now(), *next);
+                place.insert(KnownClient { servers: new(), requests: 0, left, is_awaited: false, number })
+            }
+        };
+        kept.requests += 1;
+        Some((kept.servers.clone(), Stay { stateless_clients: self.clone(), who, number: kept.number }))
+    }
+
+    /// What is kept for those of whom this is true ends.
+    pub(super) fn part_with(&self, is_strange: impl Fn(&TokenOwner) -> bool) {
+        let strange: Vec<KnownClient> = {
+            let all = &mut self.state().all;
+            let names = all.keys().filter(|who| is_strange(&who.caller)).cloned().collect::<Vec<_>>();
+            names.iter().filter_map(|who| all.remove(who)).collect()
+        };
+        // Not while others wait for us.
+        drop(strange);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        let mut state = self.stateless_clients.state();
+        let Some(kept) = state.all.get_mut(&self.who).filter(|kept| kept.number == self.number) else {
+            return;
+        };
+        kept.requests = kept.requests.saturating_sub(1);
+        if kept.requests > 0 {
+            return;
+        }
+        kept.left = Instant::now();
+        if !kept.servers.has_instances() && stands("nothing-is-known-of-strangers") {
+            let gone = state.all.remove(&self.who);
+            drop(state);
+            drop(gone);
+        } else if let Ok(runtime) = Handle::try_current()
+            // Without a runtime there is no server any more either.
+            && !std::mem::replace(&mut kept.is_awaited, true)
+        {
+            drop(state);
+            let stateless_clients = Arc::downgrade(&self.stateless_clients.0);
+            runtime.spawn(forget(stateless_clients, self.who.clone(), self.number));
+        }
+    }
+}
+
+/// Waits until somebody has not come for long enough, or is there. Keeps nothing by that.
+async fn forget(stateless_clients: Weak<Mutex<State>>, who: StatelessClient, number: u64) {
+    loop {
+        let Some(stateless_clients) = stateless_clients.upgrade().map(StatelessClients) else { return };
+        let until = {
+            let mut state = stateless_clients.state();
+            let Some(kept) = state.all.get_mut(&who).filter(|kept| kept.number == number) else { return };
+            if kept.requests > 0 {
+                kept.is_awaited = false;
+                return;
+            }
+            kept.left + SESSION_IDLE
+        };
+        if until <= Instant::now() {
+            let gone = stateless_clients.state().all.remove(&who);
+            drop(gone);
+            return;
+        }
+        drop(stateless_clients);
+        sleep_until(until).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, sleep};
+    use unhang_proc::deadline::Deadline;
+
+    use super::*;
+    use unhang_gateway::{
+        Scope, ServerEntry,
+        testing::{call, mute},
+    };
+
+    const NETWORK: PeerAddress =
+        PeerAddress::Network(std::net::SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1));
+
+    fn known(stateless_clients: &StatelessClients) -> usize {
+        stateless_clients.state().all.len()
+    }
+
+    #[test]
+    fn they_are_told_apart_by_their_token_and_otherwise_by_their_place() {
+        let local = |user| PeerAddress::Local { process: Some(7), user: Some(user) };
+        let of = |caller: &TokenOwner, peer| StatelessClient::new(caller, peer);
+        let (one, two) = (TokenOwner::Token(1), TokenOwner::Subject("ann".into()));
+        assert_eq!(of(&one, NETWORK), of(&one, local(1)), "wherever they come from");
+        assert_ne!(of(&one, NETWORK), of(&two, NETWORK));
+        let anybody = TokenOwner::Anybody;
+        assert_ne!(of(&anybody, local(1)), of(&anybody, local(2)));
+        assert_ne!(of(&anybody, local(1)), of(&anybody, NETWORK));
+        let mapped = PeerAddress::Network("[::ffff:127.0.0.1]:9".parse().expect("an address"));
+        assert_eq!(of(&anybody, NETWORK), of(&anybody, mapped));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_kept_is_there_for_as_long_as_a_session_may_be_silent() {
+        let (_mute, entry) = mute();
+        let entry = ServerEntry { scope: Scope::Session, ..entry };
+        let servers = Servers::start(vec![entry].into());
+        let stateless_clients = StatelessClients::new(1);
+        let come = || {
+            let who = StatelessClient::new(&TokenOwner::Anybody, NETWORK);
+            stateless_clients.come(who, || servers.for_session(None)).expect("there is room")
+        };
+        let stay = come();
+        let another = StatelessClient::new(&TokenOwner::Token(1), NETWORK);
+        assert!(stateless_clients.come(another, || servers.clone()).is_none(), "there is room for one");
+        assert_eq!(known(&stateless_clients), 1);
+        drop(stay);
+        assert_eq!(known(&stateless_clients), 0, "nothing is kept for them");
+        let (theirs, stay) = come();
+        let asked =
+            Deadline::after(SESSION_IDLE / 100).timeout(theirs.ask(call("x", SESSION_IDLE), None, None));
+        assert!(asked.await.is_err(), "it never answers");
+        assert!(theirs.has_instances());
+        drop((theirs, stay));
+        sleep(SESSION_IDLE / 2).await;
+        let (theirs, stay) = come();
+        assert!(theirs.has_instances(), "what was theirs is there");
+        drop((theirs, stay));
+        sleep(SESSION_IDLE * 3 / 4).await;
+        assert_eq!(known(&stateless_clients), 1, "they were there since");
+        advance(SESSION_IDLE).await;
+        sleep(SESSION_IDLE / 100).await;
+        assert_eq!(known(&stateless_clients), 0);
+        let (theirs, stay) = come();
+        assert!(!theirs.has_instances(), "they are as new");
+        let asked =
+            Deadline::after(SESSION_IDLE / 100).timeout(theirs.ask(call("x", SESSION_IDLE), None, None));
+        assert!(asked.await.is_err(), "it never answers");
+        drop((theirs, stay));
+        stateless_clients.part_with(|caller| *caller == TokenOwner::Anybody);
+        assert_eq!(known(&stateless_clients), 0, "they may not come any more");
+    }
+}

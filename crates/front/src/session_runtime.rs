@@ -1,0 +1,626 @@
+//! What works for one session: its machine, a task for each call, and what is told of the servers behind it.
+//!
+//! Theory of operation. Whoever carries the client's lines feeds the machine, lets [`SessionRuntime::act`] do what it wants done, and
+//! waits for [`SessionRuntime::event`] beside the client, to hand it to [`SessionRuntime::take`]. A call ends with an answer, a panic, or soon after
+//! it was cancelled; whichever it is, the machine is told.
+//!
+//! Invariants: nothing here waits for the client; what is dropped is withdrawn from whoever worked on it.
+
+use std::{collections::HashMap, future::pending, pin::Pin, sync::Arc, time::Duration};
+
+use data_encoding::BASE32_NOPAD;
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{broadcast::error::RecvError, mpsc, oneshot, watch},
+    task::{Id as TaskId, JoinError, JoinSet},
+    time::Instant,
+};
+use unhang_bridge::Era;
+use unhang_jobs::id::JobId;
+use unhang_switches::stands;
+
+use super::{
+    asking::{MayPromote, ProgressSinks, PromotionOrder, answered, ask},
+    followed::Following,
+    jobs::SessionJobs,
+    mcp_session::{
+        CallKey, McpSession, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects,
+    },
+    tally::{CountedCall, Tally},
+    tasks::{TaskAsked, TaskTold, TasksTold},
+};
+use unhang_background::{Promoted, RunningCall};
+use unhang_core::{config::Limits, telemetry::Telemetry};
+use unhang_gateway::{
+    Changes, FairnessKey, Joining, KnownServers, MayRead, OfSession, OpenServerQuestion, Replied,
+    ServerAnswer, ServerRequest, Servers, SessionKey, SideMessage, Updated, Watch,
+};
+use unhang_tools::{
+    Cancellation, ToolAnswer, ToolCall, Toolbox,
+    job_report::JobReport,
+    service::{Caller, JobError},
+};
+use unhang_upstream::{client::Error, http::headers::CallLimit};
+
+/// Reports of progress that may be on their way to the machine; it takes them at once.
+const PROGRESS: usize = 1024;
+
+/// Tasks that have changed, on their way to the machine.
+const FOLLOWED: usize = 16;
+
+/// Questions and logs that may be on their way to the machine.
+const ASIDES: usize = 256;
+
+/// What stands behind sessions. Clones are the same.
+#[derive(Clone)]
+pub(super) struct SessionContext {
+    pub toolbox: Arc<dyn Toolbox>,
+    pub servers: Option<Servers>,
+    /// What there is of jobs.
+    pub jobs: Option<SessionJobs>,
+    /// Those who come are windows, which make jobs of calls themselves.
+    are_windows: bool,
+    /// Whose jobs those are that begin here.
+    pub caller: Caller,
+    pub instructions: Option<Arc<str>>,
+    /// What is counted of all sessions in front of it.
+    pub tally: Arc<Tally>,
+    /// Where its requests are told, where somebody wants to see them, and what carries them there.
+    pub telemetry: Option<Telemetry>,
+    pub transport: &'static str,
+}
+
+impl SessionContext {
+    pub(super) fn new(
+        toolbox: Arc<dyn Toolbox>,
+        servers: Option<Servers>,
+        instructions: Option<String>,
+    ) -> SessionContext {
+        let instructions = instructions.map(Into::into);
+        let (tally, telemetry) = (Arc::default(), None);
+        SessionContext {
+            toolbox,
+            servers,
+            jobs: None,
+            are_windows: false,
+            caller: Caller::owner(),
+            instructions,
+            tally,
+            telemetry,
+            transport: "tcp",
+        }
+    }
+
+    /// The same for somebody who begins now, with instances of their own of servers that are not shared. `owner` is who that is, where
+    /// they are told from others by more than their session.
+    pub(super) fn for_session(&self, owner: Option<FairnessKey>, may_read: MayRead) -> SessionContext {
+        self.with(self.servers.as_ref().map(|servers| servers.for_session_of(owner, may_read)))
+    }
+
+    /// The same with these servers.
+    pub(super) fn with(&self, servers: Option<Servers>) -> SessionContext {
+        SessionContext { servers, ..self.clone() }
+    }
+
+    /// The same with jobs behind it.
+    pub(super) fn with_jobs(self, jobs: Option<SessionJobs>) -> SessionContext {
+        SessionContext { jobs, ..self }
+    }
+
+    /// The same for windows.
+    pub(super) fn of_windows(self) -> SessionContext {
+        SessionContext { are_windows: true, ..self }
+    }
+
+    pub(super) fn are_windows(&self) -> bool {
+        self.are_windows
+    }
+
+    /// The same for this caller.
+    pub(super) fn called_by(self, caller: Caller) -> SessionContext {
+        SessionContext { caller, ..self }
+    }
+
+    /// The same, told there.
+    pub(super) fn traced_by(self, telemetry: Option<Telemetry>, transport: &'static str) -> SessionContext {
+        SessionContext { telemetry, transport, ..self }
+    }
+}
+
+/// What a window says of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OfWindow {
+    /// The session of its client.
+    pub session: OfSession,
+    /// For how long it waits for the answer, where it is a call.
+    pub limit: Option<CallLimit>,
+}
+
+/// A job that is being made of a call.
+pub(super) type Adopting = Pin<Box<dyn Future<Output = Result<Promoted, JobError>> + Send>>;
+
+/// What comes of a task.
+pub(super) enum Ended {
+    Tool(ToolAnswer),
+    Server(Box<ServerAnswer>),
+    /// A resource is watched, or not.
+    Watched(Resource, Result<Watch, Error>),
+    /// A call has become a job.
+    Promoted(Box<(Promoted, RunningCall)>),
+    /// The same call was a job already, and still is.
+    Joined(Box<JobReport>),
+    /// What was asked of tasks.
+    Task(Box<TasksTold>),
+    /// Nobody waits for it any more.
+    Nothing,
+}
+
+/// What has happened behind a session.
+pub(super) enum SessionEvent {
+    Ended(Result<(TaskId, Ended), JoinError>),
+    Told(CallKey, Box<RawValue>),
+    Said(CallKey, SideMessage),
+    /// A task that somebody follows is another than it was.
+    Followed(CallKey, Box<TaskTold>),
+    /// Something else is known of the servers.
+    Known,
+    /// There are other tools of ours.
+    Tools,
+    /// A resource has changed.
+    Updated(Updated),
+}
+
+/// See the module's text.
+pub(super) struct SessionRuntime {
+    pub mcp_session: McpSession,
+    origin: Instant,
+    toolbox: Arc<dyn Toolbox>,
+    tools: Option<watch::Receiver<()>>,
+    servers: Option<Servers>,
+    /// On behalf of the caller.
+    jobs: Option<SessionJobs>,
+    caller: Caller,
+    /// Tells this session from every other.
+    session: SessionKey,
+    /// The session that a window has said that it is, where we are asked by windows.
+    window: Option<OfSession>,
+    /// Whose the questions about its calls are: the session's, or the caller's where there is none.
+    asks_as: SessionKey,
+    /// Calls of which a job may be made.
+    orders: HashMap<CallKey, oneshot::Sender<PromotionOrder>>,
+    tally: Arc<Tally>,
+    known: Option<watch::Receiver<KnownServers>>,
+    /// Resources that the client watches.
+    watches: HashMap<Resource, Watch>,
+    /// Changes of those that anybody watches, since this client does: who watches nothing is not woken for others.
+    updates: Option<Changes>,
+    /// Progress of requests to servers, on its way from their tasks to the machine.
+    tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
+    told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
+    /// What else servers say and ask about calls, on the same way.
+    aside: mpsc::Sender<(CallKey, SideMessage)>,
+    asides: mpsc::Receiver<(CallKey, SideMessage)>,
+    /// What is told of tasks that the client follows, on the same way.
+    follow: Following,
+    followed: mpsc::Receiver<(CallKey, Box<TaskTold>)>,
+    /// Who waits for the answers.
+    replies: HashMap<QuestionKey, oneshot::Sender<Replied>>,
+    next_question: QuestionKey,
+    calls: JoinSet<Ended>,
+    keys: HashMap<TaskId, CallKey>,
+    cancels: HashMap<CallKey, watch::Sender<bool>>,
+}
+
+impl SessionRuntime {
+    /// For a session of this asker's that begins now. Its calls are parked under this secret.
+    pub(super) fn new(
+        limits: Limits,
+        context: &SessionContext,
+        fairness_key: FairnessKey,
+        secret: Option<String>,
+    ) -> SessionRuntime {
+        let known = context.servers.as_ref().map(Servers::known);
+        let (tell, told) = mpsc::channel(PROGRESS);
+        let (aside, asides) = mpsc::channel(ASIDES);
+        let (follow, followed) = mpsc::channel(FOLLOWED);
+        // Before they are asked for, so that no change is missed.
+        let tools = context.toolbox.changes();
+        let definitions = context.toolbox.definitions();
+        let mut mcp_session = McpSession::new(limits, definitions, context.instructions.clone())
+            .counted_in(Arc::clone(&context.tally))
+            .asked_by(fairness_key)
+            .traced_by(context.telemetry.clone(), context.transport);
+        if let Some(secret) = secret {
+            mcp_session.parks_under(secret);
+        }
+        if tools.is_some() {
+            mcp_session.tools_may_change();
+        }
+        let jobs = context.jobs.as_ref().map(|jobs| jobs.on_behalf(&context.caller));
+        if let Some(jobs) = &jobs {
+            mcp_session.jobs = jobs.seen_by(&context.caller);
+        }
+        mcp_session.jobs.are_of_windows = context.are_windows;
+        let session = SessionKey::drawn();
+        SessionRuntime {
+            mcp_session: match &known {
+                Some(known) => mcp_session.with_servers(known.borrow().clone()),
+                None => mcp_session,
+            },
+            origin: Instant::now(),
+            toolbox: Arc::clone(&context.toolbox),
+            tools,
+            servers: context.servers.clone(),
+            jobs,
+            caller: context.caller.clone(),
+            session,
+            window: None,
+            asks_as: session,
+            orders: HashMap::new(),
+            tally: Arc::clone(&context.tally),
+            known,
+            watches: HashMap::new(),
+            updates: None,
+            tell,
+            told,
+            aside,
+            asides,
+            follow,
+            followed,
+            replies: HashMap::new(),
+            next_question: 0,
+            calls: JoinSet::new(),
+            keys: HashMap::new(),
+            cancels: HashMap::new(),
+        }
+    }
+
+    /// The same for one request alone.
+    pub(super) fn alone(self) -> SessionRuntime {
+        SessionRuntime { mcp_session: self.mcp_session.alone(), ..self }
+    }
+
+    /// The same for a caller without a session: what its other requests have left is its own (F-90).
+    pub(super) fn asks_as(self, caller: SessionKey) -> SessionRuntime {
+        SessionRuntime { asks_as: caller, ..self }
+    }
+
+    /// The same for one of this session of a window; from nobody but windows that counts.
+    pub(super) fn of_window(mut self, window: Option<OfWindow>) -> SessionRuntime {
+        let window = window.filter(|_| self.mcp_session.jobs.are_of_windows);
+        self.mcp_session.window_limit = window.and_then(|window| window.limit);
+        SessionRuntime { window: window.map(|window| window.session), ..self }
+    }
+
+    /// What is counted of all sessions.
+    pub(super) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    /// The time since the session began.
+    pub(super) fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// When the machine's [`McpSession::tick`] is due at the latest.
+    pub(super) fn next_tick(&self) -> Option<Instant> {
+        self.mcp_session.next_tick().map(|tick| self.origin + tick)
+    }
+
+    /// Carries out what the machine wants; returns the exit code at the end.
+    pub(super) fn act(&mut self) -> Option<u8> {
+        while let Some(action) = self.mcp_session.next_action() {
+            match action {
+                SessionAction::Call { key, tool, arguments, length } => {
+                    let (cancel, cancellation) = Cancellation::new();
+                    self.cancels.insert(key, cancel);
+                    let caller = self.caller.clone();
+                    self.call(key, ToolCall { tool, arguments, length, caller, cancellation });
+                }
+                SessionAction::Ask { key, asked, may_be_a_job, joining } => {
+                    let (cancel, cancellation) = Cancellation::new();
+                    self.cancels.insert(key, cancel);
+                    let promote = may_be_a_job.then(|| self.may_promote(key, joining)).flatten();
+                    // A client without a session, of 2026-07-28, is asked by the answer to the call that a question is about.
+                    let own = OfSession { key: self.asks_as, is_asked_beside: asked.client == Era::Legacy };
+                    let asked = ServerRequest { session: Some(self.window.unwrap_or(own)), ..asked };
+                    self.ask(key, asked, cancellation, promote);
+                }
+                SessionAction::Watch { key, resource, limit } => self.watch(key, resource, limit),
+                SessionAction::Log(level) => {
+                    if let Some(servers) = &self.servers {
+                        servers.log_from(level);
+                    }
+                }
+                SessionAction::Unwatch(resource) => drop(self.watches.remove(&resource)),
+                SessionAction::Reply { question, replied } => {
+                    if let Some(reply) = self.replies.remove(&question) {
+                        // The server may have gone meanwhile.
+                        let _gone = reply.send(replied);
+                    }
+                }
+                SessionAction::Promote { key, name, elapsed } => {
+                    if let Some(order) = self.orders.remove(&key) {
+                        // It may have been answered a moment ago.
+                        let _answered = order.send(PromotionOrder { name, elapsed });
+                    }
+                }
+                SessionAction::Task { key, asked } => self.task(key, asked),
+                SessionAction::FollowTask { key, id } => self.follow(key, id),
+                SessionAction::Cancel(key) => {
+                    if let Some(cancel) = self.cancels.get(&key) {
+                        cancel.send_replace(true);
+                    }
+                }
+                SessionAction::Exit(code) => return Some(code),
+            }
+        }
+        None
+    }
+
+    fn call(&mut self, key: CallKey, call: ToolCall) {
+        let toolbox = Arc::clone(&self.toolbox);
+        let counted = CountedCall::begin(Arc::clone(&self.tally), call.tool.clone());
+        // In the task already when the toolbox is asked, so that a panic of its is the task's.
+        let task = self.calls.spawn(async move {
+            let answer = toolbox.call(call).await;
+            counted.ended(answer.is_error);
+            Ended::Tool(answer)
+        });
+        self.keys.insert(task.id(), key);
+    }
+
+    fn ask(
+        &mut self,
+        key: CallKey,
+        asked: ServerRequest,
+        cancellation: Cancellation,
+        promote: Option<MayPromote>,
+    ) {
+        let Some(servers) = self.servers.clone() else { return };
+        let progress_sinks = ProgressSinks { progress: self.tell.clone(), aside: self.aside.clone() };
+        let task = self.calls.spawn(ask(key, servers, asked, progress_sinks, cancellation, promote));
+        self.keys.insert(task.id(), key);
+    }
+
+    /// What is needed to make a job of this call, which can be ordered from now on.
+    fn may_promote(&mut self, key: CallKey, joining: Joining) -> Option<MayPromote> {
+        let jobs = self.jobs.as_ref()?;
+        let calls = jobs.promoted()?;
+        let (order, orders) = oneshot::channel();
+        self.orders.insert(key, order);
+        Some(MayPromote {
+            calls,
+            jobs: jobs.service.clone(),
+            caller: self.caller.clone(),
+            client: self.mcp_session.client_name(),
+            session: self.session,
+            joining,
+            wants_a_task: self.mcp_session.wants_a_task(key),
+            orders,
+        })
+    }
+
+    fn task(&mut self, key: CallKey, asked: TaskAsked) {
+        let Some(jobs) = self.jobs.clone() else { return };
+        let aside = self.aside.clone();
+        let task =
+            self.calls.spawn(async move { Ended::Task(Box::new(jobs.told(asked, (key, aside)).await)) });
+        self.keys.insert(task.id(), key);
+    }
+
+    fn follow(&mut self, key: CallKey, id: JobId) {
+        let Some(jobs) = self.jobs.clone() else { return };
+        let (cancel, mut cancellation) = Cancellation::new();
+        self.cancels.insert(key, cancel);
+        let tell = self.follow.clone();
+        let task = self.calls.spawn(async move {
+            tokio::select! {
+                () = jobs.follow(id, key, tell) => {}
+                () = cancellation.cancelled() => {}
+            }
+            Ended::Nothing
+        });
+        self.keys.insert(task.id(), key);
+    }
+
+    fn watch(&mut self, key: CallKey, resource: Resource, limit: Duration) {
+        let Some(servers) = self.servers.clone() else { return };
+        // Before the server is asked, so that nothing is missed.
+        self.updates.get_or_insert_with(|| servers.updates());
+        let task = self.calls.spawn(async move {
+            let (server, uri) = resource.clone();
+            Ended::Watched(resource, servers.watch(server, uri, limit).await)
+        });
+        self.keys.insert(task.id(), key);
+    }
+
+    /// Waits for something to happen. Cancel-safe.
+    pub(super) async fn event(&mut self) -> SessionEvent {
+        tokio::select! {
+            Some(ended) = self.calls.join_next_with_id() => SessionEvent::Ended(ended),
+            Some((key, params)) = self.told.recv() => SessionEvent::Told(key, params),
+            Some((key, aside)) = self.asides.recv() => SessionEvent::Said(key, aside),
+            Some((key, told)) = self.followed.recv() => SessionEvent::Followed(key, told),
+            () = changed(&mut self.known) => SessionEvent::Known,
+            () = changed(&mut self.tools) => SessionEvent::Tools,
+            updated = updated(&mut self.updates) => SessionEvent::Updated(updated),
+        }
+    }
+
+    /// Tells the machine what has happened.
+    pub(super) fn take(&mut self, event: SessionEvent, effects: &mut impl SessionEffects) {
+        let now = self.now();
+        match event {
+            SessionEvent::Ended(ended) => self.call_ended(ended, effects),
+            SessionEvent::Told(key, params) => self.mcp_session.progressed(now, key, &params, effects),
+            SessionEvent::Said(call, aside) => self.said(call, aside, effects),
+            SessionEvent::Followed(key, told) => self.mcp_session.task_changed(now, key, &told, effects),
+            SessionEvent::Updated(Updated { server, uri }) => {
+                self.mcp_session.updated(now, &(server, uri), effects);
+            }
+            SessionEvent::Tools => {
+                self.tools.as_mut().map(watch::Receiver::borrow_and_update);
+                self.mcp_session.tools_changed(now, self.toolbox.definitions(), effects);
+            }
+            SessionEvent::Known => {
+                let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());
+                if let Some(known) = known {
+                    self.mcp_session.servers_changed(now, &known, effects);
+                }
+            }
+        }
+    }
+
+    /// A call is a job from now on: it goes on without us.
+    fn promoted(
+        &mut self,
+        key: CallKey,
+        (promoted, going): (Promoted, RunningCall),
+        effects: &mut impl SessionEffects,
+    ) {
+        let now = self.now();
+        let Some(calls) = self.jobs.as_ref().and_then(SessionJobs::promoted) else { return };
+        // What was asked before there was a job is about the call.
+        while let Ok((key, aside)) = self.asides.try_recv() {
+            self.said(key, aside, effects);
+        }
+        if self.mcp_session.is_asked(key) {
+            calls.forget(async move { Ok(promoted) });
+            return self.stays(key, going);
+        }
+        let who = self.mcp_session.promoted(now, key, &promoted.report, effects);
+        match who {
+            Some(who) => calls.keep(promoted, going, who),
+            // Nobody has heard of it, and nobody waits.
+            None => {
+                drop(going);
+                calls.forget(async move { Ok(promoted) });
+            }
+        }
+    }
+
+    /// A call goes on as what it was.
+    fn stays(&mut self, key: CallKey, going: RunningCall) {
+        let (cancel, cancellation) = Cancellation::new();
+        self.cancels.insert(key, cancel);
+        let progress_sinks = ProgressSinks { progress: self.tell.clone(), aside: self.aside.clone() };
+        let task = self.calls.spawn(answered(key, going, progress_sinks, cancellation, None));
+        self.keys.insert(task.id(), key);
+    }
+
+    fn said(&mut self, call: CallKey, aside: SideMessage, effects: &mut impl SessionEffects) {
+        let now = self.now();
+        match aside {
+            SideMessage::Logged(params) => self.mcp_session.logged(now, call, &params, effects),
+            SideMessage::Asked(OpenServerQuestion { method, params, is_of_several, reply }) => {
+                self.next_question += 1;
+                let question = self.next_question;
+                self.replies.insert(question, reply);
+                let about = match is_of_several {
+                    true => QuestionSubject::OneOfSeveral(call),
+                    false => QuestionSubject::Call(call),
+                };
+                self.mcp_session.asked(now, about, question, (&method, params.as_deref()), effects);
+            }
+        }
+    }
+
+    fn call_ended(&mut self, ended: Result<(TaskId, Ended), JoinError>, effects: &mut impl SessionEffects) {
+        let panicked = ended.is_err();
+        let (task, ended) = ended.unwrap_or_else(|error| {
+            let text = "this tool failed by a bug in unhang, which goes on; its stderr and log say where";
+            (error.id(), Ended::Tool(ToolAnswer::error(text)))
+        });
+        let Some(key) = self.keys.remove(&task).filter(|_| !panicked || stands("panic-is-answered")) else {
+            return;
+        };
+        self.cancels.remove(&key);
+        self.orders.remove(&key);
+        let now = self.now();
+        match ended {
+            Ended::Tool(answer) => self.mcp_session.ended(now, key, &answer, effects),
+            Ended::Server(answered) => {
+                // What was told before the answer comes before it.
+                while let Ok((key, params)) = self.told.try_recv() {
+                    self.mcp_session.progressed(now, key, &params, effects);
+                }
+                while let Ok((key, aside)) = self.asides.try_recv() {
+                    self.said(key, aside, effects);
+                }
+                self.mcp_session.answered(now, key, &answered, effects);
+            }
+            Ended::Watched(resource, outcome) => {
+                let outcome = outcome.map(|watch| drop(self.watches.insert(resource.clone(), watch)));
+                self.mcp_session.watched(now, key, &resource, outcome, effects);
+            }
+            Ended::Promoted(promoted) => self.promoted(key, *promoted, effects),
+            Ended::Joined(report) => drop(self.mcp_session.promoted(now, key, &report, effects)),
+            Ended::Task(told) => self.mcp_session.task_told(now, key, &told, effects),
+            Ended::Nothing => {
+                // What was told last comes before the end of whoever told it.
+                while let Ok((key, told)) = self.followed.try_recv() {
+                    self.mcp_session.task_changed(now, key, &told, effects);
+                }
+                self.mcp_session.forgotten(now, key, effects);
+            }
+        }
+    }
+}
+
+/// A name that nobody guesses; none where the system has no random source.
+pub(super) fn random_name() -> Option<String> {
+    let mut bytes = [0; 16];
+    // The call fills short requests whole, or fails.
+    getrandom(&mut bytes, GetRandomFlags::empty()).ok()?;
+    Some(BASE32_NOPAD.encode(&bytes).to_ascii_lowercase())
+}
+
+/// Waits until something has changed; for ever where nothing can. Cancel-safe.
+async fn changed<T>(watched: &mut Option<watch::Receiver<T>>) {
+    let told = match watched {
+        Some(watched) => watched.changed().await.is_ok(),
+        None => false,
+    };
+    if !told {
+        pending::<()>().await;
+    }
+}
+
+/// The next change of a resource; never, where there are no servers. Cancel-safe.
+async fn updated(updates: &mut Option<Changes>) -> Updated {
+    loop {
+        match updates {
+            None => return pending().await,
+            Some(changes) => match changes.recv().await {
+                Ok(updated) => return updated,
+                Err(RecvError::Lagged(missed)) => {
+                    tracing::warn!("{missed} changes of resources came faster than they could be told");
+                }
+                Err(RecvError::Closed) => *updates = None,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unhang_tools::toolbox::NoTools;
+
+    #[test]
+    fn a_session_that_is_named_counts_from_windows_alone() {
+        let named = OfSession { key: SessionKey::drawn(), is_asked_beside: true };
+        let context = SessionContext::new(Arc::new(NoTools), None, None);
+        let limit = Some(CallLimit { limit: Duration::from_secs(7), waited: Duration::from_secs(1) });
+        for (context, expect) in
+            [(context.clone(), (None, None)), (context.of_windows(), (Some(named), limit))]
+        {
+            let window = OfWindow { session: named, limit };
+            let work = SessionRuntime::new(Limits::default(), &context, FairnessKey::new("one"), None)
+                .of_window(Some(window));
+            assert_eq!((work.window, work.mcp_session.window_limit), expect);
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Whose turn it is at a server: as many requests at a time as it may have, as many calls of a tool as are wanted, and the calls of one
+//! session where it asks things about its calls.
+//!
+//! Invariants
+//!
+//! - At each of these turns come fairly between those who ask ([`Fair`](unhang_core::fair::Fair)). Who stops waiting for one keeps nobody
+//!   from theirs.
+//! - The turn of a tool is taken before the server's, and that before the one of all servers together, so that no two wait for each
+//!   other, and nobody has what others need while they wait for something else.
+
+use std::{collections::HashMap, future::ready, pin::pin, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use unhang_bridge::Era;
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+
+use super::{
+    OfSession, SessionKey,
+    backend::Backend,
+    line::WaitingLine,
+    permits::{Permit, PermitQueue, QueueFull},
+    together::{Together, TogetherTurn},
+};
+use crate::route::rules::ToolRules;
+use unhang_core::{
+    config::Limits,
+    fair::{Bounds, FairnessKey},
+    fault::FaultKind,
+    units::in_words,
+};
+use unhang_upstream::client::{Error, Failure};
+
+/// The turns at one server.
+pub(super) struct AdmissionLimits {
+    /// Requests that are with it, or wait for it to start.
+    server: Arc<PermitQueue>,
+    /// Calls, where it asks things about them.
+    together: Arc<Together>,
+    /// Calls of single tools.
+    tools: HashMap<String, Arc<PermitQueue>>,
+}
+
+/// A request that wants its turn.
+pub(super) struct Acquire<'a> {
+    pub fairness_key: &'a FairnessKey,
+    /// The session that it is of, where it is of one.
+    pub session: Option<OfSession>,
+    pub method: &'a str,
+    /// The tool that is called, as the server calls it.
+    pub tool: Option<&'a str>,
+    /// How long it may wait, and by when that is over.
+    pub limit: Duration,
+    pub deadline: Deadline,
+    /// Since when it waits for anything.
+    pub since: Instant,
+}
+
+/// What a request holds while it is with a server.
+#[expect(dead_code, reason = "held, and given back when they are dropped")]
+pub(super) struct Permits(Option<Permit>, Option<Permit>);
+
+impl AdmissionLimits {
+    pub(super) fn new(rules: &ToolRules, limits: &Limits) -> Self {
+        let bounds = |places| Bounds { places, room: limits.max_waiting };
+        let tools = rules.tools.iter().filter_map(|(name, rule)| {
+            let most = rule.max_in_flight?;
+            Some((name.clone(), PermitQueue::new(bounds(most))))
+        });
+        Self {
+            server: PermitQueue::new(bounds(limits.max_in_flight)),
+            together: Together::new(limits.max_waiting),
+            tools: tools.collect(),
+        }
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        let tools = self.tools.values().map(|places| places.waiting());
+        self.server.waiting() + self.together.waiting() + tools.sum::<usize>()
+    }
+}
+
+impl Acquire<'_> {
+    /// The session that it is of, where questions about its calls may be put beside any of them.
+    fn session_asked_beside(&self) -> Option<SessionKey> {
+        self.session.filter(|session| session.is_asked_beside).map(|session| session.key)
+    }
+}
+
+/// Waits for a place, for as long as the request may.
+async fn turn(places: &Arc<PermitQueue>, acquire: &Acquire<'_>) -> Result<Permit, NotAdmitted> {
+    in_time(acquire, places.take(acquire.fairness_key)).await
+}
+
+/// Waits for what a server's calls keep, so that those whose answers it waits for are hurried. Cancel-safe.
+async fn in_line<T>(line: &WaitingLine, acquire: &Acquire<'_>, turn: impl Future<Output = T>) -> T {
+    let mut turn = pin!(turn);
+    tokio::select! {
+        biased;
+        turn = &mut turn => return turn,
+        // Who need not wait is in no line.
+        () = ready(()) => {}
+    }
+    let _waits = line.enter(acquire.session_asked_beside(), acquire.since);
+    turn.await
+}
+
+async fn in_time<T>(
+    acquire: &Acquire<'_>,
+    taking: impl Future<Output = Result<T, QueueFull>>,
+) -> Result<T, NotAdmitted> {
+    match acquire.deadline.timeout(taking).await {
+        Ok(Ok(place)) => Ok(place),
+        Ok(Err(full)) => Err(NotAdmitted::Full(full)),
+        Err(_) => Err(NotAdmitted::Late),
+    }
+}
+
+/// Why it is not somebody's turn.
+enum NotAdmitted {
+    /// There is no room to wait.
+    Full(QueueFull),
+    /// Their own time was over before.
+    Late,
+}
+
+impl Backend {
+    /// Waits until a request may go to this server, and until this tool may be called where it is a call. Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    pub(super) async fn turn(&self, acquire: &Acquire<'_>) -> Result<Permits, Error> {
+        let tool = acquire.tool.and_then(|tool| self.admission.tools.get_key_value(tool));
+        let of_tool = match tool.filter(|_| stands("calls-of-a-tool-bounded")) {
+            Some((tool, places)) => {
+                let place = in_line(&self.listener.line, acquire, turn(places, acquire)).await;
+                Some(place.map_err(|refused| self.tool_busy(tool, places, acquire, &refused))?)
+            }
+            None => None,
+        };
+        let of_server = match stands("requests-of-a-server-bounded") {
+            true => {
+                let place =
+                    in_line(&self.listener.line, acquire, turn(&self.admission.server, acquire)).await;
+                Some(place.map_err(|refused| self.busy(acquire, &refused))?)
+            }
+            false => None,
+        };
+        Ok(Permits(of_tool, of_server))
+    }
+
+    /// Waits until a request may go to a server of this era that is ready, and to any server. Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    pub(super) async fn turns_once_ready(
+        &self,
+        era: Era,
+        all: &Arc<PermitQueue>,
+        acquire: &Acquire<'_>,
+    ) -> Result<(Option<TogetherTurn>, Option<Permit>), Error> {
+        loop {
+            let together = self.turn_together(era, acquire).await?;
+            let of_all = self.turn_of_all(all, acquire).await?;
+            // It may have begun to ask while this one waited.
+            if !together.as_ref().is_some_and(|joined| joined.is_early() && self.listener.asks()) {
+                return Ok((together, of_all));
+            }
+        }
+    }
+
+    /// Waits until it may be asked: a server that asks back has calls of one session at a time, so that it is known whom its questions are
+    /// for (protocol.md 3.3, row 8). Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    async fn turn_together(&self, era: Era, acquire: &Acquire<'_>) -> Result<Option<TogetherTurn>, Error> {
+        if era != Era::Legacy || !stands("one-call-where-questions-come") {
+            return Ok(None);
+        }
+        // What is asked by the answer to a call needs that call to be the only one.
+        let session = acquire.session_asked_beside();
+        if !self.listener.asks() {
+            return Ok(Some(self.admission.together.early(session)));
+        }
+        let taking =
+            self.admission.together.take(session, acquire.fairness_key, self.listener.asked_one_first());
+        let turn = in_line(&self.listener.line, acquire, in_time(acquire, taking)).await;
+        turn.map(Some).map_err(|refused| {
+            let what = "it asks things about its calls and has those of one session at a time";
+            self.overloaded(acquire, &refused, &format!("`{}`", self.name()), what)
+        })
+    }
+
+    /// Waits until a request may go to any server. Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    async fn turn_of_all(
+        &self,
+        all: &Arc<PermitQueue>,
+        acquire: &Acquire<'_>,
+    ) -> Result<Option<Permit>, Error> {
+        if !stands("requests-of-all-bounded") {
+            return Ok(None);
+        }
+        turn(all, acquire).await.map(Some).map_err(|refused| {
+            let what = format!(
+                "all servers together have max-in-flight = {} of [gateway] requests at a time",
+                all.bounds().places
+            );
+            self.overloaded(acquire, &refused, "unhang", &what)
+        })
+    }
+
+    /// Whether there is any time left for a request that has had to wait for its turns.
+    ///
+    /// # Errors
+    /// There is none, so that nothing is asked.
+    pub(super) fn in_time(&self, acquire: &Acquire<'_>) -> Result<(), Error> {
+        match acquire.deadline.remaining().is_zero() {
+            true => Err(self.busy(acquire, &NotAdmitted::Late)),
+            false => Ok(()),
+        }
+    }
+
+    fn busy(&self, acquire: &Acquire<'_>, refused: &NotAdmitted) -> Error {
+        let (name, most) = (self.name(), self.admission.server.bounds().places);
+        let what = format!("it has max-in-flight = {most} of [servers.{name}.limits] requests at a time");
+        self.overloaded(acquire, refused, &format!("`{name}`"), &what)
+    }
+
+    fn tool_busy(
+        &self,
+        tool: &str,
+        places: &PermitQueue,
+        acquire: &Acquire<'_>,
+        refused: &NotAdmitted,
+    ) -> Error {
+        let (name, most) = (self.name(), places.bounds().places);
+        let what = format!("it has max-in-flight = {most} of [servers.{name}.tools.{tool}] calls at a time");
+        self.overloaded(acquire, refused, &format!("`{tool}` of `{name}`"), &what)
+    }
+
+    /// Our verdict for a caller who did not have their turn.
+    fn overloaded(&self, acquire: &Acquire<'_>, refused: &NotAdmitted, whose: &str, what: &str) -> Error {
+        let Acquire { method, limit, deadline, .. } = *acquire;
+        let elapsed = limit.saturating_sub(deadline.remaining());
+        match refused {
+            NotAdmitted::Late => {
+                let happened = format!("{whose} was not free for `{method}` within {}", in_words(limit));
+                let hint = format!("{what}; ask again when others have ended");
+                let failure = self.failure(FaultKind::Overloaded, method, happened, &hint);
+                Failure { limit: Some(limit), elapsed: limit, ..failure }.into()
+            }
+            NotAdmitted::Full(QueueFull { bounds, retry_after }) => {
+                let happened = format!(
+                    "{whose} has no room for `{method}`: {} wait for their turn already",
+                    bounds.room
+                );
+                let hint = format!("{what}; ask again in {}", in_words(*retry_after));
+                let failure = self.failure(FaultKind::Overloaded, method, happened, &hint);
+                Failure { elapsed, retry_after: Some(*retry_after), ..failure }.into()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::{JoinHandle, yield_now};
+
+    use super::{
+        super::{
+            ServerAnswer, ServerEntry, ServerRequest, Servers,
+            testing::{call, mute},
+        },
+        *,
+    };
+    use crate::route::rules::ToolRule;
+
+    const SOON: Duration = Duration::from_millis(50);
+    const LATE: Duration = Duration::from_secs(60);
+
+    /// The only server, which never answers, and what it may have.
+    fn servers(entry: ServerEntry, max_in_flight: usize, max_waiting: usize) -> Servers {
+        let mut entry = entry;
+        let limits = &mut entry.spec.limits;
+        (limits.max_in_flight, limits.max_waiting) = (max_in_flight, max_waiting);
+        Servers::start(vec![entry].into())
+    }
+
+    /// Asks, and goes on until that waits for something.
+    async fn asking(servers: &Servers, asked: ServerRequest) -> JoinHandle<ServerAnswer> {
+        let asking = tokio::spawn(servers.ask(asked, None, None));
+        yield_now().await;
+        asking
+    }
+
+    fn by(fairness_key: &str, limit: Duration) -> ServerRequest {
+        ServerRequest { fairness_key: FairnessKey::new(fairness_key), ..call("tool", limit) }
+    }
+
+    fn failed(answered: ServerAnswer) -> Failure {
+        match answered.outcome {
+            Err(Error::Failure(failure)) => *failure,
+            other => panic!("it never answers: {other:?}"),
+        }
+    }
+
+    async fn failure(servers: &Servers, asked: ServerRequest) -> Failure {
+        failed(servers.ask(asked, None, None).await)
+    }
+
+    #[tokio::test]
+    async fn calls_of_a_tool_wait_for_their_turn_and_not_for_ever() {
+        let (_mute, entry) = mute();
+        let one = ToolRule { max_in_flight: Some(1), ..ToolRule::default() };
+        let tool_rules = ToolRules { tools: [("slow".to_owned(), one)].into(), ..ToolRules::default() };
+        let servers = servers(ServerEntry { tool_rules, ..entry }, 1000, 1000);
+        let first = asking(&servers, call("slow", LATE)).await;
+        let second = failure(&servers, call("slow", SOON)).await;
+        assert_eq!(
+            (second.kind, &*second.happened),
+            (FaultKind::Overloaded, "`slow` of `srv` was not free for `tools/call` within 50ms")
+        );
+        assert!(second.hint.contains("max-in-flight = 1 of [servers.srv.tools.slow]"), "{}", second.hint);
+        assert_eq!(
+            failure(&servers, call("quick", SOON)).await.kind,
+            FaultKind::Deadline,
+            "others are not bounded"
+        );
+        first.abort();
+        assert!(first.await.is_err(), "it was withdrawn");
+        assert_eq!(failure(&servers, call("slow", SOON)).await.kind, FaultKind::Deadline, "it is its turn");
+    }
+
+    #[tokio::test]
+    async fn a_server_has_so_many_requests_and_no_more() {
+        let (_mute, entry) = mute();
+        let servers = servers(entry, 1, 1000);
+        let first = asking(&servers, by("one", LATE)).await;
+        let second = failure(&servers, by("two", SOON)).await;
+        assert_eq!((second.kind, second.limit), (FaultKind::Overloaded, Some(SOON)));
+        assert!(second.hint.contains("max-in-flight = 1 of [servers.srv.limits]"), "{}", second.hint);
+        first.abort();
+        assert!(first.await.is_err(), "it was withdrawn");
+        assert_eq!(failure(&servers, by("two", SOON)).await.kind, FaultKind::Deadline, "it is its turn");
+    }
+
+    #[tokio::test]
+    async fn where_there_is_no_room_to_wait_it_is_said_when_there_will_be() {
+        let (_mute, entry) = mute();
+        let servers = servers(entry, 1, 2);
+        let _first = asking(&servers, by("many", LATE)).await;
+        let _second = asking(&servers, by("many", LATE)).await;
+        let third = asking(&servers, by("many", LATE)).await;
+        let refused = failure(&servers, by("many", LATE)).await;
+        assert_eq!((refused.kind, refused.limit), (FaultKind::Overloaded, None));
+        assert!(refused.retry_after.is_some() && refused.hint.contains("ask again in "), "{refused:?}");
+        assert_eq!(servers.status()[0].waiting, 2);
+        let _few = asking(&servers, by("few", LATE)).await;
+        let displaced = failed(third.await.expect("no panic"));
+        assert_eq!(displaced.kind, FaultKind::Overloaded, "whoever asks most has to give way");
+        assert!(displaced.fault().data()["retryAfterMs"].is_u64());
+    }
+
+    #[tokio::test]
+    async fn all_servers_together_have_so_many_requests_and_no_more() {
+        let (_mute, entry) = mute();
+        let servers = servers(entry, 1000, 1000);
+        servers.shared.all.bound(Bounds { places: 0, room: 1 });
+        // It is never ready to be asked; where it is, whoever has no turn asks nothing.
+        let (backend, all) = (&servers.shared.current()[0], &servers.shared.all);
+        let fairness_key = FairnessKey::new("one");
+        let acquire = || {
+            let (deadline, limit) = (Deadline::after(SOON), SOON);
+            let since = Instant::now();
+            Acquire {
+                fairness_key: &fairness_key,
+                session: None,
+                method: "tools/call",
+                tool: None,
+                limit,
+                deadline,
+                since,
+            }
+        };
+        let Err(Error::Failure(refused)) = backend.turn_of_all(all, &acquire()).await else {
+            panic!("there is no place")
+        };
+        assert!(refused.hint.contains("max-in-flight = 0 of [gateway]"), "{}", refused.hint);
+        servers.shared.all.bound(Bounds { places: 1, room: 1 });
+        assert!(backend.turn_of_all(all, &acquire()).await.is_ok());
+        assert_eq!(servers.waiting(), 0);
+    }
+}

@@ -1,0 +1,158 @@
+//! Staying awake between messages that follow one another closely.
+//!
+//! A thread that sleeps between two messages costs the second one more than its work: the processor has to come out of its halt, often
+//! by way of a hypervisor, and what the caches had of the program is gone. Of a call that comes alone, and is answered in some
+//! 200 µs, that is about half (`docs/performance.md`). So while requests and answers come within [`CLOSE`] of one another, the thread
+//! looks for the next one instead of sleeping.
+//!
+//! Invariants
+//!
+//! - Nobody is awake for more than [`CLOSE`] after the last message, and not at all before [`ENOUGH`] of them came closely: servers
+//!   that take milliseconds, and clients that think, cost nothing but the look at the clock.
+//! - Who is awake takes nothing from whoever has something to do: all other tasks are run, and the system is asked, between two looks.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, task::yield_now, time::Instant};
+use unhang_switches::stands;
+
+/// Messages that come within so long of one another come closely: several times what a wakeup costs, and less than what any server
+/// that is not on this machine takes.
+const CLOSE: Duration = Duration::from_micros(200);
+
+/// So many closely, and the next is awaited: a call and its answer alone are no reason.
+const ENOUGH: u32 = 8;
+
+/// When the last message came, and how many before it did so closely.
+#[derive(Debug, Default)]
+struct MessagePace {
+    last: Option<Instant>,
+    closely: u32,
+}
+
+impl MessagePace {
+    fn heard(&mut self, now: Instant) {
+        self.closely = if self.is_close(now) { self.closely.saturating_add(1) } else { 0 };
+        self.last = Some(now);
+    }
+
+    /// Whether the next is to be awaited awake.
+    fn is_brisk(&self, now: Instant) -> bool {
+        self.closely >= ENOUGH && (self.is_close(now) || !stands("wakefulness-ends"))
+    }
+
+    fn is_close(&self, now: Instant) -> bool {
+        self.last.is_some_and(|last| now.saturating_duration_since(last) <= CLOSE)
+    }
+}
+
+/// Knows when to stay awake.
+#[derive(Debug, Default)]
+pub(super) struct Vigil {
+    pace: Mutex<MessagePace>,
+    brisk: Notify,
+}
+
+impl Vigil {
+    /// A message came: what a client asks, or what a server answers.
+    pub(super) fn heard(&self) {
+        let now = Instant::now();
+        let is_brisk = {
+            let mut pace = self.pace();
+            pace.heard(now);
+            pace.is_brisk(now)
+        };
+        if is_brisk {
+            self.brisk.notify_one();
+        }
+    }
+
+    /// Keeps the thread of this task awake where that is worth it. Never ends.
+    pub(super) async fn keep(&self) {
+        loop {
+            self.brisk.notified().await;
+            while self.pace().is_brisk(Instant::now()) {
+                yield_now().await;
+            }
+        }
+    }
+
+    fn pace(&self) -> MutexGuard<'_, MessagePace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::{Pin, pin},
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::{Context, Wake, Waker},
+    };
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_micros(1);
+
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Wakings(AtomicUsize);
+
+    impl Wake for Wakings {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether whoever keeps watch wants to be asked again although nothing more has come.
+    async fn is_awake(watch: Pin<&mut impl Future<Output = ()>>) -> bool {
+        let wakings = Arc::new(Wakings::default());
+        assert!(watch.poll(&mut Context::from_waker(&Waker::from(Arc::clone(&wakings)))).is_pending());
+        yield_now().await;
+        wakings.0.load(Ordering::Relaxed) > 0
+    }
+
+    async fn hear(busy_poll: &Vigil, messages: u32, apart: Duration) {
+        for _ in 0..messages {
+            advance(apart).await;
+            busy_poll.heard();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_awake_sleeps_soon_after_the_last_message() {
+        let busy_poll = Vigil::default();
+        let mut watch = pin!(busy_poll.keep());
+        assert!(!is_awake(watch.as_mut()).await, "before any message");
+        hear(&busy_poll, ENOUGH, CLOSE).await;
+        assert!(!is_awake(watch.as_mut()).await, "the first of so many came after none");
+        hear(&busy_poll, 1, CLOSE).await;
+        assert!(is_awake(watch.as_mut()).await);
+        advance(CLOSE).await;
+        assert!(is_awake(watch.as_mut()).await);
+        hear(&busy_poll, 1, Duration::ZERO).await;
+        advance(CLOSE).await;
+        assert!(is_awake(watch.as_mut()).await, "one more came");
+        advance(MOMENT).await;
+        assert!(!is_awake(watch.as_mut()).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_come_now_and_then_keep_nobody_awake() {
+        let busy_poll = Vigil::default();
+        let mut watch = pin!(busy_poll.keep());
+        for _ in 0..ENOUGH {
+            hear(&busy_poll, ENOUGH, MOMENT).await;
+            hear(&busy_poll, 1, CLOSE + MOMENT).await;
+            assert!(!is_awake(watch.as_mut()).await, "a server that takes longer than a client");
+        }
+    }
+}

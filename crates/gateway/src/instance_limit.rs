@@ -1,0 +1,127 @@
+//! How many instances of servers run at the same time, where each session has one of its own: an outsider begins sessions, and each may
+//! cost processes.
+//!
+//! Invariants
+//!
+//! - A permit is kept until all that the instance was has gone, so that there are never more processes than instances.
+//! - Who is told from others by a token has half of the instances at most, so that nobody has all of them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use unhang_switches::stands;
+
+use unhang_core::fair::FairnessKey;
+
+/// The instances of all servers together.
+#[derive(Debug)]
+pub(super) struct InstanceLimit(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    most: usize,
+    taken: usize,
+    /// Of those who are told from others.
+    of_each: HashMap<Arc<str>, usize>,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    instances: Arc<InstanceLimit>,
+    owner: Option<Arc<str>>,
+}
+
+/// Why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoInstance {
+    /// There are so many, and all are taken.
+    All(usize),
+    /// One may have so many, and has them.
+    OfOne(usize),
+}
+
+impl InstanceLimit {
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { most, taken: 0, of_each: HashMap::new() })))
+    }
+
+    /// From now on there are so many. Nobody loses theirs by that.
+    pub(super) fn bound(&self, most: usize) {
+        self.state().most = most;
+    }
+
+    /// One of them for this owner, who is nobody where nothing tells them from others.
+    ///
+    /// # Errors
+    /// There is none, or the owner has as many as one may have.
+    pub(super) fn take(self: &Arc<Self>, owner: Option<&FairnessKey>) -> Result<Seat, NoInstance> {
+        let owner: Option<Arc<str>> = owner.map(|owner| owner.name().into());
+        let mut state = self.state();
+        if state.taken >= state.most && stands("instances-bounded") {
+            return Err(NoInstance::All(state.most));
+        }
+        if let Some(owner) = &owner {
+            let share = state.most.div_ceil(2);
+            let count = state.of_each.entry(Arc::clone(owner)).or_default();
+            if *count >= share && stands("instances-of-one-bounded") {
+                return Err(NoInstance::OfOne(share));
+            }
+            *count += 1;
+        }
+        state.taken += 1;
+        Ok(Seat { instances: Arc::clone(self), owner })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut state = self.instances.state();
+        state.taken = state.taken.saturating_sub(1);
+        let Some(owner) = &self.owner else { return };
+        if let Some(count) = state.of_each.get_mut(owner) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                state.of_each.remove(owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_so_many_seats_and_each_is_given_back() {
+        let instances = InstanceLimit::new(2);
+        let first = instances.take(None).expect("there is one");
+        let _second = instances.take(None).expect("there is another");
+        assert_eq!(instances.take(None).expect_err("there are two"), NoInstance::All(2));
+        drop(first);
+        let _again = instances.take(None).expect("it was given back");
+        instances.bound(1);
+        assert_eq!(instances.take(None).expect_err("two are kept"), NoInstance::All(1));
+        instances.bound(3);
+        assert!(instances.take(None).is_ok());
+    }
+
+    #[test]
+    fn who_is_known_has_half_of_them_at_most() {
+        let (instances, one, other) =
+            (InstanceLimit::new(3), FairnessKey::new("token 1"), FairnessKey::new("token 2"));
+        let first = instances.take(Some(&one)).expect("there is one");
+        let _second = instances.take(Some(&one)).expect("half, rounded up");
+        assert_eq!(instances.take(Some(&one)).expect_err("it is more than half"), NoInstance::OfOne(2));
+        let theirs = instances.take(Some(&other)).expect("it is another's");
+        drop((first, theirs));
+        assert!(instances.take(Some(&one)).is_ok());
+        assert_eq!(instances.state().of_each.len(), 1, "of who has none nothing is kept");
+    }
+}

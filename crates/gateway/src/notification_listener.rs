@@ -1,0 +1,166 @@
+//! What a server says that belongs to no call: lists that have changed, resources that have, and questions that nobody can be asked.
+//!
+//! Invariants
+//!
+//! - What nobody can be asked is declined, and says why.
+//! - Whoever is asked something has all the time of the call for the answer, unless somebody waits for the server and says so.
+
+use std::{
+    future::{self, Future},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::{Map, Value, json, value::RawValue};
+use tokio::{sync::Notify, time::Instant};
+use unhang_switches::stands;
+use unhang_wire::{Json, text_member};
+
+use super::{
+    SessionKey,
+    line::WaitingLine,
+    status::ServerRecord,
+    watched::{Updated, Updates},
+};
+use unhang_core::fault::FaultKind;
+use unhang_upstream::client::{Answer, Listener};
+
+/// Hears a server, and declines what cannot be asked of anybody.
+pub(super) struct NotificationListener {
+    server: String,
+    /// Rung when its lists may have changed.
+    pub(super) changed: Notify,
+    /// It asks things about calls, over a stream on which nothing says which call that is.
+    asks: AtomicBool,
+    /// The first that it asked was asked of a session.
+    asked_one_first: AtomicBool,
+    /// Who waits for it, so that nobody is waited for in vain.
+    pub(super) line: Arc<WaitingLine>,
+    /// How long whoever is asked something may take for the answer while others wait for it.
+    patience: Duration,
+    place: usize,
+    updates: Updates,
+    /// What is counted of it.
+    record: Arc<ServerRecord>,
+}
+
+impl NotificationListener {
+    pub(super) fn new(
+        server: String,
+        place: usize,
+        patience: Duration,
+        updates: Updates,
+        record: Arc<ServerRecord>,
+    ) -> Self {
+        let (changed, line) = (Notify::new(), Arc::default());
+        let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
+        Self { server, changed, asks, asked_one_first, line, patience, place, updates, record }
+    }
+
+    /// Whether the server was seen to ask things about calls.
+    pub(super) fn asks(&self) -> bool {
+        self.asks.load(Ordering::Acquire)
+    }
+
+    /// Whether the first that it asked was asked of a session: of the one that had all calls then.
+    pub(super) fn asked_one_first(&self) -> bool {
+        self.asked_one_first.load(Ordering::Relaxed)
+    }
+
+    /// It is asked of a session, or of nobody. Whoever speaks with the server calls this, and nobody else at the same time.
+    fn is_seen_to_ask(&self, method: &str, is_of_one: bool) {
+        if !self.asks() {
+            self.asked_one_first.store(is_of_one, Ordering::Relaxed);
+            self.asks.store(true, Ordering::Release);
+            tracing::info!(
+                "`{}` asks for {method} in a call; from now on it has calls of one session at a time",
+                self.server
+            );
+        }
+    }
+}
+
+impl Listener for NotificationListener {
+    /// What clients offer. Which one it is that calls is not known yet; one that does not offer it declines for itself.
+    fn capabilities(&self) -> Map<String, Value> {
+        let elicitation = json!({ "form": {}, "url": {} });
+        let offered = [("elicitation", elicitation), ("sampling", json!({})), ("roots", json!({}))];
+        offered.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    fn asks(
+        &self,
+        method: &str,
+        session: Option<SessionKey>,
+    ) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
+        self.is_seen_to_ask(method, true);
+        let (line, put, patience) = (Arc::clone(&self.line), Instant::now(), self.patience);
+        Box::pin(async move {
+            match stands("nobody-keeps-a-server-by-silence") {
+                true => line.until_crowded(session, put, patience).await,
+                false => future::pending().await,
+            }
+            "others have waited for the server, and nobody has answered".to_owned()
+        })
+    }
+
+    fn asks_in_a_crowd(&self, method: &str) {
+        // Nobody waits for anything by that.
+        self.is_seen_to_ask(method, false);
+    }
+
+    fn wrote_junk(&self, lines: u64) {
+        self.record.wrote_junk(lines);
+    }
+
+    fn notified(&self, method: &str, params: Option<&RawValue>) {
+        if method.ends_with("/list_changed") {
+            self.changed.notify_one();
+        } else if method == "notifications/resources/updated" {
+            let params = params.and_then(|params| Json::new(params.get().as_bytes()));
+            if let Some(uri) = params.and_then(|params| text_member(params, "uri")) {
+                // Where nobody listens it is for nobody.
+                let _heard = self.updates.send(Updated { server: self.place, uri: uri.into() });
+            }
+        } else {
+            tracing::debug!("`{}` says {method}: {}", self.server, params.map_or("", RawValue::get));
+        }
+    }
+
+    fn asked(
+        &self,
+        method: String,
+        _params: Option<Box<RawValue>>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+        let why = "no call is in flight that it could be about";
+        Box::pin(
+            async move { Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))) },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{runtime::Handle, sync::broadcast, time::timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_being_asked_is_taken_away_by_those_who_wait_alone_however_often_a_server_asks() {
+        const LONG: Duration = Duration::from_hours(1);
+        let (updates, _) = broadcast::channel(1);
+        let listener =
+            NotificationListener::new("srv".to_owned(), 0, Duration::from_secs(30), updates, Arc::default());
+        let mut open = Listener::asks(&listener, "elicitation/create", None);
+        (0..1000).for_each(|_| listener.asks_in_a_crowd("roots/list"));
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+        assert!(timeout(LONG, open.as_mut()).await.is_err(), "nobody waits");
+        let _waits = listener.line.enter(None, Instant::now());
+        let why = timeout(LONG, open).await.expect("it is over");
+        assert!(why.contains("others have waited") && listener.asks(), "{why}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Places that whoever asks takes in turn: the shell around [`Fair`], with tasks that wait.
+//!
+//! Invariants
+//!
+//! - A place is given back when it is dropped, also one that nobody has picked up.
+//! - Who stops waiting has no place in the line from that moment on.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::Instant};
+use unhang_switches::stands;
+
+use unhang_core::{
+    config::{RETRY_LEAST, RETRY_MOST},
+    fair::{Bounds, Fair, FairnessKey, Served, Ticket},
+};
+
+/// Of the times for which places were kept, the newest counts for this part of what is expected of the next.
+const NEWEST: u32 = 8;
+
+/// Places, and those who wait for one.
+pub(super) struct PermitQueue(Mutex<State>);
+
+struct State {
+    fair: Fair<oneshot::Sender<Permit>>,
+    /// For how long one is kept, as far as that is known.
+    kept: Duration,
+}
+
+/// One of the places, until it is dropped.
+pub(super) struct Permit {
+    places: Arc<PermitQueue>,
+    fairness_key: FairnessKey,
+    since: Instant,
+}
+
+/// There is neither a place nor room to wait for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueueFull {
+    /// How much there is.
+    pub bounds: Bounds,
+    /// When it is worth another try.
+    pub retry_after: Duration,
+}
+
+/// Somebody who waits.
+struct Waiting<'a> {
+    places: &'a PermitQueue,
+    fairness_key: &'a FairnessKey,
+    ticket: Ticket,
+}
+
+impl PermitQueue {
+    pub(super) fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { fair: Fair::new(bounds), kept: Duration::ZERO })))
+    }
+
+    /// How much there is.
+    pub(super) fn bounds(&self) -> Bounds {
+        self.state().fair.bounds()
+    }
+
+    /// From now on there is so much.
+    pub(super) fn bound(self: &Arc<Self>, bounds: Bounds) {
+        let served = self.state().fair.bound(bounds);
+        self.give(served);
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.state().fair.waiting()
+    }
+
+    /// Waits until it is the asker's turn. Cancel-safe.
+    ///
+    /// # Errors
+    /// There is no room to wait, or somebody who waits for less needs it.
+    pub(super) async fn take(self: &Arc<Self>, fairness_key: &FairnessKey) -> Result<Permit, QueueFull> {
+        let (entered, given) = {
+            let mut state = self.state();
+            if state.fair.take(fairness_key) {
+                return Ok(self.place(fairness_key.clone()));
+            }
+            let (give, given) = oneshot::channel();
+            (state.fair.wait(fairness_key, give), given)
+        };
+        let Ok((ticket, displaced)) = entered else { return Err(self.full()) };
+        let _waiting = Waiting { places: self, fairness_key, ticket };
+        // That is how whoever has to give way is told.
+        drop(displaced);
+        given.await.map_err(|_displaced| self.full())
+    }
+
+    fn place(self: &Arc<Self>, fairness_key: FairnessKey) -> Permit {
+        Permit { places: Arc::clone(self), fairness_key, since: Instant::now() }
+    }
+
+    /// Tells those who are served. A place that is not picked up is given back, and comes to the next.
+    fn give(self: &Arc<Self>, served: impl IntoIterator<Item = Served<oneshot::Sender<Permit>>>) {
+        for Served { fairness_key, waiter } in served {
+            let _not_picked_up = waiter.send(self.place(fairness_key));
+        }
+    }
+
+    fn full(&self) -> QueueFull {
+        let state = self.state();
+        let bounds = state.fair.bounds();
+        let count = |count: usize| u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        // By then those who wait now have had theirs, if calls go on to take as long as they did.
+        let rounds = f64::from(count(state.fair.waiting())) / f64::from(count(bounds.places));
+        let retry_after =
+            Duration::try_from_secs_f64(state.kept.as_secs_f64() * rounds).unwrap_or(RETRY_MOST);
+        QueueFull { bounds, retry_after: retry_after.clamp(RETRY_LEAST, RETRY_MOST) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let next = {
+            let mut state = self.places.state();
+            state.kept = match state.kept {
+                Duration::ZERO => self.since.elapsed(),
+                kept => kept - kept / NEWEST + self.since.elapsed() / NEWEST,
+            };
+            state.fair.leave(&self.fairness_key)
+        };
+        self.places.give(next);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if stands("who-left-waits-no-more") {
+            drop(self.places.state().fair.withdraw(self.fairness_key, self.ticket));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+
+    fn places(places: usize, room: usize) -> Arc<PermitQueue> {
+        PermitQueue::new(Bounds { places, room })
+    }
+
+    #[tokio::test]
+    async fn who_stops_waiting_takes_up_no_room_and_no_turn() {
+        let (places, one, other) = (places(1, 1), FairnessKey::new("one"), FairnessKey::new("other"));
+        let held = places.take(&one).await.expect("it is free");
+        for _ in 0..3 {
+            let gave_up = timeout(Duration::ZERO, places.take(&one)).await;
+            assert!(gave_up.is_err(), "it waits, and there is room for that");
+        }
+        let (waiting, fairness_key) = (Arc::clone(&places), other.clone());
+        let waiting = tokio::spawn(async move { waiting.take(&fairness_key).await });
+        tokio::task::yield_now().await;
+        assert_eq!(places.waiting(), 1);
+        drop(held);
+        let held = waiting.await.expect("no panic").expect("its turn");
+        assert_eq!(held.fairness_key, other);
+        // Served, and gone before it could look.
+        let mut served = Box::pin(places.take(&one));
+        assert!(timeout(Duration::ZERO, &mut served).await.is_err());
+        drop(held);
+        drop(served);
+        places.take(&other).await.expect("nobody has it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_room_is_told_when_there_may_be_some() {
+        let (places, many, few) = (places(2, 4), FairnessKey::new("many"), FairnessKey::new("few"));
+        let held = [places.take(&many).await.expect("free"), places.take(&many).await.expect("free")];
+        let wait = || {
+            let (places, many) = (Arc::clone(&places), many.clone());
+            tokio::spawn(async move { places.take(&many).await.map(drop) })
+        };
+        let waiting: Vec<_> = (0..4).map(|_| wait()).collect();
+        tokio::task::yield_now().await;
+        let full = wait().await.expect("no panic").expect_err("there is no room");
+        assert_eq!(full.retry_after, RETRY_LEAST, "nothing is known yet");
+        let (served, fairness_key) = (Arc::clone(&places), few.clone());
+        let served = tokio::spawn(async move { served.take(&fairness_key).await });
+        advance(Duration::from_secs(6)).await;
+        drop(held);
+        drop(served.await.expect("no panic").expect("whoever has less finds room, and is next"));
+        let mut outcomes = Vec::new();
+        for waiting in waiting {
+            outcomes.push(waiting.await.expect("no panic").err());
+        }
+        assert_eq!(outcomes.iter().flatten().count(), 1, "one had to give way");
+        let held = [places.take(&many).await.expect("free"), places.take(&many).await.expect("free")];
+        let _waiting: Vec<_> = (0..4).map(|_| wait()).collect();
+        tokio::task::yield_now().await;
+        let full = wait().await.expect("no panic").expect_err("there is no room");
+        assert!(full.retry_after > RETRY_LEAST && full.retry_after < RETRY_MOST, "{full:?}");
+        drop(held);
+    }
+}

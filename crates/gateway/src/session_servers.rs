@@ -1,0 +1,572 @@
+//! What one session has of the servers: those that all share, and of each server that keeps state of one client an instance of its own.
+//!
+//! ```text
+//! session ─ Servers::for_session ─ SessionServers ─┬ a server that all share ─ Backend (roster)
+//!                                         └ its own instance ─ Backend (here), made when it is first asked something
+//! session ◄─ KnownServers (watched) ◄─ SessionServers ◄─┬ what is known of all
+//!                                       └ the lists of its own instances, kept by one task each
+//! ```
+//!
+//! # Theory of operation
+//!
+//! A server of [`Scope::Session`] has a place in the roster, as every other. What stands there is asked for its lists and for nothing
+//! else: it is started to say what it offers, and stopped when it has. What sessions ask goes to instances, each made from that one
+//! when its session first wants something, with a process or a connection, limits, a breaker and an idle time of its own. They are
+//! counted under the name of the server, so that what is told of it is told of all of them together.
+//!
+//! Windows that share servers through a leader have no sessions there that anything could be kept for: they see what everybody shares,
+//! and have the rest in their own process.
+//!
+//! # Invariants
+//!
+//! - An instance is reached from its own session alone, and so is what it says.
+//! - It ends with its session, or when the configuration has it no more; until then it is one and the same, or is started anew.
+//! - What one session makes of its instance changes nothing for any other: neither what is listed nor what is remembered.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::{broadcast, watch},
+    task::JoinSet,
+};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+
+use super::{
+    KnownServers, Level, MayRead, Scope, Servers, SessionKey, Shared, UPDATES,
+    backend::{Backend, OwnInstance},
+    owners::marked,
+    watched::Updated,
+};
+use crate::route::catalog::Offered;
+use unhang_core::{config::DISPOSE_LIMIT, fair::FairnessKey};
+
+/// Who asks the servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Visitor {
+    /// A session; who has it, where that is told from others.
+    Session(Option<FairnessKey>),
+    /// Windows that share what everybody may share.
+    Windows,
+}
+
+/// See the module's text.
+pub(super) struct SessionServers {
+    shared: Arc<Shared>,
+    number: u64,
+    visitor: Visitor,
+    /// Whether what shared servers write is for whoever asks.
+    may_read: MayRead,
+    known: watch::Sender<KnownServers>,
+    /// Changes of the resources of its own instances, once there are any.
+    updates: OnceLock<broadcast::Sender<Updated>>,
+    /// From which level on it wants its own instances to log.
+    level: Mutex<Option<Level>>,
+    /// By the places of their servers.
+    instances: Mutex<HashMap<usize, Instance>>,
+}
+
+/// An instance of the session's own.
+struct Instance {
+    backend: Arc<Backend>,
+    /// What keeps its lists, and what stops it when nobody wants it.
+    keepers: JoinSet<()>,
+}
+
+/// What changes of the resources that are watched.
+pub struct Changes {
+    of_all: broadcast::Receiver<Updated>,
+    own: Option<broadcast::Receiver<Updated>>,
+}
+
+impl Changes {
+    /// The next one. Cancel-safe.
+    ///
+    /// # Errors
+    /// Some came too fast to be told, or there are no servers any more.
+    pub async fn recv(&mut self) -> Result<Updated, broadcast::error::RecvError> {
+        let Some(own) = &mut self.own else { return self.of_all.recv().await };
+        tokio::select! {
+            updated = own.recv() => updated,
+            updated = self.of_all.recv() => updated,
+        }
+    }
+}
+
+/// All visits that there are.
+#[derive(Default)]
+pub(super) struct Visits {
+    by_number: HashMap<u64, Weak<SessionServers>>,
+    next: u64,
+}
+
+impl Servers {
+    /// The same servers for a session that begins now, with instances of its own of those that are not shared; they end when all clones
+    /// of this have gone. `owner` is whose it is, where that is told from others by more than the session. Must be called in a runtime.
+    #[must_use]
+    pub fn for_session(&self, owner: Option<FairnessKey>) -> Servers {
+        self.for_session_of(owner, MayRead::default())
+    }
+
+    /// The same for somebody who may read what shared servers write, or may not.
+    #[must_use]
+    pub fn for_session_of(&self, owner: Option<FairnessKey>, may_read: MayRead) -> Servers {
+        match self.session_servers.as_deref() {
+            // Windows are all the same here.
+            Some(SessionServers { visitor: Visitor::Windows, .. }) => self.clone(),
+            _ => self.visited_by(Visitor::Session(owner), may_read),
+        }
+    }
+
+    /// What of these servers windows share.
+    #[must_use]
+    pub fn for_windows(&self) -> Servers {
+        self.visited_by(Visitor::Windows, MayRead::default())
+    }
+
+    fn visited_by(&self, visitor: Visitor, may_read: MayRead) -> Servers {
+        let session_servers = Arc::new_cyclic(|session_servers: &Weak<SessionServers>| {
+            let mut visits = self.shared.visits.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = visits.next;
+            visits.next += 1;
+            visits.by_number.insert(number, Weak::clone(session_servers));
+            SessionServers {
+                shared: Arc::clone(&self.shared),
+                number,
+                visitor,
+                may_read,
+                known: watch::Sender::default(),
+                updates: OnceLock::new(),
+                level: Mutex::default(),
+                instances: Mutex::default(),
+            }
+        });
+        session_servers.publish();
+        Servers { session_servers: Some(session_servers), ..self.clone() }
+    }
+
+    /// Whether the session has instances of its own.
+    pub fn has_instances(&self) -> bool {
+        self.session_servers.as_ref().is_some_and(|session_servers| !session_servers.instances().is_empty())
+    }
+
+    /// The server at this place, as far as it is for whoever asks here.
+    pub(super) fn at(&self, place: usize) -> Option<Arc<Backend>> {
+        let of_all = || self.shared.roster().at(place);
+        match &self.session_servers {
+            Some(session_servers) => session_servers.at(place),
+            None => of_all().filter(|backend| backend.scope() != Scope::Session),
+        }
+    }
+
+    /// What is known of them, now and from now on.
+    #[must_use]
+    pub fn known(&self) -> watch::Receiver<KnownServers> {
+        match &self.session_servers {
+            Some(session_servers) => session_servers.known.subscribe(),
+            None => self.shared.known.subscribe(),
+        }
+    }
+
+    /// What changes of the resources that are watched, from now on.
+    #[must_use]
+    pub fn updates(&self) -> Changes {
+        let own = self.session_servers.as_ref().map(|session_servers| session_servers.updates().subscribe());
+        Changes { of_all: self.shared.updates.subscribe(), own }
+    }
+
+    /// Has servers log from this level on, of those that somebody has asked for the one that says most. What is the session's own has
+    /// heard of nobody else.
+    pub fn log_from(&self, level: Level) {
+        {
+            let mut wanted = self.shared.level();
+            *wanted = Some(wanted.map_or(level, |wanted| wanted.min(level)));
+        }
+        let shared = self.shared.current().into_iter().filter(|backend| backend.scope() != Scope::Session);
+        let own = self
+            .session_servers
+            .as_ref()
+            .map(|session_servers| session_servers.log_from(level))
+            .unwrap_or_default();
+        for backend in shared.chain(own) {
+            if backend.logs_less_than(level) {
+                tokio::spawn(async move { backend.set_level().await });
+            }
+        }
+    }
+}
+
+impl SessionServers {
+    pub(super) fn may_read(&self) -> &MayRead {
+        &self.may_read
+    }
+
+    fn instances(&self) -> MutexGuard<'_, HashMap<usize, Instance>> {
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn level(&self) -> MutexGuard<'_, Option<Level>> {
+        self.level.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn updates(&self) -> &broadcast::Sender<Updated> {
+        self.updates.get_or_init(|| broadcast::channel(UPDATES).0)
+    }
+
+    /// Its own instances, from which it wants to hear from this level on.
+    fn log_from(&self, level: Level) -> Vec<Arc<Backend>> {
+        *self.level() = Some(level);
+        self.instances().values().map(|instance| Arc::clone(&instance.backend)).collect()
+    }
+
+    fn sees(&self, backend: &Backend) -> bool {
+        match self.visitor {
+            Visitor::Session(_) => true,
+            Visitor::Windows => backend.scope() == Scope::Everybody || !stands("windows-see-what-all-share"),
+        }
+    }
+
+    /// The server at this place: the one that all share, or the session's own instance, made now where there is none.
+    fn at(self: &Arc<Self>, place: usize) -> Option<Arc<Backend>> {
+        let mut instances = self.instances();
+        if let Some(instance) = instances.get(&place) {
+            return Some(Arc::clone(&instance.backend));
+        }
+        let mut roster = self.shared.roster();
+        let found = roster.at(place).filter(|backend| self.sees(backend))?;
+        let Visitor::Session(owner) = &self.visitor else { return Some(found) };
+        if found.scope() != Scope::Session || !stands("session-has-its-own-instance") {
+            return Some(found);
+        }
+        // Of one that goes nothing new is made.
+        if roster.is_closed() || !roster.current.iter().any(|backend| backend.place() == place) {
+            return None;
+        }
+        let own = OwnInstance {
+            owner: owner.clone(),
+            instance_limit: Arc::clone(&self.shared.instance_limit),
+            starts: Arc::clone(&self.shared.starts),
+            key: SessionKey::drawn(),
+        };
+        let backend = Arc::new(found.instance(self.updates().clone(), own));
+        if let Some(level) = *self.level() {
+            backend.logs_less_than(level);
+        }
+        roster.instances.push(Arc::clone(&backend));
+        drop(roster);
+        let mut keepers = JoinSet::new();
+        keepers.spawn(keep(Arc::downgrade(self), Arc::clone(&backend)));
+        if let Some(idle) = backend.idle_timeout() {
+            keepers.spawn(Arc::clone(&backend).rest_after(idle));
+        }
+        instances.insert(place, Instance { backend: Arc::clone(&backend), keepers });
+        Some(backend)
+    }
+
+    /// Tells the session what is known now.
+    pub(super) fn publish(&self) {
+        self.known.send_if_modified(|known| {
+            let of_all = self.shared.known.borrow().clone();
+            let now = match self.visitor {
+                Visitor::Session(_) => self.known_with_own(of_all),
+                Visitor::Windows => {
+                    let roster = self.shared.roster();
+                    let seen = roster.current.iter().filter(|backend| self.sees(backend));
+                    let marked = |backend: &Backend| Arc::new(marked(backend.name(), &backend.offered()));
+                    let offers: Vec<_> = seen.map(|backend| (backend, marked(backend))).collect();
+                    KnownServers::of(&roster, &offers, known.was_settled)
+                }
+            };
+            known.become_known(now)
+        });
+    }
+
+    /// What is known of all, and of its own instances what they have said themselves.
+    fn known_with_own(&self, of_all: KnownServers) -> KnownServers {
+        let instances = self.instances();
+        let listed = instances.values().filter(|instance| instance.backend.was_listed());
+        let own: HashMap<usize, Arc<Offered>> =
+            listed.map(|instance| (instance.backend.place(), instance.backend.offered())).collect();
+        drop(instances);
+        let of_all = match self.may_read.now() {
+            true => of_all,
+            false => self.without_words(of_all),
+        };
+        if own.is_empty() {
+            return of_all;
+        }
+        let roster = self.shared.roster();
+        let current = roster.current.iter();
+        let offers = current.map(|backend| {
+            let own = own.get(&backend.place()).cloned();
+            (backend, own.unwrap_or_else(|| backend.offered()))
+        });
+        let offers: Vec<_> = offers.collect();
+        let KnownServers { catalog, patience, .. } = KnownServers::of(&roster, &offers, of_all.was_settled);
+        // Of what all have it is up to all whether it is known.
+        KnownServers { catalog, patience, ..of_all }
+    }
+
+    /// The same without what servers wrote that are not there.
+    fn without_words(&self, of_all: KnownServers) -> KnownServers {
+        if of_all.absent.is_empty() {
+            return of_all;
+        }
+        let roster = self.shared.roster();
+        let absent = roster.current.iter().filter_map(|backend| backend.absent(&roster.style, false));
+        KnownServers { absent: Arc::new(absent.collect()), ..of_all }
+    }
+
+    /// Its instances of these servers end, once they have answered what they were asked.
+    pub(super) fn part_with(self: &Arc<Self>, places: &[usize]) {
+        let mut instances = self.instances();
+        for place in places {
+            let Some(instance) = instances.get_mut(place) else { continue };
+            // Nobody asks for its lists any more.
+            instance.keepers = JoinSet::new();
+            let (session_servers, place, backend) =
+                (Arc::downgrade(self), *place, Arc::clone(&instance.backend));
+            let shared = Arc::clone(&self.shared);
+            tokio::spawn(async move {
+                backend.until_unwanted().await;
+                end(&shared, &backend).await;
+                if let Some(session_servers) = session_servers.upgrade() {
+                    session_servers.instances().remove(&place);
+                }
+            });
+        }
+    }
+}
+
+/// An instance ends with its session, at once and with all that it has started.
+impl Drop for SessionServers {
+    fn drop(&mut self) {
+        self.shared.visits.lock().unwrap_or_else(PoisonError::into_inner).by_number.remove(&self.number);
+        let instances = std::mem::take(&mut *self.instances());
+        // Without a runtime there is no server any more either.
+        let Ok(runtime) = Handle::try_current() else { return };
+        for Instance { backend, .. } in instances.into_values() {
+            let shared = Arc::clone(&self.shared);
+            if stands("instance-ends-with-its-session") {
+                runtime.spawn(async move { end(&shared, &backend).await });
+            }
+        }
+    }
+}
+
+/// Ends an instance, and forgets it.
+async fn end(shared: &Shared, backend: &Arc<Backend>) {
+    backend.close(Deadline::after(DISPOSE_LIMIT)).await;
+    shared.roster().instances.retain(|other| !Arc::ptr_eq(other, backend));
+}
+
+/// Keeps the lists of one instance, while it is there.
+async fn keep(session_servers: Weak<SessionServers>, backend: Arc<Backend>) {
+    let mut was_listed = true;
+    loop {
+        backend.until_changed(was_listed).await;
+        if !backend.runs() {
+            // It is listed when somebody has started it.
+            was_listed = true;
+            continue;
+        }
+        let listed = backend.list().await;
+        if let Err(error) = &listed {
+            tracing::warn!("`{}` of one session cannot be listed: {error}", backend.name());
+        }
+        was_listed = listed.is_ok();
+        let Some(session_servers) = session_servers.upgrade() else { return };
+        session_servers.publish();
+    }
+}
+
+impl Shared {
+    /// All visits that there are.
+    pub(super) fn visits(&self) -> Vec<Arc<SessionServers>> {
+        let visits = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
+        visits.by_number.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::value::RawValue;
+    use tokio::time::{sleep, timeout};
+
+    use super::{
+        super::{
+            Capacity, START_TURN, STARTS, ServerEntry,
+            backend::Starter,
+            testing::{call, mute},
+        },
+        *,
+    };
+    use unhang_core::fault::FaultKind;
+    use unhang_upstream::client::Error;
+
+    const SOON: Duration = Duration::from_millis(50);
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// A server that is everybody's, and one of which each session has its own; neither ever answers.
+    fn servers() -> (impl Sized, Servers) {
+        let (listener, entry) = mute();
+        let entries = [("all", Scope::Everybody), ("own", Scope::Session)].map(|(name, scope)| {
+            let mut entry = ServerEntry { scope, prefix: name.to_owned(), ..entry.clone() };
+            entry.spec.name = name.to_owned();
+            entry
+        });
+        (listener, Servers::start(Vec::from(entries).into()))
+    }
+
+    fn offers(tool: &str) -> Offered {
+        let tool = RawValue::from_string(format!(r#"{{"name":"{tool}"}}"#)).expect("JSON");
+        Offered { tools: vec![tool], ..Offered::default() }
+    }
+
+    /// As if it had been listed.
+    fn listed(backend: &Backend, tool: &str) {
+        backend.state().list(offers(tool));
+    }
+
+    fn tools(servers: &Servers) -> Vec<String> {
+        let known = servers.known().borrow().clone();
+        known.catalog.tool_names().map(str::to_owned).collect()
+    }
+
+    async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+        let seen = async {
+            while !condition() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(LIMIT, seen).await.unwrap_or_else(|_| panic!("{what}: not within {LIMIT:?}"));
+    }
+
+    #[tokio::test]
+    async fn each_session_has_its_own_and_all_have_the_others() {
+        let (_mute, servers) = servers();
+        let [one, other] = [None, None].map(|owner| servers.for_session(owner));
+        let same = |here: &Servers, there: &Servers, place| {
+            Arc::ptr_eq(&here.at(place).expect("it is there"), &there.at(place).expect("it is there"))
+        };
+        assert!(same(&one, &other, 0) && same(&one, &servers, 0));
+        assert!(!same(&one, &other, 1) && same(&one, &one.clone(), 1), "one for each session, and only one");
+        assert!(servers.at(1).is_none(), "there is none that is nobody's");
+        let model = servers.shared.roster().at(1).expect("it is there");
+        assert!(
+            !Arc::ptr_eq(&model, &one.at(1).expect("it is there")),
+            "what is listed is asked nothing else"
+        );
+        let windows = servers.for_windows();
+        assert!(same(&windows, &servers, 0) && windows.at(1).is_none());
+        assert_eq!(windows.known().borrow().patience.keys().copied().collect::<Vec<_>>(), [0]);
+        assert!(windows.for_session(None).at(1).is_none(), "however they come");
+        servers.close().await;
+        assert!(servers.for_session(None).at(1).is_none(), "nothing comes after the end");
+    }
+
+    #[tokio::test]
+    async fn an_instance_is_gone_when_its_session_is() {
+        let (_mute, servers) = servers();
+        let instances = || servers.shared.roster().instances.len();
+        let (one, other) = (servers.for_session(None), servers.for_session(None));
+        let theirs = one.at(1).expect("it is there");
+        let asked = tokio::spawn(one.ask(call("x", LIMIT), None, None));
+        assert!(!other.has_instances() && instances() == 1);
+        other.at(1).expect("it is there");
+        assert_eq!(instances(), 2);
+        drop(one);
+        assert_eq!(instances(), 2, "somebody is still answered");
+        asked.abort();
+        until("it has gone", || instances() == 1).await;
+        assert!(!theirs.runs(), "and is not started again");
+        assert_eq!(servers.shared.visits().len(), 1);
+        servers.close().await;
+    }
+
+    #[tokio::test]
+    async fn what_an_instance_offers_is_known_in_its_session_alone() {
+        let (_mute, servers) = servers();
+        let (one, other) = (servers.for_session(None), servers.for_session(None));
+        listed(&servers.shared.roster().at(1).expect("it is there"), "first");
+        servers.shared.publish();
+        let theirs = one.at(1).expect("it is there");
+        for servers in [&servers, &one, &other] {
+            assert_eq!(tools(servers), ["own__first"], "what is known of all");
+        }
+        let mut hears = other.known();
+        hears.mark_unchanged();
+        listed(&theirs, "second");
+        one.session_servers.as_ref().expect("a session").publish();
+        assert_eq!(
+            (tools(&one), tools(&other)),
+            (vec!["own__second".to_owned()], vec!["own__first".to_owned()])
+        );
+        assert_eq!(tools(&servers.for_session(None)), ["own__first"], "and so for who comes later");
+        assert!(!hears.has_changed().expect("it is there"), "nobody else is woken");
+        servers.close().await;
+    }
+
+    #[tokio::test]
+    async fn who_keeps_its_lists_starts_no_instance() {
+        let (_mute, servers) = servers();
+        let session = servers.for_session(None);
+        let instance = session.at(1).expect("it is there");
+        instance.list().await.expect("there is nothing to do");
+        // As if it had been started, and had ended.
+        instance.state().wanted.started();
+        let outcome = timeout(SOON, instance.ready(Starter::Keeper)).await.expect("it is told at once");
+        assert!(outcome.is_err() && instance.starts() == 0);
+        servers.close().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn as_many_instances_start_at_once_as_servers_do() {
+        let (_mute, servers) = servers();
+        let own = || super::super::ServerRequest { server: 1, ..call("x", LIMIT) };
+        let sessions: Vec<Servers> = (0..3 * STARTS).map(|_| servers.for_session(None)).collect();
+        // Those that are listed have had their turn.
+        sleep(2 * START_TURN).await;
+        let asked: Vec<_> = sessions.iter().map(|one| tokio::spawn(one.ask(own(), None, None))).collect();
+        let started = || sessions.iter().filter(|one| one.at(1).is_some_and(|one| one.starts() > 0)).count();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(started(), STARTS);
+        sleep(START_TURN + SOON).await;
+        assert_eq!(started(), 2 * STARTS, "one that hangs keeps no other from its start");
+        sleep(START_TURN + SOON).await;
+        assert_eq!(started(), sessions.len());
+        drop(asked);
+        servers.close().await;
+    }
+
+    #[tokio::test]
+    async fn who_finds_no_seat_is_told_and_starts_nothing() {
+        let (_mute, servers) = servers();
+        servers.bound(Capacity { instances: 1, ..Capacity::default() });
+        let (one, other) = (servers.for_session(None), servers.for_session(None));
+        let own = |limit| super::super::ServerRequest { server: 1, ..call("x", limit) };
+        let asked = tokio::spawn(one.ask(own(LIMIT), None, None));
+        until("it is started", || one.at(1).is_some_and(|backend| backend.runs())).await;
+        match other.ask(own(SOON), None, None).await.outcome {
+            Err(Error::Failure(failure)) => {
+                assert_eq!((failure.kind, failure.retry_after.is_some()), (FaultKind::Overloaded, true));
+                assert_eq!(failure.method.as_deref(), Some("tools/call"));
+                assert!(failure.hint.contains("max-instances = 1 of [gateway]"), "{}", failure.hint);
+            }
+            other => panic!("there is no seat: {other:?}"),
+        }
+        assert_eq!(other.at(1).expect("it is there").starts(), 0);
+        asked.abort();
+        drop(one);
+        until("there is a seat", || servers.shared.instance_limit.take(None).is_ok()).await;
+        servers.close().await;
+    }
+}

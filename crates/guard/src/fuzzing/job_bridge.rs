@@ -1,0 +1,158 @@
+//! Whoever keeps jobs and answers about them, as far as the machine has to do with that.
+//!
+//! Invariants: what it does and when follows from the numbers of the requests, so that the same bytes are the same life; it does nothing that
+//! the real one would not do; a job has one answer.
+
+use std::{collections::HashMap, mem::take};
+
+use unhang_jobs::id::JobId;
+use unhang_wire::{Body, Id, Json, Message, Piece, cancelled_request, read};
+
+use super::{
+    super::{
+        handover::{Join, JoinOutcome, Promote, WrapPromotionOrder},
+        wrap_session::JobNews,
+    },
+    speech::number,
+};
+
+/// What it does in the course of a life.
+pub(super) enum KeepersDeed {
+    /// There is a job, and this is what the client gets.
+    Promotes(Id, WrapPromotionOrder, String),
+    /// There can be none.
+    Refuses(Id, WrapPromotionOrder),
+    Joins(Id, WrapPromotionOrder, JoinOutcome),
+    /// Nobody wants the job any more.
+    Withdraws(Id),
+    /// A job has an answer that asks for more.
+    AsksAgain,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct TestJobBridge {
+    /// Calls of which jobs are to be made, with their numbers, and after how many events they are.
+    ordered: Vec<(u64, (Id, WrapPromotionOrder), u64)>,
+    /// Calls that wait for jobs, and after how many events something comes of that.
+    joining: Vec<(u64, (Id, WrapPromotionOrder))>,
+    /// Calls that are jobs, and after how many events nobody wants them any more.
+    jobs: HashMap<Id, u64>,
+    wishes: u64,
+    /// The local job server has been asked this.
+    asked: Vec<Vec<u8>>,
+    /// Jobs whose answers ask for more.
+    again: usize,
+    /// How often the server was asked on behalf of a job.
+    pub(super) asked_again: usize,
+}
+
+/// Events after which nobody wants a job, for most of them.
+const NEVER: u64 = u64::MAX;
+
+impl TestJobBridge {
+    pub(super) fn orders(&mut self, order: Promote) {
+        let number = Json::new(&order.params).and_then(number).unwrap_or_default();
+        match order.joins {
+            Some(_) => self.joining.push((0, (order.call, order.order))),
+            None => self.ordered.push((number % 3, (order.call, order.order), number)),
+        }
+    }
+
+    pub(super) fn joins(&mut self, join: Join) {
+        self.joining.push((self.wishes % 5, (join.call, join.order)));
+    }
+
+    pub(super) fn same_call(&self, params: &[u8]) -> Option<JobId> {
+        let is_same = Json::new(params).and_then(number).is_some_and(|number| number % 7 == 3);
+        is_same.then(|| "abcdefgh2345".parse().ok()).flatten()
+    }
+
+    /// What it does after an event.
+    pub(super) fn deeds(&mut self) -> Vec<KeepersDeed> {
+        self.wishes += 1;
+        let mut deeds = Vec::new();
+        for (left, call, number) in take(&mut self.ordered) {
+            match (left.checked_sub(1), number % 11) {
+                (Some(left), _) => self.ordered.push((left, call, number)),
+                (None, 5) => deeds.push(KeepersDeed::Refuses(call.0, call.1)),
+                (None, _) => {
+                    deeds.push(KeepersDeed::Promotes(
+                        call.0,
+                        call.1,
+                        format!(r#"{{"number":{number},"job":1}}"#),
+                    ));
+                }
+            }
+        }
+        for (left, call) in take(&mut self.joining) {
+            match (left.checked_sub(1), self.wishes % 3) {
+                (Some(left), _) => self.joining.push((left, call)),
+                (None, 0) => deeds.push(KeepersDeed::Joins(call.0, call.1, JoinOutcome::Nothing)),
+                (None, 1) => {
+                    deeds.push(KeepersDeed::Joins(call.0, call.1, JoinOutcome::Still("{}".to_owned())));
+                }
+                (None, _) => {
+                    deeds.push(KeepersDeed::Joins(call.0, call.1, JoinOutcome::Answer("{}".to_owned())));
+                }
+            }
+        }
+        for (call, left) in &mut self.jobs {
+            *left = left.saturating_sub(u64::from(*left != NEVER));
+            if *left == 0 {
+                deeds.push(KeepersDeed::Withdraws(call.clone()));
+            }
+        }
+        self.jobs.retain(|_, left| *left > 0);
+        self.asked_again += self.again;
+        deeds.extend((0..take(&mut self.again)).map(|_| KeepersDeed::AsksAgain));
+        deeds
+    }
+
+    pub(super) fn promoted(&mut self, call: Id, is_told: bool) {
+        if is_told {
+            self.jobs.insert(call, if self.wishes % 4 == 1 { 2 } else { NEVER });
+        }
+    }
+
+    pub(super) fn hears(&mut self, call: &Id, news: JobNews<'_>) {
+        assert!(self.jobs.contains_key(call), "{news:?} of {call}, which is no job, or not any more");
+        if let JobNews::Answer(_, line) = news {
+            // As a server does that asks for something first.
+            self.again += usize::from(line.len() % 3 == 0 && self.asked_again < 10);
+            let is_answer = |piece: &Piece<'_>| {
+                matches!(piece, Piece::Message(Message { body: Body::Response { .. }, .. }))
+            };
+            assert!(read(line).all(|piece| is_answer(&piece)), "{}", String::from_utf8_lossy(line));
+            self.jobs.remove(call);
+        }
+    }
+
+    pub(super) fn is_asked(&mut self, line: &[u8]) {
+        self.asked.push(line.to_vec());
+    }
+
+    /// What the local job server says to what it was asked.
+    pub(super) fn answers(&mut self) -> Vec<Vec<u8>> {
+        let (mut answers, mut withdrawn) = (Vec::new(), Vec::new());
+        let asked = take(&mut self.asked);
+        for piece in asked.iter().flat_map(|line| read(line)) {
+            match piece {
+                Piece::Message(Message { body: Body::Request { id, params, .. }, .. }) => {
+                    let number = params.and_then(number).unwrap_or_default();
+                    let line = format!(
+                        r#"{{"jsonrpc":"2.0","id":{},"result":{{"number":{number}}}}}"#,
+                        id.to_json()
+                    );
+                    answers.push((id, line.into_bytes()));
+                }
+                Piece::Message(Message { body: Body::Notification { params: Some(params), .. }, .. }) => {
+                    withdrawn.extend(cancelled_request(params));
+                }
+                _ => {}
+            }
+        }
+        answers.retain(|(id, _)| !withdrawn.contains(id));
+        answers.into_iter().map(|(_, line)| line).collect()
+    }
+}

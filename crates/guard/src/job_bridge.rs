@@ -1,0 +1,580 @@
+//! Who keeps the jobs that calls of a guarded session become, and answers about jobs.
+//!
+//! ```text
+//! machine ─ WrapAction::Promote ─► JobBridge::order ─ the data folder, opened by the first ─ PromotedCalls::adopt ─► Event::Adopted
+//! machine ─ WrapEffects::to_job ─► JobBridge::tell ─► what the job waits for ─► PromotedCalls::keep ─► the job
+//! machine ◄── Event::Withdrawn ◄── nobody waits for it any more: it was cancelled, or has ended
+//! machine ─ WrapEffects::to_desk ─► JobBridge::serve ─► the local job server, opened by the first ─► JobBridge::said ─► machine
+//! ```
+//!
+//! # Invariants
+//!
+//! - Nothing is opened, and no file touched, before the first call is slow or somebody asks about jobs.
+//! - Where no job comes of a call it stays one, unless its client has asked for a task, and the log says why.
+//! - What is told of a job never waits for it.
+
+use std::{
+    collections::HashMap,
+    future::{pending, ready},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{Notify, OnceCell, mpsc, oneshot, watch},
+    task::{JoinSet, spawn_blocking},
+};
+use unhang_bridge::{Era, params::CLIENT_CAPABILITIES, tasks::Dialect};
+use unhang_jobs::{error::JobError as EngineError, id::JobId};
+use unhang_wire::{Body, Id, Json, Message, Piece, ResponseOutcome, read, text_member};
+
+use super::{
+    handover::{Join, JoinOutcome, Promote, WrapPromotionOrder},
+    wrap_session::JobNews,
+};
+use unhang_background::{
+    CallSource, Calling, CallsEnd, EngineService, PendingCall, Promotable, Promoted, PromotedCalls,
+    RunningCall, ToolOfCaller, WhoIsAsked, joined,
+};
+use unhang_core::{config::Limits, fault::FaultKind, queue::Class};
+use unhang_front::{LocalJobServer, PromotionReply};
+use unhang_gateway::{ServerAnswer, SessionKey, SideMessage};
+use unhang_tools::{
+    job_report::ToolNames,
+    service::{Caller, JobError, JobService},
+};
+use unhang_upstream::{
+    client::{Error, Failure, ServerError},
+    question::ASIDES,
+};
+
+/// Opens the data folder that jobs lie in. It may wait for the disk.
+pub type OpenJobs = Box<dyn FnOnce() -> EngineService + Send>;
+
+/// Calls that may wait for jobs that there are, also after their clients have withdrawn them.
+const MOST_JOINING: usize = 1024;
+
+/// Requests of jobs that may wait to be made. Each job has one at a time.
+const MOST_WISHES: usize = 1024;
+
+/// The data folder, once somebody needs it.
+struct House {
+    opened: OnceCell<EngineService>,
+    open: Mutex<Option<OpenJobs>>,
+}
+
+impl House {
+    /// What is in it, for whoever calls the tools by these names: the first who needs it decides.
+    async fn service(&self, names: ToolNames) -> EngineService {
+        let open = || async {
+            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let opened = match open {
+                Some(open) => spawn_blocking(open).await.ok(),
+                None => None,
+            };
+            let nobody = || EngineService::new(Err(EngineError::Closed), Default::default());
+            // A panic, which has been told.
+            opened.unwrap_or_else(nobody).called_by(names)
+        };
+        self.opened.get_or_init(open).await.clone()
+    }
+
+    fn calls(&self) -> Option<PromotedCalls> {
+        self.opened.get()?.promoted()
+    }
+}
+
+/// What a job hears of its call by.
+struct Relay {
+    key: u64,
+    answer: oneshot::Sender<ServerAnswer>,
+    progress: watch::Sender<Option<Box<RawValue>>>,
+    aside: mpsc::Sender<SideMessage>,
+}
+
+/// What the server is to be asked for a job.
+struct Wish {
+    params: Arc<str>,
+    relay: Relay,
+}
+
+/// A call of which a job was to be made.
+pub(super) struct Adopted {
+    pub call: Id,
+    pub order: WrapPromotionOrder,
+    /// Of what hears of the call.
+    relay: u64,
+    /// What its client gets in place of the answer.
+    pub result: String,
+    promoted: Promoted,
+    who: WhoIsAsked,
+    going: RunningCall,
+    calls: PromotedCalls,
+}
+
+/// What was to be done beside.
+enum BridgeResult {
+    Adopted(Box<Adopted>),
+    Refused(Id, WrapPromotionOrder, u64, JobError),
+    Over(Id, WrapPromotionOrder, JobId),
+    Joined(Id, WrapPromotionOrder, JoinOutcome),
+    Opened(EngineService, ToolNames),
+}
+
+/// What has happened.
+pub(super) enum BridgeEvent {
+    /// There is a job, of which its client is to hear.
+    Adopted(Box<Adopted>),
+    /// There is none, for this reason.
+    Refused(Id, WrapPromotionOrder, JobError),
+    /// The job has ended that a call waited for, or cannot be waited for any longer.
+    Over(Id, WrapPromotionOrder, JobId),
+    /// This has come of a call that waits for a job.
+    Joined(Id, WrapPromotionOrder, JoinOutcome),
+    /// Nobody waits for this call any more.
+    Withdrawn(Id),
+    /// The server is to be asked this, on behalf of a job.
+    Asked(Arc<str>, RepeatedRequest),
+    /// The local job server has said something.
+    Said,
+}
+
+/// What hears of a request that was made once more.
+pub(super) struct RepeatedRequest(Relay);
+
+/// Answers about jobs, once somebody has asked.
+enum LazyJobServer {
+    Closed,
+    /// With what was said meanwhile.
+    Opening(Vec<Vec<u8>>),
+    Open(Box<LocalJobServer>),
+}
+
+/// See the module's text.
+pub(super) struct JobBridge {
+    house: Arc<House>,
+    server: String,
+    /// The only one that there is.
+    session: SessionKey,
+    limits: Limits,
+    relays: HashMap<Id, Relay>,
+    beside: JoinSet<BridgeResult>,
+    line: BridgeSender,
+    wishes: mpsc::Receiver<Wish>,
+    local_jobs: LazyJobServer,
+}
+
+/// The way from jobs to the bridge.
+#[derive(Clone)]
+struct BridgeSender {
+    wishes: mpsc::Sender<Wish>,
+    /// Rung when somebody waits no more.
+    withdrawn: Arc<Notify>,
+    last_key: Arc<AtomicU64>,
+}
+
+impl BridgeSender {
+    /// One that as many requests of jobs can wait in, and who takes them.
+    fn new(most: usize) -> (BridgeSender, mpsc::Receiver<Wish>) {
+        let (wishes, taken) = mpsc::channel(most.clamp(1, MOST_WISHES));
+        (BridgeSender { wishes, withdrawn: Arc::default(), last_key: Arc::default() }, taken)
+    }
+
+    /// A request that is about to be made: what hears of it, and by what.
+    fn open(&self) -> (PendingCall, Relay) {
+        let key = self.last_key.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        let (progress, seen) = watch::channel(None);
+        let (aside, said) = mpsc::channel(ASIDES);
+        let waiting = Waiting { answered, is_over: false, withdrawn: Arc::clone(&self.withdrawn) };
+        let answering = Box::pin(async move {
+            // All of it moves in, so that its end is that of the wait.
+            let mut waiting = waiting;
+            let answered = (&mut waiting.answered).await;
+            waiting.is_over = true;
+            answered.unwrap_or_else(|_| unanswered(Error::Disposed))
+        });
+        (PendingCall { answering, seen, said }, Relay { key, answer, progress, aside })
+    }
+}
+
+/// That there is no answer, for this reason.
+fn unanswered(why: Error) -> ServerAnswer {
+    ServerAnswer { era: Era::Legacy, server_info: None, outcome: Err(why), asked_for: None }
+}
+
+/// Tells that nobody waits any more, unless there was an answer.
+struct Waiting {
+    answered: oneshot::Receiver<ServerAnswer>,
+    is_over: bool,
+    withdrawn: Arc<Notify>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.answered.close();
+            self.withdrawn.notify_one();
+        }
+    }
+}
+
+impl CallSource for BridgeSender {
+    fn ask(&mut self, params: Arc<str>) -> PendingCall {
+        let (way, relay) = self.open();
+        if self.wishes.try_send(Wish { params, relay }).is_ok() {
+            return way;
+        }
+        let failure = Failure {
+            kind: FaultKind::Overloaded,
+            happened: "too many requests of jobs wait for the server".to_owned(),
+            hint: "make the call again when some of them have ended".to_owned(),
+            ..Failure::ended()
+        };
+        PendingCall { answering: Box::pin(ready(unanswered(failure.into()))), ..way }
+    }
+}
+
+impl JobBridge {
+    /// One for this server, within these limits.
+    pub(super) fn new(server: String, limits: Limits, open: OpenJobs) -> JobBridge {
+        let (line, wishes) = BridgeSender::new(limits.max_in_flight);
+        JobBridge {
+            house: Arc::new(House { opened: OnceCell::new(), open: Mutex::new(Some(open)) }),
+            server,
+            session: SessionKey::drawn(),
+            limits,
+            relays: HashMap::new(),
+            beside: JoinSet::new(),
+            line,
+            wishes,
+            local_jobs: LazyJobServer::Closed,
+        }
+    }
+
+    /// What calls of this tool have in common.
+    fn tool_of(&self, client: Option<&str>, tool: &str) -> ToolOfCaller {
+        let (caller, client) = (&Caller::owner(), client.unwrap_or_default());
+        // There is one client and one server; the server's own restarts leave nothing that could be joined.
+        let calling = Calling { caller, session: self.session, client };
+        ToolOfCaller::new(&calling, &self.server, [0; 8], tool)
+    }
+
+    /// The job that the same call has become before.
+    pub(super) fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
+        let calls = self.house.calls().filter(|calls| !calls.same().is_empty())?;
+        let params = Json::new(params)?;
+        let tool = self.tool_of(client, &text_member(params, "name")?);
+        let arguments = || params.member("arguments").map(Json::get);
+        calls.same().has_one_of(tool).then(|| calls.same().find(&tool.call(arguments()))).flatten()
+    }
+
+    /// Hands a call over.
+    pub(super) fn order(&mut self, order: Promote) {
+        if let Some(job) = order.joins {
+            return self.still_waits(job, order);
+        }
+        let Promote {
+            call,
+            order,
+            params,
+            elapsed,
+            client,
+            revision,
+            promotion_reply,
+            names,
+            is_repeatable,
+            ..
+        } = order;
+        let Ok(params) = String::from_utf8(params.into_vec()) else { return };
+        let (way, relay) = self.line.open();
+        let key = relay.key;
+        self.relays.insert(call.clone(), relay);
+        let json = Json::new(params.as_bytes()).unwrap_or(Json::EMPTY);
+        let tool = text_member(json, "name").unwrap_or_default();
+        let arguments = json.member("arguments").map(Json::get);
+        let promotable = Promotable {
+            name: tool.clone(),
+            server: self.server.clone(),
+            tool: tool.clone(),
+            is_repeatable,
+            arguments: arguments.map(str::to_owned),
+            elapsed,
+            limit: self.limits.job_timeout,
+            same: (self.limits.join_same_call && is_repeatable)
+                .then(|| self.tool_of(client.as_deref(), &tool).call(arguments)),
+        };
+        let who = who_is_asked(json, promotion_reply);
+        let going = RunningCall { params: params.into(), way, source: Box::new(self.line.clone()) };
+        let house = Arc::clone(&self.house);
+        self.beside.spawn(async move {
+            let service = house.service(names).await;
+            let adopted = match (service.engine().await, service.promoted()) {
+                (Ok(_), Some(calls)) => {
+                    calls.adopt(&Caller::owner(), promotable).await.map(|promoted| (calls, promoted))
+                }
+                (Err(why), _) => Err(why),
+                (Ok(_), None) => Err(JobError("calls are not kept".to_owned())),
+            };
+            match adopted {
+                Ok((calls, promoted)) => {
+                    let result =
+                        promotion_reply.result(&promoted.report, &tool, revision, service.retention());
+                    BridgeResult::Adopted(
+                        Adopted { call, order, relay: key, result, promoted, who, going, calls }.into(),
+                    )
+                }
+                Err(why) => BridgeResult::Refused(call, order, key, why),
+            }
+        });
+    }
+
+    /// Waits for a job that there is on behalf of a call.
+    pub(super) fn join(&mut self, Join { call, order, job, limit }: Join) {
+        let calls = self.house.calls().filter(|_| self.beside.len() < MOST_JOINING);
+        self.beside.spawn(async move {
+            if let Some(calls) = calls {
+                // Whatever comes of it is seen when it is read.
+                let _over = calls.join(job, limit).await;
+            }
+            BridgeResult::Over(call, order, job)
+        });
+    }
+
+    /// Reads what has come of a job, for a call that still waits for it: from then on it has been read.
+    pub(super) fn read(&mut self, call: Id, order: WrapPromotionOrder, job: JobId) {
+        let service = self.house.opened.get().cloned();
+        self.beside.spawn(async move {
+            let result = match service {
+                Some(service) => result_of(&service, job).await,
+                None => None,
+            };
+            BridgeResult::Joined(call, order, result.map_or(JoinOutcome::Nothing, JoinOutcome::Answer))
+        });
+    }
+
+    /// A call that waits for a job has waited long enough: unless that has ended, its client is told to go on waiting for it by itself.
+    fn still_waits(&mut self, job: JobId, promote: Promote) {
+        let Some(service) = self.house.opened.get().cloned() else { return };
+        self.beside.spawn(async move {
+            let Promote { call, order, params, revision, promotion_reply, .. } = promote;
+            let tool = Json::new(&params).and_then(|params| text_member(params, "name")).unwrap_or_default();
+            match service.status(job, Duration::ZERO).await {
+                // A task may have ended.
+                Ok(report)
+                    if !report.status.is_final()
+                        || promotion_reply == PromotionReply::Task(Dialect::Core) =>
+                {
+                    let result = promotion_reply.result(&report, &tool, revision, service.retention());
+                    BridgeResult::Joined(call, order, JoinOutcome::Still(result))
+                }
+                _ => BridgeResult::Over(call, order, job),
+            }
+        });
+    }
+
+    /// The client has said this to the local job server, whose tools it calls by these names.
+    pub(super) fn serve(&mut self, line: &[u8], names: ToolNames) {
+        match &mut self.local_jobs {
+            LazyJobServer::Open(local_jobs) => local_jobs.hear(line),
+            LazyJobServer::Opening(said) => said.push(line.to_vec()),
+            LazyJobServer::Closed => {
+                self.local_jobs = LazyJobServer::Opening(vec![line.to_vec()]);
+                let house = Arc::clone(&self.house);
+                self.beside.spawn(async move { BridgeResult::Opened(house.service(names).await, names) });
+            }
+        }
+    }
+
+    /// Bytes that wait for the local job server to be opened.
+    pub(super) fn desk_backlog(&self) -> usize {
+        match &self.local_jobs {
+            LazyJobServer::Opening(said) => said.iter().map(Vec::len).sum(),
+            LazyJobServer::Closed | LazyJobServer::Open(_) => 0,
+        }
+    }
+
+    /// What the local job server has said since the last look.
+    pub(super) fn said(&mut self) -> Vec<(Class, Vec<u8>)> {
+        match &mut self.local_jobs {
+            LazyJobServer::Open(local_jobs) => local_jobs.said(),
+            LazyJobServer::Closed | LazyJobServer::Opening(_) => Vec::new(),
+        }
+    }
+
+    fn open_desk(&mut self, service: EngineService, names: ToolNames) {
+        let mut local_jobs = Box::new(LocalJobServer::new(self.limits.clone(), service, names));
+        if let LazyJobServer::Opening(said) = &self.local_jobs {
+            said.iter().for_each(|line| local_jobs.hear(line));
+        }
+        self.local_jobs = LazyJobServer::Open(local_jobs);
+    }
+
+    /// Tells a job of its call.
+    pub(super) fn tell(&mut self, call: &Id, news: JobNews<'_>) {
+        let raw = |params: &[u8]| {
+            let text = String::from_utf8(params.to_vec()).ok()?;
+            RawValue::from_string(text).ok()
+        };
+        match news {
+            JobNews::Answer(era, line) => {
+                if let Some(relay) = self.relays.remove(call)
+                    && let Some(outcome) = outcome(&self.server, line)
+                {
+                    // Nobody may wait for it any more.
+                    let _gone =
+                        relay.answer.send(ServerAnswer { era, server_info: None, outcome, asked_for: None });
+                }
+            }
+            JobNews::Progress(params) => {
+                if let Some(relay) = self.relays.get(call) {
+                    relay.progress.send_replace(raw(params));
+                }
+            }
+            JobNews::Log(params) => {
+                if let (Some(relay), Some(params)) = (self.relays.get(call), raw(params)) {
+                    // Where there are too many on their way it is lost.
+                    let _lossy = relay.aside.try_send(SideMessage::Logged(params));
+                }
+            }
+        }
+    }
+
+    /// Waits for something to happen. Cancel-safe.
+    pub(super) async fn event(&mut self) -> BridgeEvent {
+        loop {
+            tokio::select! {
+                Some(done) = self.beside.join_next() => match done {
+                    Ok(BridgeResult::Adopted(adopted)) => return BridgeEvent::Adopted(adopted),
+                    Ok(BridgeResult::Refused(call, order, relay, why)) => {
+                        self.forget(&call, relay);
+                        return BridgeEvent::Refused(call, order, why);
+                    }
+                    Ok(BridgeResult::Over(call, order, job)) => return BridgeEvent::Over(call, order, job),
+                    Ok(BridgeResult::Joined(call, order, came)) => return BridgeEvent::Joined(call, order, came),
+                    Ok(BridgeResult::Opened(service, names)) => {
+                        self.open_desk(service, names);
+                        return BridgeEvent::Said;
+                    }
+                    // A panic, which has been told; a call stays one.
+                    Err(_panic) => {}
+                },
+                // What was withdrawn meanwhile is not asked at all.
+                Some(Wish { params, relay }) = self.wishes.recv() => if !relay.answer.is_closed() {
+                    return BridgeEvent::Asked(params, RepeatedRequest(relay));
+                },
+                () = self.line.withdrawn.notified() => {
+                    let call = self.relays.iter().find(|(_, relay)| relay.answer.is_closed());
+                    if let Some(call) = call.map(|(call, _)| call.clone()) {
+                        self.relays.remove(&call);
+                        // There may be others.
+                        self.line.withdrawn.notify_one();
+                        return BridgeEvent::Withdrawn(call);
+                    }
+                }
+                () = works(&mut self.local_jobs) => return BridgeEvent::Said,
+            }
+        }
+    }
+
+    /// Nothing is to hear of this call any more, unless another has its id by now.
+    fn forget(&mut self, call: &Id, relay: u64) {
+        if self.relays.get(call).is_some_and(|known| known.key == relay) {
+            self.relays.remove(call);
+        }
+    }
+
+    /// The client has heard of the job, or nobody waits for it.
+    pub(super) fn adopted(&mut self, adopted: Adopted, is_told: bool) {
+        let Adopted { call, relay, promoted, who, going, calls, .. } = adopted;
+        if is_told {
+            return calls.keep(promoted, going, who);
+        }
+        self.forget(&call, relay);
+        drop(going);
+        calls.forget(async move { Ok(promoted) });
+    }
+
+    /// A request of a job was made, and goes by this id.
+    pub(super) fn asked(&mut self, call: Id, again: RepeatedRequest) {
+        self.relays.insert(call, again.0);
+    }
+
+    /// Ends all jobs, each with the reason.
+    pub(super) async fn end(&self, why: CallsEnd) {
+        let Some(service) = self.house.opened.get() else { return };
+        if let Some(calls) = service.promoted() {
+            calls.end(why).await;
+        }
+        service.close().await;
+    }
+}
+
+impl Adopted {
+    /// The job's id.
+    pub(super) fn job(&self) -> &str {
+        self.promoted.report.job_id.as_str()
+    }
+}
+
+/// What happens at the local job server. Cancel-safe.
+async fn works(local_jobs: &mut LazyJobServer) {
+    match local_jobs {
+        LazyJobServer::Open(local_jobs) => local_jobs.work().await,
+        LazyJobServer::Closed | LazyJobServer::Opening(_) => pending().await,
+    }
+}
+
+/// Who can be asked what the server asks about a call with these params, once it is a job. Under a handshake the server asks its client by
+/// itself, as before.
+fn who_is_asked(params: Json<'_>, promotion_reply: PromotionReply) -> WhoIsAsked {
+    let offers = || params.member("_meta")?.member(CLIENT_CAPABILITIES).map(Json::get);
+    match promotion_reply {
+        PromotionReply::Task(Dialect::Extension) => WhoIsAsked::Followers(offers().unwrap_or("{}").into()),
+        PromotionReply::Task(Dialect::Core) | PromotionReply::Words => WhoIsAsked::Nobody,
+    }
+}
+
+/// What a job has come to; nothing where that is of no use to the same call.
+async fn result_of(service: &EngineService, job: JobId) -> Option<String> {
+    let status = service.promoted()?.join(job, Duration::ZERO).await.ok()?;
+    joined(service, &status).await
+}
+
+/// What a response says; nothing where it is none.
+fn outcome(server: &str, line: &[u8]) -> Option<Result<Box<RawValue>, Error>> {
+    let piece = read(line).next()?;
+    let Piece::Message(Message { body: Body::Response { outcome, .. }, .. }) = piece else { return None };
+    Some(match outcome {
+        ResponseOutcome::Result(result) => Ok(RawValue::from_string(result.get().to_owned()).ok()?),
+        ResponseOutcome::Error(error) => {
+            Err(Error::Server(ServerError::read(server, "tools/call", error.get()).into()))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn f_58_requests_of_jobs_wait_in_a_bounded_queue() {
+        let (mut line, mut wishes) = BridgeSender::new(2);
+        let first = line.ask("1".into());
+        let _second = line.ask("2".into());
+        let third = line.ask("3".into()).answering.await;
+        let refused = third.outcome.expect_err("there is no room").to_string();
+        assert!(refused.contains("too many requests of jobs wait for the server"), "{refused}");
+        let wish = wishes.recv().await.expect("the first");
+        assert_eq!(&*wish.params, "1");
+        drop(first);
+        assert!(wish.relay.answer.is_closed(), "a job that stopped waiting is told of");
+        let _fourth = line.ask("4".into());
+        assert_eq!(&*wishes.recv().await.expect("the second").params, "2");
+        assert_eq!(&*wishes.recv().await.expect("the fourth has its place").params, "4");
+    }
+}

@@ -1,0 +1,181 @@
+//! Requests about jobs, which have an answer and never reach the server.
+
+use serde_json::json;
+
+use super::*;
+
+const ASKED: &str =
+    r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"unhang_list_jobs","arguments":{}}}"#;
+
+impl Guarded {
+    /// What the local job server was told since the last look, after it has heard of the session.
+    fn at_the_desk(&mut self) -> Vec<Value> {
+        self.effects.local_jobs.drain(..).map(|line| serde_json::from_str(&line).unwrap()).collect()
+    }
+
+    fn desk_says(&mut self, line: &str) {
+        self.wrap_session.desk_line(self.now, &Class::Kept, line.as_bytes(), &mut self.effects);
+    }
+}
+
+#[test]
+fn what_is_about_jobs_is_asked_at_the_desk_and_nothing_else() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.client(ASKED);
+    assert_eq!(guarded.said(), Vec::<Value>::new());
+    let told = guarded.at_the_desk();
+    assert_eq!(
+        (&told[0]["method"], &told[0]["params"]["protocolVersion"]),
+        (&json!("initialize"), &json!("2025-11-25"))
+    );
+    assert_eq!((&told[1]["method"], &told[2]["id"]), (&json!("notifications/initialized"), &json!(7)));
+    // Its answer to the handshake is nobody's.
+    guarded.desk_says(&json!({"jsonrpc":"2.0","id":told[0]["id"],"result":{}}).to_string());
+    assert!(guarded.heard().is_empty());
+    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
+    assert_eq!(guarded.heard(), [json!({"jsonrpc":"2.0","id":7,"result":{"content":[]}})]);
+    for (method, params) in [
+        ("tasks/get", json!({"taskId": "abcdefgh2345"})),
+        ("tasks/list", json!({})),
+        ("tasks/result", json!({"taskId": "whatever"})),
+        ("resources/read", json!({"uri": "job://abcdefgh2345"})),
+        ("tools/call", json!({"name": "unhang_get_job_results"})),
+    ] {
+        guarded.client(&json!({"jsonrpc":"2.0","id":method,"method":method,"params":params}).to_string());
+        assert_eq!((guarded.said().len(), guarded.at_the_desk().len()), (0, 1), "{method}");
+    }
+    for (method, params) in [
+        ("tools/call", json!({"name": "list_jobs"})),
+        ("tools/call", json!({"name": "unhang_other"})),
+        ("resources/read", json!({"uri": "job://else"})),
+        ("resources/read", json!({"uri": "file:///x"})),
+        ("tools/list", json!({})),
+    ] {
+        guarded.client(
+            &json!({"jsonrpc":"2.0","id":params.to_string(),"method":method,"params":params}).to_string(),
+        );
+        assert_eq!((guarded.said().len(), guarded.at_the_desk().len()), (1, 0), "{method} {params}");
+    }
+}
+
+#[test]
+fn where_nobody_keeps_jobs_nothing_is_asked_there() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    guarded.client(ASKED);
+    assert_eq!((guarded.said().len(), guarded.at_the_desk().len()), (1, 0));
+}
+
+#[test]
+fn a_client_without_a_handshake_asks_about_its_tasks_there_and_about_others_its_server() {
+    let (mut guarded, listen) = (Guarded::with_jobs(Limits::default()), "subscriptions/listen");
+    guarded.wrap_session.session = Default::default();
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
+    let mut id = 100;
+    let mut to_desk = |guarded: &mut Guarded, method: &str, mut params: Value| {
+        params["_meta"] = meta.clone();
+        id += 1;
+        guarded.client(&json!({"jsonrpc":"2.0","id":id,"method":method,"params":params}).to_string());
+        let (server, local_jobs) = (guarded.said().len(), guarded.at_the_desk().len());
+        assert_eq!(server + local_jobs, 1, "{method}");
+        local_jobs == 1
+    };
+    guarded.wrap_session.offers = Some(Box::default());
+    assert!(to_desk(&mut guarded, "tasks/get", json!({"taskId": "abcdefgh2345"})));
+    assert!(
+        !to_desk(&mut guarded, "tasks/get", json!({"taskId": "2b0e5a4c-task-of-theirs"})),
+        "it may have some"
+    );
+    assert!(to_desk(
+        &mut guarded,
+        listen,
+        json!({"notifications": {"taskIds": ["abcdefgh2345"], "toolsListChanged": false}})
+    ));
+    for others in [
+        json!({"taskIds": ["abcdefgh2345"], "toolsListChanged": true}),
+        json!({"taskIds": ["abcdefgh2345", "theirs"]}),
+        json!({"taskIds": []}),
+    ] {
+        assert!(!to_desk(&mut guarded, listen, json!({"notifications": others})));
+    }
+}
+
+#[test]
+fn a_request_at_the_desk_is_in_flight_like_any_other() {
+    let mut guarded = Guarded::with_jobs(Limits { max_in_flight: 2, ..Limits::default() });
+    guarded.client(ASKED);
+    // Under its id there is no other.
+    guarded.client(ASKED);
+    guarded.heard_fault(7, -32600);
+    guarded.call(7);
+    guarded.heard_fault(7, -32600);
+    guarded.call(1);
+    guarded.call(2);
+    guarded.heard_fault(2, -31005);
+    guarded.at_the_desk();
+    // Withdrawn it is over, there and here.
+    guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#);
+    assert_eq!(guarded.at_the_desk()[0]["params"]["requestId"], 7);
+    assert!(guarded.said().iter().all(|said| said["method"] == "tools/call"), "the server never heard of it");
+    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
+    assert!(guarded.heard().is_empty());
+}
+
+#[test]
+fn the_end_of_the_session_waits_for_the_desk_and_answers_what_it_does_not() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.client(ASKED);
+    guarded.ends();
+    assert_eq!(guarded.actions(), [], "it is waited for");
+    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
+    assert_eq!((guarded.heard().len(), guarded.actions()), (1, vec![WrapAction::StopServer]));
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.client(ASKED);
+    guarded.ends();
+    guarded.wait(seconds(5));
+    guarded.heard_fault(7, -31008);
+}
+
+#[test]
+fn what_the_desk_answers_stands_in_its_batch() {
+    let (mut guarded, _) = Guarded::introduced(Limits::default(), "2025-03-26", r#"{"tools":{}}"#);
+    guarded.client(&format!(
+        r#"[{ASKED},{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"t"}}}}]"#
+    ));
+    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
+    assert!(guarded.heard().is_empty());
+    guarded.answer(1);
+    let heard = guarded.heard();
+    assert_eq!((heard.len(), heard[0].as_array().map(Vec::len)), (1, Some(2)), "{heard:?}");
+}
+
+#[test]
+fn the_desk_is_asked_while_the_server_does_not_read() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.effects.server_backlog = usize::MAX;
+    guarded.call(1);
+    guarded.heard_fault(1, -31005);
+    guarded.client(ASKED);
+    assert!(guarded.heard().is_empty());
+    assert_eq!(guarded.at_the_desk().len(), 3);
+}
+
+#[test]
+fn a_desk_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it() {
+    let mut guarded = Guarded::with_jobs(Limits { call_timeout: seconds(20), ..Limits::default() });
+    guarded.client(ASKED);
+    guarded.at_the_desk();
+    guarded.wait(seconds(20));
+    assert!(guarded.heard().is_empty(), "it has a limit of its own");
+    guarded.wait(seconds(1));
+    let error = guarded.heard_fault(7, -31001);
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("folder of jobs")), "{error}");
+    assert_eq!(guarded.at_the_desk()[0]["params"]["requestId"], 7, "nobody waits there either");
+    // The id is free.
+    guarded.client(ASKED);
+    assert_eq!((guarded.heard().len(), guarded.at_the_desk().len()), (0, 1));
+    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
+    guarded.heard();
+    guarded.effects.desk_backlog = usize::MAX;
+    guarded.client(ASKED);
+    guarded.heard_fault(7, -31005);
+}

@@ -1,0 +1,608 @@
+//! The guard's state and its life: pure, driven by events, without a clock or a descriptor of its own.
+//!
+//! Theory of operation. The owner tells the machine what happened, with the time since its start, and hands in an
+//! [`WrapEffects`] through which lines leave at once. After each event the owner carries out the [`WrapAction`]s that have come up
+//! and asks [`WrapSession::next_tick`] when to call [`WrapSession::tick`] at the latest.
+//!
+//! ```text
+//! ServerLink:  Live ──exit──► Down ──delay, demand──► (spawn) ──► Replaying ──handshake answered──► Live
+//! End:   None ──eof──► Draining ──all answered, or grace──► Stopping ──server gone──► Over
+//!        None ──signal, client gone──────────────────────► Stopping
+//!        None ──never came up──► Unstartable ──one request told, or grace──► Over
+//! ```
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    time::Duration,
+};
+
+use unhang_jobs::id::JobId;
+use unhang_switches::stands;
+use unhang_wire::{Id, InFlight};
+
+use super::{
+    handover::{HandOver, Join, Promote},
+    heartbeats::Tokens,
+    local_jobs::LocalJobs,
+    offers::Offers,
+};
+use unhang_core::{
+    batch::{BatchId, Batches},
+    breaker::Breaker,
+    config::{LATE_IDS, Limits, STOP_SLACK},
+    exit,
+    health::Health,
+    heartbeat::Heartbeat,
+    junk::Junk,
+    queue::Class,
+    session::Session,
+    units::in_words,
+};
+use unhang_tools::job_report::ToolNames;
+
+/// What the machine sees of the world and may do to it. None of these may wait.
+pub trait WrapEffects {
+    /// Sends one line (without its ending) to the client.
+    fn to_client(&mut self, class: Class, line: &[u8]);
+    /// Sends one line (without its ending) to the server.
+    fn to_server(&mut self, line: &[u8]);
+    /// Bytes that wait for the client.
+    fn client_backlog(&self) -> usize;
+    /// Bytes that wait for the server.
+    fn server_backlog(&self) -> usize;
+    /// The server's last lines on stderr, at most [`TAIL_LINES`](unhang_core::config::TAIL_LINES).
+    fn stderr_tail(&self) -> Vec<String>;
+
+    /// How old the last of them is, where that is known.
+    fn stderr_age(&self) -> Option<Duration> {
+        None
+    }
+    /// Processor time used by the server's processes so far, where that can be read.
+    fn processor_time(&self) -> Option<Duration>;
+    /// Tells the person in front of the client something.
+    fn show(&mut self, text: &str);
+    /// Tells whoever keeps the job that this call has become, by its id on the server's side.
+    fn to_job(&mut self, call: &Id, news: JobNews<'_>);
+    /// Sends one line (without its ending) to the local job server, which is opened with the first; its tools are called by these names.
+    fn to_desk(&mut self, line: &[u8], names: ToolNames);
+    /// Bytes that wait for the local job server.
+    fn desk_backlog(&self) -> usize;
+    /// The job that a call of this client with these params has become before.
+    fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId>;
+}
+
+/// What the bridge of a job hears of its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobNews<'a> {
+    /// The response, of the server or in its place, and of which era; the last there is.
+    Answer(unhang_bridge::Era, &'a [u8]),
+    /// The `params` of a `notifications/progress`.
+    Progress(&'a [u8]),
+    /// The `params` of a `notifications/message`.
+    Log(&'a [u8]),
+}
+
+/// What the owner has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WrapAction {
+    /// Start the server, then call [`WrapSession::server_spawned`] or [`WrapSession::start_failed`].
+    StartServer,
+    /// Stop the server by the ladder; its end is reported as any other.
+    StopServer,
+    /// Make a job of a call, then say [`WrapSession::promoted`].
+    Promote(Box<Promote>),
+    /// Have a call answered by the job that it has become before, then say [`WrapSession::joined`].
+    Join(Box<Join>),
+    /// Deliver what waits for the client, then end with this code.
+    Exit(u8),
+}
+
+/// What was counted in the life of a guard; shown at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WrapCounters {
+    /// Requests of the client.
+    pub requests: u64,
+    /// Requests that were answered by the server.
+    pub answered: u64,
+    /// Requests that were answered with an error of ours.
+    pub faults: u64,
+    /// Lines of the server's stdout that were no messages.
+    pub junk: u64,
+    /// Answers whose id had the wrong type and was put right.
+    pub repaired_ids: u64,
+    /// Answers that nobody had asked for.
+    pub unknown_ids: u64,
+    /// Answers that came after their request was cancelled or expired.
+    pub late_answers: u64,
+    /// Notifications that were kept from the client.
+    pub dropped_notifications: u64,
+    /// Requests that were sent again after a restart.
+    pub retried: u64,
+    /// Times the server was started again.
+    pub restarts: u64,
+}
+
+/// The part a request plays in the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Initialize,
+    /// `subscriptions/listen`: answered when it ends, so it has no deadline (protocol.md 1.3).
+    Listen,
+    Other,
+}
+
+/// A request of the client that waits for its answer. The table's key is the id on the server's side.
+#[derive(Debug)]
+pub(super) struct GuardedCall {
+    /// What the client calls it; differs from the key only where that would be ambiguous.
+    pub client_id: Id,
+    pub method: Box<str>,
+    pub role: Role,
+    pub since: Duration,
+    pub deadline: Option<Duration>,
+    pub limit: Option<Duration>,
+    pub token: Option<Id>,
+    /// What its client hears while the server says nothing, where it wants to hear of that.
+    pub heartbeat: Option<Box<Heartbeat>>,
+    pub batch: Option<BatchId>,
+    /// When and of what a job is made, where one may be.
+    pub hand_over: Option<Box<HandOver>>,
+    /// A list that is shown to a client which copes with tasks.
+    pub copes_with_tasks: bool,
+    /// Its client has had the id of a job; `client_id` is that on the server's side since.
+    pub is_job: bool,
+    /// The task that it is to its client, once it is one of 2025-11-25.
+    pub task: Option<Box<str>>,
+    /// The line as it goes to the server, kept while it has to be sent later or may have to be sent again.
+    pub line: Option<Vec<u8>>,
+    pub sent: bool,
+    pub retried: bool,
+    /// Since when it has been held, the last time; and for how long in all, until then.
+    pub held_since: Duration,
+    pub held_for: Duration,
+}
+
+impl GuardedCall {
+    /// Whether a restarted server may be asked this again: it changes nothing (X-14), or it is a subscription.
+    pub(super) fn may_be_sent_again(&self) -> bool {
+        let is_safe = self.method.ends_with("/list")
+            || &*self.method == "resources/read"
+            || !stands("only-safe-sent-again");
+        self.role == Role::Listen || (is_safe && (!self.retried || !stands("sent-again-once")))
+    }
+}
+
+/// A request of the server that waits for the client's answer. The table's key is the id on the client's side.
+#[derive(Debug)]
+pub(super) struct ServerQuestion {
+    pub server_id: Id,
+    /// It went out as one about a task of ours, of which the server is not to hear.
+    pub is_of_a_task: bool,
+    pub method: Box<str>,
+    pub since: Duration,
+}
+
+/// A request of our own to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnRequest {
+    /// The replayed `initialize`.
+    Handshake,
+    /// Replayed level and subscriptions, and health checks: any answer will do.
+    Whatever,
+}
+
+/// How the client talks (protocol.md 1.4); the guard mirrors it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientEra {
+    Unknown,
+    Legacy,
+    Modern,
+}
+
+/// The way to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerLink {
+    /// Lines go straight through.
+    Live,
+    /// A fresh process is being told the session; lines are held.
+    Replaying,
+    /// No process; lines are held.
+    Down,
+}
+
+/// The way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WrapEnd {
+    None,
+    Draining { until: Duration, code: u8 },
+    Unstartable { until: Duration },
+    Stopping { until: Duration, code: u8 },
+    Over,
+}
+
+/// Something that waits for the server to be live again, in order.
+#[derive(Debug)]
+pub(super) enum WaitingForServer {
+    Call(Id),
+    Line(Vec<u8>),
+}
+
+/// The machine. See the module's text.
+#[derive(Debug)]
+pub struct WrapSession {
+    pub(super) name: String,
+    pub(super) limits: Limits,
+    pub(super) now: Duration,
+    pub(super) counters: WrapCounters,
+    pub(super) actions: VecDeque<WrapAction>,
+
+    // The client's side.
+    pub(super) calls: InFlight<GuardedCall>,
+    /// Client's id to the id on the server's side, where they differ.
+    pub(super) renamed: HashMap<Id, Id>,
+    pub(super) batches: Batches,
+    pub(super) era: ClientEra,
+    pub(super) client_name: Option<String>,
+    pub(super) call_clock: Option<Duration>,
+    pub(super) negotiated: Option<String>,
+    /// Progress tokens of requests that were cancelled or expired; their progress goes nowhere.
+    pub(super) dead_tokens: VecDeque<Id>,
+    /// Those of calls with a heartbeat.
+    pub(super) tokens: Tokens,
+    /// Those of calls that are jobs.
+    pub(super) job_tokens: HashMap<Id, Id>,
+    /// What is ours beside what the server has, where somebody keeps jobs.
+    pub(super) offers: Option<Box<Offers>>,
+    pub(super) local_jobs: LocalJobs,
+    pub(super) last_order: u64,
+
+    // The server's side.
+    pub(super) asks: InFlight<ServerQuestion>,
+    pub(super) own: InFlight<OwnRequest>,
+    pub(super) next_own: u64,
+    pub(super) session: Session,
+    pub(super) modern_version: Option<String>,
+    pub(super) breaker: Breaker,
+    pub(super) trial: Option<Id>,
+    pub(super) health: Health,
+    pub(super) link: ServerLink,
+    pub(super) process_alive: bool,
+    pub(super) spawned_at: Duration,
+    pub(super) answered_ever: bool,
+    pub(super) start_expired: bool,
+    pub(super) stop_asked: bool,
+    pub(super) restart_at: Option<Duration>,
+    pub(super) restart_not_before: Duration,
+    /// One restart without anybody asking; earned anew by each answered request.
+    pub(super) may_restart_unasked: bool,
+    pub(super) held: VecDeque<WaitingForServer>,
+    pub(super) held_bytes: usize,
+    pub(super) junk: Junk,
+    pub(super) quiet_held: Vec<(Class, Vec<u8>)>,
+    /// Their bytes.
+    pub(super) quiet_bytes: usize,
+
+    pub(super) end: WrapEnd,
+    pub(super) start_fault: Option<StartFault>,
+}
+
+/// Why the server never came up.
+#[derive(Clone, Debug)]
+pub(super) struct StartFault {
+    pub happened: String,
+    pub exit: Option<String>,
+}
+
+impl WrapSession {
+    /// A guard at time zero that wants its server started. `seed` only varies the back-off.
+    pub fn new(name: impl Into<String>, limits: Limits, seed: u64) -> WrapSession {
+        WrapSession {
+            name: name.into(),
+            now: Duration::ZERO,
+            counters: WrapCounters::default(),
+            actions: VecDeque::from([WrapAction::StartServer]),
+            calls: InFlight::new(LATE_IDS),
+            renamed: HashMap::new(),
+            batches: Batches::default(),
+            era: ClientEra::Unknown,
+            client_name: None,
+            call_clock: None,
+            negotiated: None,
+            dead_tokens: VecDeque::new(),
+            tokens: Tokens::default(),
+            job_tokens: HashMap::new(),
+            offers: None,
+            local_jobs: LocalJobs::default(),
+            last_order: 0,
+            asks: InFlight::new(LATE_IDS),
+            own: InFlight::new(LATE_IDS),
+            next_own: 0,
+            session: Session::default(),
+            modern_version: None,
+            breaker: Breaker::new(&limits, seed),
+            trial: None,
+            health: Health::new(&limits, Duration::ZERO),
+            link: ServerLink::Live,
+            process_alive: false,
+            spawned_at: Duration::ZERO,
+            answered_ever: false,
+            start_expired: false,
+            stop_asked: false,
+            restart_at: None,
+            restart_not_before: Duration::ZERO,
+            may_restart_unasked: true,
+            held: VecDeque::new(),
+            held_bytes: 0,
+            junk: Junk::default(),
+            quiet_held: Vec::new(),
+            quiet_bytes: 0,
+            end: WrapEnd::None,
+            start_fault: None,
+            limits,
+        }
+    }
+
+    /// What is to be done next, until there is nothing.
+    pub fn next_action(&mut self) -> Option<WrapAction> {
+        self.actions.pop_front()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> WrapCounters {
+        self.counters
+    }
+
+    /// Requests of the client that are not answered yet.
+    pub fn in_flight(&self) -> usize {
+        self.calls.len() + self.local_jobs.len()
+    }
+
+    /// False while the client must not be read: it does not read either, and its own errors would pile up.
+    pub fn reads_client(&self, effects: &impl WrapEffects) -> bool {
+        effects.client_backlog() <= self.limits.queue_bytes.saturating_mul(2)
+            || !stands("unreading-client-unread")
+    }
+
+    /// False while the server is held back because the client does not read (promise 3).
+    pub fn reads_server(&self, effects: &impl WrapEffects) -> bool {
+        effects.client_backlog() <= self.limits.queue_bytes || !stands("server-held-back")
+    }
+
+    /// False while the server is held back: its answers may have come long ago, nobody reads them here.
+    fn is_judged(&self, effects: &impl WrapEffects) -> bool {
+        self.reads_server(effects) || !stands("held-back-is-not-judged")
+    }
+
+    /// When [`WrapSession::tick`] is due at the latest.
+    pub fn next_tick(&self) -> Option<Duration> {
+        let end = match self.end {
+            WrapEnd::Draining { until, .. } if stands("eof-grace-ends") => Some(until),
+            WrapEnd::Unstartable { until } if stands("unasked-failure-ends") => Some(until),
+            WrapEnd::Stopping { until, .. } if stands("stop-ends") => Some(until),
+            _ => None,
+        };
+        let restart = self.restart_at.filter(|_| !self.process_alive || !stands("one-process-at-a-time"));
+        let health = self.watches_health() && stands("health-checked");
+        [
+            end,
+            restart,
+            health.then(|| self.health.next_tick()),
+            self.calls.next_deadline().filter(|_| stands("call-deadline")),
+            self.asks.next_deadline().filter(|_| stands("question-deadline")),
+            self.own.next_deadline().filter(|_| stands("replay-deadline")),
+            self.local_jobs.next_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Duration, effects: &mut impl WrapEffects) {
+        self.now = now;
+        self.expire(effects);
+        match self.end {
+            WrapEnd::Draining { until, code } if now >= until => {
+                self.stop(self.now, code, "the client closed its stream", effects);
+            }
+            WrapEnd::Unstartable { until } if now >= until => self.finish(exit::UNREACHABLE, effects),
+            WrapEnd::Stopping { until, code } if now >= until => self.finish(code, effects),
+            _ => {}
+        }
+        let may_start = !self.process_alive || !stands("one-process-at-a-time");
+        if may_start && self.restart_at.is_some_and(|at| now >= at) {
+            self.restart_at = None;
+            self.actions.push_back(WrapAction::StartServer);
+        }
+        if self.watches_health() {
+            if self.is_judged(effects) {
+                self.check_health(effects);
+            } else {
+                self.health.life(self.now);
+            }
+        }
+    }
+
+    /// The client's stdin ended: what is in flight may still be answered for a while.
+    pub fn client_end(&mut self, now: Duration, effects: &mut impl WrapEffects) {
+        self.now = now;
+        match self.end {
+            WrapEnd::None => {
+                let never_started =
+                    self.start_expired && !self.answered_ever && stands("silent-start-told-by-exit");
+                let code = if never_started { exit::DEADLINE } else { exit::DONE };
+                self.end = WrapEnd::Draining { until: now + self.limits.eof_grace, code };
+                self.check_drained(effects);
+            }
+            WrapEnd::Unstartable { .. } => self.finish(exit::UNREACHABLE, effects),
+            _ => {}
+        }
+    }
+
+    /// Ends now: a signal, or the client reads no more. What is in flight is answered first.
+    pub fn stop(&mut self, now: Duration, code: u8, cause: &str, effects: &mut impl WrapEffects) {
+        self.now = now;
+        if matches!(self.end, WrapEnd::Stopping { .. } | WrapEnd::Over) && stands("first-outcome-stays") {
+            return;
+        }
+        let never_started =
+            matches!(self.end, WrapEnd::Unstartable { .. }) && stands("failed-start-outlasts-signal");
+        let code = if never_started { exit::UNREACHABLE } else { code };
+        self.end = WrapEnd::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
+        // A subscription ends when the server hears of the end, and then it is the server that answers it.
+        let told_now: Vec<Id> = (self.calls.iter())
+            .filter(|(_, call)| {
+                call.role != Role::Listen || !self.process_alive || !stands("subscription-ended-by-server")
+            })
+            // What is a job ends with whoever keeps it.
+            .filter(|(_, call)| !call.is_job && stands("told-before-the-stop"))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in told_now {
+            if let Some(call) = self.calls.cancel(&id) {
+                self.tell_shutting_down(&call, cause, effects);
+            }
+        }
+        self.close_desk(cause, effects);
+        self.release_quiet(effects);
+        if self.process_alive {
+            self.ask_to_stop();
+        } else {
+            self.finish(code, effects);
+        }
+    }
+
+    /// The client waits for nothing but what ends with the session.
+    pub(super) fn is_idle(&self) -> bool {
+        let keeps_nobody_waiting = |call: &GuardedCall| call.is_job && stands("jobs-keep-nobody-waiting");
+        self.calls.iter().all(|(_, call)| call.role == Role::Listen || keeps_nobody_waiting(call))
+            && self.local_jobs.is_idle()
+    }
+
+    /// The server works on nothing.
+    pub(super) fn server_is_idle(&self) -> bool {
+        self.calls.iter().all(|(_, call)| call.role == Role::Listen)
+    }
+
+    /// Once the client has ended and nothing is in flight, the server is let go.
+    pub(super) fn check_drained(&mut self, effects: &mut impl WrapEffects) {
+        if let WrapEnd::Draining { code, .. } = self.end
+            && (self.is_idle() || !stands("drained-before-the-stop"))
+            && stands("drained-is-the-end")
+        {
+            self.stop(self.now, code, "the client closed its stream", effects);
+        }
+    }
+
+    pub(super) fn finish(&mut self, code: u8, effects: &mut impl WrapEffects) {
+        if self.end != WrapEnd::Over {
+            self.end = WrapEnd::Over;
+            let unanswered = self.calls.take_all().into_iter().filter(|(_, call)| !call.is_job);
+            for (_, call) in unanswered.filter(|_| stands("nothing-unanswered-at-the-end")) {
+                self.tell_shutting_down(&call, "the session is over", effects);
+            }
+            self.close_desk("the session is over", effects);
+            // A start that was due in the same moment would be for nobody.
+            self.actions.retain(|action| *action != WrapAction::StartServer);
+            self.actions.push_back(WrapAction::Exit(code));
+        }
+    }
+
+    pub(super) fn ask_to_stop(&mut self) {
+        if !self.stop_asked {
+            self.stop_asked = true;
+            self.actions.push_back(WrapAction::StopServer);
+        }
+    }
+
+    /// Enters the replayed `initialize`, which has as long as any start.
+    pub(super) fn await_handshake(&mut self, id: Id) {
+        let deadline = Some(self.now + self.limits.start_timeout);
+        let _registered = self.own.register(id, deadline, OwnRequest::Handshake);
+    }
+
+    fn expire(&mut self, effects: &mut impl WrapEffects) {
+        while let Some((wire_id, call)) = self.next_over(effects) {
+            self.call_expired(&wire_id, call, effects);
+        }
+        while let Some((client_side_id, ask)) = self.asks.expire(self.now) {
+            self.ask_expired(&client_side_id, &ask, effects);
+        }
+        self.expire_desk(effects);
+        while let Some((id, own)) = self.own.expire(self.now) {
+            if own == OwnRequest::Handshake && !self.is_judged(effects) {
+                let _not_late = self.own.complete(&id);
+                self.await_handshake(id);
+            } else if own == OwnRequest::Handshake {
+                tracing::warn!(
+                    server = self.name,
+                    "no answer to the replayed `initialize` within {}",
+                    in_words(self.limits.start_timeout)
+                );
+                self.ask_to_stop();
+            }
+        }
+        self.check_drained(effects);
+    }
+
+    /// Keeps a line of stdout that was no message, counts it and shows it (promise 2).
+    pub(super) fn quarantine(&mut self, line: &[u8], why: &str, effects: &mut impl WrapEffects) {
+        self.counters.junk += 1;
+        let text = self.junk.keep(line);
+        tracing::warn!(target: "unhang::junk", "MCP server '{}' stdout ({why}): {text}", self.name);
+        effects.show(&format!("`{}` wrote to stdout what is {why}: {text}", self.name));
+    }
+
+    /// Progress for this token goes nowhere from now on.
+    pub(super) fn bury_token(&mut self, token: Option<Id>) {
+        if let Some(token) = token {
+            if self.dead_tokens.len() >= LATE_IDS && stands("dead-tokens-bounded") {
+                self.dead_tokens.pop_front();
+            }
+            self.dead_tokens.push_back(token);
+        }
+    }
+
+    /// Progress for this token goes somewhere again: a token must be unique only among the requests in flight.
+    pub(super) fn revive_token(&mut self, token: Option<&Id>) {
+        if let Some(token) = token
+            && stands("reused-token-lives")
+        {
+            self.dead_tokens.retain(|dead| dead != token);
+            self.job_tokens.remove(token);
+        }
+    }
+
+    /// Delivers what was kept back while a call ran, merged to one of a kind where one says it all.
+    pub(super) fn release_quiet(&mut self, effects: &mut impl WrapEffects) {
+        let mut said = HashSet::new();
+        self.quiet_bytes = 0;
+        for (class, line) in std::mem::take(&mut self.quiet_held) {
+            let repeated = match &class {
+                Class::ListChanged(method) => !said.insert(method.clone()) && stands("quiet-merged"),
+                _ => false,
+            };
+            if repeated {
+                self.counters.dropped_notifications += 1;
+            } else {
+                effects.to_client(class, &line);
+            }
+        }
+    }
+
+    /// An id for a request of our own that nobody else uses at the moment, nor did for one whose answer may still come.
+    pub(super) fn own_id(&mut self) -> Id {
+        loop {
+            self.next_own += 1;
+            let id = Id::Text(format!("unhang-{}", self.next_own).into());
+            let is_free = self.calls.is_free(&id)
+                && self.own.is_free(&id)
+                && self.asks.is_free(&id)
+                && !self.local_jobs.has(&id);
+            if is_free || !stands("own-id-is-free") {
+                return id;
+            }
+        }
+    }
+}

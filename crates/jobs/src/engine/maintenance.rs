@@ -1,0 +1,309 @@
+//! The thread that keeps an engine's knowledge and its jobs up to date.
+//!
+//! Invariants
+//!
+//! - What another process changes is known here within [`ROUND`], sooner where the system tells of writes to the database.
+//! - A failure of one round is told and does not end the thread: the next round may find the disk well again.
+
+use std::{
+    collections::HashMap,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    fs::inotify,
+};
+use unhang_proc::{spawn::reap_departed, tree::now};
+use unhang_switches::stands;
+
+use super::{EngineState, sweep::Sweeps};
+use crate::{
+    error::JobError,
+    folder::{CANCEL, DataFolder, FileError, RUN, STDOUT},
+    id::JobId,
+    judge::{JobFinding, judge},
+    log::tail,
+    progress::JobProgress,
+    record::{JobState, Run},
+    store::{self, JobRow, Store},
+    wait::pause,
+};
+
+/// The longest time between two looks at everything (design 7).
+const ROUND: Duration = Duration::from_millis(250);
+
+/// The shortest time between two looks, however often the database is written: several servers that all look at every write of
+/// each other have little time for anything else.
+const BREATH: Duration = Duration::from_millis(10);
+
+/// No count of removals: what is known is nothing.
+const NEVER: i64 = -1;
+
+/// How much of the end of its stdout a job's progress is looked for in.
+const WINDOW: usize = 64 << 10;
+
+/// The handle that stops the thread when it is dropped.
+#[derive(Debug)]
+pub(super) struct MaintenanceThread {
+    stop: Arc<OwnedFd>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for MaintenanceThread {
+    fn drop(&mut self) {
+        self.ask_to_stop();
+    }
+}
+
+impl MaintenanceThread {
+    /// Brings everything up to date once, and then keeps it so on a thread.
+    pub(super) fn start(inner: &Arc<EngineState>, store: Store) -> Result<Self, JobError> {
+        let failed = |error: std::io::Error| FileError::system("cannot watch", inner.data.path(), error);
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?);
+        let mut rounds = Rounds {
+            writes: watch_writes(&inner.data),
+            replaced: store.replaced(),
+            store,
+            revision: 0,
+            removals: NEVER,
+            lengths: HashMap::new(),
+            looked_at: None,
+            sweeps: Sweeps::default(),
+            last_error: None,
+            inner: inner.clone(),
+        };
+        rounds.round()?;
+        let stopped = stop.clone();
+        let thread = thread::Builder::new()
+            .name("jobs-keeper".into())
+            .spawn(move || rounds.run(&stopped))
+            .map_err(failed)?;
+        Ok(Self { stop, thread: Mutex::new(Some(thread)) })
+    }
+
+    fn ask_to_stop(&self) {
+        // The counter cannot be full: there are few writes.
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+    }
+
+    /// Lets the thread finish its round, and waits for that.
+    pub(super) fn finish(&self) {
+        self.ask_to_stop();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && stands("close-waits-for-the-round")
+        {
+            // A panic in it has been told.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Becomes readable when the database is written. None where the system has no such thing; then the rounds are all there is.
+fn watch_writes(data: &DataFolder) -> Option<OwnedFd> {
+    let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+    let watch = inotify::init(flags).ok()?;
+    inotify::add_watch(&watch, data.path().join("unhang.db-wal"), inotify::WatchFlags::MODIFY).ok()?;
+    Some(watch)
+}
+
+struct Rounds {
+    inner: Arc<EngineState>,
+    store: Store,
+    writes: Option<OwnedFd>,
+    /// Which database they are of.
+    replaced: u64,
+    /// Up to where changes are known.
+    revision: i64,
+    removals: i64,
+    /// Bytes of stdout at the last look, by job.
+    lengths: HashMap<JobId, u64>,
+    looked_at: Option<Duration>,
+    sweeps: Sweeps,
+    last_error: Option<String>,
+}
+
+impl Rounds {
+    fn run(mut self, stop: &OwnedFd) {
+        // What is due at the opening is removed by those too that end soon (F-06).
+        let mut done = self.sweeps.round(&self.inner, &mut self.store);
+        loop {
+            match done {
+                Ok(()) => self.last_error = None,
+                Err(error) => {
+                    let text = error.to_string();
+                    if self.last_error.as_ref() != Some(&text) {
+                        tracing::warn!("the jobs cannot be looked after: {text}");
+                    }
+                    self.last_error = Some(text);
+                }
+            }
+            if self.wait(stop) {
+                return;
+            }
+            done = self.round().and_then(|()| self.sweeps.round(&self.inner, &mut self.store));
+        }
+    }
+
+    /// Waits for a reason to look. True when the engine has gone.
+    fn wait(&self, stop: &OwnedFd) -> bool {
+        pause(BREATH);
+        let mut polled = vec![PollFd::new(stop, PollFlags::IN)];
+        polled.extend(self.writes.as_ref().map(|writes| PollFd::new(writes, PollFlags::IN)));
+        let limit = Timespec::try_from(ROUND).ok();
+        // An interrupted wait is a short one.
+        let _ = poll(&mut polled, limit.as_ref());
+        let is_stopped = !polled[0].revents().is_empty();
+        if let Some(writes) = &self.writes {
+            let mut events = [0; 4096];
+            while matches!(rustix::io::read(writes, &mut events), Ok(1..)) {}
+        }
+        is_stopped
+    }
+
+    fn round(&mut self) -> Result<(), JobError> {
+        self.inner.clone().settle_let_go(&mut self.store)?;
+        self.follow()?;
+        let now = now();
+        if self.looked_at.is_none_or(|at| now.saturating_sub(at) >= ROUND) {
+            self.looked_at = Some(now);
+            self.look()?;
+            reap_departed();
+        }
+        self.fill()?;
+        Ok(())
+    }
+
+    /// Takes in what has changed in the database.
+    fn follow(&mut self) -> Result<(), JobError> {
+        let (revision, removals) = self.store.read(store::counters)?;
+        if self.replaced != self.store.replaced() {
+            self.replaced = self.store.replaced();
+            self.writes = watch_writes(&self.inner.data);
+            self.removals = NEVER;
+        }
+        let memory = &self.inner.memory;
+        if self.removals == NEVER {
+            memory.begin_anew(self.store.read(store::open_jobs)?);
+        } else if revision != self.revision {
+            memory.update(self.store.read(|connection| store::changed_since(connection, self.revision))?);
+        }
+        if removals != self.removals {
+            // No list of changes has them.
+            let known = memory.known();
+            memory.forget(&self.store.read(|connection| store::missing(connection, &known))?);
+            self.removals = removals;
+        }
+        self.revision = revision;
+        Ok(())
+    }
+
+    /// Looks after every job that is worked on.
+    fn look(&mut self) -> Result<(), JobError> {
+        let active = self.inner.memory.active();
+        self.lengths.retain(|id, _| active.iter().any(|job| job.record.job_id == *id));
+        for job in active {
+            let looked = self.look_at(&job);
+            self.inner.tell_trouble(job.record.job_id, looked)?;
+        }
+        Ok(())
+    }
+
+    fn look_at(&mut self, job: &JobRow) -> Result<(), JobError> {
+        if job.record.call.is_some() {
+            return self.look_at_call(job);
+        }
+        // What is no lock is for the judge to understand.
+        if self.inner.data.job(job.record.job_id).is_locked() {
+            self.observe(job);
+            return Ok(());
+        }
+        self.judge(job)
+    }
+
+    /// Looks after a call: what is held here is told of a wish that came by the folder, and what nobody holds is settled.
+    fn look_at_call(&mut self, job: &JobRow) -> Result<(), JobError> {
+        let id = job.record.job_id;
+        if !self.inner.calls.holds(id) {
+            self.observe(job);
+            return self.judge(job);
+        }
+        if self.inner.data.job(id).has(CANCEL) && stands("wish-in-the-folder-is-heard") {
+            self.inner.calls.tell(id);
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, job: &JobRow) {
+        let id = job.record.job_id;
+        let folder = self.inner.data.job(id);
+        // The shim may be writing it for the first time.
+        let run: Option<Run> = folder.read(RUN).ok().flatten();
+        let is_call = job.record.call.is_some();
+        let is_running = is_call || run.as_ref().is_some_and(|run| run.work.is_some());
+        let state = if is_running { JobState::Running } else { JobState::Starting };
+        let log = folder.file(STDOUT);
+        let length = log.metadata().map_or(0, |metadata| metadata.len());
+        let earlier = self.inner.memory.status(id).and_then(|status| status.progress);
+        let progress = match self.lengths.insert(id, length) {
+            Some(known) if known == length => earlier,
+            _ => tail(&log, WINDOW).ok().and_then(|text| JobProgress::last(text.as_bytes())).or(earlier),
+        };
+        self.inner.memory.observe(id, state, run.map(|run| run.started_at), progress);
+    }
+
+    fn judge(&mut self, job: &JobRow) -> Result<(), JobError> {
+        if !stands("active-jobs-judged") {
+            return Ok(());
+        }
+        match judge(&self.inner.data, &mut self.store, job, &self.inner.handover())? {
+            JobFinding::Alive => {}
+            JobFinding::StartIt => self.inner.start_shims(&[job.record.job_id]),
+            JobFinding::Settled(settled) => {
+                self.follow()?;
+                self.inner.start_shims(&settled.admitted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the files of queued jobs anew after a boot. Returns the error that concerns all of them.
+    fn restore_files(&mut self) -> Option<String> {
+        match self.store.restore_files(&self.inner.starter.boot_id) {
+            Ok(restored) => {
+                for (id, trouble) in restored {
+                    self.inner.note_trouble(id, trouble);
+                }
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// Starts what waits, where a slot is free.
+    fn fill(&mut self) -> Result<(), JobError> {
+        let inner = self.inner.clone();
+        if !inner.memory.has_queued() {
+            return Ok(());
+        }
+        // Whoever accepted the next job may allow less than we do.
+        let next = self.store.read(store::next_rules)?;
+        let rules = next.map_or(inner.options.rules, |next| inner.options.rules.stricter(next));
+        let reason = rules.lack(&inner.data, &inner.gauge).or_else(|| self.restore_files());
+        inner.memory.set_wait_reason(reason.clone());
+        let active = inner.memory.with_slot().len();
+        let active = u32::try_from(active).unwrap_or(u32::MAX);
+        // Without a limit of our own the transaction finds out.
+        let is_free = inner.own_limit().is_none_or(|limit| active < limit);
+        if reason.is_none() && is_free {
+            let admitted = self.store.write(|transaction| inner.handover().admit(transaction))?;
+            self.follow()?;
+            inner.start_shims(&admitted);
+        }
+        Ok(())
+    }
+}

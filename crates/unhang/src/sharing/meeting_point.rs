@@ -1,0 +1,234 @@
+//! Where windows find the gateway that leads: a lock that one process holds, and a socket beside it.
+//!
+//! # Theory of operation
+//!
+//! The kernel is the judge. Whoever holds the lock leads; it lets go of it when the leader ends, however that ends, and gives it to one
+//! of those who wait. The socket is the leader's: whoever has just got the lock removes what the one before has left of it.
+//!
+//! A leader that ends removes the file of its lock as well, so that configurations of long ago leave nothing. Whoever gets a lock
+//! therefore looks whether it is that of the file that is there now, and tries again if not.
+//!
+//! Invariants: only this user can come to the socket, which is in a folder that nobody else can enter, and which asks the kernel who
+//! comes (`unhang_net::serve`); what is removed is our own.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::process::geteuid;
+use tokio::net::UnixListener;
+use unhang_switches::stands;
+
+/// Where locks and sockets are, in the data folder.
+const FOLDER: &str = "gateway";
+
+/// A path of a socket may have 107 bytes.
+const LONGEST: usize = 107;
+
+/// The place of all windows that share a gateway. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct MeetingPoint {
+    folder: Arc<File>,
+    lock: PathBuf,
+    socket: PathBuf,
+}
+
+/// The right to lead, as long as it is kept.
+#[derive(Debug)]
+pub struct Lead {
+    _lock: File,
+    place: MeetingPoint,
+    is_listening: bool,
+}
+
+impl MeetingPoint {
+    /// The place of those who share what this is the name of: in a folder of its own in this one, which is made where it is missing, and
+    /// which this user alone can enter.
+    ///
+    /// # Errors
+    /// The folder cannot be made, cannot be read, or is another user's.
+    pub fn new(folder: &Path, name: &str) -> io::Result<MeetingPoint> {
+        let folder = folder.join(FOLDER);
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let opened = File::open(&folder)?;
+        let found = opened.metadata()?;
+        if found.uid() != geteuid().as_raw() {
+            return Err(io::Error::other(format!("{} belongs to another user", folder.display())));
+        }
+        if found.mode() & 0o077 != 0 {
+            opened.set_permissions(Permissions::from_mode(0o700))?;
+        }
+        let file = |ending: &str| folder.join(format!("gateway-{name}.{ending}"));
+        Ok(MeetingPoint { lock: file("lock"), socket: file("sock"), folder: Arc::new(opened) })
+    }
+
+    /// The right to lead, if nobody has it.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn take(&self) -> io::Result<Option<Lead>> {
+        loop {
+            let lock = self.open()?;
+            match lock.try_lock() {
+                Ok(()) if self.is_current(&lock) => return Ok(Some(self.lead(lock))),
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// The right to lead, once nobody else has it. Blocks until then.
+    ///
+    /// # Errors
+    /// As [`MeetingPoint::take`].
+    pub fn wait(&self) -> io::Result<Lead> {
+        loop {
+            let lock = self.open()?;
+            lock.lock()?;
+            if self.is_current(&lock) {
+                return Ok(self.lead(lock));
+            }
+        }
+    }
+
+    /// Where the leader listens, as the system takes it: the way through the open folder where the whole one is too long.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        match (self.socket.as_os_str().len(), self.socket.file_name()) {
+            (LONGEST.., Some(name)) => {
+                Path::new("/proc/self/fd").join(self.folder.as_raw_fd().to_string()).join(name)
+            }
+            _ => self.socket.clone(),
+        }
+    }
+
+    fn open(&self) -> io::Result<File> {
+        // What is in it has no meaning.
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.lock)
+    }
+
+    /// Whether this is the file that others find.
+    fn is_current(&self, lock: &File) -> bool {
+        let inode = |data: fs::Metadata| (data.dev(), data.ino());
+        let (own, found) = (lock.metadata().map(inode), fs::metadata(&self.lock).map(inode));
+        matches!((own, found), (Ok(own), Ok(found)) if own == found) || !stands("lock-is-that-of-the-file")
+    }
+
+    fn lead(&self, lock: File) -> Lead {
+        Lead { _lock: lock, place: self.clone(), is_listening: false }
+    }
+}
+
+impl Lead {
+    /// Listens for the others.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn listen(&mut self) -> io::Result<UnixListener> {
+        let socket = self.place.socket();
+        match fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&socket)?;
+        self.is_listening = true;
+        fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
+        Ok(listener)
+    }
+}
+
+/// Nobody comes any more, and somebody else may lead.
+impl Drop for Lead {
+    fn drop(&mut self) {
+        // While the lock is held, so that both are ours. What cannot be removed is removed by the next one.
+        if self.is_listening {
+            let _stays = fs::remove_file(self.place.socket());
+        }
+        let _stays = fs::remove_file(&self.place.lock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn one_leads_and_the_next_when_it_has_gone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = MeetingPoint::new(folder.path(), "x").expect("a place");
+        let first = place.take().expect("it can be written").expect("nobody leads");
+        assert!(place.take().expect("it can be written").is_none());
+        let other = MeetingPoint::new(folder.path(), "y").expect("a place");
+        assert!(other.take().expect("it can be written").is_some(), "another configuration is of others");
+        let waiting = (0..2).map(|_| {
+            let place = place.clone();
+            thread::spawn(move || {
+                let lead = place.wait().expect("it can be written");
+                // It is that of the file, so that nobody else can have it.
+                assert!(place.take().expect("it can be written").is_none());
+                drop(lead);
+            })
+        });
+        let waiting: Vec<_> = waiting.collect();
+        let opened = place.open().expect("it can be opened");
+        assert!(place.is_current(&opened));
+        drop(first);
+        // Whoever has waited for this one has to look for the next.
+        assert!(!place.is_current(&opened));
+        waiting.into_iter().for_each(|one| one.join().expect("it has led"));
+        let left: Vec<_> = fs::read_dir(folder.path().join(FOLDER)).expect("a folder").collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    #[tokio::test]
+    async fn a_folder_with_a_long_path_has_a_socket_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let deep = folder.path().join("d".repeat(60)).join("e".repeat(60));
+        let place = MeetingPoint::new(&deep, "x").expect("a place");
+        let mut lead = place.take().expect("it can be written").expect("nobody leads");
+        let listener = lead.listen().expect("it can be bound");
+        let mode = |path: PathBuf| fs::metadata(path).expect("it is there").mode() & 0o777;
+        assert_eq!(mode(deep.join(FOLDER).join("gateway-x.sock")), 0o600);
+        assert_eq!(mode(deep.join(FOLDER)), 0o700);
+        UnixStream::connect(place.socket()).await.expect("it listens");
+        drop(listener);
+        drop(lead);
+        assert!(!deep.join(FOLDER).join("gateway-x.sock").exists());
+    }
+
+    #[test]
+    fn f_23_nobody_else_can_enter_the_folder_of_the_socket() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = folder.path().join(FOLDER);
+        fs::create_dir(&own).expect("a folder");
+        fs::set_permissions(&own, Permissions::from_mode(0o755)).expect("it is ours");
+        let _place = MeetingPoint::new(folder.path(), "x").expect("a place");
+        assert_eq!(fs::metadata(&own).expect("it is there").mode() & 0o777, 0o700);
+    }
+
+    #[tokio::test]
+    async fn what_a_killed_leader_has_left_is_in_nobodys_way() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = MeetingPoint::new(folder.path(), "x").expect("a place");
+        let mut killed = place.take().expect("it can be written").expect("nobody leads");
+        drop(killed.listen().expect("it can be bound"));
+        // As the kernel does it: the lock is let go, and nothing is removed.
+        killed._lock.unlock().expect("it is held");
+        std::mem::forget(killed);
+        let mut lead = place.take().expect("it can be written").expect("nobody leads");
+        let _listener = lead.listen().expect("it can be bound");
+        UnixStream::connect(place.socket()).await.expect("it listens");
+    }
+}

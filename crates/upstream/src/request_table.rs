@@ -1,0 +1,399 @@
+//! What is said to a server and what comes back: ids, deadlines, and which line belongs to what. Pure.
+//!
+//! Invariants
+//!
+//! - Every request that was begun comes out exactly once: answered, failed, withdrawn or lost.
+//! - An answer is matched by its id alone (X-13); one that nobody waits for is kept as junk and handed to nobody.
+//! - Ids count up from 1 and are never used again (L-28).
+//! - Time is handed in; nothing here has a clock, a descriptor or a task.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use unhang_proc::drain::Tail;
+use unhang_switches::stands;
+use unhang_wire::{
+    self as wire, Body, Completion, Id, InFlight, Invalid, Json, Line, Message, Oversized, Piece,
+    ResponseOutcome, Shape, read,
+};
+
+use unhang_core::{
+    config::{LATE_IDS, TAIL_LINES},
+    error::{Error, Failure, ServerError},
+    fault::{BAD_RESPONSE_HINT, Evidence, FaultKind, ended},
+    junk::Junk,
+    units::in_words,
+};
+
+/// A request of ours that waits for its answer. `R` says whose it is.
+#[derive(Debug)]
+pub(crate) struct PendingRequest<R> {
+    pub(crate) id: Id,
+    pub(crate) method: Box<str>,
+    pub(crate) since: Duration,
+    /// How long it had waited by then.
+    pub(crate) before: Duration,
+    pub(crate) limit: Duration,
+    pub(crate) whose: R,
+}
+
+impl<R> PendingRequest<R> {
+    /// How long it has been waited for.
+    fn elapsed(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.since).saturating_add(self.before)
+    }
+}
+
+/// What came of a line, or of time passing.
+#[derive(Debug)]
+pub(crate) enum TableEvent<R> {
+    /// A request has its outcome.
+    Done(PendingRequest<R>, Result<Box<RawValue>, Error>),
+    /// Progress of the request with this id.
+    Progress(Id, Box<RawValue>),
+    /// A notification of another kind.
+    Notification(Box<str>, Option<Box<RawValue>>),
+    /// The server asks something.
+    Question(Id, Box<str>, Option<Box<RawValue>>),
+    /// The server withdraws what it asked.
+    QuestionWithdrawn(Id),
+    /// The server has answered this request, for whose answer nobody waits any more.
+    Late(Id),
+    /// Nobody waits for this request any more, for this reason; it is over already.
+    Withdrawn(Id, &'static str),
+    /// A line to the server: the refusal of what it asked.
+    Say(Vec<u8>),
+}
+
+/// The conversation with one server.
+#[derive(Debug)]
+pub(crate) struct RequestTable<R> {
+    server: Box<str>,
+    max_message: usize,
+    calls: InFlight<PendingRequest<R>>,
+    last_id: i64,
+    junk: Junk,
+    junk_lines: u64,
+}
+
+impl<R> RequestTable<R> {
+    pub(crate) fn new(server: &str, max_message: usize) -> Self {
+        Self {
+            server: server.into(),
+            max_message,
+            calls: InFlight::new(LATE_IDS),
+            last_id: 0,
+            junk: Junk::default(),
+            junk_lines: 0,
+        }
+    }
+
+    /// How many lines came that were no messages, or none that anybody could use.
+    pub(crate) fn junk_lines(&self) -> u64 {
+        self.junk_lines
+    }
+
+    /// How many requests wait for an answer.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// When [`RequestTable::expire`] is due.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        self.calls.next_deadline()
+    }
+
+    /// Whose the request with this id is.
+    pub(crate) fn whose(&self, id: &Id) -> Option<&R> {
+        self.calls.get(id).map(|call| &call.whose)
+    }
+
+    /// The requests that wait for an answer.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest<R>> {
+        self.calls.iter().map(|(_, call)| call)
+    }
+
+    /// The requests that are those of `these`.
+    pub(crate) fn ids(&self, these: impl Fn(&R) -> bool) -> Vec<Id> {
+        self.calls.iter().filter(|(_, call)| these(&call.whose)).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Begins a request whose limit counts from then, and returns its id.
+    pub(crate) fn begin(&mut self, since: Duration, method: &str, limit: Duration, whose: R) -> Id {
+        self.begin_late((since, Duration::ZERO), method, limit, whose)
+    }
+
+    /// The same with one that had waited for so long `before`, which is part of its limit.
+    pub(crate) fn begin_late(
+        &mut self,
+        (since, before): (Duration, Duration),
+        method: &str,
+        limit: Duration,
+        whose: R,
+    ) -> Id {
+        self.last_id += 1;
+        let id = Id::Integer(self.last_id);
+        let call = PendingRequest { id: id.clone(), method: method.into(), since, before, limit, whose };
+        let deadline = since.checked_add(limit.saturating_sub(before));
+        // It is new, so nothing can stand in its place.
+        let _registered = self.calls.register(id.clone(), deadline, call);
+        id
+    }
+
+    /// Nobody waits for this answer any more. Returns the request where it was still in flight.
+    pub(crate) fn withdraw(&mut self, id: &Id) -> Option<PendingRequest<R>> {
+        self.calls.cancel(id)
+    }
+
+    /// What our own verdict on a request is.
+    pub(crate) fn failure(
+        &self,
+        now: Duration,
+        call: &PendingRequest<R>,
+        kind: FaultKind,
+        happened: String,
+        hint: &str,
+    ) -> Failure {
+        Failure {
+            kind,
+            server: self.server.to_string(),
+            method: Some(call.method.to_string()),
+            happened,
+            hint: hint.to_owned(),
+            elapsed: call.elapsed(now),
+            limit: (kind == FaultKind::Deadline).then_some(call.limit),
+            retry_after: None,
+            exit: None,
+            evidence: Evidence { junk: self.junk.lines(), ..Evidence::default() },
+            unquoted: None,
+        }
+    }
+
+    /// What the server has left that may explain a failure.
+    pub(crate) fn evidence(&self, stderr: &Tail) -> Evidence {
+        Evidence {
+            stderr_tail: stderr.last_lines(TAIL_LINES),
+            stderr_age: stderr.age(),
+            junk: self.junk.lines(),
+        }
+    }
+
+    /// Ends what is overdue. The server is told of it, unless it is the handshake, which cannot be cancelled.
+    pub(crate) fn expire(&mut self, now: Duration, mut events: impl FnMut(TableEvent<R>)) {
+        while let Some((id, call)) = self.calls.expire(now).filter(|_| stands("client-deadline")) {
+            let happened =
+                format!("`{}` did not answer `{}` within {}", self.server, call.method, in_words(call.limit));
+            let (flag, cancels) = match &*call.method {
+                "initialize" | "server/discover" => ("--start-timeout", false),
+                "tools/call" => ("--call-timeout", true),
+                _ => ("--request-timeout", true),
+            };
+            let raise = format!("raise {flag} if it needs longer");
+            let hint = match (cancels, flag) {
+                (false, _) => raise,
+                (true, "--call-timeout") => format!("the call was cancelled; {raise}"),
+                (true, _) => format!("the request was cancelled; {raise}"),
+            };
+            let failure = self.failure(now, &call, FaultKind::Deadline, happened, &hint);
+            if cancels && stands("client-deadline-cancels") {
+                events(TableEvent::Withdrawn(id, "no answer in time"));
+            }
+            events(TableEvent::Done(call, Err(failure.into())));
+        }
+    }
+
+    /// What came of a request is known from elsewhere than a line.
+    pub(crate) fn complete(
+        &mut self,
+        id: &Id,
+        outcome: impl FnOnce(&Self, &PendingRequest<R>) -> Error,
+    ) -> Option<TableEvent<R>> {
+        let Completion::Matched(call) = self.calls.complete(id) else { return None };
+        let error = outcome(self, &call);
+        Some(TableEvent::Done(call, Err(error)))
+    }
+
+    /// The server can answer nothing any more: every request ends with this verdict.
+    pub(crate) fn lose_all(
+        &mut self,
+        now: Duration,
+        verdict: &Failure,
+        mut events: impl FnMut(TableEvent<R>),
+    ) {
+        for (_, call) in self.calls.take_all() {
+            let elapsed = call.elapsed(now);
+            let happened = match (&verdict.exit, verdict.kind) {
+                (Some(exit), FaultKind::ServerExited) => ended(&self.server, exit, elapsed, &call.method),
+                _ => verdict.happened.clone(),
+            };
+            let method = Some(call.method.to_string());
+            let failure = Failure { method, elapsed, happened, ..verdict.clone() };
+            events(TableEvent::Done(call, Err(failure.into())));
+        }
+    }
+
+    /// A line came.
+    pub(crate) fn line(&mut self, now: Duration, line: Line<'_>, events: &mut impl FnMut(TableEvent<R>)) {
+        match line {
+            Line::Whole(bytes) => read(bytes).for_each(|piece| self.piece(now, piece, events)),
+            Line::Oversized(oversized) => self.oversized(now, &oversized, events),
+        }
+    }
+
+    fn piece(&mut self, now: Duration, piece: Piece<'_>, events: &mut impl FnMut(TableEvent<R>)) {
+        match piece {
+            Piece::Message(message) => self.message(&message, events),
+            Piece::Batch(pieces) => pieces.into_iter().for_each(|piece| self.piece(now, piece, events)),
+            Piece::Invalid(invalid) => self.invalid(now, &invalid, events),
+            Piece::Junk(bytes) => self.keep(bytes, "no message"),
+        }
+    }
+
+    fn message(&mut self, message: &Message<'_>, events: &mut impl FnMut(TableEvent<R>)) {
+        match &message.body {
+            Body::Response { id, outcome, .. } => match self.calls.complete(id) {
+                Completion::Matched(call) | Completion::Repaired { entry: call, .. } => {
+                    let outcome = match outcome {
+                        ResponseOutcome::Result(result) => Ok(owned(*result)),
+                        ResponseOutcome::Error(error) => {
+                            let error = ServerError::read(&self.server, &call.method, error.get());
+                            Err(Error::Server(Box::new(error)))
+                        }
+                    };
+                    events(TableEvent::Done(call, outcome));
+                }
+                Completion::Late => {
+                    tracing::debug!("`{}`: a late answer to {id} was dropped", self.server);
+                    events(TableEvent::Late(id.clone()));
+                }
+                Completion::Unknown => self.keep(message.raw, "an answer that nobody waits for"),
+            },
+            Body::Request { id, method, params, .. } => {
+                events(TableEvent::Question(id.clone(), method.as_ref().into(), params.map(owned)));
+            }
+            Body::Notification { method, params } => self.notification(method, *params, events),
+        }
+    }
+
+    fn notification(
+        &mut self,
+        method: &str,
+        params: Option<Json<'_>>,
+        events: &mut impl FnMut(TableEvent<R>),
+    ) {
+        match (method, params) {
+            // For a request that has ended it says nothing any more.
+            ("notifications/progress", Some(params)) => {
+                let waits = |id: &Id| self.calls.contains(id) || !stands("client-progress-ends");
+                if let Some(id) = wire::notified_token(params).filter(waits) {
+                    events(TableEvent::Progress(id, owned(params)));
+                }
+            }
+            ("notifications/cancelled", Some(params)) => {
+                if let Some(id) = wire::cancelled_request(params) {
+                    events(TableEvent::QuestionWithdrawn(id));
+                }
+            }
+            _ => events(TableEvent::Notification(method.into(), params.map(owned))),
+        }
+    }
+
+    fn invalid(&mut self, now: Duration, invalid: &Invalid<'_>, events: &mut impl FnMut(TableEvent<R>)) {
+        self.keep(invalid.raw, &format!("no valid message ({})", invalid.reason));
+        if invalid.shape == Shape::Request {
+            if let Some(id) = &invalid.id {
+                let text = format!("the message {}", invalid.reason);
+                events(TableEvent::Say(refusal(id, FaultKind::InvalidRequest.code(), &text)));
+            }
+            return;
+        }
+        // An answer without a usable id can only be meant for the one request that waits.
+        let id = match &invalid.id {
+            Some(id) => Some(id.clone()),
+            None if invalid.shape == Shape::Response => self.calls.only().map(|(id, _)| id.clone()),
+            None => None,
+        };
+        let why = format!("what is no valid response: the message {}", invalid.reason);
+        self.fail(now, id, FaultKind::BadResponse, &why, BAD_RESPONSE_HINT, events);
+    }
+
+    fn oversized(&mut self, now: Duration, oversized: &Oversized, events: &mut impl FnMut(TableEvent<R>)) {
+        let Oversized { id, method, length, .. } = oversized;
+        self.keep(oversized.to_string().as_bytes(), "longer than --max-message");
+        if method.is_some() {
+            if let Some(id) = id {
+                let text =
+                    format!("the request is {length} bytes long, over the limit of {}", self.max_message);
+                events(TableEvent::Say(refusal(id, FaultKind::TooLarge.code(), &text)));
+            }
+            return;
+        }
+        let id = id.clone().or_else(|| self.calls.only().map(|(id, _)| id.clone()));
+        let why = format!("{length} bytes, over the limit of {}", self.max_message);
+        self.fail(now, id, FaultKind::TooLarge, &why, "ask for less, or raise --max-message", events);
+    }
+
+    /// The answer to this request came, and cannot be used.
+    fn fail(
+        &mut self,
+        now: Duration,
+        id: Option<Id>,
+        kind: FaultKind,
+        with: &str,
+        hint: &str,
+        events: &mut impl FnMut(TableEvent<R>),
+    ) {
+        let Some(id) = id.filter(|_| stands("client-bad-answer-told")) else { return };
+        let call = match self.calls.complete(&id) {
+            Completion::Matched(call) | Completion::Repaired { entry: call, .. } => call,
+            Completion::Late => return events(TableEvent::Late(id)),
+            Completion::Unknown => return,
+        };
+        let happened = format!("`{}` answered `{}` with {with}", self.server, call.method);
+        let failure = self.failure(now, &call, kind, happened, hint);
+        events(TableEvent::Done(call, Err(failure.into())));
+    }
+
+    fn keep(&mut self, line: &[u8], why: &str) {
+        self.junk_lines += 1;
+        let text = self.junk.keep(line);
+        tracing::warn!(target: "unhang::junk", "MCP server '{}' stdout ({why}): {text}", self.server);
+    }
+}
+
+fn owned(json: Json<'_>) -> Box<RawValue> {
+    // It was read as one whole value; should the two readers ever differ, nothing is better than a panic.
+    RawValue::from_string(json.get().to_owned()).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// A request as a line. `params` is JSON.
+pub fn request(id: &Id, method: &str, params: &str) -> Vec<u8> {
+    let method = serde_json::Value::from(method);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#).into_bytes()
+}
+
+/// A notification as a line. `params` is JSON.
+pub fn notification(method: &str, params: &str) -> Vec<u8> {
+    let method = serde_json::Value::from(method);
+    format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{params}}}"#).into_bytes()
+}
+
+/// Withdraws a request.
+pub fn cancelled(id: &Id, reason: &str) -> Vec<u8> {
+    let reason = serde_json::Value::from(reason);
+    notification("notifications/cancelled", &format!(r#"{{"requestId":{id},"reason":{reason}}}"#))
+}
+
+/// Answers a request of the server.
+pub fn answer(id: &Id, result: &str) -> Vec<u8> {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into_bytes()
+}
+
+/// Refuses a request of the server.
+pub fn refusal(id: &Id, code: i32, message: &str) -> Vec<u8> {
+    let message = serde_json::Value::from(message);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#).into_bytes()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,391 @@
+//! Whom a server's questions and logs come to.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Map, json};
+use tokio::sync::mpsc;
+use unhang_wire::Lines;
+
+use super::*;
+use crate::{listener::Answer, question::SessionKey};
+
+/// Counts what comes to it.
+#[derive(Default)]
+struct Counting {
+    asks: AtomicUsize,
+    asked: AtomicUsize,
+}
+
+impl Listener for Counting {
+    fn capabilities(&self) -> Map<String, Value> {
+        Map::from_iter([("roots".to_owned(), json!({}))])
+    }
+
+    fn asks(
+        &self,
+        _method: &str,
+        _session: Option<SessionKey>,
+    ) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
+        self.asks.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::pending())
+    }
+
+    fn asks_in_a_crowd(&self, _method: &str) {
+        self.asks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn asked(
+        &self,
+        _method: String,
+        _params: Option<Box<RawValue>>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Box::pin(ready(Ok(json!({ "by": "the listener" }))))
+    }
+}
+
+/// A dialogue with a server of old, in which so many calls are in flight, and what is heard beside them.
+fn talking(
+    calls: usize,
+) -> (UpstreamSession, Arc<Counting>, mpsc::Receiver<SideMessage>, crate::UpstreamHandle) {
+    let listener = Arc::new(Counting::default());
+    let introduction = Introduction::new(&json!({}), &listener.capabilities().into());
+    let name = "srv".to_owned();
+    let config = UpstreamConfig {
+        name,
+        limits: Limits::default(),
+        introduction,
+        listener: listener.clone(),
+        is_legacy: false,
+    };
+    let (link, mailbox) = crate::link();
+    let mut upstream_session = UpstreamSession::new(config, mailbox, Tail::new(100));
+    upstream_session.begin(HandshakeRequest::Initialize);
+    says(
+        &mut upstream_session,
+        &json!({ "jsonrpc": "2.0", "id": 1, "result": { "protocolVersion": "2025-11-25", "capabilities": {} } }),
+    );
+    let (asides, heard) = mpsc::channel(8);
+    for _ in 0..calls {
+        let request = ActorRequest {
+            method: "tools/call".into(),
+            params: "{}".to_owned(),
+            since: Instant::now(),
+            limit: Duration::from_secs(60),
+            progress: None,
+            asides: Some(asides.clone()),
+            session: None,
+            signed: Signed::ByUs,
+            mirrored: Vec::new(),
+        };
+        // Nobody looks at the answers.
+        let (reply, _) = oneshot::channel();
+        upstream_session.command(Some(ActorCommand::Request(Box::new(request), reply)), 0);
+    }
+    while upstream_session.next_out().is_some() {}
+    (upstream_session, listener, heard, link)
+}
+
+fn says(upstream_session: &mut UpstreamSession, message: &Value) {
+    let mut lines = Lines::new(1 << 20);
+    lines.push(format!("{message}\n").as_bytes());
+    while let Some(line) = lines.next_line() {
+        upstream_session.line(line);
+    }
+}
+
+/// What the server hears to its one question.
+async fn answer(upstream_session: &mut UpstreamSession) -> Value {
+    loop {
+        let heard = upstream_session.next(None).await;
+        upstream_session.attend(heard, 0);
+        if let Some(Outgoing::Reply(line, _)) = upstream_session.next_out() {
+            return serde_json::from_slice(&line).expect("JSON");
+        }
+    }
+}
+
+const QUESTION: &str = "roots/list";
+
+#[tokio::test]
+async fn what_is_asked_outside_every_call_is_for_the_listener() {
+    let (mut upstream_session, listener, _heard, _link) = talking(0);
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 9, "method": QUESTION }));
+    assert_eq!(answer(&mut upstream_session).await["result"]["by"], "the listener");
+    let counted = [&listener.asks, &listener.asked].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counted, [0, 1], "it says nothing of its calls");
+}
+
+#[tokio::test]
+async fn what_is_asked_in_a_call_is_for_whoever_made_it() {
+    let (mut upstream_session, listener, mut heard, _link) = talking(1);
+    says(
+        &mut upstream_session,
+        &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+    );
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 9, "method": QUESTION }));
+    let replies = async {
+        assert!(matches!(heard.recv().await, Some(SideMessage::Logged(_))));
+        match heard.recv().await {
+            Some(SideMessage::Asked(question)) => {
+                question.reply.send(Ok("{\"by\":\"the caller\"}".to_owned())).expect("it waits");
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let (answer, ()) = tokio::join!(answer(&mut upstream_session), replies);
+    assert_eq!(answer["result"]["by"], "the caller");
+    let counted = [&listener.asks, &listener.asked].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counted, [1, 0]);
+}
+
+#[tokio::test]
+async fn what_may_be_about_any_of_several_calls_is_for_nobody() {
+    let (mut upstream_session, listener, mut heard, _link) = talking(2);
+    says(
+        &mut upstream_session,
+        &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+    );
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 9, "method": QUESTION }));
+    let answer = answer(&mut upstream_session).await;
+    assert!(
+        answer["error"]["message"].as_str().is_some_and(|why| why.contains("which of several")),
+        "{answer}"
+    );
+    let counted = [&listener.asks, &listener.asked].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counted, [1, 0]);
+    assert!(heard.try_recv().is_err());
+}
+
+/// That of a client that is asked by requests.
+impl From<SessionKey> for OfSession {
+    fn from(key: SessionKey) -> Self {
+        Self { key, is_asked_beside: true }
+    }
+}
+
+/// A request for a session, and what it hears beside its answer.
+fn ask_for(
+    upstream_session: &mut UpstreamSession,
+    session: impl Into<OfSession>,
+    limit: Duration,
+) -> (oneshot::Receiver<Outcome>, mpsc::Receiver<SideMessage>) {
+    let ((asides, heard), (reply, answer)) = (mpsc::channel(8), oneshot::channel());
+    let request = ActorRequest {
+        method: "tools/call".into(),
+        params: "{}".to_owned(),
+        since: Instant::now(),
+        limit,
+        progress: None,
+        asides: Some(asides),
+        session: Some(session.into()),
+        signed: Signed::ByUs,
+        mirrored: Vec::new(),
+    };
+    upstream_session.command(Some(ActorCommand::Request(Box::new(request), reply)), 0);
+    while upstream_session.next_out().is_some() {}
+    (answer, heard)
+}
+
+/// The server logs something and asks something. What it hears to its question, where nobody is asked.
+async fn logs_and_asks(upstream_session: &mut UpstreamSession, id: i64) -> Value {
+    says(
+        upstream_session,
+        &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+    );
+    says(upstream_session, &json!({ "jsonrpc": "2.0", "id": id, "method": QUESTION }));
+    answer(upstream_session).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn f_90_what_may_be_about_a_call_that_was_given_up_is_for_no_other_session() {
+    let (mut upstream_session, _listener, _heard, _link) = talking(0);
+    let [alice, bob] = [SessionKey::drawn(), SessionKey::drawn()];
+    // The ids of these are 2, 3 and 4. One is withdrawn, one is not answered in time.
+    let (withdrawn, _) = ask_for(&mut upstream_session, alice, Duration::from_secs(60));
+    drop(withdrawn);
+    upstream_session.attend(Incoming::Withdrawn, 0);
+    let (_late, _) = ask_for(&mut upstream_session, alice, Duration::from_secs(1));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    upstream_session.attend(Incoming::Time, 0);
+    while upstream_session.next_out().is_some() {}
+    let declined = logs_and_asks(&mut upstream_session, 90).await;
+    assert_eq!(declined["error"]["code"], FaultKind::MethodNotFound.code(), "nobody is there: {declined}");
+    let (_waits, mut hers) = ask_for(&mut upstream_session, bob, Duration::from_secs(60));
+    for (id, answered) in [(91, json!(2)), (92, json!("3"))] {
+        let declined = logs_and_asks(&mut upstream_session, id).await;
+        let why = declined["error"]["message"].as_str().unwrap_or_default();
+        assert!(why.contains("given up"), "{declined}");
+        assert!(hers.try_recv().is_err(), "it may be about one of the others");
+        says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": answered, "result": {} }));
+    }
+    says(
+        &mut upstream_session,
+        &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+    );
+    assert!(matches!(hers.try_recv(), Ok(SideMessage::Logged(_))), "the others have been answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f_90_who_gave_a_call_up_hears_what_their_next_one_says() {
+    let (mut upstream_session, _listener, _heard, _link) = talking(0);
+    let alice = SessionKey::drawn();
+    let (withdrawn, _) = ask_for(&mut upstream_session, alice, Duration::from_secs(60));
+    drop(withdrawn);
+    upstream_session.attend(Incoming::Withdrawn, 0);
+    while upstream_session.next_out().is_some() {}
+    let (_waits, mut heard) = ask_for(&mut upstream_session, alice, Duration::from_secs(60));
+    says(
+        &mut upstream_session,
+        &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+    );
+    assert!(matches!(heard.try_recv(), Ok(SideMessage::Logged(_))));
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// What one call has heard: how often it was logged, and the questions.
+fn heard_by(heard: &mut mpsc::Receiver<SideMessage>) -> (usize, Vec<question::OpenServerQuestion>) {
+    let (mut logged, mut questions) = (0, Vec::new());
+    while let Ok(aside) = heard.try_recv() {
+        match aside {
+            SideMessage::Logged(_) => logged += 1,
+            SideMessage::Asked(question) => questions.push(question),
+        }
+    }
+    (logged, questions)
+}
+
+#[tokio::test]
+async fn f_54_what_may_be_about_several_calls_of_one_session_is_for_that_session() {
+    let (mut upstream_session, listener, _heard, _link) = talking(0);
+    let alice = SessionKey::drawn();
+    let mut calls = [(); 3].map(|()| ask_for(&mut upstream_session, alice, LONG));
+    for id in 90..92 {
+        says(
+            &mut upstream_session,
+            &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+        );
+        says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": id, "method": QUESTION }));
+    }
+    let replies = async {
+        tokio::task::yield_now().await;
+        let heard = calls.each_mut().map(|(_, heard)| heard_by(heard));
+        let counts = heard.each_ref().map(|(logged, questions)| (*logged, questions.len()));
+        assert_eq!(counts, [(0, 0), (0, 0), (2, 2)], "the newest call stands for all of them");
+        for question in heard.into_iter().flat_map(|(_, questions)| questions) {
+            assert!(question.is_of_several);
+            question.reply.send(Ok("{\"by\":\"alice\"}".to_owned())).expect("it waits");
+        }
+    };
+    let (answer, ()) = tokio::join!(answer(&mut upstream_session), replies);
+    assert_eq!(answer["result"]["by"], "alice");
+    let counted = [&listener.asks, &listener.asked].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counted, [2, 0]);
+}
+
+#[tokio::test]
+async fn f_54_one_call_of_another_session_is_enough_for_nobody_to_be_asked() {
+    let (mut upstream_session, _listener, _heard, _link) = talking(0);
+    let [alice, bob] = [SessionKey::drawn(), SessionKey::drawn()];
+    // The ids of these are 2, 3 and 4.
+    let mut calls = [alice, bob, alice].map(|session| ask_for(&mut upstream_session, session, LONG));
+    let declined = logs_and_asks(&mut upstream_session, 90).await;
+    let why = declined["error"]["message"].as_str().unwrap_or_default();
+    assert!(why.contains("which of several"), "{declined}");
+    assert!(calls.iter_mut().all(|(_, heard)| heard.try_recv().is_err()));
+    // One that was given up is enough as well.
+    let [_, (his, _), _] = calls;
+    drop(his);
+    upstream_session.attend(Incoming::Withdrawn, 0);
+    while upstream_session.next_out().is_some() {}
+    let declined = logs_and_asks(&mut upstream_session, 91).await;
+    assert!(declined["error"].is_object(), "{declined}");
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 3, "result": {} }));
+    assert!(
+        matches!(upstream_session.asides(), Hears::One { is_of_several: true, .. }),
+        "the server has answered it"
+    );
+}
+
+#[tokio::test]
+async fn f_54_who_is_asked_by_the_answer_to_a_call_is_not_asked_while_there_are_several() {
+    let (mut upstream_session, _listener, _heard, _link) = talking(0);
+    let alice = OfSession { key: SessionKey::drawn(), is_asked_beside: false };
+    // The ids of these are 2 and 3.
+    let mut calls = [(); 2].map(|()| ask_for(&mut upstream_session, alice, LONG));
+    let declined = logs_and_asks(&mut upstream_session, 90).await;
+    assert!(declined["error"].is_object(), "{declined}");
+    assert!(calls.iter_mut().all(|(_, heard)| heard.try_recv().is_err()));
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 2, "result": {} }));
+    assert!(
+        matches!(upstream_session.asides(), Hears::One { is_of_several: false, .. }),
+        "there is one only"
+    );
+}
+
+#[tokio::test]
+async fn f_54_a_call_whose_caller_has_gone_stands_for_the_others_in_no_question() {
+    let (mut upstream_session, _listener, _heard, _link) = talking(0);
+    let alice = SessionKey::drawn();
+    let [(_waits, mut heard), (gone, _)] = [(); 2].map(|()| ask_for(&mut upstream_session, alice, LONG));
+    drop(gone);
+    says(
+        &mut upstream_session,
+        &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+    );
+    assert_eq!(heard_by(&mut heard).0, 1);
+}
+
+#[tokio::test]
+async fn f_79_a_server_behind_a_url_has_a_log_and_no_stderr_of_ours() {
+    for (is_remote, hint) in [(true, "see its log"), (false, "see its stderr")] {
+        let (mut upstream_session, _, _heard, _link) = talking(0);
+        upstream_session.is_remote = is_remote;
+        upstream_session.begin(HandshakeRequest::Initialize);
+        let refusal = json!({ "code": -32603, "message": "no" });
+        says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 2, "error": refusal }));
+        let state = upstream_session.mailbox.state.borrow();
+        let ServerPhase::Over(failure) = &state.phase else { panic!("{:?}", state.phase) };
+        assert!(failure.hint.starts_with(hint), "{}", failure.hint);
+    }
+}
+
+#[tokio::test]
+async fn what_waits_of_one_message_full_of_requests_is_bounded() {
+    let (mut upstream_session, _listener, _heard, _link) = talking(0);
+    upstream_session.bound_replies(3);
+    let pings = ["ping"; 5].map(|method| json!({ "jsonrpc": "2.0", "id": "q", "method": method }));
+    let invalid = [(); 5].map(|()| json!({ "jsonrpc": "2.0", "id": 1, "method": "ping", "params": 1 }));
+    for asked in [pings, invalid] {
+        says(&mut upstream_session, &json!(asked));
+        let mut replies: Vec<Outgoing> = std::iter::from_fn(|| upstream_session.next_out()).collect();
+        assert_eq!(replies.len(), 3, "{replies:?}");
+        // One has left.
+        replies.pop();
+        says(&mut upstream_session, &asked[0]);
+        says(&mut upstream_session, &asked[0]);
+        assert_eq!(std::iter::from_fn(|| upstream_session.next_out()).count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn questions_that_are_too_long_beside_others_are_refused() {
+    let (mut upstream_session, _listener, _heard, _link) = talking(1);
+    let long = "x".repeat(600 << 10);
+    upstream_session.replies.most_of_questions = 1 << 20;
+    for id in 1..3 {
+        let question = json!({ "jsonrpc": "2.0", "id": id, "method": QUESTION, "params": { "text": long } });
+        says(&mut upstream_session, &question);
+    }
+    match upstream_session.next_out() {
+        Some(Outgoing::Reply(line, _)) => {
+            let refusal: Value = serde_json::from_slice(&line).expect("JSON");
+            assert_eq!(
+                (&refusal["id"], &refusal["error"]["code"]),
+                (&json!(2), &json!(FaultKind::Overloaded.code()))
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}

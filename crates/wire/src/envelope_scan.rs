@@ -1,0 +1,342 @@
+//! A scanner that reads the top-level `id` and `method` of one JSON object without keeping the object.
+//!
+//! It serves lines that are too long to be held and objects that are broken, so that whoever waits for an answer can
+//! still be told. It is fed in chunks of any size and holds a few hundred bytes.
+//!
+//! Invariants
+//!
+//! - Only members at the top level count, wherever they stand; strings and nested values are stepped over.
+//! - Nothing is guessed: an id that occurs twice, is too long, is cut off, or is neither a string nor an integer, is
+//!   none. Once quotes stand where JSON allows none, the reading may have strings and text the wrong way round, and
+//!   nothing further is believed.
+//! - On valid JSON it agrees with a full parser.
+
+use unhang_switches::stands;
+
+use crate::message::Shape;
+use crate::{Id, Json};
+
+/// The longest name of a member that is looked at, in bytes with escapes: `jsonrpc` written in `\u` escapes has 42.
+const MAX_NAME: usize = 64;
+
+/// The longest `method` that is read, in bytes of JSON text.
+const MAX_METHOD: usize = 512;
+
+/// What the scanner found.
+#[derive(Clone, Debug)]
+pub(crate) struct Skimmed {
+    pub(crate) id: Option<Id>,
+    pub(crate) method: Option<String>,
+    pub(crate) shape: Shape,
+}
+
+/// The scanner. Feed it the bytes of one line in order.
+#[derive(Debug, Default)]
+pub(crate) struct EnvelopeScan {
+    place: ScanState,
+    expect: Expect,
+    depth: u64,
+    /// Which of the containers are arrays, a bit for each depth; those nested deeper than this has bits are not checked.
+    arrays: u64,
+    /// The last byte outside of strings that is no white space; a quote after a string.
+    last: u8,
+    reading: ScannedText,
+    /// The text being read; empty when it grew over its bound.
+    text: Vec<u8>,
+    overflow: bool,
+    id: Slot,
+    method: Slot,
+    outcome: bool,
+    params: bool,
+}
+
+/// Where the scanner stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ScanState {
+    #[default]
+    Outside,
+    InString,
+    AfterBackslash,
+    /// The object has ended, was none, or cannot be believed any more.
+    Done,
+}
+
+/// What the top level of the object awaits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Expect {
+    #[default]
+    Name,
+    Colon,
+    Value,
+    /// The rest of a number or literal.
+    Scalar,
+    Comma,
+}
+
+/// What the text being read is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ScannedText {
+    #[default]
+    Nothing,
+    Name,
+    Id,
+    Method,
+}
+
+/// A member that was looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Slot {
+    #[default]
+    Absent,
+    Text(Vec<u8>),
+    /// There, but too long, of a wrong type, cut off, or there twice.
+    Unreadable,
+}
+
+impl EnvelopeScan {
+    /// Looks at the next bytes.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let used = match self.place {
+                ScanState::Done => return,
+                ScanState::Outside => self.outside(bytes),
+                ScanState::InString => self.in_string(bytes),
+                ScanState::AfterBackslash => {
+                    self.place = ScanState::InString;
+                    self.keep(&bytes[..1]);
+                    1
+                }
+            };
+            bytes = &bytes[used..];
+        }
+    }
+
+    /// What was found; the line has ended.
+    pub(crate) fn finish(mut self) -> Skimmed {
+        // A number that was cut off is another number, and a string counts only where JSON went on as it should.
+        let cut_off = self.place == ScanState::Done || self.expect != Expect::Comma;
+        self.overflow |= cut_off && stands("skimmed-id-whole");
+        self.end_value();
+        let shape =
+            Shape::of(self.method != Slot::Absent, self.outcome, self.id != Slot::Absent, self.params);
+        Skimmed {
+            id: self.id.text().as_deref().and_then(Id::from_json),
+            method: self.method.text().and_then(|text| json_string(text.as_bytes())),
+            shape,
+        }
+    }
+
+    /// Steps through text outside of strings, up to and including the next quote.
+    fn outside(&mut self, bytes: &[u8]) -> usize {
+        for (index, &byte) in bytes.iter().enumerate() {
+            if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
+                if self.expect == Expect::Scalar && self.depth == 1 {
+                    self.keep(&[byte]);
+                }
+                continue;
+            }
+            self.significant(byte);
+            self.last = byte;
+            if self.place != ScanState::Outside {
+                return index + 1;
+            }
+        }
+        bytes.len()
+    }
+
+    fn significant(&mut self, byte: u8) {
+        if self.depth == 0 {
+            match byte {
+                b'{' => self.depth = 1,
+                _ => self.place = ScanState::Done,
+            }
+            return;
+        }
+        let after_string = self.last == b'"';
+        match byte {
+            b'"' => self.open_string(),
+            b'}' | b']' => self.close(byte),
+            b',' | b':' if self.depth > 1 => {}
+            b',' => self.comma(),
+            b':' => self.colon(),
+            _ if after_string => self.place = ScanState::Done,
+            b'{' | b'[' => self.open(byte),
+            b'\\' => self.place = ScanState::Done,
+            _ if self.depth == 1 => self.scalar(byte),
+            _ => {}
+        }
+    }
+
+    fn open_string(&mut self) {
+        if !matches!(self.last, b'{' | b'[' | b',' | b':') && stands("skim-stops-at-doubt") {
+            self.place = ScanState::Done;
+            return;
+        }
+        self.place = ScanState::InString;
+        if self.depth > 1 {
+            return;
+        }
+        match self.expect {
+            Expect::Name => self.begin(ScannedText::Name),
+            Expect::Value => {}
+            Expect::Colon | Expect::Scalar | Expect::Comma => self.place = ScanState::Done,
+        }
+        self.keep(b"\"");
+    }
+
+    /// Steps through a string, up to and including its end.
+    fn in_string(&mut self, bytes: &[u8]) -> usize {
+        let Some(index) = memchr::memchr2(b'"', b'\\', bytes) else {
+            self.keep(bytes);
+            return bytes.len();
+        };
+        self.keep(&bytes[..=index]);
+        if bytes[index] == b'\\' {
+            self.place = ScanState::AfterBackslash;
+        } else {
+            self.place = ScanState::Outside;
+            if self.depth == 1 {
+                // The value counts when a comma or a brace follows: otherwise this quote may not have been its end.
+                self.expect = if self.expect == Expect::Name { Expect::Colon } else { Expect::Comma };
+            }
+        }
+        index + 1
+    }
+
+    fn open(&mut self, byte: u8) {
+        if self.depth == 1 {
+            if self.expect != Expect::Value {
+                self.place = ScanState::Done;
+                return;
+            }
+            // Neither an id nor a method may be an object or an array.
+            self.overflow = true;
+            self.end_value();
+            self.expect = Expect::Comma;
+        }
+        self.depth += 1;
+        let bit = self.depth_bit();
+        self.arrays = if byte == b'[' { self.arrays | bit } else { self.arrays & !bit };
+    }
+
+    fn close(&mut self, byte: u8) {
+        let bit = self.depth_bit();
+        if bit != 0 && (self.arrays & bit != 0) != (byte == b']') {
+            // A bracket that closes a brace: which of them is missing is unknown, and so is the depth.
+            self.place = ScanState::Done;
+            return;
+        }
+        if self.depth == 1 {
+            self.end_value();
+            self.place = ScanState::Done;
+        }
+        self.depth -= 1;
+    }
+
+    /// The bit of the innermost container; zero where it is nested too deep.
+    fn depth_bit(&self) -> u64 {
+        u32::try_from(self.depth).ok().and_then(|depth| 1_u64.checked_shl(depth)).unwrap_or(0)
+    }
+
+    fn comma(&mut self) {
+        match self.expect {
+            Expect::Scalar | Expect::Comma => {
+                self.end_value();
+                self.expect = Expect::Name;
+            }
+            Expect::Name | Expect::Colon | Expect::Value => self.place = ScanState::Done,
+        }
+    }
+
+    fn colon(&mut self) {
+        if self.expect != Expect::Colon {
+            self.place = ScanState::Done;
+            return;
+        }
+        self.expect = Expect::Value;
+        // A name that was too long has lost its closing quote, and is none of these.
+        let name = json_string(&self.text);
+        let reading = match name.as_deref() {
+            Some("id") => ScannedText::Id,
+            Some("method") => ScannedText::Method,
+            Some("result" | "error") => {
+                self.outcome = true;
+                ScannedText::Nothing
+            }
+            Some("params") => {
+                self.params = true;
+                ScannedText::Nothing
+            }
+            _ => ScannedText::Nothing,
+        };
+        self.begin(reading);
+    }
+
+    fn scalar(&mut self, byte: u8) {
+        match self.expect {
+            Expect::Value | Expect::Scalar => {
+                self.expect = Expect::Scalar;
+                self.keep(&[byte]);
+            }
+            Expect::Name | Expect::Colon | Expect::Comma => self.place = ScanState::Done,
+        }
+    }
+
+    fn begin(&mut self, reading: ScannedText) {
+        self.reading = reading;
+        self.text.clear();
+        self.overflow = false;
+    }
+
+    /// Keeps bytes of what is being read, within its bound.
+    fn keep(&mut self, bytes: &[u8]) {
+        let bound = match self.reading {
+            ScannedText::Nothing => return,
+            ScannedText::Name => MAX_NAME,
+            ScannedText::Id => Id::MAX_JSON,
+            ScannedText::Method => MAX_METHOD,
+        };
+        if self.overflow {
+            return;
+        }
+        if self.text.len() + bytes.len() > bound && stands("skim-bounded") {
+            self.overflow = true;
+        } else {
+            self.text.extend_from_slice(bytes);
+        }
+    }
+
+    /// A value of the top level has ended.
+    fn end_value(&mut self) {
+        let slot = match self.reading {
+            ScannedText::Id => &mut self.id,
+            ScannedText::Method => &mut self.method,
+            ScannedText::Nothing | ScannedText::Name => return,
+        };
+        *slot = match slot {
+            Slot::Absent | Slot::Text(_) if !stands("skimmed-id-once") => {
+                Slot::Text(std::mem::take(&mut self.text))
+            }
+            Slot::Absent if !self.overflow => Slot::Text(std::mem::take(&mut self.text)),
+            _ => Slot::Unreadable,
+        };
+        self.begin(ScannedText::Nothing);
+    }
+}
+
+impl Slot {
+    fn text(self) -> Option<String> {
+        match self {
+            Self::Text(text) => String::from_utf8(text).ok(),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
+}
+
+/// The decoded text of a JSON string.
+fn json_string(bytes: &[u8]) -> Option<String> {
+    Json::new(bytes)?.text().map(Into::into)
+}
+
+#[cfg(test)]
+mod tests;

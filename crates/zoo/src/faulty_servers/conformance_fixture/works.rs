@@ -1,0 +1,111 @@
+//! The tools that a server with tasks has, without tasks: each call takes its time, and asks in the middle of it.
+//!
+//! They are there for whoever wants them. The suite looks for them in every set, and waits for them where nobody makes tasks of them.
+//!
+//! # Invariants
+//!
+//! - What they do is what [`plan`] says, as the servers with tasks do it.
+//! - Under a handshake the questions of a tool are put all at once, and without one they are one result.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, Era};
+use crate::faulty_servers::well_behaved::tools::{Asked, beside, failure, rest};
+use crate::faulty_servers::well_behaved::{Outcome, Server};
+use crate::keeper::{BOUND, lock};
+use crate::pipe::{self, Message};
+use crate::tasks::plan::{self, PLANS, Plan, Question};
+
+/// Whether there are such tools.
+pub(super) static ARE_OFFERED: AtomicBool = AtomicBool::new(false);
+
+/// Returns the plans of the tools that there are.
+pub(super) fn all() -> &'static [Plan] {
+    if ARE_OFFERED.load(Ordering::Relaxed) { PLANS } else { &[] }
+}
+
+/// Runs one call.
+pub(super) fn run(server: &Arc<Server>, message: &Message, era: &Era, plan: &'static Plan) -> Outcome {
+    if !plan.open(&Value::Null).is_empty() && !can_be_asked(server, message, era) {
+        return Outcome::Result(failure("The client has no capability `elicitation`, so it cannot be asked"));
+    }
+    match era {
+        Era::Modern => round(server, message, plan),
+        Era::Handshake => whole(server, message, plan),
+    }
+}
+
+fn can_be_asked(server: &Server, message: &Message, era: &Era) -> bool {
+    match era {
+        Era::Modern => !message.params()["_meta"][CLIENT_CAPABILITIES]["elicitation"].is_null(),
+        Era::Handshake => !lock(&server.session).client_capabilities["elicitation"].is_null(),
+    }
+}
+
+/// One round of a call: it ends with questions, or with the end.
+fn round(server: &Arc<Server>, message: &Message, plan: &'static Plan) -> Outcome {
+    let (id, arguments) = (message.id().clone(), message.params()["arguments"].clone());
+    let answers = message.params()["inputResponses"].clone();
+    let first = plan::unanswered(plan.before, &answers);
+    if !first.is_empty() {
+        return Outcome::Result(ask_by_result(&first));
+    }
+    let has_asked = !plan.during.is_empty() && answers.is_object();
+    let length = if has_asked { plan.afterwards() } else { plan.work(&arguments) };
+    beside(server, message, move |server, call| {
+        rest(server, call, milliseconds(length))?;
+        let open = plan::unanswered(plan.during, &answers);
+        if open.is_empty() { end(plan, &id, &arguments, &answers) } else { Some(ask_by_result(&open)) }
+    })
+}
+
+/// A call from its beginning to its end.
+fn whole(server: &Arc<Server>, message: &Message, plan: &'static Plan) -> Outcome {
+    let (id, arguments) = (message.id().clone(), message.params()["arguments"].clone());
+    beside(server, message, move |server, call| {
+        let mut answers = json!({});
+        ask(server, call, plan.before, &mut answers)?;
+        rest(server, call, milliseconds(plan.work(&arguments)))?;
+        ask(server, call, plan.during, &mut answers)?;
+        rest(server, call, milliseconds(plan.afterwards()))?;
+        end(plan, &id, &arguments, &answers)
+    })
+}
+
+fn milliseconds(length: u64) -> Duration {
+    Duration::from_millis(length).min(BOUND)
+}
+
+/// Puts questions, and waits for all of their answers; `None` when some will not come.
+fn ask(server: &Server, call: &str, questions: &[Question], answers: &mut Value) -> Option<()> {
+    let put = |question: &Question| {
+        let asked = Asked::enter(server, call);
+        asked.say("elicitation/create", &question.params()).ok()?;
+        Some((question.key, asked))
+    };
+    let asked: Vec<_> = questions.iter().map(put).collect::<Option<_>>()?;
+    for (key, asked) in asked {
+        answers[key] = asked.hear()?["result"].take();
+    }
+    Some(())
+}
+
+fn ask_by_result(questions: &[&Question]) -> Value {
+    json!({"resultType": "input_required", "inputRequests": plan::input_requests(questions)})
+}
+
+/// Returns the result; an error has no result, and is sent from here.
+fn end(plan: &Plan, id: &Value, arguments: &Value, answers: &Value) -> Option<Value> {
+    match plan.end(arguments, answers) {
+        Ok(result) => Some(result),
+        Err(broken) => {
+            // A client that has gone is noticed at the next read.
+            let _ = pipe::send(&pipe::error(id, broken.code, broken.message));
+            None
+        }
+    }
+}
