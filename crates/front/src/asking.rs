@@ -32,7 +32,7 @@ use unhang_tools::{
 };
 use unhang_upstream::client::Failure;
 
-/// Where what a server tells goes, on its way to the machine.
+/// Where what a server tells goes, on its way to the session.
 #[derive(Clone)]
 pub(super) struct ProgressSinks {
     pub progress: mpsc::Sender<(CallKey, Box<RawValue>)>,

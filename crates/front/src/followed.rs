@@ -34,7 +34,7 @@ const MOST: usize = 100;
 /// How long two looks at a task are apart at least, however often jobs change.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// What is told of a task on its way to the machine.
+/// What is told of a task on its way to the session.
 pub(super) type Following = mpsc::Sender<(CallKey, Box<TaskTold>)>;
 
 impl McpSession {

@@ -8,7 +8,7 @@
 //! - Every request gets exactly one response, or was withdrawn by the client, whatever the tools do (promise 1).
 //! - A call is a task of its own: one that is slow, stuck or panics delays no other (promise 8).
 //! - What waits for a client that does not read is bounded (promise 3).
-//! - Nothing in the machine waits. The shell awaits reads, clocks and tasks, never a write.
+//! - Nothing in the session waits. The shell awaits reads, clocks and tasks, never a write.
 
 mod answers;
 mod asking;

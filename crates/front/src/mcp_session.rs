@@ -1,6 +1,6 @@
 //! The front's state and its life: pure, driven by events, without a clock, a descriptor or a task of its own.
 //!
-//! Theory of operation. The owner tells the machine what happened, with the time since its start, and hands in an
+//! Theory of operation. The owner tells the session what happened, with the time since its start, and hands in an
 //! [`SessionEffects`] through which answers leave at once. After each event the owner carries out the [`SessionAction`]s that have come
 //! up and asks [`McpSession::next_tick`] when to call [`McpSession::tick`] at the latest.
 //!
@@ -53,7 +53,7 @@ use unhang_upstream::{
     http::headers::CallLimit,
 };
 
-/// What the machine calls itself in errors.
+/// What the session calls itself in errors.
 pub(super) const NAME: &str = "unhang";
 
 /// Names what a client says at once and is answered at once: a POST. Over pipes there is one stream for everything.
@@ -94,7 +94,7 @@ pub(super) struct Way {
     pub batch: Option<BatchId>,
 }
 
-/// What the machine sees of the world and may do to it. None of these may wait.
+/// What the session sees of the world and may do to it. None of these may wait.
 pub trait SessionEffects {
     /// Sends one line (without its ending) to the client.
     fn to_client(&mut self, to: To, class: Class, line: &[u8]);
@@ -340,7 +340,7 @@ impl Awaited {
     }
 }
 
-/// The machine. See the module's text.
+/// The session. See the module's text.
 #[derive(Debug)]
 pub struct McpSession {
     pub(super) limits: Limits,

@@ -1,6 +1,6 @@
 //! The shell around a front over two pipes: descriptors and the clock, beside what [`SessionRuntime`] does for the session.
 //!
-//! Theory of operation. One task, one `select!`. Reads feed the machine, the machine writes through [`PipeEffects`], which hands
+//! Theory of operation. One task, one `select!`. Reads feed the session, the session writes through [`PipeEffects`], which hands
 //! to the kernel what it takes now and queues the rest.
 //!
 //! Invariants: no branch awaits a write or a call; after [`SessionAction::Exit`](super::mcp_session::Action::Exit) nothing is read any more, tasks that have not ended
@@ -108,7 +108,7 @@ pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Re
     Ok(code)
 }
 
-/// The machine's outside world.
+/// The session's effects.
 struct PipeEffects {
     to_client: ToClient,
 }

@@ -1,8 +1,8 @@
 //! What works for one session: its machine, a task for each call, and what is told of the servers behind it.
 //!
-//! Theory of operation. Whoever carries the client's lines feeds the machine, lets [`SessionRuntime::act`] do what it wants done, and
+//! Theory of operation. Whoever carries the client's lines feeds the session, lets [`SessionRuntime::act`] do what it wants done, and
 //! waits for [`SessionRuntime::event`] beside the client, to hand it to [`SessionRuntime::take`]. A call ends with an answer, a panic, or soon after
-//! it was cancelled; whichever it is, the machine is told.
+//! it was cancelled; whichever it is, the session is told.
 //!
 //! Invariants: nothing here waits for the client; what is dropped is withdrawn from whoever worked on it.
 
@@ -43,13 +43,13 @@ use unhang_tools::{
 };
 use unhang_upstream::{client::Error, http::headers::CallLimit};
 
-/// Reports of progress that may be on their way to the machine; it takes them at once.
+/// Reports of progress that may be on their way to the session; it takes them at once.
 const PROGRESS: usize = 1024;
 
-/// Tasks that have changed, on their way to the machine.
+/// Tasks that have changed, on their way to the session.
 const FOLLOWED: usize = 16;
 
-/// Questions and logs that may be on their way to the machine.
+/// Questions and logs that may be on their way to the session.
 const ASIDES: usize = 256;
 
 /// What stands behind sessions. Clones are the same.
@@ -195,7 +195,7 @@ pub(super) struct SessionRuntime {
     watches: HashMap<Resource, Watch>,
     /// Changes of those that anybody watches, since this client does: who watches nothing is not woken for others.
     updates: Option<Changes>,
-    /// Progress of requests to servers, on its way from their tasks to the machine.
+    /// Progress of requests to servers, on its way from their tasks to the session.
     tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
     told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
     /// What else servers say and ask about calls, on the same way.
@@ -213,7 +213,7 @@ pub(super) struct SessionRuntime {
 }
 
 impl SessionRuntime {
-    /// For a session of this asker's that begins now. Its calls are parked under this secret.
+    /// For a session of this client that begins now. Its calls are parked under this secret.
     pub(super) fn new(
         limits: Limits,
         context: &SessionContext,
@@ -303,12 +303,12 @@ impl SessionRuntime {
         self.origin.elapsed()
     }
 
-    /// When the machine's [`McpSession::tick`] is due at the latest.
+    /// When the session's [`McpSession::tick`] is due at the latest.
     pub(super) fn next_tick(&self) -> Option<Instant> {
         self.mcp_session.next_tick().map(|tick| self.origin + tick)
     }
 
-    /// Carries out what the machine wants; returns the exit code at the end.
+    /// Carries out what the session wants; returns the exit code at the end.
     pub(super) fn act(&mut self) -> Option<u8> {
         while let Some(action) = self.mcp_session.next_action() {
             match action {
@@ -449,7 +449,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Tells the machine what has happened.
+    /// Tells the session what has happened.
     pub(super) fn take(&mut self, event: SessionEvent, effects: &mut impl SessionEffects) {
         let now = self.now();
         match event {

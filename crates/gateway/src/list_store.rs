@@ -191,7 +191,7 @@ impl ListStore {
         self.write(pending_write);
     }
 
-    /// Has a thread write what is on the desk, unless one does.
+    /// Has a thread write what is pending, unless one does.
     fn write(&self, pending_write: MutexGuard<'_, PendingWrite>) {
         if !self.0.is_writing.send_if_modified(|is_writing| !std::mem::replace(is_writing, true)) {
             return;
@@ -225,14 +225,14 @@ impl ListFile {
         self.pending_write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is on the desk until there is nothing. Blocks.
+    /// Writes what is pending until there is nothing. Blocks.
     fn work(&self) {
         loop {
             let (keep, forget) = {
                 let mut pending_write = self.pending_write();
                 let work = (pending_write.keep.take(), std::mem::take(&mut pending_write.forget));
                 if matches!(work, (None, false)) {
-                    // While the desk is held, so that nobody takes us for one who will look again.
+                    // While the pending write is held, so that nobody takes us for one who will look again.
                     self.is_writing.send_replace(false);
                     return;
                 }

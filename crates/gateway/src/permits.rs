@@ -74,7 +74,7 @@ impl PermitQueue {
         self.state().fair.waiting()
     }
 
-    /// Waits until it is the asker's turn. Cancel-safe.
+    /// Waits until it is the client's turn. Cancel-safe.
     ///
     /// # Errors
     /// There is no room to wait, or somebody who waits for less needs it.

@@ -2,14 +2,14 @@
 //!
 //! An assembly of two halves. [`wrap_session::WrapSession`] is pure: it is told what happened (a line from either side, a clock
 //! tick, an exit) and answers with what is to be written and done. [`run`] is the thin shell that owns the
-//! descriptors, the process and the clock. The machine can be driven without a process, which is how it is fuzzed.
+//! descriptors, the process and the clock. The session can be driven without a process, which is how it is fuzzed.
 //!
 //! Invariants
 //! - Every request that the client sends is answered exactly once, or withdrawn by the client (promise 1).
 //! - Payload bytes are forwarded as they came; only an id is ever replaced, and only where it would be ambiguous, and the number of a
 //!   server's progress, where it would be no step forward from a heartbeat of ours. Where calls become jobs (`offers`), what is ours stands
 //!   beside what the server says of itself and of its tools, and a task that a client wants is between the two of us.
-//! - Nothing in the machine waits. The shell awaits reads, clocks and events, never a write.
+//! - Nothing in the session waits. The shell awaits reads, clocks and events, never a write.
 
 mod from_client;
 mod from_server;

@@ -1,6 +1,6 @@
-//! The shell around the machine: descriptors, the process, the clock.
+//! The shell around the session: descriptors, the process, the clock.
 //!
-//! Theory of operation. One task, one `select!`. Reads feed the machine; the machine writes through [`ProcessEffects`], which
+//! Theory of operation. One task, one `select!`. Reads feed the session; the session writes through [`ProcessEffects`], which
 //! gathers short lines until everything that was read at once has been dealt with, and hands long ones to the kernel at
 //! once; what the kernel does not take waits in a queue. No branch awaits a write, so neither direction can wait for the
 //! other. The server's stderr is read by a thread of its own and never passes here.
@@ -107,7 +107,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
     Ok(code)
 }
 
-/// The machine's outside world: both queues with the descriptors behind them.
+/// The session's effects: both queues with the descriptors behind them.
 struct ProcessEffects {
     to_client: ToClient,
     process: Option<ServerProcess>,
@@ -250,7 +250,7 @@ impl GuardLoop {
         self.origin.elapsed()
     }
 
-    /// Carries out what the machine wants; returns the exit code at the end.
+    /// Carries out what the session wants; returns the exit code at the end.
     fn act(&mut self) -> Option<u8> {
         while let Some(action) = self.wrap_session.next_action() {
             match action {

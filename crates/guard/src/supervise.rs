@@ -1,4 +1,4 @@
-//! The server's process as the machine sees it: started, told the session again, judged, restarted, given up.
+//! The server's process as the session sees it: started, told the session again, judged, restarted, given up.
 //!
 //! Invariants: what was in flight when a process died is answered at once; only lists and reads are sent again, once
 //! there is at most one process; nothing is restarted over and over while nobody asks; a caller's deadline never

@@ -1,6 +1,6 @@
 //! The guard's state and its life: pure, driven by events, without a clock or a descriptor of its own.
 //!
-//! Theory of operation. The owner tells the machine what happened, with the time since its start, and hands in an
+//! Theory of operation. The owner tells the session what happened, with the time since its start, and hands in an
 //! [`WrapEffects`] through which lines leave at once. After each event the owner carries out the [`WrapAction`]s that have come up
 //! and asks [`WrapSession::next_tick`] when to call [`WrapSession::tick`] at the latest.
 //!
@@ -40,7 +40,7 @@ use unhang_core::{
 };
 use unhang_tools::job_report::ToolNames;
 
-/// What the machine sees of the world and may do to it. None of these may wait.
+/// What the session sees of the world and may do to it. None of these may wait.
 pub trait WrapEffects {
     /// Sends one line (without its ending) to the client.
     fn to_client(&mut self, class: Class, line: &[u8]);
@@ -228,7 +228,7 @@ pub(super) enum WaitingForServer {
     Line(Vec<u8>),
 }
 
-/// The machine. See the module's text.
+/// The session. See the module's text.
 #[derive(Debug)]
 pub struct WrapSession {
     pub(super) name: String,

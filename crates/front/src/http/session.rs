@@ -132,7 +132,7 @@ enum PendingReply {
     Begun(Stream),
 }
 
-/// What the machine sees of the client.
+/// What the session sees of the client.
 struct HttpEffects {
     posts: HashMap<StreamKey, OpenPost>,
     /// What posts that are not answered have of the budget for messages, where it is anything.

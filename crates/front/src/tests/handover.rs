@@ -1,4 +1,4 @@
-//! Calls that become jobs, as far as the machine knows of them.
+//! Calls that become jobs, as far as the session knows of them.
 
 use unhang_bridge::Era;
 use unhang_jobs::{

@@ -1,4 +1,4 @@
-//! The machine driven without tasks, every event by hand and time as a number; and the shell with real pipes.
+//! The session driven without tasks, every event by hand and time as a number; and the shell with real pipes.
 
 mod handover;
 mod heartbeats;

@@ -1,4 +1,4 @@
-//! What servers ask and say about calls, as far as the machine knows of it.
+//! What servers ask and say about calls, as far as the session knows of it.
 
 use serde_json::value::RawValue;
 use unhang_bridge::Era;

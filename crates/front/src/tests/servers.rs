@@ -1,4 +1,4 @@
-//! Servers behind a front, as far as the machine knows of them.
+//! Servers behind a front, as far as the session knows of them.
 
 use std::{collections::BTreeMap, sync::Arc};
 

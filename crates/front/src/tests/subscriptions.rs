@@ -1,4 +1,4 @@
-//! Who hears of what has changed, as far as the machine knows of it.
+//! Who hears of what has changed, as far as the session knows of it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Whoever keeps jobs and answers about them, as far as the machine has to do with that.
+//! Whoever keeps jobs and answers about them, as far as the session has to do with that.
 //!
 //! Invariants: what it does and when follows from the numbers of the requests, so that the same bytes are the same life; it does nothing that
 //! the real one would not do; a job has one answer.

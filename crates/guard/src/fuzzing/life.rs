@@ -1,6 +1,6 @@
 //! Lets a story happen to a machine, in the order in which the shell would see it, and checks the promises on the way.
 //!
-//! Invariants: the machine is told nothing that the shell would not tell it: one side is read only while the machine reads
+//! Invariants: the session is told nothing that the shell would not tell it: one side is read only while the session reads
 //! it, ticks come when they are due or later, a process is started only after the one before it is gone.
 
 use std::time::Duration;

@@ -8,7 +8,7 @@
 //! `bridge` stands for whoever keeps jobs and answers about them.
 //!
 //! Invariants: compiled for tests and under the feature `fuzzing` only; the same bytes give the same life; what is judged
-//! is what crosses the machine's edge, and its fields are looked into for their size alone, or to learn which of two
+//! is what crosses the session's edge, and its fields are looked into for their size alone, or to learn which of two
 //! allowed things it chose.
 //!
 //! [`WrapSession`]: super::wrap_session::WrapSession

@@ -1,7 +1,7 @@
 //! What the two sides say, in words of the protocol.
 //!
 //! Invariants: each request and each good answer carries a number of its own, so that what arrives can be told apart;
-//! nothing here depends on the machine.
+//! nothing here depends on the session.
 
 use unhang_wire::{Id, Json};
 

@@ -1,4 +1,4 @@
-//! The world around the machine: two queues with pipes behind them, and both sides' books.
+//! The world around the session: two queues with pipes behind them, and both sides' books.
 //!
 //! Invariants: lines go through real queues; what was put into one comes out in order, and what does not is of a class
 //! that may be shed (promise 3).

@@ -1,4 +1,4 @@
-//! The machine driven without a process: every event by hand, time as a number.
+//! The session driven without a process: every event by hand, time as a number.
 
 mod bounds;
 mod handover;
@@ -22,7 +22,7 @@ use super::wrap_session::{JobNews, WrapAction, WrapEffects, WrapSession};
 use unhang_core::{config::Limits, exit, queue::Class};
 use unhang_tools::job_report::ToolNames;
 
-/// Records what the machine does.
+/// Records what the session does.
 #[derive(Default)]
 struct Fake {
     client: Vec<(Class, String)>,
