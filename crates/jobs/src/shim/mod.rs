@@ -410,10 +410,11 @@ impl<'a> Shim<'a> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
         let handover = self.handover(&mut store, &starter)?;
-        if let JobFinding::Settled(settled) = self.look_at(&mut store, self.id, &handover)? {
-            self.start(&mut store, settled.admitted, &handover);
-        }
-        Ok(())
+        let JobFinding::Settled(settled) = self.look_at(&mut store, self.id, &handover)? else {
+            return Ok(());
+        };
+        self.start(&mut store, settled.admitted, &handover);
+        self.wait_with_the_queue(&mut store, &handover)
     }
 
     fn handover<'s>(&self, store: &mut Store, starter: &'s Starter) -> Result<Handover<'s>, StoreError> {
