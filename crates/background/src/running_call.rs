@@ -40,7 +40,7 @@ pub enum WhoIsAsked {
 pub struct RunningCall {
     /// What the server is asked with; once more, with what was to be known first, where it says so.
     pub params: Arc<str>,
-    /// What is heard of the request.
+    /// The answer, progress and questions of the request.
     pub way: PendingCall,
     /// Who makes the request. It lives as long as the call does.
     pub source: Box<dyn CallSource>,

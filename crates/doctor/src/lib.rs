@@ -26,7 +26,7 @@ mod stdio;
 mod talk;
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -130,26 +130,30 @@ impl Default for Starts {
 }
 
 impl Starts {
-    /// Whether none of the servers that were started is left.
+    /// Returns whether every server that was started has ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let mut lifelines = self.lifelines.lock().unwrap_or_else(PoisonError::into_inner);
-        lifelines.retain(|lifeline| lifeline.is_alive());
-        lifelines.is_empty()
+        self.living().is_empty()
     }
 
-    /// Waits until every server that was started has ended, those too whose examination was dropped in the middle: their lifelines go on
-    /// for as long as the stop takes.
+    /// Waits until every server that was started has ended. The lifeline of a dropped examination needs as long as a stop takes. The
+    /// caller sets the limit.
     pub async fn ended(&self) {
         while !self.is_empty() {
+            // Between two looks: the process table cannot be waited on.
             tokio::time::sleep(LOOK).await;
         }
     }
 
     fn note(&self, lifeline: Option<u32>) {
+        self.living().extend(lifeline.and_then(Identity::of));
+    }
+
+    /// Returns the lifelines that live.
+    fn living(&self) -> MutexGuard<'_, Vec<Identity>> {
         let mut lifelines = self.lifelines.lock().unwrap_or_else(PoisonError::into_inner);
         lifelines.retain(|lifeline| lifeline.is_alive());
-        lifelines.extend(lifeline.and_then(Identity::of));
+        lifelines
     }
 
     /// Nothing else starts meanwhile.

@@ -16,7 +16,7 @@ use crate::{
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 const PAGE: &str = include_str!("../../../../docs/guide/doctor.md");
 
-/// What is to be found in a faulty server. `{marker}` and `{folder}` in its arguments are the sandbox's.
+/// The findings that a faulty server has to cause. `{marker}` and `{folder}` in its arguments are the sandbox's.
 struct Expected {
     faulty_server: &'static str,
     arguments: &'static [&'static str],

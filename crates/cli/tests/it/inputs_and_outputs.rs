@@ -66,7 +66,7 @@ fn a_command_whose_input_does_not_come_ends_at_a_signal_and_has_started_nothing(
     }
 }
 
-/// Whoever holds stdin open and writes nothing is waited for as long as the writer of a pipe.
+/// The command waits for a silent writer of stdin as long as for the writer of a pipe.
 #[test]
 fn json_from_stdin_is_waited_for_within_the_limit() {
     let sandbox = Sandbox::new();

@@ -344,6 +344,7 @@ mod tests {
         assert_eq!(before.elapsed().as_secs(), TURN_PATIENCE.as_secs(), "it had the turn");
         let other = budget.clone();
         let waiting = tokio::spawn(async move { other.room_for(64 * MIB).await.map(drop) });
+        // The clock is paused.
         tokio::time::sleep(ROOM_PATIENCE / 2).await;
         assert!(!waiting.is_finished());
         drop(first);
@@ -370,7 +371,7 @@ mod tests {
                 })
             })
             .collect();
-        // As soon as the others have given up.
+        // As soon as the others have given up; the clock is paused.
         tokio::time::sleep(ROOM_PATIENCE + ROOM_PATIENCE / 5).await;
         assert_eq!(reached.load(SeqCst), 59 * MIB);
         let mut whole = Vec::new();
@@ -391,6 +392,7 @@ mod tests {
             tokio::spawn(async move { budget.grown(&mut None, 64 * MIB, 64 * MIB).await.err() })
         };
         let waiting: Vec<_> = (0..MESSAGES_WAITING).map(|_| waits()).collect();
+        // The clock is paused.
         tokio::time::sleep(ROOM_PATIENCE / 5).await;
         assert_eq!(budget.0.waiting.load(SeqCst), MESSAGES_WAITING);
         let before = Instant::now();
@@ -412,6 +414,7 @@ mod tests {
         };
         let mut waiting: Vec<_> = (0..2).map(|_| waits(60 * MIB)).collect();
         waiting.extend((0..40).map(|_| waits(24 * MIB)));
+        // The clock is paused.
         tokio::time::sleep(ROOM_PATIENCE / 5).await;
         let refused = waiting.extract_if(.., |one| one.is_finished());
         let refused: Vec<_> = refused.collect();

@@ -454,7 +454,7 @@ fn files_of_user(home: Option<&Path>) -> Vec<PathBuf> {
     files
 }
 
-/// Whether anything lies there. What is no plain file, or a link that leads nowhere, is told of when it is read.
+/// Returns whether anything lies at this path. Reading it reports a pipe, a folder or a dangling link.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }

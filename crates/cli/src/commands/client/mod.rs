@@ -86,7 +86,7 @@ pub(super) struct ClientContext<'a> {
     background: watch::Sender<Option<Unfinished>>,
     /// The servers that are reached over HTTP.
     remote: RefCell<HashSet<String>>,
-    /// What examinations have started, which is in no pool.
+    /// The servers of examinations, which the pool does not have.
     pub(super) examinations: Arc<Starts>,
 }
 
