@@ -290,6 +290,18 @@ impl Helper {
         self.process.signal(signal);
     }
 
+    /// Stops it, and returns when each of its threads stands still: the kernel lets the others go on until the one that hears the
+    /// signal has had its turn.
+    pub(crate) fn stop(&self) {
+        self.process.signal(Signal::STOP);
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.process.pid()));
+        let begin = Instant::now();
+        while !fs::read_dir(&tasks).unwrap().all(|task| stands_still(&task.unwrap().path())) {
+            assert!(begin.elapsed() < PATIENCE, "in vain: it stops");
+            std::thread::yield_now();
+        }
+    }
+
     /// What it says next; nothing where it has ended.
     pub(crate) fn next_line(&mut self) -> Option<String> {
         self.lines.next().map(Result::unwrap)
@@ -308,6 +320,14 @@ impl Helper {
         self.process.signal(Signal::KILL);
         until("it has gone", || self.process.try_reap()).await;
     }
+}
+
+/// Whether a thread is stopped, or has ended.
+fn stands_still(task: &Path) -> bool {
+    let Ok(stat) = fs::read_to_string(task.join("stat")) else { return true };
+    // The name before the state may have brackets in it.
+    let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
+    matches!(state, Some('T' | 'Z' | 'X'))
 }
 
 /// A server in a process of its own, whose shims kill themselves at a step, and the ids of the jobs that it accepted.

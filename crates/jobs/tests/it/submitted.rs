@@ -46,7 +46,7 @@ async fn stopped() -> (Bench, Helper, JobId) {
         let bench = Bench::new();
         let mut submitter = Helper::once(&bench, &["submit", ONCE]);
         if let Some(id) = with_orders(bench.folder.path(), &mut submitter) {
-            submitter.signal(Signal::STOP);
+            submitter.stop();
             if is_free(&bench) {
                 return (bench, submitter, id);
             }
