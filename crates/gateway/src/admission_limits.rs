@@ -17,10 +17,11 @@ use unhang_switches::stands;
 
 use super::{
     OfSession, SessionKey,
-    backend::Backend,
     line::WaitingLine,
+    notification_listener::NotificationListener,
     permits::{Permit, PermitQueue, QueueFull},
     together::{Together, TogetherTurn},
+    verdicts,
 };
 use crate::route::rules::ToolRules;
 use unhang_core::{
@@ -33,6 +34,10 @@ use unhang_upstream::client::{Error, Failure};
 
 /// The turns at one server.
 pub(super) struct AdmissionLimits {
+    /// The server's name, for errors.
+    name: String,
+    /// Knows whether the server asks things about its calls, and who waits for it.
+    listener: Arc<NotificationListener>,
     /// Requests that are with it, or wait for it to start.
     server: Arc<PermitQueue>,
     /// Calls, where it asks things about them.
@@ -61,13 +66,20 @@ pub(super) struct Acquire<'a> {
 pub(super) struct Permits(Option<Permit>, Option<Permit>);
 
 impl AdmissionLimits {
-    pub(super) fn new(rules: &ToolRules, limits: &Limits) -> Self {
+    pub(super) fn new(
+        name: String,
+        rules: &ToolRules,
+        limits: &Limits,
+        listener: Arc<NotificationListener>,
+    ) -> Self {
         let bounds = |places| Bounds { places, room: limits.max_waiting };
         let tools = rules.tools.iter().filter_map(|(name, rule)| {
             let most = rule.max_in_flight?;
             Some((name.clone(), PermitQueue::new(bounds(most))))
         });
         Self {
+            name,
+            listener,
             server: PermitQueue::new(bounds(limits.max_in_flight)),
             together: Together::new(limits.max_waiting),
             tools: tools.collect(),
@@ -78,6 +90,144 @@ impl AdmissionLimits {
     pub(super) fn waiting(&self) -> usize {
         let tools = self.tools.values().map(|places| places.waiting());
         self.server.waiting() + self.together.waiting() + tools.sum::<usize>()
+    }
+
+    /// Waits until a request may go to this server, and until this tool may be called where it is a call. Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    pub(super) async fn turn(&self, acquire: &Acquire<'_>) -> Result<Permits, Error> {
+        let tool = acquire.tool.and_then(|tool| self.tools.get_key_value(tool));
+        let of_tool = match tool.filter(|_| stands("calls-of-a-tool-bounded")) {
+            Some((tool, places)) => {
+                let place = in_line(&self.listener.line, acquire, turn(places, acquire)).await;
+                Some(place.map_err(|refused| self.tool_busy(tool, places, acquire, &refused))?)
+            }
+            None => None,
+        };
+        let of_server = match stands("requests-of-a-server-bounded") {
+            true => {
+                let place = in_line(&self.listener.line, acquire, turn(&self.server, acquire)).await;
+                Some(place.map_err(|refused| self.busy(acquire, &refused))?)
+            }
+            false => None,
+        };
+        Ok(Permits(of_tool, of_server))
+    }
+
+    /// Waits until a request may go to a server of this era that is ready, and to any server. Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    pub(super) async fn turns_once_ready(
+        &self,
+        era: Era,
+        all: &Arc<PermitQueue>,
+        acquire: &Acquire<'_>,
+    ) -> Result<(Option<TogetherTurn>, Option<Permit>), Error> {
+        loop {
+            let together = self.turn_together(era, acquire).await?;
+            let of_all = self.turn_of_all(all, acquire).await?;
+            // It may have begun to ask while this one waited.
+            if !together.as_ref().is_some_and(|joined| joined.is_early() && self.listener.asks()) {
+                return Ok((together, of_all));
+            }
+        }
+    }
+
+    /// Waits until it may be asked: a server that asks back has calls of one session at a time, so that it is known whom its questions are
+    /// for (protocol.md 3.3, row 8). Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    async fn turn_together(&self, era: Era, acquire: &Acquire<'_>) -> Result<Option<TogetherTurn>, Error> {
+        if era != Era::Legacy || !stands("one-call-where-questions-come") {
+            return Ok(None);
+        }
+        // What is asked by the answer to a call needs that call to be the only one.
+        let session = acquire.session_asked_beside();
+        if !self.listener.asks() {
+            return Ok(Some(self.together.early(session)));
+        }
+        let taking = self.together.take(session, acquire.fairness_key, self.listener.asked_one_first());
+        let turn = in_line(&self.listener.line, acquire, in_time(acquire, taking)).await;
+        turn.map(Some).map_err(|refused| {
+            let what = "it asks things about its calls and has those of one session at a time";
+            self.overloaded(acquire, &refused, &format!("`{}`", self.name), what)
+        })
+    }
+
+    /// Waits until a request may go to any server. Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    async fn turn_of_all(
+        &self,
+        all: &Arc<PermitQueue>,
+        acquire: &Acquire<'_>,
+    ) -> Result<Option<Permit>, Error> {
+        if !stands("requests-of-all-bounded") {
+            return Ok(None);
+        }
+        turn(all, acquire).await.map(Some).map_err(|refused| {
+            let what = format!(
+                "all servers together have max-in-flight = {} of [gateway] requests at a time",
+                all.bounds().places
+            );
+            self.overloaded(acquire, &refused, "unhang", &what)
+        })
+    }
+
+    /// Whether there is any time left for a request that has had to wait for its turns.
+    ///
+    /// # Errors
+    /// There is none, so that nothing is asked.
+    pub(super) fn in_time(&self, acquire: &Acquire<'_>) -> Result<(), Error> {
+        match acquire.deadline.remaining().is_zero() {
+            true => Err(self.busy(acquire, &NotAdmitted::Late)),
+            false => Ok(()),
+        }
+    }
+
+    fn busy(&self, acquire: &Acquire<'_>, refused: &NotAdmitted) -> Error {
+        let (name, most) = (&self.name, self.server.bounds().places);
+        let what = format!("it has max-in-flight = {most} of [servers.{name}.limits] requests at a time");
+        self.overloaded(acquire, refused, &format!("`{name}`"), &what)
+    }
+
+    fn tool_busy(
+        &self,
+        tool: &str,
+        places: &PermitQueue,
+        acquire: &Acquire<'_>,
+        refused: &NotAdmitted,
+    ) -> Error {
+        let (name, most) = (&self.name, places.bounds().places);
+        let what = format!("it has max-in-flight = {most} of [servers.{name}.tools.{tool}] calls at a time");
+        self.overloaded(acquire, refused, &format!("`{tool}` of `{name}`"), &what)
+    }
+
+    /// Our verdict for a caller who did not have their turn.
+    fn overloaded(&self, acquire: &Acquire<'_>, refused: &NotAdmitted, whose: &str, what: &str) -> Error {
+        let Acquire { method, limit, deadline, .. } = *acquire;
+        let elapsed = limit.saturating_sub(deadline.remaining());
+        match refused {
+            NotAdmitted::Late => {
+                let happened = format!("{whose} was not free for `{method}` within {}", in_words(limit));
+                let hint = format!("{what}; ask again when others have ended");
+                let failure = verdicts::failure(&self.name, FaultKind::Overloaded, method, happened, &hint);
+                Failure { limit: Some(limit), elapsed: limit, ..failure }.into()
+            }
+            NotAdmitted::Full(QueueFull { bounds, retry_after }) => {
+                let happened = format!(
+                    "{whose} has no room for `{method}`: {} wait for their turn already",
+                    bounds.room
+                );
+                let hint = format!("{what}; ask again in {}", in_words(*retry_after));
+                let failure = verdicts::failure(&self.name, FaultKind::Overloaded, method, happened, &hint);
+                Failure { elapsed, retry_after: Some(*retry_after), ..failure }.into()
+            }
+        }
     }
 }
 
@@ -123,148 +273,6 @@ enum NotAdmitted {
     Full(QueueFull),
     /// Their own time was over before.
     Late,
-}
-
-impl Backend {
-    /// Waits until a request may go to this server, and until this tool may be called where it is a call. Cancel-safe.
-    ///
-    /// # Errors
-    /// It may not, and what to do.
-    pub(super) async fn turn(&self, acquire: &Acquire<'_>) -> Result<Permits, Error> {
-        let tool = acquire.tool.and_then(|tool| self.admission.tools.get_key_value(tool));
-        let of_tool = match tool.filter(|_| stands("calls-of-a-tool-bounded")) {
-            Some((tool, places)) => {
-                let place = in_line(&self.listener.line, acquire, turn(places, acquire)).await;
-                Some(place.map_err(|refused| self.tool_busy(tool, places, acquire, &refused))?)
-            }
-            None => None,
-        };
-        let of_server = match stands("requests-of-a-server-bounded") {
-            true => {
-                let place =
-                    in_line(&self.listener.line, acquire, turn(&self.admission.server, acquire)).await;
-                Some(place.map_err(|refused| self.busy(acquire, &refused))?)
-            }
-            false => None,
-        };
-        Ok(Permits(of_tool, of_server))
-    }
-
-    /// Waits until a request may go to a server of this era that is ready, and to any server. Cancel-safe.
-    ///
-    /// # Errors
-    /// It may not, and what to do.
-    pub(super) async fn turns_once_ready(
-        &self,
-        era: Era,
-        all: &Arc<PermitQueue>,
-        acquire: &Acquire<'_>,
-    ) -> Result<(Option<TogetherTurn>, Option<Permit>), Error> {
-        loop {
-            let together = self.turn_together(era, acquire).await?;
-            let of_all = self.turn_of_all(all, acquire).await?;
-            // It may have begun to ask while this one waited.
-            if !together.as_ref().is_some_and(|joined| joined.is_early() && self.listener.asks()) {
-                return Ok((together, of_all));
-            }
-        }
-    }
-
-    /// Waits until it may be asked: a server that asks back has calls of one session at a time, so that it is known whom its questions are
-    /// for (protocol.md 3.3, row 8). Cancel-safe.
-    ///
-    /// # Errors
-    /// It may not, and what to do.
-    async fn turn_together(&self, era: Era, acquire: &Acquire<'_>) -> Result<Option<TogetherTurn>, Error> {
-        if era != Era::Legacy || !stands("one-call-where-questions-come") {
-            return Ok(None);
-        }
-        // What is asked by the answer to a call needs that call to be the only one.
-        let session = acquire.session_asked_beside();
-        if !self.listener.asks() {
-            return Ok(Some(self.admission.together.early(session)));
-        }
-        let taking =
-            self.admission.together.take(session, acquire.fairness_key, self.listener.asked_one_first());
-        let turn = in_line(&self.listener.line, acquire, in_time(acquire, taking)).await;
-        turn.map(Some).map_err(|refused| {
-            let what = "it asks things about its calls and has those of one session at a time";
-            self.overloaded(acquire, &refused, &format!("`{}`", self.name()), what)
-        })
-    }
-
-    /// Waits until a request may go to any server. Cancel-safe.
-    ///
-    /// # Errors
-    /// It may not, and what to do.
-    async fn turn_of_all(
-        &self,
-        all: &Arc<PermitQueue>,
-        acquire: &Acquire<'_>,
-    ) -> Result<Option<Permit>, Error> {
-        if !stands("requests-of-all-bounded") {
-            return Ok(None);
-        }
-        turn(all, acquire).await.map(Some).map_err(|refused| {
-            let what = format!(
-                "all servers together have max-in-flight = {} of [gateway] requests at a time",
-                all.bounds().places
-            );
-            self.overloaded(acquire, &refused, "unhang", &what)
-        })
-    }
-
-    /// Whether there is any time left for a request that has had to wait for its turns.
-    ///
-    /// # Errors
-    /// There is none, so that nothing is asked.
-    pub(super) fn in_time(&self, acquire: &Acquire<'_>) -> Result<(), Error> {
-        match acquire.deadline.remaining().is_zero() {
-            true => Err(self.busy(acquire, &NotAdmitted::Late)),
-            false => Ok(()),
-        }
-    }
-
-    fn busy(&self, acquire: &Acquire<'_>, refused: &NotAdmitted) -> Error {
-        let (name, most) = (self.name(), self.admission.server.bounds().places);
-        let what = format!("it has max-in-flight = {most} of [servers.{name}.limits] requests at a time");
-        self.overloaded(acquire, refused, &format!("`{name}`"), &what)
-    }
-
-    fn tool_busy(
-        &self,
-        tool: &str,
-        places: &PermitQueue,
-        acquire: &Acquire<'_>,
-        refused: &NotAdmitted,
-    ) -> Error {
-        let (name, most) = (self.name(), places.bounds().places);
-        let what = format!("it has max-in-flight = {most} of [servers.{name}.tools.{tool}] calls at a time");
-        self.overloaded(acquire, refused, &format!("`{tool}` of `{name}`"), &what)
-    }
-
-    /// Our verdict for a caller who did not have their turn.
-    fn overloaded(&self, acquire: &Acquire<'_>, refused: &NotAdmitted, whose: &str, what: &str) -> Error {
-        let Acquire { method, limit, deadline, .. } = *acquire;
-        let elapsed = limit.saturating_sub(deadline.remaining());
-        match refused {
-            NotAdmitted::Late => {
-                let happened = format!("{whose} was not free for `{method}` within {}", in_words(limit));
-                let hint = format!("{what}; ask again when others have ended");
-                let failure = self.failure(FaultKind::Overloaded, method, happened, &hint);
-                Failure { limit: Some(limit), elapsed: limit, ..failure }.into()
-            }
-            NotAdmitted::Full(QueueFull { bounds, retry_after }) => {
-                let happened = format!(
-                    "{whose} has no room for `{method}`: {} wait for their turn already",
-                    bounds.room
-                );
-                let hint = format!("{what}; ask again in {}", in_words(*retry_after));
-                let failure = self.failure(FaultKind::Overloaded, method, happened, &hint);
-                Failure { elapsed, retry_after: Some(*retry_after), ..failure }.into()
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -387,12 +395,12 @@ mod tests {
                 since,
             }
         };
-        let Err(Error::Failure(refused)) = backend.turn_of_all(all, &acquire()).await else {
+        let Err(Error::Failure(refused)) = backend.admission.turn_of_all(all, &acquire()).await else {
             panic!("there is no place")
         };
         assert!(refused.hint.contains("max-in-flight = 0 of [gateway]"), "{}", refused.hint);
         servers.shared.all.bound(Bounds { places: 1, room: 1 });
-        assert!(backend.turn_of_all(all, &acquire()).await.is_ok());
+        assert!(backend.admission.turn_of_all(all, &acquire()).await.is_ok());
         assert_eq!(servers.waiting(), 0);
     }
 }

@@ -31,9 +31,11 @@ use super::{
     instance_limit::{InstanceLimit, NoInstance},
     list_store::Recalled,
     notification_listener::NotificationListener,
+    owners,
     rest::Demand,
     status::{Now, ServerRecord, ServerStatus},
     tally::Tally,
+    verdicts,
     watched::{Updates, Watched},
 };
 use crate::route::{catalog::Offered, names::Style, rules::ToolRules};
@@ -233,7 +235,12 @@ impl Backend {
             told: HashSet::new(),
         };
         Self {
-            admission: AdmissionLimits::new(&entry.tool_rules, &limits),
+            admission: AdmissionLimits::new(
+                spec.name.clone(),
+                &entry.tool_rules,
+                &limits,
+                Arc::clone(&listener),
+            ),
             entry,
             spec,
             own,
@@ -254,6 +261,25 @@ impl Backend {
 
     pub(super) fn name(&self) -> &str {
         &self.entry.spec.name
+    }
+
+    /// What came of a request of this tool, as it is told of the server behind another gateway.
+    pub(super) fn told_of_owner<T>(&self, tool: Option<&str>, outcome: Result<T, Error>) -> Result<T, Error> {
+        if !self.is_gateway() {
+            return outcome;
+        }
+        let owner = || tool.and_then(|tool| self.owner_of(tool)).map(|(server, _)| server);
+        outcome.map_err(|error| owners::told_of_owner(self.name(), owner, error))
+    }
+
+    /// Whose a tool is here, and what that calls it: of another gateway's tools this is known since it says so.
+    pub(super) fn owner_of(&self, tool: &str) -> Option<(String, String)> {
+        self.offered().owners.get(tool).filter(|_| self.is_gateway()).cloned()
+    }
+
+    /// Whether it goes on when we end in order. What we have started ends with us.
+    pub(super) fn outlives_us(&self) -> bool {
+        matches!(self.endpoint(), Endpoint::Http(_)) && !self.is_gateway()
     }
 
     /// How it is reached.
@@ -453,8 +479,11 @@ impl Backend {
                     drop(turn);
                     sleep_until(until).await;
                 }
-                Next::Refuse(rest) => return Err(self.fenced_off(rest)),
-                Next::Full(taken) => return Err(self.no_seat(taken)),
+                Next::Refuse(rest) => {
+                    let failures = self.state().breaker.failures();
+                    return Err(verdicts::fenced_off(self.name(), failures, rest, &self.record));
+                }
+                Next::Full(taken) => return Err(verdicts::no_instance(self.name(), taken)),
                 Next::Closed => return Err(Error::Disposed),
             }
         }
@@ -528,7 +557,8 @@ impl Backend {
         state.subscription = None;
         self.record.failed();
         if state.breaker.failed(now - self.origin) && stands("gateway-fences-off") {
-            tracing::error!("{}", self.left_alone(state.breaker.failures(), true));
+            let failures = state.breaker.failures();
+            tracing::error!("{}", verdicts::left_alone(self.name(), failures, &self.record, true));
         }
         state.not_before = now + state.breaker.delay();
     }

@@ -30,7 +30,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 use unhang_wire::Json;
 
-use super::{ServerAnswer, Servers, SideMessage, backend::Backend, tasks::TaskPoller};
+use super::{ServerAnswer, Servers, SideMessage, tasks::TaskPoller};
 use unhang_core::{digest::digest, revision::Revision};
 use unhang_tools::job_report::Does;
 use unhang_upstream::client::{Endpoint, Error, Signed};
@@ -251,32 +251,25 @@ impl TaskNews {
     }
 }
 
-impl Backend {
-    /// Which server it is, as nobody can read it: the same in every run that reaches it in the same way.
-    pub(super) fn identity(&self) -> String {
-        let mut parts: Vec<&[u8]> = Vec::new();
-        match self.endpoint() {
-            Endpoint::Http(server) => {
-                parts.extend([b"http".as_slice(), server.address.url.as_bytes()]);
-                // Whoever is somebody else there has no such task.
-                for (name, value) in &server.address.headers {
-                    parts.extend([name.as_bytes(), value.as_bytes()]);
-                }
-            }
-            Endpoint::Stdio(server) => {
-                let folder =
-                    server.folder.as_deref().map_or(&[][..], |folder| folder.as_os_str().as_encoded_bytes());
-                parts.extend([b"stdio".as_slice(), server.program.as_encoded_bytes(), folder]);
-                parts.extend(server.arguments.iter().map(|argument| argument.as_encoded_bytes()));
+/// Which server is reached in this way, in a form that nobody can read: the same in every run that reaches it so.
+pub(super) fn server_identity(endpoint: &Endpoint) -> String {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    match endpoint {
+        Endpoint::Http(server) => {
+            parts.extend([b"http".as_slice(), server.address.url.as_bytes()]);
+            // Whoever is somebody else there has no such task.
+            for (name, value) in &server.address.headers {
+                parts.extend([name.as_bytes(), value.as_bytes()]);
             }
         }
-        HEXLOWER.encode(&digest::<16>(parts))
+        Endpoint::Stdio(server) => {
+            let folder =
+                server.folder.as_deref().map_or(&[][..], |folder| folder.as_os_str().as_encoded_bytes());
+            parts.extend([b"stdio".as_slice(), server.program.as_encoded_bytes(), folder]);
+            parts.extend(server.arguments.iter().map(|argument| argument.as_encoded_bytes()));
+        }
     }
-
-    /// Whether it goes on when we end in order. What we have started ends with us.
-    pub(super) fn outlives_us(&self) -> bool {
-        matches!(self.endpoint(), Endpoint::Http(_)) && !self.is_gateway()
-    }
+    HEXLOWER.encode(&digest::<16>(parts))
 }
 
 impl Servers {
@@ -284,7 +277,8 @@ impl Servers {
     pub fn keeper_of(&self, name: &str, kept_by: &str) -> Option<usize> {
         let current = self.shared.current();
         let keeper = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;
-        let is_the_same = keeper.identity() == kept_by || !stands("task-is-asked-for-where-it-is");
+        let is_the_same =
+            server_identity(keeper.endpoint()) == kept_by || !stands("task-is-asked-for-where-it-is");
         is_the_same.then(|| keeper.place())
     }
 
@@ -379,7 +373,7 @@ mod tests {
             Servers::start(vec![entry].into())
         };
         let servers = started(|_| {});
-        let kept_by = servers.at(0).expect("it is there").identity();
+        let kept_by = server_identity(servers.at(0).expect("it is there").endpoint());
         assert!(!kept_by.contains("127.0.0.1"));
         assert_eq!(started(|_| {}).keeper_of("srv", &kept_by), Some(0), "also in the next run");
         assert_eq!(servers.keeper_of("other", &kept_by), None);

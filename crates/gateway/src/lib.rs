@@ -334,7 +334,8 @@ impl Servers {
         let waited = Arc::clone(&backend);
         let _use = waited.used();
         let watched = Deadline::after(limit).timeout(backend.watch(uri, limit)).await;
-        let watched = watched.unwrap_or_else(|_| Err(waited.still_starting("resources/subscribe", limit)));
+        let watched = watched
+            .unwrap_or_else(|_| Err(verdicts::still_starting(waited.name(), "resources/subscribe", limit)));
         waited.told_of_owner(None, watched.map_err(|error| self.may_read().error(&waited, error)))
     }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json, value::RawValue};
 use unhang_bridge::Splice;
 use unhang_wire::{Json, text_member};
 
-use super::{CalledServer, OfSession, RequestPatience, backend::Backend};
+use super::{CalledServer, OfSession, RequestPatience, verdicts::failure};
 use crate::route::catalog::{Offered, Owners};
 use unhang_core::fault::FaultKind;
 use unhang_upstream::{
@@ -100,66 +100,49 @@ fn unmark(raw: &RawValue) -> Option<(Box<RawValue>, String, (String, String))> {
     Some((RawValue::from_string(item_without.into_owned()).ok()?, text_member(item, "name")?, (server, tool)))
 }
 
-impl Backend {
-    /// The headers of a request of this session, where we follow: whoever leads has no other way to tell sessions of windows apart, nor to
-    /// know for how long a call is waited for.
-    pub(super) fn headers(
-        &self,
-        session: Option<OfSession>,
-        call_limit: Option<CallLimit>,
-    ) -> Vec<(String, String)> {
-        if !self.is_gateway() {
-            return Vec::new();
+/// The headers of a request of this session to a leader, which has no other way to tell sessions of windows apart, nor to know for how long
+/// a call is waited for.
+pub(super) fn headers(session: Option<OfSession>, call_limit: Option<CallLimit>) -> Vec<(String, String)> {
+    let session = session.map(|session| (WINDOW.to_owned(), session.told()));
+    let limit = call_limit.map(|limit| (LIMIT.to_owned(), limit.told()));
+    session.into_iter().chain(limit).collect()
+}
+
+/// How long an answer of a leader to a request with this limit is waited for: it knows more of why there is none, and says it then.
+pub(super) fn patience_for(limit: Duration) -> Duration {
+    limit.saturating_add(VERDICT_OF_LEADER)
+}
+
+/// What came of a request to a leader that has this name in errors. What has gone wrong on the way there is told of the server behind it,
+/// which is the owner of the tool where that is known.
+pub(super) fn told_of_owner(leader: &str, owner: impl FnOnce() -> Option<String>, error: Error) -> Error {
+    match error {
+        Error::Failure(mut failure) if failure.server == leader => {
+            let owner = owner();
+            let is_lost = matches!(failure.kind, FaultKind::ServerExited | FaultKind::StartFailed);
+            // It may say for itself that it ends, or has too much to do.
+            if is_lost && !failure.happened.contains(" with HTTP ") {
+                let about = failure.method.as_deref().unwrap_or("the request");
+                let (happened, hint) = leader_lost(owner.as_deref(), about);
+                failure.happened = happened;
+                hint.clone_into(&mut failure.hint);
+            } else {
+                let (own, limits) = (format!("`{leader}`"), format!("of [servers.{leader}.limits] requests"));
+                let named = owner.as_ref().map_or_else(|| LEADER.to_owned(), |owner| format!("`{owner}`"));
+                failure.happened = failure.happened.replace(&own, &named);
+                failure.hint = failure.hint.replace(&limits, "requests of one window");
+            }
+            failure.server = owner.unwrap_or_else(|| NAME.to_owned());
+            Error::Failure(failure)
         }
-        let session = session.map(|session| (WINDOW.to_owned(), session.told()));
-        let limit = call_limit.map(|limit| (LIMIT.to_owned(), limit.told()));
-        session.into_iter().chain(limit).collect()
-    }
-
-    /// How long an answer to a request with this limit is waited for: whoever leads knows more of why there is none, and says it then.
-    pub(super) fn patience_for(&self, limit: Duration) -> Duration {
-        if self.is_gateway() { limit.saturating_add(VERDICT_OF_LEADER) } else { limit }
-    }
-
-    /// Whose a tool is here, and what that calls it: of another gateway's tools this is known since it says so.
-    fn owner_of(&self, tool: &str) -> Option<(String, String)> {
-        self.offered().owners.get(tool).filter(|_| self.is_gateway()).cloned()
-    }
-
-    /// What came of a request of this tool. What has gone wrong on the way to another gateway is told of the server behind it.
-    pub(super) fn told_of_owner<T>(&self, tool: Option<&str>, outcome: Result<T, Error>) -> Result<T, Error> {
-        outcome.map_err(|error| match error {
-            Error::Failure(mut failure) if self.is_gateway() && failure.server == self.name() => {
-                let owner = tool.and_then(|tool| self.owner_of(tool)).map(|(server, _)| server);
-                let is_lost = matches!(failure.kind, FaultKind::ServerExited | FaultKind::StartFailed);
-                // It may say for itself that it ends, or has too much to do.
-                if is_lost && !failure.happened.contains(" with HTTP ") {
-                    let about = failure.method.as_deref().unwrap_or("the request");
-                    let (happened, hint) = leader_lost(owner.as_deref(), about);
-                    failure.happened = happened;
-                    hint.clone_into(&mut failure.hint);
-                } else {
-                    let (own, limits) = (
-                        format!("`{}`", self.name()),
-                        format!("of [servers.{}.limits] requests", self.name()),
-                    );
-                    let named =
-                        owner.as_ref().map_or_else(|| LEADER.to_owned(), |owner| format!("`{owner}`"));
-                    failure.happened = failure.happened.replace(&own, &named);
-                    failure.hint = failure.hint.replace(&limits, "requests of one window");
-                }
-                failure.server = owner.unwrap_or_else(|| NAME.to_owned());
-                Error::Failure(failure)
-            }
-            // Whoever leads now knows that the one before took a call along, and not whose that was.
-            Error::Server(told) if self.is_gateway() && is_of_no_server(&told) => {
-                let owner = tool.and_then(|tool| self.owner_of(tool)).map(|(server, _)| server);
-                let (happened, hint) = leader_lost(owner.as_deref(), &told.method);
-                let failure = self.failure(FaultKind::ServerExited, &told.method, happened, hint);
-                Failure { server: owner.unwrap_or_else(|| NAME.to_owned()), ..failure }.into()
-            }
-            error => error,
-        })
+        // Whoever leads now knows that the one before took a call along, and not whose that was.
+        Error::Server(told) if is_of_no_server(&told) => {
+            let owner = owner();
+            let (happened, hint) = leader_lost(owner.as_deref(), &told.method);
+            let failure = failure(leader, FaultKind::ServerExited, &told.method, happened, hint);
+            Failure { server: owner.unwrap_or_else(|| NAME.to_owned()), ..failure }.into()
+        }
+        error => error,
     }
 }
 
@@ -181,7 +164,10 @@ impl CalledServer {
 mod tests {
     use tokio::sync::broadcast;
 
-    use super::{super::testing::mute, *};
+    use super::{
+        super::{backend::Backend, testing::mute},
+        *,
+    };
     use unhang_upstream::client::Endpoint;
 
     #[tokio::test]
@@ -195,7 +181,7 @@ mod tests {
         backend.state().list(Offered { owners, ..Offered::default() });
         let told = |kind, tool| {
             let happened = "`srv` did not answer `tools/call` within 3s".to_owned();
-            let failure = backend.failure(kind, "tools/call", happened, "wait");
+            let failure = failure("srv", kind, "tools/call", happened, "wait");
             match backend.told_of_owner(tool, Err::<(), _>(failure.into())) {
                 Err(Error::Failure(failure)) => {
                     let Failure { server, happened, .. } = *failure;

@@ -18,9 +18,11 @@ use super::{
     admission_limits::Acquire,
     backend::{Backend, Starter},
     lasting::{Stage, TaskNews},
+    owners,
     permits::PermitQueue,
     tasks::TaskPoller,
     told::{Spent, explained, named},
+    verdicts,
 };
 use unhang_upstream::{
     client::{CallOptions, Error, Signed},
@@ -68,7 +70,7 @@ pub(super) async fn put(
     // Before anything else, so that what is waited for longest is not what grew old meanwhile.
     let comes_to = |stage| news.as_ref().map(|news| news.comes_to(stage)).unwrap_or_default();
     let mut spent = Spent::default();
-    let turn = backend.turn(&acquire).await;
+    let turn = backend.admission.turn(&acquire).await;
     spent.in_line += now.elapsed();
     let _turn = match turn {
         Ok(turn) => turn,
@@ -83,7 +85,7 @@ pub(super) async fn put(
         let wanted = Instant::now();
         let ready = deadline.timeout(backend.ready(Starter::Caller)).await;
         spent.starting += wanted.elapsed();
-        let ready = ready.unwrap_or_else(|_| Err(backend.still_starting(method, limit)));
+        let ready = ready.unwrap_or_else(|_| Err(verdicts::still_starting(backend.name(), method, limit)));
         let (asks, session) = match ready {
             Ok(ready) => ready,
             Err(error) => {
@@ -100,7 +102,7 @@ pub(super) async fn put(
             .filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy))
             .and_then(|params| params::to_legacy(Some(params)));
         if legacy.is_some() && answers_nothing(&params) {
-            answered.outcome = Err(backend.no_such_question(method));
+            answered.outcome = Err(verdicts::no_such_question(backend.name(), method));
             return answered;
         }
         let (asides, signed) = match (client, &signature) {
@@ -112,16 +114,17 @@ pub(super) async fn put(
         };
         comes_to(Stage::InLine);
         let wanted = Instant::now();
-        let admission = backend.turns_once_ready(answered.era, all, &acquire).await;
+        let admission = backend.admission.turns_once_ready(answered.era, all, &acquire).await;
         let asked = Instant::now();
         spent.in_line += asked - wanted;
-        let admission = match admission.and_then(|admission| backend.in_time(&acquire).map(|()| admission)) {
-            Ok(admission) => admission,
-            Err(error) => {
-                answered.outcome = Err(error);
-                return answered;
-            }
-        };
+        let admission =
+            match admission.and_then(|admission| backend.admission.in_time(&acquire).map(|()| admission)) {
+                Ok(admission) => admission,
+                Err(error) => {
+                    answered.outcome = Err(error);
+                    return answered;
+                }
+            };
         if asks.is_usable() {
             break (asks, session, legacy, asides, signed, asked, admission);
         }
@@ -135,9 +138,9 @@ pub(super) async fn put(
     let as_task = poller.as_ref().and_then(|poller| poller.params(params, may_wait));
     let signed = poller.as_ref().map_or(signed, TaskPoller::signed);
     let call_limit = (method == "tools/call").then(|| CallLimit { limit, waited: since.elapsed() });
-    let headers = backend.headers(key, call_limit);
+    let headers = if backend.is_gateway() { owners::headers(key, call_limit) } else { Vec::new() };
     let manner = CallOptions {
-        timeout: Some(backend.patience_for(limit)),
+        timeout: Some(if backend.is_gateway() { owners::patience_for(limit) } else { limit }),
         since: Some(since),
         progress,
         asides,

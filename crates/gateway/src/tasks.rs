@@ -29,7 +29,8 @@ use unhang_wire::{Json, text_member};
 use super::{
     OpenServerQuestion, SideMessage,
     backend::{Backend, Starter},
-    lasting::{KnownTask, ServerTask, TaskNews},
+    lasting::{KnownTask, ServerTask, TaskNews, server_identity},
+    verdicts,
 };
 use unhang_core::fault::FaultKind;
 use unhang_upstream::{
@@ -219,7 +220,7 @@ impl TaskPoller {
         if let Some(news) = &self.news {
             news.begun(KnownTask {
                 task: ServerTask::new(&task.id, self.dialect, &self.signed, self.meta.as_deref()),
-                kept_by: self.backend.identity(),
+                kept_by: server_identity(self.backend.endpoint()),
                 outlives_us: self.backend.outlives_us(),
                 doing: task.message.clone(),
             });
@@ -349,7 +350,8 @@ impl TaskPoller {
     ) -> Result<Box<RawValue>, Error> {
         let deadline = Deadline::after(limit);
         let ready = deadline.timeout(self.backend.ready(Starter::Caller)).await;
-        let (client, _) = ready.unwrap_or_else(|_| Err(self.backend.still_starting(method, limit)))?;
+        let (client, _) =
+            ready.unwrap_or_else(|_| Err(verdicts::still_starting(self.backend.name(), method, limit)))?;
         let signed = Json::new(params.as_bytes()).zip(self.meta.as_ref()).and_then(|(params, meta)| {
             Some(Splice::new(params).set("_meta", meta.as_str()).apply()?.into_owned())
         });
