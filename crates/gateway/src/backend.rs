@@ -9,7 +9,7 @@
 //! - An instance of one session is started by whoever asks it something alone, and only where there is a permit for it.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -25,18 +25,19 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Absent, Level, ListStore, RequestPatience, Scope, ServerEntry, SessionKey,
+    Absent, ListStore, RequestPatience, Scope, ServerEntry, SessionKey,
     admission_limits::AdmissionLimits,
     in_turn,
     instance_limit::{InstanceLimit, NoInstance},
     list_store::Recalled,
+    log_level::RequestedLevel,
     notification_listener::NotificationListener,
     owners,
+    resource_watches::{ResourceWatches, Updates},
     rest::Demand,
     status::{Now, ServerRecord, ServerStatus},
     tally::Tally,
     verdicts,
-    watched::{Updates, Watched},
 };
 use crate::route::{catalog::Offered, names::Style, rules::ToolRules};
 use unhang_core::{
@@ -68,7 +69,9 @@ pub(super) struct Backend {
     /// Whose turn it is.
     pub(super) admission: AdmissionLimits,
     /// Resources that somebody wants to hear of.
-    pub(super) watched: Mutex<HashMap<Arc<str>, Watched>>,
+    pub(super) watches: ResourceWatches,
+    /// From which level on somebody has asked it to log.
+    pub(super) level: RequestedLevel,
     /// Held while it is being stopped because nobody wants it, or while the one before it is.
     pub(super) stop: Arc<AsyncMutex<()>>,
     /// What came of what clients asked of it.
@@ -100,8 +103,6 @@ pub(super) struct State {
     /// For servers that tell of changes only to whoever has asked for that.
     pub(super) subscription: Option<Subscription>,
     is_closed: bool,
-    /// From which level on somebody has asked it to log.
-    pub(super) level: Option<Level>,
     starts: u64,
     pub(super) in_flight: usize,
     pub(super) wanted: Demand,
@@ -227,7 +228,6 @@ impl Backend {
             is_late: false,
             subscription: None,
             is_closed: false,
-            level: None,
             starts: 0,
             started: Moment::now(),
             in_flight: 0,
@@ -248,7 +248,8 @@ impl Backend {
             patience,
             origin: Instant::now(),
             listener,
-            watched: Mutex::default(),
+            watches: ResourceWatches::default(),
+            level: RequestedLevel::default(),
             stop: Arc::default(),
             tally,
             record,
@@ -566,6 +567,14 @@ impl Backend {
     /// The one trial of a server that kept failing has come to nothing that says anything about it.
     pub(super) fn abandon_trial(&self) {
         self.state().breaker.trial_abandoned(self.origin.elapsed());
+    }
+
+    /// Tells the server from which level on it is to log, if it runs.
+    pub(super) async fn set_level(&self) {
+        let client = self.state().client.clone().filter(Client::is_usable);
+        if let Some(client) = client {
+            self.level.tell(self.name(), &client).await;
+        }
     }
 
     /// The client that there is, and by which start.

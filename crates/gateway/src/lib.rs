@@ -20,15 +20,16 @@ mod busy_poll;
 mod instance_limit;
 mod known;
 mod lasting;
-mod level;
 mod line;
 mod list_store;
 mod lists;
+mod log_level;
 mod notification_listener;
 mod owners;
 mod patience;
 mod permits;
 mod put;
+mod resource_watches;
 mod rest;
 mod roster;
 pub mod route;
@@ -40,13 +41,12 @@ mod tending;
 mod together;
 mod told;
 mod verdicts;
-mod watched;
 
 use std::{
     collections::HashMap,
     future,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
 };
@@ -66,6 +66,7 @@ use self::{
     backend::Backend,
     busy_poll::Vigil,
     instance_limit::InstanceLimit,
+    log_level::RequestedLevel,
     permits::PermitQueue,
     put::put,
     roster::Roster,
@@ -75,15 +76,15 @@ use self::{
 };
 pub use self::{
     known::{Absent, KnownServers},
-    level::Level,
     list_store::ListStore,
+    log_level::Level,
     owners::{Behind, BehindOne},
     patience::{Joining, RequestPatience},
+    resource_watches::{Updated, Watch},
     roster::Change,
     session_servers::Changes,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
     told::MayRead,
-    watched::{Updated, Watch},
 };
 pub use self::{
     lasting::{KnownTask, ServerTask, TaskNews, has_room},
@@ -283,7 +284,7 @@ struct Shared {
     /// Of the instances that sessions have.
     instance_limit: Arc<InstanceLimit>,
     /// From which level on somebody has asked them to log.
-    level: Mutex<Option<Level>>,
+    level: RequestedLevel,
     /// Requests with all of them together.
     all: Arc<PermitQueue>,
     busy_poll: Arc<Vigil>,
@@ -303,7 +304,7 @@ impl Servers {
             starts: Arc::new(Semaphore::new(STARTS)),
             visits: Mutex::default(),
             instance_limit: InstanceLimit::new(lineup.capacity.instances),
-            level: Mutex::default(),
+            level: RequestedLevel::default(),
             all: PermitQueue::new(lineup.capacity.requests),
             busy_poll: Arc::default(),
             notices: lineup.notices.clone(),
@@ -333,7 +334,7 @@ impl Servers {
         let backend = self.at(server).ok_or(Error::Disposed)?;
         let waited = Arc::clone(&backend);
         let _use = waited.used();
-        let watched = Deadline::after(limit).timeout(backend.watch(uri, limit)).await;
+        let watched = Deadline::after(limit).timeout(Watch::begin(backend, uri, limit)).await;
         let watched = watched
             .unwrap_or_else(|_| Err(verdicts::still_starting(waited.name(), "resources/subscribe", limit)));
         waited.told_of_owner(None, watched.map_err(|error| self.may_read().error(&waited, error)))
@@ -486,10 +487,6 @@ impl Shared {
     /// Those of the configuration.
     fn current(&self) -> Vec<Arc<Backend>> {
         self.roster().current.clone()
-    }
-
-    fn level(&self) -> MutexGuard<'_, Option<Level>> {
-        self.level.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,18 +4,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::{Map, value::RawValue};
+use serde_json::value::RawValue;
 use tokio::time::sleep;
 use unhang_switches::stands;
 
 use super::{
-    Level,
     backend::{Backend, Starter},
     owners,
 };
 use crate::route::catalog::{Offered, Owners};
 use unhang_core::fault::FaultKind;
-use unhang_upstream::client::{Client, Error, RequestOptions, ServerList, Topics};
+use unhang_upstream::client::{Error, RequestOptions, ServerList, Topics};
 
 /// Between a change of a list and the question for it: changes come in crowds, and some servers tell of them without end.
 const CALM: Duration = Duration::from_millis(250);
@@ -104,33 +103,6 @@ impl Backend {
             }
             Vec::new()
         })
-    }
-
-    /// Whether it has to say more than it does for this level; it will from now on.
-    pub(super) fn logs_less_than(&self, level: Level) -> bool {
-        let mut state = self.state();
-        let is_more = state.level.is_none_or(|now| level < now);
-        if is_more {
-            state.level = Some(level);
-        }
-        is_more
-    }
-
-    /// Tells the server from which level on it is to log, if it runs and is told so once for all (protocol.md 3.3, row 10).
-    pub(super) async fn set_level(&self) {
-        let (client, level) = {
-            let state = self.state();
-            (state.client.clone().filter(Client::is_usable), state.level)
-        };
-        let (Some(client), Some(level)) = (client, level) else { return };
-        let Ok(session) = client.ready().await else { return };
-        if session.revision.is_stateless() || !session.capabilities.contains_key("logging") {
-            return;
-        }
-        let params = Map::from_iter([("level".to_owned(), level.name().into())]);
-        if let Err(error) = client.request("logging/setLevel", params, &RequestOptions::default()).await {
-            tracing::debug!("`{}` does not log by level: {error}", self.name());
-        }
     }
 
     /// Waits until its lists may be others, or it may be tried again.

@@ -23,8 +23,8 @@ use unhang_wire::{Json, text_member};
 use super::{
     SessionKey,
     line::WaitingLine,
+    resource_watches::{Updated, Updates},
     status::ServerRecord,
-    watched::{Updated, Updates},
 };
 use unhang_core::fault::FaultKind;
 use unhang_upstream::client::{Answer, Listener};

@@ -122,7 +122,7 @@ impl Backend {
     /// Its client, if nobody has wanted anything of it for so long; it is nobody's any more.
     fn to_be_stopped(&self, idle: Duration) -> Option<Client> {
         // Where somebody is about to hear of a resource, or has just heard enough, it is in use.
-        let is_watched = !self.watched().is_empty();
+        let is_watched = !self.watches.is_empty();
         let mut state = self.state();
         let is_used = state.wanted.users > 0 || state.in_flight > 0 || is_watched;
         let rested = state.wanted.last.elapsed() >= idle;

@@ -118,8 +118,8 @@ impl Roster {
             self.next_place += 1;
             let name = entry.spec.name.clone();
             let backend = Arc::new(Backend::new(entry, place, shared.updates.clone(), known.as_deref()));
-            if let Some(level) = *shared.level() {
-                backend.logs_less_than(level);
+            if let Some(level) = shared.level.get() {
+                backend.level.lower_to(level);
             }
             match known {
                 Some(known) => {

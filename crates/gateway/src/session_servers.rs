@@ -39,8 +39,9 @@ use unhang_switches::stands;
 use super::{
     KnownServers, Level, MayRead, Scope, Servers, SessionKey, Shared, UPDATES,
     backend::{Backend, OwnInstance},
+    log_level::RequestedLevel,
     owners::marked,
-    watched::Updated,
+    resource_watches::Updated,
 };
 use crate::route::catalog::Offered;
 use unhang_core::{config::DISPOSE_LIMIT, fair::FairnessKey};
@@ -65,7 +66,7 @@ pub(super) struct SessionServers {
     /// Changes of the resources of its own instances, once there are any.
     updates: OnceLock<broadcast::Sender<Updated>>,
     /// From which level on it wants its own instances to log.
-    level: Mutex<Option<Level>>,
+    level: RequestedLevel,
     /// By the places of their servers.
     instances: Mutex<HashMap<usize, Instance>>,
 }
@@ -141,7 +142,7 @@ impl Servers {
                 may_read,
                 known: watch::Sender::default(),
                 updates: OnceLock::new(),
-                level: Mutex::default(),
+                level: RequestedLevel::default(),
                 instances: Mutex::default(),
             }
         });
@@ -182,10 +183,7 @@ impl Servers {
     /// Has servers log from this level on, of those that somebody has asked for the one that says most. What is the session's own has
     /// heard of nobody else.
     pub fn log_from(&self, level: Level) {
-        {
-            let mut wanted = self.shared.level();
-            *wanted = Some(wanted.map_or(level, |wanted| wanted.min(level)));
-        }
+        self.shared.level.lower_to(level);
         let shared = self.shared.current().into_iter().filter(|backend| backend.scope() != Scope::Session);
         let own = self
             .session_servers
@@ -193,7 +191,7 @@ impl Servers {
             .map(|session_servers| session_servers.log_from(level))
             .unwrap_or_default();
         for backend in shared.chain(own) {
-            if backend.logs_less_than(level) {
+            if backend.level.lower_to(level) {
                 tokio::spawn(async move { backend.set_level().await });
             }
         }
@@ -209,17 +207,13 @@ impl SessionServers {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn level(&self) -> MutexGuard<'_, Option<Level>> {
-        self.level.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn updates(&self) -> &broadcast::Sender<Updated> {
         self.updates.get_or_init(|| broadcast::channel(UPDATES).0)
     }
 
     /// Its own instances, from which it wants to hear from this level on.
     fn log_from(&self, level: Level) -> Vec<Arc<Backend>> {
-        *self.level() = Some(level);
+        self.level.set(level);
         self.instances().values().map(|instance| Arc::clone(&instance.backend)).collect()
     }
 
@@ -253,8 +247,8 @@ impl SessionServers {
             key: SessionKey::drawn(),
         };
         let backend = Arc::new(found.instance(self.updates().clone(), own));
-        if let Some(level) = *self.level() {
-            backend.logs_less_than(level);
+        if let Some(level) = self.level.get() {
+            backend.level.lower_to(level);
         }
         roster.instances.push(Arc::clone(&backend));
         drop(roster);

@@ -57,10 +57,6 @@ impl Backend {
             self.count_end(&mut state);
         }
     }
-
-    fn is_watched(&self) -> bool {
-        !self.watched().is_empty()
-    }
 }
 
 /// Tells a server what sessions had told the one before it.
@@ -70,7 +66,7 @@ async fn restore(backend: &Weak<Backend>, start: u64) {
         let told = Arc::clone(&backend);
         let telling = tokio::spawn(async move {
             told.set_level().await;
-            told.watch_again(&client, start).await;
+            told.watches.renew(told.name(), &client, start, told.request_timeout()).await;
         });
         if timeout(RESTORE_PATIENCE, telling).await.is_err() {
             tracing::warn!(
@@ -90,7 +86,7 @@ async fn restore(backend: &Weak<Backend>, start: u64) {
 async fn stay_watched(backend: &Weak<Backend>, start: u64) {
     loop {
         let again = match backend.upgrade() {
-            Some(backend) if backend.starts() == start && backend.is_watched() => {
+            Some(backend) if backend.starts() == start && !backend.watches.is_empty() => {
                 match backend.next(Starter::Watcher) {
                     Next::Wait(until) => until,
                     Next::Refuse(rest) => Instant::now() + rest,

@@ -1,0 +1,102 @@
+//! How much is logged: the levels of the protocol, which are those of syslog (RFC 5424), and the one that was asked for.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Map;
+
+use unhang_upstream::client::{Client, RequestOptions};
+
+/// A level; the lowest says most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are those of the protocol")]
+pub enum Level {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+use Level::*;
+
+const NAMES: [(Level, &str); 8] = [
+    (Debug, "debug"),
+    (Info, "info"),
+    (Notice, "notice"),
+    (Warning, "warning"),
+    (Error, "error"),
+    (Critical, "critical"),
+    (Alert, "alert"),
+    (Emergency, "emergency"),
+];
+
+impl Level {
+    /// The level of this name.
+    pub fn named(name: &str) -> Option<Level> {
+        NAMES.iter().find(|(_, known)| *known == name).map(|(level, _)| *level)
+    }
+
+    /// Its name in the protocol.
+    pub fn name(self) -> &'static str {
+        NAMES[self as usize].1
+    }
+}
+
+/// From which level on somebody has asked to log, where anybody has.
+#[derive(Debug, Default)]
+pub(super) struct RequestedLevel(Mutex<Option<Level>>);
+
+impl RequestedLevel {
+    /// The level that was asked for.
+    pub(super) fn get(&self) -> Option<Level> {
+        *self.lock()
+    }
+
+    /// Puts this level in the place of another.
+    pub(super) fn set(&self, level: Level) {
+        *self.lock() = Some(level);
+    }
+
+    /// Lowers the level to this one, and returns whether that says more than before.
+    pub(super) fn lower_to(&self, level: Level) -> bool {
+        let mut requested = self.lock();
+        let is_more = requested.is_none_or(|now| level < now);
+        if is_more {
+            *requested = Some(level);
+        }
+        is_more
+    }
+
+    /// Tells a server from which level on it is to log, if it is told so once for all (protocol.md 3.3, row 10).
+    pub(super) async fn tell(&self, server: &str, client: &Client) {
+        let Some(level) = self.get() else { return };
+        let Ok(session) = client.ready().await else { return };
+        if session.revision.is_stateless() || !session.capabilities.contains_key("logging") {
+            return;
+        }
+        let params = Map::from_iter([("level".to_owned(), level.name().into())]);
+        if let Err(error) = client.request("logging/setLevel", params, &RequestOptions::default()).await {
+            tracing::debug!("`{server}` does not log by level: {error}");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Level>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_have_their_names_and_their_order() {
+        for (level, name) in NAMES {
+            assert_eq!((Level::named(name), level.name()), (Some(level), name));
+        }
+        assert!(NAMES.is_sorted() && Level::named("verbose").is_none());
+    }
+}

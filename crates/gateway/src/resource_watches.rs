@@ -1,0 +1,153 @@
+//! Resources of one server that somebody wants to hear of.
+//!
+//! Invariants: a server is asked once for a resource, however many want to hear of it, again when it was started anew, and told when
+//! nobody does any more. While it is asked for one resource nobody waits but those who want that one.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Mutex as AsyncMutex, broadcast},
+    task::JoinSet,
+};
+use unhang_switches::stands;
+
+use super::backend::{Backend, Starter};
+use unhang_upstream::client::{Client, Error, RequestOptions, Subscription, Topics};
+
+/// Resources that a server is asked for anew at the same time.
+const AT_ONCE: usize = 16;
+
+/// The resources of one server that somebody wants to hear of.
+#[derive(Default)]
+pub(super) struct ResourceWatches(Mutex<HashMap<Arc<str>, WatchedResource>>);
+
+/// A resource that somebody wants to hear of.
+#[derive(Default)]
+struct WatchedResource {
+    /// How many do.
+    count: usize,
+    /// Held while the server is asked, by one of them: the others wait for the same answer.
+    slot: SubscriptionSlot,
+}
+
+type SubscriptionSlot = Arc<AsyncMutex<Option<ResourceSubscription>>>;
+
+/// A server tells of a resource.
+struct ResourceSubscription {
+    /// Since which of its starts.
+    since: u64,
+    _subscription: Subscription,
+}
+
+/// A resource of a server has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Updated {
+    /// The server's place.
+    pub server: usize,
+    /// The resource, as the server calls it.
+    pub uri: Arc<str>,
+}
+
+pub(super) type Updates = broadcast::Sender<Updated>;
+
+/// Somebody hears of a resource until this is dropped.
+#[must_use = "nobody hears of it any more when it is dropped"]
+pub struct Watch {
+    backend: Arc<Backend>,
+    uri: Arc<str>,
+}
+
+impl ResourceWatches {
+    /// Returns whether nobody wants to hear of anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.resources().is_empty()
+    }
+
+    /// Counts one more who wants to hear of a resource.
+    fn enter(&self, uri: &Arc<str>) -> SubscriptionSlot {
+        let mut all = self.resources();
+        let watched = all.entry(Arc::clone(uri)).or_default();
+        watched.count += 1;
+        Arc::clone(&watched.slot)
+    }
+
+    /// Counts one less who wants to hear of a resource. The server is told by the end of the subscription.
+    fn leave(&self, uri: &Arc<str>) {
+        let mut all = self.resources();
+        let Some(watched) = all.get_mut(uri) else { return };
+        watched.count -= 1;
+        if watched.count == 0 && stands("unwatched-is-unsubscribed") {
+            all.remove(uri);
+        }
+    }
+
+    /// Subscribes to the same resources of the server `name` that was started anew by `start`, several at a time. A session that wants
+    /// another one does not wait for them.
+    pub(super) async fn renew(&self, name: &str, client: &Client, start: u64, limit: Duration) {
+        let all: Vec<(Arc<str>, SubscriptionSlot)> = {
+            let resources = self.resources();
+            resources.iter().map(|(uri, watched)| (Arc::clone(uri), Arc::clone(&watched.slot))).collect()
+        };
+        let mut asking = JoinSet::new();
+        for (uri, slot) in all {
+            if asking.len() >= AT_ONCE {
+                let _one_has_ended = asking.join_next().await;
+            }
+            let (client, name) = (client.clone(), name.to_owned());
+            asking.spawn(async move {
+                let mut slot = slot.lock().await;
+                // A session that wanted it may have asked already, or the first answer for it is still to come.
+                if slot.as_ref().is_none_or(|heard| heard.since >= start) {
+                    return;
+                }
+                match subscribed(&client, &uri, limit).await {
+                    Ok(_subscription) => *slot = Some(ResourceSubscription { since: start, _subscription }),
+                    Err(error) => tracing::warn!("`{name}` does not tell of {uri} any more: {error}"),
+                }
+            });
+        }
+        while asking.join_next().await.is_some() {}
+    }
+
+    /// Locks the resources. Not to be held over any wait.
+    fn resources(&self) -> MutexGuard<'_, HashMap<Arc<str>, WatchedResource>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watch {
+    /// Hears of a resource for one more, until that one has enough.
+    ///
+    /// # Errors
+    /// Why the server does not tell of it.
+    pub(super) async fn begin(backend: Arc<Backend>, uri: Arc<str>, limit: Duration) -> Result<Self, Error> {
+        let ready = backend.ready(Starter::Caller).await?;
+        let slot = backend.watches.enter(&uri);
+        let watch = Self { backend, uri };
+        let mut slot = slot.lock().await;
+        // It may have been started anew meanwhile. One that has ended says so when it is asked.
+        let current = watch.backend.current();
+        let (client, since) = current.unwrap_or_else(|| (ready.0, watch.backend.starts()));
+        if slot.as_ref().is_none_or(|heard| heard.since != since) {
+            let _subscription = subscribed(&client, &watch.uri, limit).await?;
+            *slot = Some(ResourceSubscription { since, _subscription });
+        }
+        drop(slot);
+        Ok(watch)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.backend.watches.leave(&self.uri);
+    }
+}
+
+async fn subscribed(client: &Client, uri: &str, limit: Duration) -> Result<Subscription, Error> {
+    let options = RequestOptions { timeout: Some(limit), ..RequestOptions::default() };
+    client.subscribe(Topics { resources: vec![uri.to_owned()], lists: false }, &options).await
+}
