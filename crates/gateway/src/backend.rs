@@ -9,7 +9,6 @@
 //! - An instance of one session is started by whoever asks it something alone, and only where there is a permit for it.
 
 use std::{
-    collections::HashSet,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -25,11 +24,12 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Absent, ListStore, RequestPatience, Scope, ServerEntry, SessionKey,
+    Absent, RequestPatience, Scope, ServerEntry, SessionKey,
     admission_limits::AdmissionLimits,
     in_turn,
     instance_limit::{InstanceLimit, NoInstance},
     list_store::Recalled,
+    lists::ServerLists,
     log_level::RequestedLevel,
     notification_listener::NotificationListener,
     owners,
@@ -39,14 +39,14 @@ use super::{
     tally::Tally,
     verdicts,
 };
-use crate::route::{catalog::Offered, names::Style, rules::ToolRules};
+use crate::route::{catalog::Offered, names::Style};
 use unhang_core::{
     breaker::{Breaker, BreakerPhase, Verdict},
     digest::digest,
     fair::FairnessKey,
 };
 use unhang_upstream::{
-    client::{Client, ClientSpec, Endpoint, Error, ServerInfo, Subscription},
+    client::{Client, ClientSpec, Endpoint, Error, RequestOptions, ServerInfo, Subscription, Topics},
     http::REQUESTS,
 };
 
@@ -55,7 +55,7 @@ const OURS: usize = 16;
 
 /// One server, or the instance of it that one session has.
 pub(super) struct Backend {
-    entry: ServerEntry,
+    entry: Arc<ServerEntry>,
     /// How it is reached, as we start it.
     spec: ClientSpec,
     /// Where it is the instance of one session.
@@ -68,6 +68,8 @@ pub(super) struct Backend {
     pub(super) listener: Arc<NotificationListener>,
     /// Whose turn it is.
     pub(super) admission: AdmissionLimits,
+    /// What it offers.
+    pub(super) lists: ServerLists,
     /// Resources that somebody wants to hear of.
     pub(super) watches: ResourceWatches,
     /// From which level on somebody has asked it to log.
@@ -92,22 +94,12 @@ pub(super) struct State {
     pub(super) breaker: Breaker,
     /// Before then it is not started again.
     not_before: Instant,
-    offered: Arc<Offered>,
-    pub(super) was_listed: bool,
-    /// What is known from the last time that it was listed.
-    pub(super) recalled: Recalled,
-    /// It has been listed since we began.
-    pub(super) has_lists: bool,
-    /// Lists have waited for it for as long as they may.
-    pub(super) is_late: bool,
     /// For servers that tell of changes only to whoever has asked for that.
     pub(super) subscription: Option<Subscription>,
     is_closed: bool,
     starts: u64,
     pub(super) in_flight: usize,
     pub(super) wanted: Demand,
-    /// What the log has said once: rules without effect, and lists that are cut.
-    pub(super) told: HashSet<String>,
     /// When it was last started.
     started: Moment,
 }
@@ -177,11 +169,10 @@ impl Backend {
     pub(super) fn instance(&self, updates: Updates, own: OwnInstance) -> Self {
         // What one session makes of it says nothing about the next run.
         let memory = self.entry.memory.clone().filter(|_| !stands("instance-is-not-remembered"));
-        let entry = ServerEntry { memory, ..self.entry.clone() };
-        let recalled = self.state().recalled.for_another();
+        let entry = ServerEntry { memory, ..ServerEntry::clone(&self.entry) };
         let inherited = Inherited {
             offered: Offered::clone(&self.offered()),
-            recalled,
+            recalled: self.lists.recalled_for_another(),
             tally: Arc::clone(&self.tally),
             record: Some(Arc::clone(&self.record)),
         };
@@ -197,9 +188,9 @@ impl Backend {
         inherited: Inherited,
         own: Option<OwnInstance>,
     ) -> Self {
-        let Inherited { mut offered, recalled, tally, record } = inherited;
-        let patience = RequestPatience::from(&entry);
-        offered.tools = entry.tool_rules.offered(offered.tools);
+        let Inherited { offered, recalled, tally, record } = inherited;
+        let entry = Arc::new(entry);
+        let patience = RequestPatience::from(&*entry);
         let asked_patience = entry.spec.limits.call_timeout / 10;
         let record = record.unwrap_or_else(|| Arc::new(ServerRecord::new(entry.secrets.clone())));
         let name = entry.spec.name.clone();
@@ -221,18 +212,12 @@ impl Backend {
             client: None,
             breaker: Breaker::new(&spec.limits, seed),
             not_before: Instant::now(),
-            offered: Arc::new(offered),
-            was_listed: false,
-            recalled,
-            has_lists: false,
-            is_late: false,
             subscription: None,
             is_closed: false,
             starts: 0,
             started: Moment::now(),
             in_flight: 0,
             wanted: Demand::new(),
-            told: HashSet::new(),
         };
         Self {
             admission: AdmissionLimits::new(
@@ -241,6 +226,7 @@ impl Backend {
                 &limits,
                 Arc::clone(&listener),
             ),
+            lists: ServerLists::new(Arc::clone(&entry), own.is_some(), offered, recalled),
             entry,
             spec,
             own,
@@ -316,11 +302,6 @@ impl Backend {
         }
     }
 
-    /// Whether it says whose its tools are.
-    pub(super) fn names_owners(&self) -> bool {
-        self.entry.behind.is_some()
-    }
-
     /// What tells it from what it was before in another configuration, and an instance of one session from those of others. It is the
     /// same in other processes, but for instances.
     pub(super) fn instance_key(&self) -> [u8; 8] {
@@ -343,22 +324,9 @@ impl Backend {
         self.entry.idle_timeout
     }
 
-    /// After how long it is tried again where it could not be listed.
-    pub(super) fn pause(&self) -> Duration {
-        self.entry.spec.limits.breaker_cooldown
-    }
-
     /// How often it was started.
     pub(super) fn starts(&self) -> u64 {
         self.state().starts
-    }
-
-    pub(super) fn memory(&self) -> Option<&ListStore> {
-        self.entry.memory.as_ref()
-    }
-
-    pub(super) fn rules(&self) -> &ToolRules {
-        &self.entry.tool_rules
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -367,12 +335,54 @@ impl Backend {
 
     /// What it offered when it was last listed.
     pub(super) fn offered(&self) -> Arc<Offered> {
-        self.state().offered.clone()
+        self.lists.offered()
     }
 
     /// Whether there is a process or a connection that can be asked, now or when it is ready.
     pub(super) fn runs(&self) -> bool {
         self.state().client.as_ref().is_some_and(Client::is_usable)
+    }
+
+    /// Asks for all its lists, and keeps them.
+    pub(super) async fn list(self: &Arc<Self>) -> Result<(), Error> {
+        if self.state().wanted.rests() && stands("resting-server-is-left-alone") {
+            // What it offered is what it offers, until somebody starts it.
+            return Ok(());
+        }
+        let listed = {
+            // That it gives lists does not say that it answers calls: some die of each.
+            let _trial = self.trial();
+            self.fetch_lists().await
+        };
+        match listed {
+            Ok(offered) => self.lists.accept(offered),
+            Err(error) => {
+                self.lists.note_failed();
+                self.note(&error);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn fetch_lists(self: &Arc<Self>) -> Result<Offered, Error> {
+        let (client, session) = self.ready(Starter::Keeper).await?;
+        let offered = self.lists.fetch(&client, &session).await?;
+        if session.revision.is_stateless() && self.state().subscription.is_none() {
+            // A server that has nothing to tell refuses it.
+            let topics = Topics { resources: Vec::new(), lists: true };
+            match client.subscribe(topics, &RequestOptions::default()).await {
+                Ok(subscription) => self.state().subscription = Some(subscription),
+                Err(error) => tracing::debug!("`{}` does not tell of changes: {error}", self.name()),
+            }
+        }
+        Ok(offered)
+    }
+
+    /// Waits until its lists may be others, or it may be tried again.
+    pub(super) async fn until_changed(&self, was_listed: bool) {
+        let pause = self.entry.spec.limits.breaker_cooldown;
+        self.listener.until_lists_change((!was_listed).then_some(pause)).await;
     }
 
     /// How it is now.
@@ -415,37 +425,9 @@ impl Backend {
         self.record.trouble().note(error);
     }
 
-    /// It has been listed, or has failed to be.
-    pub(super) fn was_listed(&self) -> bool {
-        self.state().was_listed
-    }
-
-    /// It is known what it offers, or what it offered in the last run; or it has failed to be listed, or takes too long for that.
-    pub(super) fn has_known_lists(&self) -> bool {
-        let state = self.state();
-        state.was_listed || state.recalled.has_lists || state.is_late
-    }
-
-    /// It has been listed since we began.
-    pub(super) fn has_been_listed(&self) -> bool {
-        self.state().has_lists
-    }
-
-    /// It is known what it offered before.
-    pub(super) fn is_recalled(&self) -> bool {
-        let state = self.state();
-        state.recalled.has_lists || !state.offered.tools.is_empty()
-    }
-
     /// What is to be said of it where nobody knows what it offers, to whom may read what it wrote or may not.
     pub(super) fn absent(&self, style: &Style, may_read: bool) -> Option<Absent> {
-        let was_listed = {
-            let state = self.state();
-            if state.has_lists {
-                return None;
-            }
-            state.was_listed
-        };
+        let was_listed = self.lists.failure_to_list()?;
         let failed = || self.record.trouble().last(may_read).unwrap_or("it could not be listed").to_owned();
         let (server, beginning) = (self.name().to_owned(), style.beginning(self.prefix()));
         Some(Absent { server, beginning, why: was_listed.then(failed) })
@@ -472,7 +454,7 @@ impl Backend {
             match self.next(starter) {
                 Next::Ask(client, start) => {
                     let ready = in_turn(turn, pin!(client.ready())).await;
-                    let session = ready.inspect_err(|error| self.doubt(error))?;
+                    let session = ready.inspect_err(|error| self.lists.doubt(error))?;
                     self.until_restored(start).await;
                     return Ok((*client, session));
                 }
@@ -529,7 +511,7 @@ impl Backend {
         {
             return Next::Refuse(rest);
         }
-        let client = Client::start_knowing(self.spec.clone(), state.recalled.started());
+        let client = Client::start_knowing(self.spec.clone(), self.lists.expect_legacy());
         if let Some(instance_permit) = instance_permit {
             let gone = client.gone();
             tokio::spawn(async move {
@@ -544,7 +526,7 @@ impl Backend {
         state.started = Moment::now();
         if starter != Starter::Keeper {
             // What it offers may differ from what the last one offered.
-            self.listener.changed.notify_one();
+            self.listener.lists_may_have_changed();
         }
         self.tend(&client, state.starts, starter);
         Next::Ask(Box::new(client), state.starts)
@@ -606,7 +588,7 @@ impl Backend {
         }
         // One that is being stopped already is waited for as well.
         let _stopped = deadline.timeout(self.stop.lock()).await;
-        if let Some(memory) = self.memory() {
+        if let Some(memory) = &self.entry.memory {
             memory.settled().await;
         }
     }
@@ -620,16 +602,6 @@ impl State {
     /// Whether the client that there is came by this start.
     pub(super) fn is_of(&self, start: u64) -> bool {
         self.starts == start
-    }
-
-    /// It has just been listed, and offers this.
-    pub(super) fn list(&mut self, offered: Offered) {
-        (self.offered, self.was_listed, self.has_lists) = (Arc::new(offered), true, true);
-    }
-
-    /// This is known from the last run, and counts until the server has been listed.
-    pub(super) fn recall(&mut self, offered: Offered, recalled: Recalled) {
-        (self.offered, self.recalled) = (Arc::new(offered), recalled);
     }
 }
 

@@ -99,7 +99,7 @@ impl KnownServers {
         let all = || offers.iter().map(|(backend, _)| backend);
         let patience: BTreeMap<usize, RequestPatience> =
             offers.iter().map(|(backend, offered)| (backend.place(), backend.patience(offered))).collect();
-        let is_settled = all().all(|backend| backend.was_listed());
+        let is_settled = all().all(|backend| backend.lists.was_listed());
         Self {
             catalog: Arc::new(catalog),
             patience: Arc::new(patience),
@@ -107,7 +107,7 @@ impl KnownServers {
             is_settled,
             was_settled: was_settled || is_settled,
             follows: all().any(|backend| backend.is_gateway()),
-            has_lists: all().all(|backend| backend.has_known_lists()),
+            has_lists: all().all(|backend| backend.lists.are_settled()),
             absent: Arc::new(all().filter_map(|backend| backend.absent(&roster.style, true)).collect()),
         }
     }

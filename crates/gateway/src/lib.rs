@@ -441,13 +441,13 @@ async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
         let mut work = pin!(backend.list());
         let listed = {
             let mut listing = pin!(in_turn(turn, work.as_mut()));
-            match backend.has_known_lists() {
+            match backend.lists.are_settled() {
                 true => listing.await,
                 // Lists that clients ask for wait for it, all of them together for so long.
                 false => match timeout(LIST_PATIENCE, listing.as_mut()).await {
                     Ok(listed) => listed,
                     Err(_) => {
-                        backend.state().is_late = true;
+                        backend.lists.note_late();
                         shared.publish();
                         listing.await
                     }

@@ -40,10 +40,9 @@ use tokio::{
 use unhang_jobs::folder::{Durability, FileError, read_at_most, replace};
 use unhang_switches::stands;
 
-use super::{Scope, backend::Backend};
 use crate::route::catalog::Offered;
-use unhang_core::{fault::FaultKind, revision::Revision};
-use unhang_upstream::client::{Error, ServerInfo};
+use unhang_core::revision::Revision;
+use unhang_upstream::client::ServerInfo;
 
 /// The form of the files. What has another one is passed over.
 const FORMAT: u32 = 1;
@@ -136,8 +135,13 @@ impl Recalled {
         self.is_legacy
     }
 
-    /// This is what the server says of itself; whether it can be relied on that it says it at the next start too.
-    fn learn(&mut self, is_legacy: bool, server_info: Option<&Value>) -> bool {
+    /// Forgets what a start was made on that has failed, and returns whether that was a guess.
+    pub(super) fn doubt(&mut self) -> bool {
+        std::mem::take(&mut self.is_legacy)
+    }
+
+    /// Notes what the server says of itself, and returns whether it can be relied on that it says it at the next start too.
+    pub(super) fn learn(&mut self, is_legacy: bool, server_info: Option<&Value>) -> bool {
         // One that has changed may know more than it did, and is asked for that at the next start.
         let is_another = self.is_legacy && is_legacy && self.server_info.as_ref() != server_info;
         self.is_in_doubt |= is_another && stands("changed-server-is-asked-anew");
@@ -184,8 +188,33 @@ impl ListStore {
         self.write(pending_write);
     }
 
+    /// Takes what was read from the disk before the server is started: what it offered, before any rule, and what else is known of it.
+    pub(super) fn take_read_ahead(&self) -> Option<(Offered, Recalled)> {
+        let kept = self.0.ahead().take()?;
+        let StoredLists { revision, server_info, tools, prompts, resources, templates, .. } = kept;
+        let listed = Offered { tools, prompts, resources, templates, ..Offered::default() };
+        let is_legacy = revision.is_some_and(|name| Revision::of_handshake(&name).is_some());
+        Some((listed, Recalled { has_lists: true, is_legacy, server_info, is_in_doubt: false }))
+    }
+
+    /// Keeps what a server has just said for the next run. How it spoke is kept where it is reliable.
+    pub(super) fn remember(&self, session: &ServerInfo, is_reliable: bool, listed: Offered) {
+        let Offered { tools, prompts, resources, templates, .. } = listed;
+        self.keep(&StoredLists {
+            format: FORMAT,
+            identity: self.0.identity.clone(),
+            server: self.0.server.clone(),
+            revision: is_reliable.then(|| session.revision.name().to_owned()),
+            server_info: session.server_info.clone(),
+            tools,
+            prompts,
+            resources,
+            templates,
+        });
+    }
+
     /// Has the next start find out how the server speaks.
-    fn forget_revision(&self) {
+    pub(super) fn forget_revision(&self) {
         let mut pending_write = self.0.pending_write();
         (pending_write.forget, pending_write.kept) = (true, None);
         self.write(pending_write);
@@ -332,7 +361,7 @@ impl ListFile {
     }
 }
 
-/// Has what these offered in the last run read from the disk, so that [`recall`] has it. Waits for a moment at most.
+/// Has what these offered in the last run read from the disk, so that [`ListStore::take_read_ahead`] has it. Waits for a moment at most.
 pub(super) async fn read_ahead(memories: Vec<ListStore>) {
     if stands("lists-of-the-last-run") {
         read_ahead_by(memories, ListStore::read).await;
@@ -366,69 +395,6 @@ async fn read_ahead_by(
     // It ends when all have been read.
     while let Ok(Some((memory, kept))) = timeout_at(by, told.recv()).await {
         *memory.0.ahead() = kept;
-    }
-}
-
-/// Has these know what they offered in the last run, as far as it has been read.
-pub(super) fn recall(backends: &[Arc<Backend>]) {
-    for backend in backends {
-        let kept = backend.memory().and_then(|memory| memory.0.ahead().take());
-        if let Some(kept) = kept {
-            backend.recall(kept);
-        }
-    }
-}
-
-impl Backend {
-    /// Takes what is known from the last run.
-    fn recall(&self, kept: StoredLists) {
-        let StoredLists { revision, server_info, tools, prompts, resources, templates, .. } = kept;
-        // What the rules say in vain is told when it is seen what the server has now.
-        let offered = Offered {
-            tools: self.rules().offered(tools),
-            prompts,
-            resources,
-            templates,
-            ..Offered::default()
-        };
-        let is_legacy = revision.is_some_and(|name| Revision::of_handshake(&name).is_some());
-        let recalled = Recalled { has_lists: true, is_legacy, server_info, is_in_doubt: false };
-        self.state().recall(offered, recalled);
-    }
-
-    /// Remembers what the server has just said.
-    pub(super) fn remember(&self, session: &ServerInfo, listed: &Offered) {
-        let server_info = session.server_info.clone();
-        let is_legacy = !session.revision.is_stateless();
-        let is_reliable = self.state().recalled.learn(is_legacy, server_info.as_ref());
-        // What is one client's is remembered as it was before that client made anything of it.
-        let is_fresh = self.scope() == Scope::Everybody || !self.state().has_lists;
-        let Some(memory) = self.memory().filter(|_| is_fresh) else { return };
-        let Offered { tools, prompts, resources, templates, .. } = listed.clone();
-        memory.keep(&StoredLists {
-            format: FORMAT,
-            identity: memory.0.identity.clone(),
-            server: memory.0.server.clone(),
-            revision: is_reliable.then(|| session.revision.name().to_owned()),
-            server_info,
-            tools,
-            prompts,
-            resources,
-            templates,
-        });
-    }
-
-    /// A start came to this. Where it was made on a guess that is the last one.
-    pub(super) fn doubt(&self, error: &Error) {
-        // It was we who stopped it.
-        let is_ours = matches!(error, Error::Failure(failure) if failure.kind == FaultKind::ShuttingDown);
-        if is_ours {
-            return;
-        }
-        let was_guessed = std::mem::take(&mut self.state().recalled.is_legacy);
-        if was_guessed && let Some(memory) = self.memory() {
-            memory.forget_revision();
-        }
     }
 }
 

@@ -1,52 +1,151 @@
 //! What a server offers: it is asked for its lists, and again when they may have changed.
 //!
-//! Invariants: what was listed stays until there is something newer; what its rules do not allow is listed nowhere.
+//! Invariants
+//!
+//! - What was listed stays until there is something newer.
+//! - What the rules of a server do not allow is listed nowhere.
+//! - What is known from the last run counts until the server has been listed, under the rules of today.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use serde_json::value::RawValue;
-use tokio::time::sleep;
-use unhang_switches::stands;
 
-use super::{
-    backend::{Backend, Starter},
-    owners,
-};
+use super::{Scope, ServerEntry, list_store::Recalled, owners};
 use crate::route::catalog::{Offered, Owners};
 use unhang_core::fault::FaultKind;
-use unhang_upstream::client::{Error, RequestOptions, ServerList, Topics};
+use unhang_upstream::client::{Client, Error, RequestOptions, ServerInfo, ServerList};
 
-/// Between a change of a list and the question for it: changes come in crowds, and some servers tell of them without end.
-const CALM: Duration = Duration::from_millis(250);
+/// What one server offers, as far as that is known.
+pub(super) struct ServerLists {
+    entry: Arc<ServerEntry>,
+    /// Whether it is the instance of one session.
+    is_own: bool,
+    known: Mutex<KnownLists>,
+}
 
-impl Backend {
-    /// Asks for all its lists, and keeps them.
-    pub(super) async fn list(self: &Arc<Self>) -> Result<(), Error> {
-        if self.state().wanted.rests() && stands("resting-server-is-left-alone") {
-            // What it offered is what it offers, until somebody starts it.
-            return Ok(());
-        }
-        let listed = {
-            // That it gives lists does not say that it answers calls: some die of each.
-            let _trial = self.trial();
-            self.lists().await
+struct KnownLists {
+    offered: Arc<Offered>,
+    /// It has been listed, or has failed to be.
+    was_listed: bool,
+    /// It has been listed since we began.
+    has_lists: bool,
+    /// Lists have waited for it for as long as they may.
+    is_late: bool,
+    /// What is known from the last time that it was listed.
+    recalled: Recalled,
+    /// What the log has said once: rules without effect, and lists that are cut.
+    reported: HashSet<String>,
+}
+
+impl ServerLists {
+    /// Those of this server, which offers what the one before it did as far as its own rules allow that.
+    pub(super) fn new(
+        entry: Arc<ServerEntry>,
+        is_own: bool,
+        mut offered: Offered,
+        recalled: Recalled,
+    ) -> Self {
+        offered.tools = entry.tool_rules.offered(offered.tools);
+        let known = KnownLists {
+            offered: Arc::new(offered),
+            was_listed: false,
+            has_lists: false,
+            is_late: false,
+            recalled,
+            reported: HashSet::new(),
         };
-        let mut state = self.state();
-        match listed {
-            Ok(offered) => {
-                state.list(offered);
-                Ok(())
-            }
-            Err(error) => {
-                state.was_listed = true;
-                self.record.trouble().note(&error);
-                Err(error)
-            }
+        Self { entry, is_own, known: Mutex::new(known) }
+    }
+
+    /// Returns what it offered when it was last listed.
+    pub(super) fn offered(&self) -> Arc<Offered> {
+        Arc::clone(&self.known().offered)
+    }
+
+    /// Returns whether it has been listed, or has failed to be.
+    pub(super) fn was_listed(&self) -> bool {
+        self.known().was_listed
+    }
+
+    /// Returns whether it is known what it offers, or what it offered in the last run; or it has failed to be listed, or takes too long
+    /// for that.
+    pub(super) fn are_settled(&self) -> bool {
+        let known = self.known();
+        known.was_listed || known.recalled.has_lists || known.is_late
+    }
+
+    /// Returns whether it has been listed since we began.
+    pub(super) fn has_been_listed(&self) -> bool {
+        self.known().has_lists
+    }
+
+    /// Where it has not been listed since we began: returns whether it has failed to be, and is not just awaited.
+    pub(super) fn failure_to_list(&self) -> Option<bool> {
+        let known = self.known();
+        (!known.has_lists).then_some(known.was_listed)
+    }
+
+    /// Returns whether it is known what it offered before.
+    pub(super) fn are_recalled(&self) -> bool {
+        let known = self.known();
+        known.recalled.has_lists || !known.offered.tools.is_empty()
+    }
+
+    /// Notes that lists have waited for it for as long as they may.
+    pub(super) fn note_late(&self) {
+        self.known().is_late = true;
+    }
+
+    /// Notes that it has just been listed, and offers this.
+    pub(super) fn accept(&self, offered: Offered) {
+        let mut known = self.known();
+        (known.offered, known.was_listed, known.has_lists) = (Arc::new(offered), true, true);
+    }
+
+    /// Notes that it could not be listed.
+    pub(super) fn note_failed(&self) {
+        self.known().was_listed = true;
+    }
+
+    /// Takes what is known from the last run, as far as that has been read.
+    pub(super) fn recall(&self) {
+        let Some((listed, recalled)) = self.entry.memory.as_ref().and_then(|store| store.take_read_ahead())
+        else {
+            return;
+        };
+        // What the rules say in vain is told when it is seen what the server has now.
+        let tools = self.entry.tool_rules.offered(listed.tools);
+        let mut known = self.known();
+        (known.offered, known.recalled) = (Arc::new(Offered { tools, ..listed }), recalled);
+    }
+
+    /// Returns what another instance of the same server begins with.
+    pub(super) fn recalled_for_another(&self) -> Recalled {
+        self.known().recalled.for_another()
+    }
+
+    /// Notes that a client is started now, and returns whether the server is taken to know handshakes alone.
+    pub(super) fn expect_legacy(&self) -> bool {
+        self.known().recalled.started()
+    }
+
+    /// Notes what a start has come to. Where it was made on a guess that is the last one.
+    pub(super) fn doubt(&self, error: &Error) {
+        // It was we who stopped it.
+        if matches!(error, Error::Failure(failure) if failure.kind == FaultKind::ShuttingDown) {
+            return;
+        }
+        let was_guessed = self.known().recalled.doubt();
+        if was_guessed && let Some(store) = &self.entry.memory {
+            store.forget_revision();
         }
     }
 
-    async fn lists(self: &Arc<Self>) -> Result<Offered, Error> {
-        let (client, session) = self.ready(Starter::Keeper).await?;
+    /// Asks a server that is ready for all its lists, and remembers them for the next run. Returns what clients may have of them.
+    pub(super) async fn fetch(&self, client: &Client, session: &ServerInfo) -> Result<Offered, Error> {
         let options = RequestOptions::default();
         let (tools, prompts, resources, templates) = tokio::join!(
             client.list(ServerList::Tools, &options),
@@ -55,7 +154,7 @@ impl Backend {
             // Nobody declares them by themselves, and many have none.
             client.list(ServerList::ResourceTemplates, &options),
         );
-        let (tools, owners) = match self.names_owners() {
+        let (tools, owners) = match self.entry.behind.is_some() {
             true => owners::read(tools?),
             false => (tools?, Owners::new()),
         };
@@ -66,26 +165,32 @@ impl Backend {
             templates: self.or_none(ServerList::ResourceTemplates, templates),
             owners,
         };
-        self.remember(&session, &listed);
-        let offered = Offered { tools: self.allowed(listed.tools), ..listed };
-        if session.revision.is_stateless() && self.state().subscription.is_none() {
-            // A server that has nothing to tell refuses it.
-            match client.subscribe(Topics { resources: Vec::new(), lists: true }, &options).await {
-                Ok(subscription) => self.state().subscription = Some(subscription),
-                Err(error) => tracing::debug!("`{}` does not tell of changes: {error}", self.name()),
-            }
-        }
-        Ok(offered)
+        self.remember(session, &listed);
+        Ok(Offered { tools: self.allowed(listed.tools), ..listed })
     }
 
-    /// What of its tools clients may have. What the rules say in vain is told once.
+    /// Remembers what the server has just said.
+    fn remember(&self, session: &ServerInfo, listed: &Offered) {
+        let is_legacy = !session.revision.is_stateless();
+        let (is_reliable, has_lists) = {
+            let mut known = self.known();
+            (known.recalled.learn(is_legacy, session.server_info.as_ref()), known.has_lists)
+        };
+        // What is one client's is remembered as it was before that client made anything of it.
+        let is_fresh = self.entry.scope == Scope::Everybody || !has_lists;
+        if let Some(store) = self.entry.memory.as_ref().filter(|_| is_fresh) {
+            store.remember(session, is_reliable, listed.clone());
+        }
+    }
+
+    /// Leaves out the tools that clients may not have. What the rules say in vain is told once.
     fn allowed(&self, listed: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
-        let rules = self.rules();
+        let rules = &self.entry.tool_rules;
         // Of an instance it has been told already.
-        let told = if self.is_own() { Vec::new() } else { rules.without_effect(&listed) };
-        for (rule, why) in told {
-            if self.state().told.insert(rule.clone()) {
-                tracing::warn!("{rule} of `{}` has no effect: {why}", self.name());
+        let in_vain = if self.is_own { Vec::new() } else { rules.without_effect(&listed) };
+        for (rule, why) in in_vain {
+            if self.known().reported.insert(rule.clone()) {
+                tracing::warn!("{rule} of `{}` has no effect: {why}", self.entry.spec.name);
             }
         }
         rules.offered(listed)
@@ -96,26 +201,16 @@ impl Backend {
         listed.unwrap_or_else(|error| {
             let why = error.to_string();
             let is_cut = matches!(&error, Error::Failure(failure) if failure.kind == FaultKind::TooLarge);
-            if is_cut && self.state().told.insert(list.method().to_owned()) {
+            if is_cut && self.known().reported.insert(list.method().to_owned()) {
                 tracing::warn!("{why}; it is taken to have none of these");
             } else {
-                tracing::debug!("`{}`: {why}", self.name());
+                tracing::debug!("`{}`: {why}", self.entry.spec.name);
             }
             Vec::new()
         })
     }
 
-    /// Waits until its lists may be others, or it may be tried again.
-    pub(super) async fn until_changed(&self, was_listed: bool) {
-        if was_listed {
-            self.listener.changed.notified().await;
-            sleep(CALM).await;
-        } else {
-            tokio::select! {
-                () = sleep(self.pause()) => {}
-                // Somebody has asked for it meanwhile, so that it was started anew.
-                () = self.listener.changed.notified() => sleep(CALM).await,
-            }
-        }
+    fn known(&self) -> MutexGuard<'_, KnownLists> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

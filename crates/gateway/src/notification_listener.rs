@@ -16,7 +16,10 @@ use std::{
 };
 
 use serde_json::{Map, Value, json, value::RawValue};
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
@@ -29,11 +32,14 @@ use super::{
 use unhang_core::fault::FaultKind;
 use unhang_upstream::client::{Answer, Listener};
 
+/// Between a change of a list and the question for it: changes come in crowds, and some servers tell of them without end.
+const CALM: Duration = Duration::from_millis(250);
+
 /// Hears a server, and declines what cannot be asked of anybody.
 pub(super) struct NotificationListener {
     server: String,
     /// Rung when its lists may have changed.
-    pub(super) changed: Notify,
+    changed: Notify,
     /// It asks things about calls, over a stream on which nothing says which call that is.
     asks: AtomicBool,
     /// The first that it asked was asked of a session.
@@ -59,6 +65,24 @@ impl NotificationListener {
         let (changed, line) = (Notify::new(), Arc::default());
         let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
         Self { server, changed, asks, asked_one_first, line, patience, place, updates, record }
+    }
+
+    /// Notes that its lists may have changed.
+    pub(super) fn lists_may_have_changed(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits until its lists may have changed, or for `retry_after` where they could not be had.
+    pub(super) async fn until_lists_change(&self, retry_after: Option<Duration>) {
+        let Some(retry_after) = retry_after else {
+            self.changed.notified().await;
+            return sleep(CALM).await;
+        };
+        tokio::select! {
+            () = sleep(retry_after) => {}
+            // Somebody has asked for it meanwhile, so that it was started anew.
+            () = self.changed.notified() => sleep(CALM).await,
+        }
     }
 
     /// Whether the server was seen to ask things about calls.
@@ -119,7 +143,7 @@ impl Listener for NotificationListener {
 
     fn notified(&self, method: &str, params: Option<&RawValue>) {
         if method.ends_with("/list_changed") {
-            self.changed.notify_one();
+            self.lists_may_have_changed();
         } else if method == "notifications/resources/updated" {
             let params = params.and_then(|params| Json::new(params.get().as_bytes()));
             if let Some(uri) = params.and_then(|params| text_member(params, "uri")) {

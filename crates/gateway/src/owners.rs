@@ -178,7 +178,7 @@ mod tests {
         }
         let backend = Backend::new(entry, 0, broadcast::channel(1).0, None);
         let owners = [("one__a".to_owned(), ("one".to_owned(), "a".to_owned()))].into();
-        backend.state().list(Offered { owners, ..Offered::default() });
+        backend.lists.accept(Offered { owners, ..Offered::default() });
         let told = |kind, tool| {
             let happened = "`srv` did not answer `tools/call` within 3s".to_owned();
             let failure = failure("srv", kind, "tools/call", happened, "wait");

@@ -126,7 +126,7 @@ impl Backend {
         let mut state = self.state();
         let is_used = state.wanted.users > 0 || state.in_flight > 0 || is_watched;
         let rested = state.wanted.last.elapsed() >= idle;
-        if !rested || !state.has_lists || is_used && stands("server-in-use-does-not-rest") {
+        if !rested || !self.lists.has_been_listed() || is_used && stands("server-in-use-does-not-rest") {
             return None;
         }
         let client = state.client.take_if(|client| client.is_usable())?;

@@ -16,7 +16,7 @@ use tokio::{sync::OwnedMutexGuard, task::JoinSet};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use super::{Lineup, Scope, ServerEntry, Servers, Shared, backend::Backend, keep, list_store};
+use super::{Lineup, Scope, ServerEntry, Servers, Shared, backend::Backend, keep};
 use crate::route::names::Style;
 use unhang_core::{clients::Clocks, config::DISPOSE_LIMIT};
 
@@ -157,7 +157,9 @@ impl Servers {
             roster.clocks = clocks;
             roster.replace(entries, &self.shared)
         };
-        list_store::recall(&new);
+        for backend in &new {
+            backend.lists.recall();
+        }
         self.shared.publish();
         let gone: Vec<usize> = leaving.iter().map(|leaving| leaving.backend.place()).collect();
         for session_servers in self.shared.visits() {

@@ -282,7 +282,7 @@ impl SessionServers {
     /// What is known of all, and of its own instances what they have said themselves.
     fn known_with_own(&self, of_all: KnownServers) -> KnownServers {
         let instances = self.instances();
-        let listed = instances.values().filter(|instance| instance.backend.was_listed());
+        let listed = instances.values().filter(|instance| instance.backend.lists.was_listed());
         let own: HashMap<usize, Arc<Offered>> =
             listed.map(|instance| (instance.backend.place(), instance.backend.offered())).collect();
         drop(instances);
@@ -425,7 +425,7 @@ mod tests {
 
     /// As if it had been listed.
     fn listed(backend: &Backend, tool: &str) {
-        backend.state().list(offers(tool));
+        backend.lists.accept(offers(tool));
     }
 
     fn tools(servers: &Servers) -> Vec<String> {

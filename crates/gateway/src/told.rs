@@ -109,10 +109,10 @@ pub(super) fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Er
         return false;
     };
     // Of a gateway like us its own process tells; what was listed once stays listed.
-    if is_told || backend.is_gateway() || backend.has_been_listed() {
+    if is_told || backend.is_gateway() || backend.lists.has_been_listed() {
         return is_told;
     }
-    let of_it = match backend.is_recalled() {
+    let of_it = match backend.lists.are_recalled() {
         true => "what it offered before stays listed",
         false => "what it offers is missing",
     };
