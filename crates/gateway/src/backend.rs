@@ -1,52 +1,46 @@
-//! One server behind a gateway: its one client, when it may be started, and what it last offered.
+//! One server behind a gateway, or the instance of it that one session has: the parts that it is made of.
+//!
+//! ```text
+//! Backend ─┬ ServerConnection   its one client, and when that may be started (`lifecycle`, `idle`)
+//!          ├ ServerLists        what it offers
+//!          ├ AdmissionLimits    whose turn it is
+//!          ├ ResourceWatches    resources that somebody wants to hear of
+//!          └ ServerRecord       what has become of it
+//! ```
 //!
 //! Invariants
 //!
-//! - There is at most one client at a time that can be asked.
-//! - Its death or a failed start is counted once, when it happens; after so many in a row it is left alone for a while, and then tried
-//!   once (promise 6). Whoever asks meanwhile is refused at once.
-//! - Whoever waits for it to start may stop waiting: the start goes on for the next one.
-//! - An instance of one session is started by whoever asks it something alone, and only where there is a permit for it.
+//! - Each part has a lock of its own. The lock of the connection is taken before any other, and is held over no wait.
+//! - A server that takes the place of another of its name offers what that one did until it has been listed.
 
 use std::{
-    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use serde_json::value::RawValue;
-use tokio::{
-    sync::{Mutex as AsyncMutex, Notify, Semaphore, watch},
-    time::{Instant, sleep_until},
-};
-use unhang_jobs::moment::Moment;
+use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, watch};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
     Absent, RequestPatience, Scope, ServerEntry, SessionKey,
     admission_limits::AdmissionLimits,
-    in_turn,
-    instance_limit::{InstanceLimit, NoInstance},
+    connection::ServerConnection,
+    instance_limit::InstanceLimit,
+    lifecycle::StartReason,
     list_store::Recalled,
     lists::ServerLists,
     log_level::RequestedLevel,
     notification_listener::NotificationListener,
     owners,
     resource_watches::{ResourceWatches, Updates},
-    rest::Demand,
-    status::{Now, ServerRecord, ServerStatus},
+    status::{InstanceStatus, ServerRecord, ServerStatus},
     tally::Tally,
-    verdicts,
 };
 use crate::route::{catalog::Offered, names::Style};
-use unhang_core::{
-    breaker::{Breaker, BreakerPhase, Verdict},
-    digest::digest,
-    fair::FairnessKey,
-};
+use unhang_core::{breaker::Breaker, digest::digest, fair::FairnessKey};
 use unhang_upstream::{
-    client::{Client, ClientSpec, Endpoint, Error, RequestOptions, ServerInfo, Subscription, Topics},
+    client::{ClientSpec, Endpoint, Error, RequestOptions, Topics},
     http::REQUESTS,
 };
 
@@ -57,13 +51,12 @@ const OURS: usize = 16;
 pub(super) struct Backend {
     entry: Arc<ServerEntry>,
     /// How it is reached, as we start it.
-    spec: ClientSpec,
+    pub(super) spec: ClientSpec,
     /// Where it is the instance of one session.
-    own: Option<OwnInstance>,
+    pub(super) own: Option<OwnInstance>,
     /// What it is known by.
     place: usize,
     patience: RequestPatience,
-    origin: Instant,
     /// What it says that belongs to no call.
     pub(super) listener: Arc<NotificationListener>,
     /// Whose turn it is.
@@ -86,22 +79,7 @@ pub(super) struct Backend {
     pub(super) unwanted: Notify,
     /// The last of its starts after which it was told what sessions had told the one before.
     pub(super) restored: watch::Sender<u64>,
-    state: Mutex<State>,
-}
-
-pub(super) struct State {
-    pub(super) client: Option<Client>,
-    pub(super) breaker: Breaker,
-    /// Before then it is not started again.
-    not_before: Instant,
-    /// For servers that tell of changes only to whoever has asked for that.
-    pub(super) subscription: Option<Subscription>,
-    is_closed: bool,
-    starts: u64,
-    pub(super) in_flight: usize,
-    pub(super) wanted: Demand,
-    /// When it was last started.
-    started: Moment,
+    connection: Mutex<ServerConnection>,
 }
 
 /// What an instance of one session needs to be started.
@@ -123,33 +101,6 @@ struct Inherited {
     recalled: Recalled,
     tally: Arc<Tally>,
     record: Option<Arc<ServerRecord>>,
-}
-
-/// What is to be done about a server that is wanted.
-pub(super) enum Next {
-    /// That is there by this start.
-    Ask(Box<Client>, u64),
-    Wait(Instant),
-    Refuse(Duration),
-    Full(NoInstance),
-    Closed,
-}
-
-/// Who wants a server to be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Starter {
-    /// Whoever asks it something.
-    Caller,
-    /// Whoever keeps its lists.
-    Keeper,
-    /// Somebody who wants to hear of its resources.
-    Watcher,
-}
-
-/// A request that may be the one trial of a server that kept failing.
-pub(super) struct Trial<'a> {
-    backend: &'a Backend,
-    is_over: bool,
 }
 
 impl Backend {
@@ -177,7 +128,7 @@ impl Backend {
             record: Some(Arc::clone(&self.record)),
         };
         let instance = Self::made(entry, self.place, updates, inherited, Some(own));
-        instance.state().wanted.rest();
+        instance.connection().demand.rest();
         instance
     }
 
@@ -208,17 +159,8 @@ impl Backend {
         spec.limits.call_timeout = patience.longest_call();
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = spec.name.bytes().fold(std::process::id().into(), mixed);
-        let state = State {
-            client: None,
-            breaker: Breaker::new(&spec.limits, seed),
-            not_before: Instant::now(),
-            subscription: None,
-            is_closed: false,
-            starts: 0,
-            started: Moment::now(),
-            in_flight: 0,
-            wanted: Demand::new(),
-        };
+        let breaker = Breaker::new(&spec.limits, seed);
+        let connection = ServerConnection::new(spec.name.clone(), Arc::clone(&record), breaker);
         Self {
             admission: AdmissionLimits::new(
                 spec.name.clone(),
@@ -232,7 +174,6 @@ impl Backend {
             own,
             place,
             patience,
-            origin: Instant::now(),
             listener,
             watches: ResourceWatches::default(),
             level: RequestedLevel::default(),
@@ -242,7 +183,7 @@ impl Backend {
             ending: AsyncMutex::default(),
             unwanted: Notify::new(),
             restored: watch::Sender::new(0),
-            state: Mutex::new(state),
+            connection: Mutex::new(connection),
         }
     }
 
@@ -326,7 +267,7 @@ impl Backend {
 
     /// How often it was started.
     pub(super) fn starts(&self) -> u64 {
-        self.state().starts
+        self.connection().starts()
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -340,12 +281,12 @@ impl Backend {
 
     /// Whether there is a process or a connection that can be asked, now or when it is ready.
     pub(super) fn runs(&self) -> bool {
-        self.state().client.as_ref().is_some_and(Client::is_usable)
+        self.connection().usable_client().is_some()
     }
 
     /// Asks for all its lists, and keeps them.
     pub(super) async fn list(self: &Arc<Self>) -> Result<(), Error> {
-        if self.state().wanted.rests() && stands("resting-server-is-left-alone") {
+        if self.connection().demand.rests() && stands("resting-server-is-left-alone") {
             // What it offered is what it offers, until somebody starts it.
             return Ok(());
         }
@@ -366,13 +307,13 @@ impl Backend {
     }
 
     async fn fetch_lists(self: &Arc<Self>) -> Result<Offered, Error> {
-        let (client, session) = self.ready(Starter::Keeper).await?;
+        let (client, session) = self.ready(StartReason::Listing).await?;
         let offered = self.lists.fetch(&client, &session).await?;
-        if session.revision.is_stateless() && self.state().subscription.is_none() {
+        if session.revision.is_stateless() && !self.connection().is_subscribed() {
             // A server that has nothing to tell refuses it.
             let topics = Topics { resources: Vec::new(), lists: true };
             match client.subscribe(topics, &RequestOptions::default()).await {
-                Ok(subscription) => self.state().subscription = Some(subscription),
+                Ok(subscription) => self.connection().subscribed(subscription),
                 Err(error) => tracing::debug!("`{}` does not tell of changes: {error}", self.name()),
             }
         }
@@ -386,38 +327,22 @@ impl Backend {
     }
 
     /// How it is now.
-    fn now(&self) -> Now {
-        let mut state = self.state();
-        let is_running = state.client.as_ref().is_some_and(Client::is_usable);
-        // One that ended while nobody asked it anything.
-        self.note_end(&mut state);
-        Now {
-            is_running,
-            is_fenced_off: state.breaker.is_open(),
-            in_flight: state.in_flight,
-            waiting: self.admission.waiting(),
-            failures: state.breaker.failures(),
-            breaker: state.breaker.phase(self.origin.elapsed()),
-        }
+    fn now(&self) -> InstanceStatus {
+        let waiting = self.admission.waiting();
+        self.connection().status(waiting)
     }
 
     /// How it is, together with the instances of it that sessions have.
     pub(super) fn status(&self, instances: &[Arc<Backend>]) -> ServerStatus {
-        let each: Vec<Now> = instances.iter().map(|instance| instance.now()).chain([self.now()]).collect();
+        let each: Vec<InstanceStatus> =
+            instances.iter().map(|instance| instance.now()).chain([self.now()]).collect();
         let running = each.iter().filter(|one| one.is_running).count();
-        let now = each.into_iter().reduce(Now::and).unwrap_or_else(|| self.now());
+        let now = each.into_iter().reduce(InstanceStatus::and).unwrap_or_else(|| self.now());
         let status = self.record.status(self.name(), now, running);
         let offered = self.offered();
         let (tools, prompts, resources) =
             (offered.tools.len(), offered.prompts.len(), offered.resources.len());
         ServerStatus { tools, prompts, resources, ..status }
-    }
-
-    /// Notes how the client that there is has ended, where it has.
-    fn note_end(&self, state: &mut State) {
-        if let Some(failure) = state.client.as_ref().and_then(Client::why_over) {
-            self.record.trouble().note_end(&failure, state.started);
-        }
     }
 
     /// Something went wrong with it.
@@ -433,154 +358,19 @@ impl Backend {
         Some(Absent { server, beginning, why: was_listed.then(failed) })
     }
 
-    /// The client, once it is ready; started where it is not there. The caller has the deadline.
-    pub(super) async fn ready(
-        self: &Arc<Self>,
-        starter: Starter,
-    ) -> Result<(Client, Arc<ServerInfo>), Error> {
-        loop {
-            // One that is being stopped has its limits, and may hold what the next one needs.
-            if stands("next-start-after-the-stop") {
-                drop(self.stop.lock().await);
-            }
-            // As many sessions as come at once begin at once, and each may want its own.
-            let own = self.own.as_ref().filter(|_| !self.runs() && stands("instances-start-in-turn"));
-            let starts = own.map(|own| Arc::clone(&own.starts));
-            let turn = match starts {
-                // It is never closed.
-                Some(starts) => starts.acquire_owned().await.ok(),
-                None => None,
-            };
-            match self.next(starter) {
-                Next::Ask(client, start) => {
-                    let ready = in_turn(turn, pin!(client.ready())).await;
-                    let session = ready.inspect_err(|error| self.lists.doubt(error))?;
-                    self.until_restored(start).await;
-                    return Ok((*client, session));
-                }
-                Next::Wait(until) => {
-                    drop(turn);
-                    sleep_until(until).await;
-                }
-                Next::Refuse(rest) => {
-                    let failures = self.state().breaker.failures();
-                    return Err(verdicts::fenced_off(self.name(), failures, rest, &self.record));
-                }
-                Next::Full(taken) => return Err(verdicts::no_instance(self.name(), taken)),
-                Next::Closed => return Err(Error::Disposed),
-            }
-        }
-    }
-
-    /// What is to be done now for somebody who wants it.
-    pub(super) fn next(self: &Arc<Self>, starter: Starter) -> Next {
-        let now = Instant::now();
-        let since = now - self.origin;
-        let mut state = self.state();
-        if state.is_closed {
-            return Next::Closed;
-        }
-        match &state.client {
-            Some(client) if client.is_usable() => {
-                return Next::Ask(Box::new(client.clone()), state.starts);
-            }
-            // Whoever tends it has not had their turn yet.
-            Some(_) => self.count_end(&mut state),
-            None => {}
-        }
-        if self.own.is_some() && starter == Starter::Keeper && stands("instance-is-started-by-its-session") {
-            // What it offers is asked of it while it is there, and is no reason to start it.
-            return Next::Closed;
-        }
-        // Before any pause: to be refused nobody waits.
-        if let BreakerPhase::Open(rest) = state.breaker.phase(since)
-            && stands("gateway-fences-off")
-        {
-            return Next::Refuse(rest);
-        }
-        if now < state.not_before && stands("gateway-restart-delayed") {
-            return Next::Wait(state.not_before);
-        }
-        let instance_permit =
-            match self.own.as_ref().map(|own| own.instance_limit.take(own.owner.as_ref())).transpose() {
-                Ok(instance_permit) => instance_permit,
-                Err(taken) => return Next::Full(taken),
-            };
-        if let Verdict::Refuse(rest) = state.breaker.ask(since)
-            && stands("gateway-fences-off")
-        {
-            return Next::Refuse(rest);
-        }
-        let client = Client::start_knowing(self.spec.clone(), self.lists.expect_legacy());
-        if let Some(instance_permit) = instance_permit {
-            let gone = client.gone();
-            tokio::spawn(async move {
-                gone.await;
-                drop(instance_permit);
-            });
-        }
-        state.client = Some(client.clone());
-        self.record.started(state.starts > 0);
-        state.starts += 1;
-        state.wanted.started();
-        state.started = Moment::now();
-        if starter != Starter::Keeper {
-            // What it offers may differ from what the last one offered.
-            self.listener.lists_may_have_changed();
-        }
-        self.tend(&client, state.starts, starter);
-        Next::Ask(Box::new(client), state.starts)
-    }
-
-    /// The client that there is has ended by itself, which is a failure.
-    pub(super) fn count_end(&self, state: &mut State) {
-        let now = Instant::now();
-        self.note_end(state);
-        state.client = None;
-        state.subscription = None;
-        self.record.failed();
-        if state.breaker.failed(now - self.origin) && stands("gateway-fences-off") {
-            let failures = state.breaker.failures();
-            tracing::error!("{}", verdicts::left_alone(self.name(), failures, &self.record, true));
-        }
-        state.not_before = now + state.breaker.delay();
-    }
-
-    /// The one trial of a server that kept failing has come to nothing that says anything about it.
-    pub(super) fn abandon_trial(&self) {
-        self.state().breaker.trial_abandoned(self.origin.elapsed());
-    }
-
     /// Tells the server from which level on it is to log, if it runs.
     pub(super) async fn set_level(&self) {
-        let client = self.state().client.clone().filter(Client::is_usable);
+        let client = self.connection().usable_client().cloned();
         if let Some(client) = client {
             self.level.tell(self.name(), &client).await;
         }
-    }
-
-    /// The client that there is, and by which start.
-    pub(super) fn current(&self) -> Option<(Client, u64)> {
-        let state = self.state();
-        Some((state.client.clone()?, state.starts))
-    }
-
-    /// A request is made now.
-    pub(super) fn trial(&self) -> Trial<'_> {
-        self.state().in_flight += 1;
-        Trial { backend: self, is_over: false }
     }
 
     /// Ends it for good.
     pub(super) async fn close(&self, deadline: Deadline) {
         // Whoever comes second waits for the same end.
         let _ending = deadline.timeout(self.ending.lock()).await;
-        let client = {
-            let mut state = self.state();
-            state.is_closed = true;
-            state.subscription = None;
-            state.client.take()
-        };
+        let client = self.connection().close();
         if let Some(client) = client
             && !client.dispose_by(deadline).await
         {
@@ -593,38 +383,8 @@ impl Backend {
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// Whether the client that there is came by this start.
-    pub(super) fn is_of(&self, start: u64) -> bool {
-        self.starts == start
-    }
-}
-
-impl Trial<'_> {
-    /// This came of it. Only an answer says that the server is well; what its end means is counted where that is noticed.
-    pub(super) fn ended(mut self, outcome: &Result<Box<RawValue>, Error>) {
-        match outcome {
-            Ok(_) | Err(Error::Server(_)) => {
-                self.is_over = true;
-                self.backend.state().breaker.succeeded();
-            }
-            Err(error) => self.backend.note(error),
-        }
-    }
-}
-
-/// What came of nothing says nothing about the server.
-impl Drop for Trial<'_> {
-    fn drop(&mut self) {
-        let mut state = self.backend.state();
-        state.in_flight = state.in_flight.saturating_sub(1);
-        if !self.is_over {
-            state.breaker.trial_abandoned(self.backend.origin.elapsed());
-        }
+    /// Locks its client. Not to be held over any wait.
+    pub(super) fn connection(&self) -> MutexGuard<'_, ServerConnection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

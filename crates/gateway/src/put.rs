@@ -16,8 +16,9 @@ use unhang_wire::Json;
 use super::{
     Progress, ServerAnswer, ServerRequest, SideMessage,
     admission_limits::Acquire,
-    backend::{Backend, Starter},
+    backend::Backend,
     lasting::{Stage, TaskNews},
+    lifecycle::StartReason,
     owners,
     permits::PermitQueue,
     tasks::TaskPoller,
@@ -83,7 +84,7 @@ pub(super) async fn put(
         // A server that is still starting has its own deadline, which may be longer than this caller's.
         comes_to(Stage::Starting);
         let wanted = Instant::now();
-        let ready = deadline.timeout(backend.ready(Starter::Caller)).await;
+        let ready = deadline.timeout(backend.ready(StartReason::Request)).await;
         spent.starting += wanted.elapsed();
         let ready = ready.unwrap_or_else(|_| Err(verdicts::still_starting(backend.name(), method, limit)));
         let (asks, session) = match ready {

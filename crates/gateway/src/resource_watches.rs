@@ -15,7 +15,7 @@ use tokio::{
 };
 use unhang_switches::stands;
 
-use super::backend::{Backend, Starter};
+use super::{backend::Backend, lifecycle::StartReason};
 use unhang_upstream::client::{Client, Error, RequestOptions, Subscription, Topics};
 
 /// Resources that a server is asked for anew at the same time.
@@ -125,12 +125,12 @@ impl Watch {
     /// # Errors
     /// Why the server does not tell of it.
     pub(super) async fn begin(backend: Arc<Backend>, uri: Arc<str>, limit: Duration) -> Result<Self, Error> {
-        let ready = backend.ready(Starter::Caller).await?;
+        let ready = backend.ready(StartReason::Request).await?;
         let slot = backend.watches.enter(&uri);
         let watch = Self { backend, uri };
         let mut slot = slot.lock().await;
         // It may have been started anew meanwhile. One that has ended says so when it is asked.
-        let current = watch.backend.current();
+        let current = watch.backend.connection().current();
         let (client, since) = current.unwrap_or_else(|| (ready.0, watch.backend.starts()));
         if slot.as_ref().is_none_or(|heard| heard.since != since) {
             let _subscription = subscribed(&client, &watch.uri, limit).await?;

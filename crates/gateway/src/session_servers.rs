@@ -396,7 +396,7 @@ mod tests {
     use super::{
         super::{
             Capacity, START_TURN, STARTS, ServerEntry,
-            backend::Starter,
+            lifecycle::StartReason,
             testing::{call, mute},
         },
         *,
@@ -514,8 +514,8 @@ mod tests {
         let instance = session.at(1).expect("it is there");
         instance.list().await.expect("there is nothing to do");
         // As if it had been started, and had ended.
-        instance.state().wanted.started();
-        let outcome = timeout(SOON, instance.ready(Starter::Keeper)).await.expect("it is told at once");
+        instance.connection().demand.started();
+        let outcome = timeout(SOON, instance.ready(StartReason::Listing)).await.expect("it is told at once");
         assert!(outcome.is_err() && instance.starts() == 0);
         servers.close().await;
     }

@@ -141,7 +141,7 @@ impl From<BreakerPhase> for BreakerStatus {
 
 /// How one process or connection of a server is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
+pub(super) struct InstanceStatus {
     pub is_running: bool,
     /// It failed too often, and has not been tried since.
     pub is_fenced_off: bool,
@@ -151,7 +151,7 @@ pub(super) struct Now {
     pub breaker: BreakerPhase,
 }
 
-impl Now {
+impl InstanceStatus {
     /// How several of the same server are, as one.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
@@ -230,7 +230,7 @@ impl ServerRecord {
     }
 
     /// How a server of this name is, of which so many instances run.
-    pub(super) fn status(&self, name: &str, now: Now, instances: usize) -> ServerStatus {
+    pub(super) fn status(&self, name: &str, now: InstanceStatus, instances: usize) -> ServerStatus {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let status = ServerStatus {
             name: name.to_owned(),

@@ -28,8 +28,9 @@ use unhang_wire::{Json, text_member};
 
 use super::{
     OpenServerQuestion, SideMessage,
-    backend::{Backend, Starter},
+    backend::Backend,
     lasting::{KnownTask, ServerTask, TaskNews, server_identity},
+    lifecycle::StartReason,
     verdicts,
 };
 use unhang_core::fault::FaultKind;
@@ -349,7 +350,7 @@ impl TaskPoller {
         asides: Option<mpsc::Sender<SideMessage>>,
     ) -> Result<Box<RawValue>, Error> {
         let deadline = Deadline::after(limit);
-        let ready = deadline.timeout(self.backend.ready(Starter::Caller)).await;
+        let ready = deadline.timeout(self.backend.ready(StartReason::Request)).await;
         let (client, _) =
             ready.unwrap_or_else(|_| Err(verdicts::still_starting(self.backend.name(), method, limit)))?;
         let signed = Json::new(params.as_bytes()).zip(self.meta.as_ref()).and_then(|(params, meta)| {

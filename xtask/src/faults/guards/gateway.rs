@@ -75,7 +75,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("gateway_routing::a_server_that_nobody_asks_anything_rests_until_it_is_asked_and_never_in_a_call");
     "resting-server-is-left-alone" [8]
         "A server that rests is not started to be listed."
-        unit("gateway", "rest::tests::who_keeps_its_lists_does_not_wake_it");
+        unit("gateway", "idle::tests::who_keeps_its_lists_does_not_wake_it");
     "next-start-after-the-stop" [8]
         "A server that is being stopped has gone before the next one is started, which may need what the first still holds."
         end_to_end("gateway_routing::one_that_is_slow_to_stop_is_started_again_when_it_has_gone");

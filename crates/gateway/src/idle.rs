@@ -12,7 +12,6 @@ use tokio::{
     sync::OwnedMutexGuard,
     time::{Instant, sleep},
 };
-use unhang_switches::stands;
 
 use super::backend::Backend;
 use unhang_core::units::in_words;
@@ -29,40 +28,65 @@ pub(super) struct Demand {
 }
 
 /// Somebody wants something of a server until this is dropped.
-pub(super) struct Use<'a>(&'a Backend);
+pub(super) struct UseGuard<'a>(&'a Backend);
 
 impl Demand {
     pub(super) fn new() -> Self {
         Self { users: 0, last: Instant::now(), rests: false }
     }
 
-    /// It is started now.
+    /// Notes that it is started now.
     pub(super) fn started(&mut self) {
         self.last = Instant::now();
         self.rests = false;
     }
 
-    /// It is not there, and is started when it is asked.
+    /// Notes that it is not there, and is started when it is asked.
     pub(super) fn rest(&mut self) {
         self.rests = true;
     }
 
-    /// It was stopped because nobody wanted anything of it.
+    /// Returns whether it was stopped because nobody wanted anything of it.
     pub(super) fn rests(&self) -> bool {
         self.rests
+    }
+
+    /// Returns whether somebody wants something of it now.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.users > 0
+    }
+
+    /// Returns whether it was last wanted so long ago.
+    pub(super) fn has_rested_for(&self, idle: Duration) -> bool {
+        self.last.elapsed() >= idle
+    }
+
+    /// Returns how long it cannot rest yet. Where it could have rested it is in use, or there is nothing to stop.
+    fn until_look(&self, idle: Duration) -> Duration {
+        let left = idle.saturating_sub(self.last.elapsed());
+        if left.is_zero() { idle } else { left }
+    }
+
+    fn enter(&mut self) {
+        self.users += 1;
+    }
+
+    fn leave(&mut self) {
+        self.users -= 1;
+        self.last = Instant::now();
     }
 }
 
 impl Backend {
-    /// Somebody wants something of it from now on.
-    pub(super) fn used(&self) -> Use<'_> {
-        self.state().wanted.users += 1;
-        Use(self)
+    /// Counts somebody who wants something of it from now on.
+    pub(super) fn used(&self) -> UseGuard<'_> {
+        self.connection().demand.enter();
+        UseGuard(self)
     }
 
-    /// Whether somebody wants something of it now.
+    /// Returns whether somebody wants something of it now.
     pub(super) fn is_wanted(&self) -> bool {
-        self.state().wanted.users > 0
+        self.connection().demand.is_wanted()
     }
 
     /// Waits until nobody does.
@@ -75,7 +99,8 @@ impl Backend {
     /// Stops it whenever it has been asked nothing for so long. Never ends.
     pub(super) async fn rest_after(self: Arc<Self>, idle: Duration) {
         loop {
-            sleep(self.until_look(idle)).await;
+            let pause = self.connection().demand.until_look(idle);
+            sleep(pause).await;
             let stop = Arc::clone(&self.stop).lock_owned().await;
             let Some(client) = self.to_be_stopped(idle) else { continue };
             tracing::info!(
@@ -91,10 +116,9 @@ impl Backend {
     pub(super) async fn rest_now(self: &Arc<Self>) {
         let stop = Arc::clone(&self.stop).lock_owned().await;
         let client = {
-            let mut state = self.state();
-            state.subscription = None;
-            state.wanted.rest();
-            state.client.take()
+            let mut connection = self.connection();
+            connection.demand.rest();
+            connection.take()
         };
         if let Some(client) = client {
             self.put_to_rest(client, stop);
@@ -112,36 +136,22 @@ impl Backend {
         });
     }
 
-    /// How long it cannot rest yet.
-    fn until_look(&self, idle: Duration) -> Duration {
-        let left = idle.saturating_sub(self.state().wanted.last.elapsed());
-        // Where it could have rested it is in use, or there is nothing to stop.
-        if left.is_zero() { idle } else { left }
-    }
-
     /// Its client, if nobody has wanted anything of it for so long; it is nobody's any more.
     fn to_be_stopped(&self, idle: Duration) -> Option<Client> {
-        // Where somebody is about to hear of a resource, or has just heard enough, it is in use.
-        let is_watched = !self.watches.is_empty();
-        let mut state = self.state();
-        let is_used = state.wanted.users > 0 || state.in_flight > 0 || is_watched;
-        let rested = state.wanted.last.elapsed() >= idle;
-        if !rested || !self.lists.has_been_listed() || is_used && stands("server-in-use-does-not-rest") {
+        if !self.lists.has_been_listed() {
             return None;
         }
-        let client = state.client.take_if(|client| client.is_usable())?;
-        state.subscription = None;
-        state.wanted.rest();
-        Some(client)
+        // Where somebody is about to hear of a resource, or has just heard enough, it is in use.
+        let is_watched = !self.watches.is_empty();
+        self.connection().take_idle(idle, is_watched)
     }
 }
 
-impl Drop for Use<'_> {
+impl Drop for UseGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.wanted.users -= 1;
-        state.wanted.last = Instant::now();
-        if state.wanted.users == 0 {
+        let mut connection = self.0.connection();
+        connection.demand.leave();
+        if !connection.demand.is_wanted() {
             self.0.unwanted.notify_one();
         }
     }
@@ -152,7 +162,7 @@ mod tests {
     use tokio::{sync::broadcast, time::timeout};
 
     use super::{super::testing::mute, *};
-    use crate::backend::Starter;
+    use crate::lifecycle::StartReason;
 
     const SOON: Duration = Duration::from_secs(1);
 
@@ -164,10 +174,10 @@ mod tests {
         let backend = Arc::new(backend);
         let for_ever = timeout(SOON / 10, Arc::clone(&backend).rest_after(Duration::MAX)).await;
         assert!(for_ever.is_err(), "so long nobody waits");
-        backend.state().wanted.rests = true;
+        backend.connection().demand.rests = true;
         timeout(SOON, backend.list()).await.expect("nothing is asked").expect("nothing is wrong");
         assert_eq!(backend.starts(), 0);
-        assert!(timeout(SOON / 10, backend.ready(Starter::Caller)).await.is_err(), "it never answers");
-        assert!(backend.starts() == 1 && !backend.state().wanted.rests());
+        assert!(timeout(SOON / 10, backend.ready(StartReason::Request)).await.is_err(), "it never answers");
+        assert!(backend.starts() == 1 && !backend.connection().demand.rests());
     }
 }

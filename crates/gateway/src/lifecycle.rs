@@ -1,0 +1,221 @@
+//! What becomes of each process or connection of a server, from its start to its end, whoever wanted it.
+//!
+//! Invariants
+//!
+//! - A server that was started anew is told what sessions had told the one before, before anybody's request reaches it; one that does not
+//!   answer that delays nobody for long.
+//! - Whoever asks a server that is left alone is refused at once.
+//! - Whoever waits for it to start may stop waiting: the start goes on for the next one.
+//! - An instance of one session is started by whoever asks it something alone, and only where there is a permit for it.
+//! - Its end is counted when it happens.
+//! - While somebody wants to hear of its resources it is started again as soon as it may be, whether anybody asks it something or not.
+//! - Nothing here keeps a server that nobody has any more.
+
+use std::{
+    pin::pin,
+    sync::{Arc, Weak},
+};
+
+use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep_until, timeout};
+use unhang_switches::stands;
+
+use super::{backend::Backend, connection::StartDecision, in_turn, verdicts};
+use unhang_core::config::{RESTORE_PATIENCE, RETRY_MOST};
+use unhang_upstream::client::{Client, Error, ServerInfo};
+
+/// Who wants a server to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartReason {
+    /// Whoever asks it something.
+    Request,
+    /// Whoever keeps its lists.
+    Listing,
+    /// Somebody who wants to hear of its resources.
+    Watch,
+}
+
+/// A request that may be the one trial of a server that kept failing.
+pub(super) struct Trial<'a> {
+    backend: &'a Backend,
+    was_answered: bool,
+}
+
+impl Backend {
+    /// The client, once it is ready; started where it is not there. The caller has the deadline.
+    pub(super) async fn ready(
+        self: &Arc<Self>,
+        reason: StartReason,
+    ) -> Result<(Client, Arc<ServerInfo>), Error> {
+        loop {
+            // One that is being stopped has its limits, and may hold what the next one needs.
+            if stands("next-start-after-the-stop") {
+                drop(self.stop.lock().await);
+            }
+            // As many sessions as come at once begin at once, and each may want its own.
+            let own = self.own.as_ref().filter(|_| !self.runs() && stands("instances-start-in-turn"));
+            let starts = own.map(|own| Arc::clone(&own.starts));
+            let turn = match starts {
+                // It is never closed.
+                Some(starts) => starts.acquire_owned().await.ok(),
+                None => None,
+            };
+            match self.start(reason) {
+                StartDecision::Ask(client, start) => {
+                    let ready = in_turn(turn, pin!(client.ready())).await;
+                    let session = ready.inspect_err(|error| self.lists.doubt(error))?;
+                    self.until_restored(start).await;
+                    return Ok((*client, session));
+                }
+                StartDecision::Wait(until) => {
+                    drop(turn);
+                    sleep_until(until).await;
+                }
+                StartDecision::Refuse(rest) => return Err(self.connection().fenced_off(rest)),
+                StartDecision::Full(taken) => return Err(verdicts::no_instance(self.name(), taken)),
+                StartDecision::Closed => return Err(Error::Disposed),
+            }
+        }
+    }
+
+    /// Starts it for somebody who wants it, unless it is there or may not be started.
+    fn start(self: &Arc<Self>, reason: StartReason) -> StartDecision {
+        let now = Instant::now();
+        let mut connection = self.connection();
+        if let Some(decision) = connection.existing() {
+            return decision;
+        }
+        if self.own.is_some()
+            && reason == StartReason::Listing
+            && stands("instance-is-started-by-its-session")
+        {
+            // What it offers is asked of it while it is there, and is no reason to start it.
+            return StartDecision::Closed;
+        }
+        if let Some(decision) = connection.postponed(now) {
+            return decision;
+        }
+        let instance_permit =
+            match self.own.as_ref().map(|own| own.instance_limit.take(own.owner.as_ref())).transpose() {
+                Ok(instance_permit) => instance_permit,
+                Err(taken) => return StartDecision::Full(taken),
+            };
+        if let Some(decision) = connection.refused(now) {
+            return decision;
+        }
+        let client = Client::start_knowing(self.spec.clone(), self.lists.expect_legacy());
+        if let Some(instance_permit) = instance_permit {
+            let gone = client.gone();
+            tokio::spawn(async move {
+                gone.await;
+                drop(instance_permit);
+            });
+        }
+        let start = connection.begin(client.clone());
+        if reason != StartReason::Listing {
+            // What it offers may differ from what the last one offered.
+            self.listener.lists_may_have_changed();
+        }
+        self.tend(&client, start, reason);
+        StartDecision::Ask(Box::new(client), start)
+    }
+
+    /// Looks after a client that was just started, until it has ended.
+    fn tend(self: &Arc<Self>, client: &Client, start: u64, reason: StartReason) {
+        let (opened, ended) = (client.opened(), client.ended());
+        let backend = Arc::downgrade(self);
+        tokio::spawn(async move {
+            if opened.await {
+                restore(&backend, start).await;
+                if reason == StartReason::Watch
+                    && let Some(backend) = backend.upgrade()
+                {
+                    // Who watches asks nothing that would tell how it is.
+                    backend.connection().abandon_trial();
+                }
+            }
+            ended.await;
+            if let Some(backend) = backend.upgrade() {
+                backend.connection().ended(start);
+            }
+            stay_watched(&backend, start).await;
+        });
+    }
+
+    /// Waits until the server of this start has been told what sessions had told the one before, but not for long.
+    async fn until_restored(&self, start: u64) {
+        if *self.restored.borrow() >= start {
+            return;
+        }
+        let mut restored = self.restored.subscribe();
+        // The one that tells the server gives up earlier, and says so.
+        let _told = timeout(RESTORE_PATIENCE, restored.wait_for(|restored| *restored >= start)).await;
+    }
+
+    /// Counts a request that is made now.
+    pub(super) fn trial(&self) -> Trial<'_> {
+        self.connection().request_begins();
+        Trial { backend: self, was_answered: false }
+    }
+}
+
+impl Trial<'_> {
+    /// Notes what came of it. Only an answer says that the server is well; what its end means is counted where that is noticed.
+    pub(super) fn ended(mut self, outcome: &Result<Box<RawValue>, Error>) {
+        match outcome {
+            Ok(_) | Err(Error::Server(_)) => {
+                self.was_answered = true;
+                self.backend.connection().answered();
+            }
+            Err(error) => self.backend.note(error),
+        }
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        self.backend.connection().request_ends(self.was_answered);
+    }
+}
+
+/// Tells a server what sessions had told the one before it.
+async fn restore(backend: &Weak<Backend>, start: u64) {
+    let Some(backend) = backend.upgrade() else { return };
+    let current = backend.connection().current();
+    if let Some((client, _)) = current.filter(|(_, current)| *current == start) {
+        let told = Arc::clone(&backend);
+        let telling = tokio::spawn(async move {
+            told.set_level().await;
+            told.watches.renew(told.name(), &client, start, told.request_timeout()).await;
+        });
+        if timeout(RESTORE_PATIENCE, telling).await.is_err() {
+            tracing::warn!(
+                "`{}` is slow to take up what it is to tell of; requests do not wait",
+                backend.name()
+            );
+        }
+    }
+    backend.restored.send_if_modified(|restored| {
+        let is_newer = *restored < start;
+        *restored = start.max(*restored);
+        is_newer
+    });
+}
+
+/// Starts a server again that has ended after this start, for as long as somebody wants to hear of its resources and nobody else starts it.
+async fn stay_watched(backend: &Weak<Backend>, start: u64) {
+    loop {
+        let again = match backend.upgrade() {
+            Some(backend) if backend.starts() == start && !backend.watches.is_empty() => {
+                match backend.start(StartReason::Watch) {
+                    StartDecision::Wait(until) => until,
+                    StartDecision::Refuse(rest) => Instant::now() + rest,
+                    StartDecision::Full(_) => Instant::now() + RETRY_MOST,
+                    StartDecision::Ask(..) | StartDecision::Closed => return,
+                }
+            }
+            _ => return,
+        };
+        sleep_until(again).await;
+    }
+}
