@@ -17,11 +17,11 @@ use unhang_switches::stands;
 
 use super::{
     OfSession, SessionKey,
-    line::WaitingLine,
     notification_listener::NotificationListener,
     permits::{Permit, PermitQueue, QueueFull},
-    together::{Together, TogetherTurn},
+    session_turns::{SessionTurn, SessionTurns},
     verdicts,
+    waiting_requests::WaitingRequests,
 };
 use crate::route::rules::ToolRules;
 use unhang_core::{
@@ -41,7 +41,7 @@ pub(super) struct AdmissionLimits {
     /// Requests that are with it, or wait for it to start.
     server: Arc<PermitQueue>,
     /// Calls, where it asks things about them.
-    together: Arc<Together>,
+    sessions: Arc<SessionTurns>,
     /// Calls of single tools.
     tools: HashMap<String, Arc<PermitQueue>>,
 }
@@ -81,7 +81,7 @@ impl AdmissionLimits {
             name,
             listener,
             server: PermitQueue::new(bounds(limits.max_in_flight)),
-            together: Together::new(limits.max_waiting),
+            sessions: SessionTurns::new(limits.max_waiting),
             tools: tools.collect(),
         }
     }
@@ -89,7 +89,7 @@ impl AdmissionLimits {
     /// How many wait.
     pub(super) fn waiting(&self) -> usize {
         let tools = self.tools.values().map(|places| places.waiting());
-        self.server.waiting() + self.together.waiting() + tools.sum::<usize>()
+        self.server.waiting() + self.sessions.waiting() + tools.sum::<usize>()
     }
 
     /// Waits until a request may go to this server, and until this tool may be called where it is a call. Cancel-safe.
@@ -100,14 +100,14 @@ impl AdmissionLimits {
         let tool = acquire.tool.and_then(|tool| self.tools.get_key_value(tool));
         let of_tool = match tool.filter(|_| stands("calls-of-a-tool-bounded")) {
             Some((tool, places)) => {
-                let place = in_line(&self.listener.line, acquire, turn(places, acquire)).await;
+                let place = in_line(&self.listener.waiting, acquire, turn(places, acquire)).await;
                 Some(place.map_err(|refused| self.tool_busy(tool, places, acquire, &refused))?)
             }
             None => None,
         };
         let of_server = match stands("requests-of-a-server-bounded") {
             true => {
-                let place = in_line(&self.listener.line, acquire, turn(&self.server, acquire)).await;
+                let place = in_line(&self.listener.waiting, acquire, turn(&self.server, acquire)).await;
                 Some(place.map_err(|refused| self.busy(acquire, &refused))?)
             }
             false => None,
@@ -124,7 +124,7 @@ impl AdmissionLimits {
         era: Era,
         all: &Arc<PermitQueue>,
         acquire: &Acquire<'_>,
-    ) -> Result<(Option<TogetherTurn>, Option<Permit>), Error> {
+    ) -> Result<(Option<SessionTurn>, Option<Permit>), Error> {
         loop {
             let together = self.turn_together(era, acquire).await?;
             let of_all = self.turn_of_all(all, acquire).await?;
@@ -140,17 +140,17 @@ impl AdmissionLimits {
     ///
     /// # Errors
     /// It may not, and what to do.
-    async fn turn_together(&self, era: Era, acquire: &Acquire<'_>) -> Result<Option<TogetherTurn>, Error> {
+    async fn turn_together(&self, era: Era, acquire: &Acquire<'_>) -> Result<Option<SessionTurn>, Error> {
         if era != Era::Legacy || !stands("one-call-where-questions-come") {
             return Ok(None);
         }
         // What is asked by the answer to a call needs that call to be the only one.
         let session = acquire.session_asked_beside();
         if !self.listener.asks() {
-            return Ok(Some(self.together.early(session)));
+            return Ok(Some(self.sessions.early(session)));
         }
-        let taking = self.together.take(session, acquire.fairness_key, self.listener.asked_one_first());
-        let turn = in_line(&self.listener.line, acquire, in_time(acquire, taking)).await;
+        let taking = self.sessions.take(session, acquire.fairness_key, self.listener.asked_one_first());
+        let turn = in_line(&self.listener.waiting, acquire, in_time(acquire, taking)).await;
         turn.map(Some).map_err(|refused| {
             let what = "it asks things about its calls and has those of one session at a time";
             self.overloaded(acquire, &refused, &format!("`{}`", self.name), what)
@@ -244,7 +244,7 @@ async fn turn(places: &Arc<PermitQueue>, acquire: &Acquire<'_>) -> Result<Permit
 }
 
 /// Waits for what a server's calls keep, so that those whose answers it waits for are hurried. Cancel-safe.
-async fn in_line<T>(line: &WaitingLine, acquire: &Acquire<'_>, turn: impl Future<Output = T>) -> T {
+async fn in_line<T>(line: &WaitingRequests, acquire: &Acquire<'_>, turn: impl Future<Output = T>) -> T {
     let mut turn = pin!(turn);
     tokio::select! {
         biased;
@@ -378,9 +378,9 @@ mod tests {
     async fn all_servers_together_have_so_many_requests_and_no_more() {
         let (_mute, entry) = mute();
         let servers = servers(entry, 1000, 1000);
-        servers.shared.all.bound(Bounds { places: 0, room: 1 });
+        servers.core.all.bound(Bounds { places: 0, room: 1 });
         // It is never ready to be asked; where it is, whoever has no turn asks nothing.
-        let (backend, all) = (&servers.shared.current()[0], &servers.shared.all);
+        let (backend, all) = (&servers.core.current()[0], &servers.core.all);
         let fairness_key = FairnessKey::new("one");
         let acquire = || {
             let (deadline, limit) = (Deadline::after(SOON), SOON);
@@ -399,7 +399,7 @@ mod tests {
             panic!("there is no place")
         };
         assert!(refused.hint.contains("max-in-flight = 0 of [gateway]"), "{}", refused.hint);
-        servers.shared.all.bound(Bounds { places: 1, room: 1 });
+        servers.core.all.bound(Bounds { places: 1, room: 1 });
         assert!(backend.admission.turn_of_all(all, &acquire()).await.is_ok());
         assert_eq!(servers.waiting(), 0);
     }

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
@@ -33,9 +33,10 @@ use super::{
     log_level::RequestedLevel,
     notification_listener::NotificationListener,
     owners,
+    request_metrics::RequestMetrics,
     resource_watches::{ResourceWatches, Updates},
+    start_turns::StartTurns,
     status::{InstanceStatus, ServerRecord, ServerStatus},
-    tally::Tally,
 };
 use crate::route::{catalog::Offered, names::Style};
 use unhang_core::{breaker::Breaker, digest::digest, fair::FairnessKey};
@@ -70,7 +71,7 @@ pub(super) struct Backend {
     /// Held while it is being stopped because nobody wants it, or while the one before it is.
     pub(super) stop: Arc<AsyncMutex<()>>,
     /// What came of what clients asked of it.
-    pub(super) tally: Arc<Tally>,
+    pub(super) metrics: Arc<RequestMetrics>,
     /// What has become of it.
     pub(super) record: Arc<ServerRecord>,
     /// Held while it is being ended for good.
@@ -89,7 +90,7 @@ pub(super) struct OwnInstance {
     pub owner: Option<FairnessKey>,
     pub instance_limit: Arc<InstanceLimit>,
     /// Turns for starts.
-    pub starts: Arc<Semaphore>,
+    pub start_turns: StartTurns,
     /// Tells it from every other.
     pub key: SessionKey,
 }
@@ -99,7 +100,7 @@ pub(super) struct OwnInstance {
 struct Inherited {
     offered: Offered,
     recalled: Recalled,
-    tally: Arc<Tally>,
+    metrics: Arc<RequestMetrics>,
     record: Option<Arc<ServerRecord>>,
 }
 
@@ -110,7 +111,7 @@ impl Backend {
         let inherited = before.map(|before| {
             let offered = Offered::clone(&before.offered());
             let record = Some(Arc::new(before.record.of_successor(entry.secrets.clone())));
-            Inherited { offered, tally: Arc::clone(&before.tally), record, ..Inherited::default() }
+            Inherited { offered, metrics: Arc::clone(&before.metrics), record, ..Inherited::default() }
         });
         Self::made(entry, place, updates, inherited.unwrap_or_default(), None)
     }
@@ -124,7 +125,7 @@ impl Backend {
         let inherited = Inherited {
             offered: Offered::clone(&self.offered()),
             recalled: self.lists.recalled_for_another(),
-            tally: Arc::clone(&self.tally),
+            metrics: Arc::clone(&self.metrics),
             record: Some(Arc::clone(&self.record)),
         };
         let instance = Self::made(entry, self.place, updates, inherited, Some(own));
@@ -139,7 +140,7 @@ impl Backend {
         inherited: Inherited,
         own: Option<OwnInstance>,
     ) -> Self {
-        let Inherited { offered, recalled, tally, record } = inherited;
+        let Inherited { offered, recalled, metrics, record } = inherited;
         let entry = Arc::new(entry);
         let patience = RequestPatience::from(&*entry);
         let asked_patience = entry.spec.limits.call_timeout / 10;
@@ -178,7 +179,7 @@ impl Backend {
             watches: ResourceWatches::default(),
             level: RequestedLevel::default(),
             stop: Arc::default(),
-            tally,
+            metrics,
             record,
             ending: AsyncMutex::default(),
             unwanted: Notify::new(),
@@ -347,13 +348,14 @@ impl Backend {
 
     /// Something went wrong with it.
     pub(super) fn note(&self, error: &Error) {
-        self.record.trouble().note(error);
+        self.record.last_failure().note(error);
     }
 
     /// What is to be said of it where nobody knows what it offers, to whom may read what it wrote or may not.
     pub(super) fn absent(&self, style: &Style, may_read: bool) -> Option<Absent> {
         let was_listed = self.lists.failure_to_list()?;
-        let failed = || self.record.trouble().last(may_read).unwrap_or("it could not be listed").to_owned();
+        let failed =
+            || self.record.last_failure().last(may_read).unwrap_or("it could not be listed").to_owned();
         let (server, beginning) = (self.name().to_owned(), style.beginning(self.prefix()));
         Some(Absent { server, beginning, why: was_listed.then(failed) })
     }

@@ -51,12 +51,12 @@ impl MessagePace {
 
 /// Knows when to stay awake.
 #[derive(Debug, Default)]
-pub(super) struct Vigil {
+pub(super) struct BusyPoller {
     pace: Mutex<MessagePace>,
     brisk: Notify,
 }
 
-impl Vigil {
+impl BusyPoller {
     /// A message came: what a client asks, or what a server answers.
     pub(super) fn heard(&self) {
         let now = Instant::now();
@@ -120,7 +120,7 @@ mod tests {
         wakings.0.load(Ordering::Relaxed) > 0
     }
 
-    async fn hear(busy_poll: &Vigil, messages: u32, apart: Duration) {
+    async fn hear(busy_poll: &BusyPoller, messages: u32, apart: Duration) {
         for _ in 0..messages {
             advance(apart).await;
             busy_poll.heard();
@@ -129,7 +129,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_is_awake_sleeps_soon_after_the_last_message() {
-        let busy_poll = Vigil::default();
+        let busy_poll = BusyPoller::default();
         let mut watch = pin!(busy_poll.keep());
         assert!(!is_awake(watch.as_mut()).await, "before any message");
         hear(&busy_poll, ENOUGH, CLOSE).await;
@@ -147,7 +147,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn messages_that_come_now_and_then_keep_nobody_awake() {
-        let busy_poll = Vigil::default();
+        let busy_poll = BusyPoller::default();
         let mut watch = pin!(busy_poll.keep());
         for _ in 0..ENOUGH {
             hear(&busy_poll, ENOUGH, MOMENT).await;

@@ -166,7 +166,7 @@ impl ServerConnection {
     /// Notes how the client that there is has ended, where it has.
     fn note_end(&self) {
         if let Some(failure) = self.client.as_ref().and_then(Client::why_over) {
-            self.record.trouble().note_end(&failure, self.started);
+            self.record.last_failure().note_end(&failure, self.started);
         }
     }
 

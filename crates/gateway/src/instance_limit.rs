@@ -17,10 +17,10 @@ use unhang_core::fair::FairnessKey;
 
 /// The instances of all servers together.
 #[derive(Debug)]
-pub(super) struct InstanceLimit(Mutex<State>);
+pub(super) struct InstanceLimit(Mutex<InstanceCounts>);
 
 #[derive(Debug)]
-struct State {
+struct InstanceCounts {
     most: usize,
     taken: usize,
     /// Of those who are told from others.
@@ -29,7 +29,7 @@ struct State {
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct InstancePermit {
     instances: Arc<InstanceLimit>,
     owner: Option<Arc<str>>,
 }
@@ -45,7 +45,7 @@ pub(super) enum NoInstance {
 
 impl InstanceLimit {
     pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { most, taken: 0, of_each: HashMap::new() })))
+        Arc::new(Self(Mutex::new(InstanceCounts { most, taken: 0, of_each: HashMap::new() })))
     }
 
     /// From now on there are so many. Nobody loses theirs by that.
@@ -57,7 +57,7 @@ impl InstanceLimit {
     ///
     /// # Errors
     /// There is none, or the owner has as many as one may have.
-    pub(super) fn take(self: &Arc<Self>, owner: Option<&FairnessKey>) -> Result<Seat, NoInstance> {
+    pub(super) fn take(self: &Arc<Self>, owner: Option<&FairnessKey>) -> Result<InstancePermit, NoInstance> {
         let owner: Option<Arc<str>> = owner.map(|owner| owner.name().into());
         let mut state = self.state();
         if state.taken >= state.most && stands("instances-bounded") {
@@ -72,15 +72,15 @@ impl InstanceLimit {
             *count += 1;
         }
         state.taken += 1;
-        Ok(Seat { instances: Arc::clone(self), owner })
+        Ok(InstancePermit { instances: Arc::clone(self), owner })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InstanceCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Seat {
+impl Drop for InstancePermit {
     fn drop(&mut self) {
         let mut state = self.instances.state();
         state.taken = state.taken.saturating_sub(1);

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until, timeout};
 use unhang_switches::stands;
 
-use super::{backend::Backend, connection::StartDecision, in_turn, verdicts};
+use super::{backend::Backend, connection::StartDecision, start_turns::in_turn, verdicts};
 use unhang_core::config::{RESTORE_PATIENCE, RETRY_MOST};
 use unhang_upstream::client::{Client, Error, ServerInfo};
 
@@ -54,10 +54,8 @@ impl Backend {
             }
             // As many sessions as come at once begin at once, and each may want its own.
             let own = self.own.as_ref().filter(|_| !self.runs() && stands("instances-start-in-turn"));
-            let starts = own.map(|own| Arc::clone(&own.starts));
-            let turn = match starts {
-                // It is never closed.
-                Some(starts) => starts.acquire_owned().await.ok(),
+            let turn = match own {
+                Some(own) => own.start_turns.take().await,
                 None => None,
             };
             match self.start(reason) {

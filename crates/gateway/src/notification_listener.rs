@@ -25,9 +25,9 @@ use unhang_wire::{Json, text_member};
 
 use super::{
     SessionKey,
-    line::WaitingLine,
     resource_watches::{Updated, Updates},
     status::ServerRecord,
+    waiting_requests::WaitingRequests,
 };
 use unhang_core::fault::FaultKind;
 use unhang_upstream::client::{Answer, Listener};
@@ -45,7 +45,7 @@ pub(super) struct NotificationListener {
     /// The first that it asked was asked of a session.
     asked_one_first: AtomicBool,
     /// Who waits for it, so that nobody is waited for in vain.
-    pub(super) line: Arc<WaitingLine>,
+    pub(super) waiting: Arc<WaitingRequests>,
     /// How long whoever is asked something may take for the answer while others wait for it.
     patience: Duration,
     place: usize,
@@ -62,9 +62,9 @@ impl NotificationListener {
         updates: Updates,
         record: Arc<ServerRecord>,
     ) -> Self {
-        let (changed, line) = (Notify::new(), Arc::default());
+        let (changed, waiting) = (Notify::new(), Arc::default());
         let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
-        Self { server, changed, asks, asked_one_first, line, patience, place, updates, record }
+        Self { server, changed, asks, asked_one_first, waiting, patience, place, updates, record }
     }
 
     /// Notes that its lists may have changed.
@@ -122,10 +122,10 @@ impl Listener for NotificationListener {
         session: Option<SessionKey>,
     ) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
         self.is_seen_to_ask(method, true);
-        let (line, put, patience) = (Arc::clone(&self.line), Instant::now(), self.patience);
+        let (waiting, put, patience) = (Arc::clone(&self.waiting), Instant::now(), self.patience);
         Box::pin(async move {
             match stands("nobody-keeps-a-server-by-silence") {
-                true => line.until_crowded(session, put, patience).await,
+                true => waiting.until_crowded(session, put, patience).await,
                 false => future::pending().await,
             }
             "others have waited for the server, and nobody has answered".to_owned()
@@ -183,7 +183,7 @@ mod tests {
         (0..1000).for_each(|_| listener.asks_in_a_crowd("roots/list"));
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
         assert!(timeout(LONG, open.as_mut()).await.is_err(), "nobody waits");
-        let _waits = listener.line.enter(None, Instant::now());
+        let _waits = listener.waiting.enter(None, Instant::now());
         let why = timeout(LONG, open).await.expect("it is over");
         assert!(why.contains("others have waited") && listener.asks(), "{why}");
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json, value::RawValue};
 use unhang_bridge::Splice;
 use unhang_wire::{Json, text_member};
 
-use super::{CalledServer, OfSession, RequestPatience, verdicts::failure};
+use super::{OfSession, RequestPatience, verdicts::failure};
 use crate::route::catalog::{Offered, Owners};
 use unhang_core::fault::FaultKind;
 use unhang_upstream::{
@@ -151,13 +151,6 @@ fn is_of_no_server(error: &ServerError) -> bool {
     let told = error.data.as_ref().and_then(|data| Json::new(data.get().as_bytes()));
     let says = |member| told.and_then(|told| text_member(told, member)).is_some_and(|said| said == NAME);
     error.code == i64::from(FaultKind::ServerExited.code()) && says("origin") && says("server")
-}
-
-impl CalledServer {
-    /// What is called, for people: the server that the configuration names, and what that calls the tool.
-    pub fn owner_of(&self, tool: &str) -> (String, String) {
-        self.0.owner_of(tool).unwrap_or_else(|| (self.name().to_owned(), tool.to_owned()))
-    }
 }
 
 #[cfg(test)]

@@ -22,9 +22,9 @@ use unhang_core::{
 const NEWEST: u32 = 8;
 
 /// Places, and those who wait for one.
-pub(super) struct PermitQueue(Mutex<State>);
+pub(super) struct PermitQueue(Mutex<PermitState>);
 
-struct State {
+struct PermitState {
     fair: Fair<oneshot::Sender<Permit>>,
     /// For how long one is kept, as far as that is known.
     kept: Duration,
@@ -47,7 +47,7 @@ pub(super) struct QueueFull {
 }
 
 /// Somebody who waits.
-struct Waiting<'a> {
+struct QueuedRequest<'a> {
     places: &'a PermitQueue,
     fairness_key: &'a FairnessKey,
     ticket: Ticket,
@@ -55,7 +55,7 @@ struct Waiting<'a> {
 
 impl PermitQueue {
     pub(super) fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { fair: Fair::new(bounds), kept: Duration::ZERO })))
+        Arc::new(Self(Mutex::new(PermitState { fair: Fair::new(bounds), kept: Duration::ZERO })))
     }
 
     /// How much there is.
@@ -88,7 +88,7 @@ impl PermitQueue {
             (state.fair.wait(fairness_key, give), given)
         };
         let Ok((ticket, displaced)) = entered else { return Err(self.full()) };
-        let _waiting = Waiting { places: self, fairness_key, ticket };
+        let _waiting = QueuedRequest { places: self, fairness_key, ticket };
         // That is how whoever has to give way is told.
         drop(displaced);
         given.await.map_err(|_displaced| self.full())
@@ -116,7 +116,7 @@ impl PermitQueue {
         QueueFull { bounds, retry_after: retry_after.clamp(RETRY_LEAST, RETRY_MOST) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PermitState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,7 +135,7 @@ impl Drop for Permit {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         if stands("who-left-waits-no-more") {
             drop(self.places.state().fair.withdraw(self.fairness_key, self.ticket));

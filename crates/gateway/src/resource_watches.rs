@@ -18,6 +18,8 @@ use unhang_switches::stands;
 use super::{backend::Backend, lifecycle::StartReason};
 use unhang_upstream::client::{Client, Error, RequestOptions, Subscription, Topics};
 
+/// Changes of resources that a session may not have heard of yet; older ones it misses.
+const UPDATES: usize = 1024;
 /// Resources that a server is asked for anew at the same time.
 const AT_ONCE: usize = 16;
 
@@ -53,6 +55,11 @@ pub struct Updated {
 }
 
 pub(super) type Updates = broadcast::Sender<Updated>;
+
+/// Makes a channel for changes of resources, which nobody hears yet.
+pub(super) fn updates() -> Updates {
+    broadcast::channel(UPDATES).0
+}
 
 /// Somebody hears of a resource until this is dropped.
 #[must_use = "nobody hears of it any more when it is dropped"]

@@ -9,14 +9,16 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use tokio::{sync::OwnedMutexGuard, task::JoinSet};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use super::{Lineup, Scope, ServerEntry, Servers, Shared, backend::Backend, keep};
+use super::{
+    Lineup, Scope, ServerEntry, Servers, backend::Backend, gateway_core::GatewayCore, list_keeper::keep_lists,
+};
 use crate::route::names::Style;
 use unhang_core::{clients::Clocks, config::DISPOSE_LIMIT};
 
@@ -74,7 +76,7 @@ impl Change {
 }
 
 /// One that goes, and what keeps its successor from starting until it has.
-struct Leaving {
+struct LeavingServer {
     backend: Arc<Backend>,
     successor: Option<OwnedMutexGuard<()>>,
 }
@@ -101,8 +103,8 @@ impl Roster {
     fn replace(
         &mut self,
         entries: Vec<ServerEntry>,
-        shared: &Shared,
-    ) -> (Change, Vec<Arc<Backend>>, Vec<Leaving>) {
+        core: &GatewayCore,
+    ) -> (Change, Vec<Arc<Backend>>, Vec<LeavingServer>) {
         let (mut change, mut new) = (Change::default(), Vec::new());
         let before = std::mem::take(&mut self.current);
         let mut before: HashMap<String, Arc<Backend>> =
@@ -117,15 +119,15 @@ impl Roster {
             let place = self.next_place;
             self.next_place += 1;
             let name = entry.spec.name.clone();
-            let backend = Arc::new(Backend::new(entry, place, shared.updates.clone(), known.as_deref()));
-            if let Some(level) = shared.level.get() {
+            let backend = Arc::new(Backend::new(entry, place, core.updates.clone(), known.as_deref()));
+            if let Some(level) = core.level.get() {
                 backend.level.lower_to(level);
             }
             match known {
                 Some(known) => {
                     change.changed.push(name);
                     let successor = Arc::clone(&backend.stop).try_lock_owned().ok();
-                    leaving.push(Leaving { backend: known, successor });
+                    leaving.push(LeavingServer { backend: known, successor });
                 }
                 None => change.added.push(name),
             }
@@ -134,7 +136,7 @@ impl Roster {
         }
         change.removed = before.keys().cloned().collect();
         change.removed.sort();
-        leaving.extend(before.into_values().map(|backend| Leaving { backend, successor: None }));
+        leaving.extend(before.into_values().map(|backend| LeavingServer { backend, successor: None }));
         self.leaving.extend(leaving.iter().map(|leaving| Arc::clone(&leaving.backend)));
         (change, new, leaving)
     }
@@ -146,40 +148,40 @@ impl Servers {
     /// called in a runtime.
     pub fn replace(&self, lineup: Lineup) -> Change {
         let Lineup { entries, style, own, capacity, clocks, notices: _ } = lineup;
-        self.bound(capacity);
+        self.core.bound(capacity);
         let (change, new, leaving) = {
-            let mut roster = self.shared.roster();
+            let mut roster = self.core.roster();
             if roster.is_closed {
                 return Change::default();
             }
             roster.style = style;
             roster.own = own;
             roster.clocks = clocks;
-            roster.replace(entries, &self.shared)
+            roster.replace(entries, &self.core)
         };
         for backend in &new {
             backend.lists.recall();
         }
-        self.shared.publish();
+        self.core.publish();
         let gone: Vec<usize> = leaving.iter().map(|leaving| leaving.backend.place()).collect();
-        for session_servers in self.shared.visits() {
+        for session_servers in self.core.sessions.all() {
             session_servers.part_with(&gone);
         }
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         for leaving in leaving {
             // Nobody asks for its lists any more.
             keepers.remove(&leaving.backend.place());
-            let (shared, place) = (Arc::downgrade(&self.shared), leaving.backend.place());
+            let (core, place) = (Arc::downgrade(&self.core), leaving.backend.place());
             keepers.entry(place).or_default().spawn(async move {
                 leaving.gone().await;
-                if let Some(shared) = shared.upgrade() {
-                    shared.roster().leaving.retain(|backend| backend.place() != place);
+                if let Some(core) = core.upgrade() {
+                    core.roster().leaving.retain(|backend| backend.place() != place);
                 }
             });
         }
         for backend in new {
             let keepers = keepers.entry(backend.place()).or_default();
-            keepers.spawn(keep(Arc::clone(&self.shared), Arc::clone(&backend)));
+            keepers.spawn(keep_lists(Arc::clone(&self.core), Arc::clone(&backend)));
             if let Some(idle) = backend.idle_timeout().filter(|_| backend.scope() != Scope::Session) {
                 keepers.spawn(backend.rest_after(idle));
             }
@@ -193,10 +195,10 @@ impl Servers {
     }
 }
 
-impl Leaving {
+impl LeavingServer {
     /// Waits until nobody wants anything of it any more, and ends it.
     async fn gone(self) {
-        let Leaving { backend, mut successor } = self;
+        let LeavingServer { backend, mut successor } = self;
         if backend.is_wanted() && stands("server-that-goes-answers-first") {
             // Whoever waits has a limit; the next one is not to be late by that.
             drop(successor.take());
@@ -204,12 +206,6 @@ impl Leaving {
         }
         backend.close(Deadline::after(DISPOSE_LIMIT)).await;
         drop(successor);
-    }
-}
-
-impl Shared {
-    pub(super) fn roster(&self) -> MutexGuard<'_, Roster> {
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -243,7 +239,7 @@ mod tests {
             vec![named("a", "1", &entry), named("b", "1", &entry), named("c", "1", &entry)].into(),
         );
         let places =
-            || servers.shared.roster().current.iter().map(|backend| backend.place()).collect::<Vec<_>>();
+            || servers.core.roster().current.iter().map(|backend| backend.place()).collect::<Vec<_>>();
         assert_eq!(places(), [0, 1, 2]);
         let entries = || vec![named("d", "1", &entry), named("c", "1", &entry), named("a", "2", &entry)];
         let change = servers.replace(entries().into());
@@ -265,16 +261,16 @@ mod tests {
         let limit = Duration::from_millis(300);
         let asked = tokio::spawn(servers.ask(call("slow", limit), None, None));
         tokio::task::yield_now().await;
-        let was = servers.shared.roster().at(0).expect("it is there");
+        let was = servers.core.roster().at(0).expect("it is there");
         servers.replace(vec![named("a", "2", &entry)].into());
-        assert!(servers.shared.roster().at(0).is_some(), "somebody waits for it");
+        assert!(servers.core.roster().at(0).is_some(), "somebody waits for it");
         match asked.await.expect("no panic").outcome {
             // It was waited for as long as it was allowed, and not cut off.
             Err(Error::Failure(failure)) => assert_eq!(failure.kind, FaultKind::Deadline),
             other => panic!("it never answers: {other:?}"),
         }
         let gone = async {
-            while servers.shared.roster().at(0).is_some() {
+            while servers.core.roster().at(0).is_some() {
                 tokio::task::yield_now().await;
             }
         };

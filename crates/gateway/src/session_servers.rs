@@ -1,10 +1,10 @@
 //! What one session has of the servers: those that all share, and of each server that keeps state of one client an instance of its own.
 //!
 //! ```text
-//! session ─ Servers::for_session ─ SessionServers ─┬ a server that all share ─ Backend (roster)
-//!                                         └ its own instance ─ Backend (here), made when it is first asked something
+//! session ─ Servers::for_session ─ SessionServers ──────┬ a server that all share ─ Backend (roster)
+//!                                                       └ its own instance ─ Backend (here), made when it is first asked something
 //! session ◄─ KnownServers (watched) ◄─ SessionServers ◄─┬ what is known of all
-//!                                       └ the lists of its own instances, kept by one task each
+//!                                                       └ the lists of its own instances, kept by one task each
 //! ```
 //!
 //! # Theory of operation
@@ -37,18 +37,19 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    KnownServers, Level, MayRead, Scope, Servers, SessionKey, Shared, UPDATES,
+    KnownServers, Level, MayRead, Scope, Servers, SessionKey,
     backend::{Backend, OwnInstance},
+    gateway_core::GatewayCore,
     log_level::RequestedLevel,
     owners::marked,
-    resource_watches::Updated,
+    resource_watches::{Updated, Updates, updates},
 };
 use crate::route::catalog::Offered;
 use unhang_core::{config::DISPOSE_LIMIT, fair::FairnessKey};
 
 /// Who asks the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Visitor {
+enum SessionKind {
     /// A session; who has it, where that is told from others.
     Session(Option<FairnessKey>),
     /// Windows that share what everybody may share.
@@ -57,14 +58,15 @@ enum Visitor {
 
 /// See the module's text.
 pub(super) struct SessionServers {
-    shared: Arc<Shared>,
+    core: Arc<GatewayCore>,
+    /// By which the registry knows it.
     number: u64,
-    visitor: Visitor,
+    kind: SessionKind,
     /// Whether what shared servers write is for whoever asks.
     may_read: MayRead,
     known: watch::Sender<KnownServers>,
     /// Changes of the resources of its own instances, once there are any.
-    updates: OnceLock<broadcast::Sender<Updated>>,
+    updates: OnceLock<Updates>,
     /// From which level on it wants its own instances to log.
     level: RequestedLevel,
     /// By the places of their servers.
@@ -98,11 +100,39 @@ impl Changes {
     }
 }
 
-/// All visits that there are.
+/// What each session has that there is, so that all can be told of a change.
 #[derive(Default)]
-pub(super) struct Visits {
+pub(super) struct SessionRegistry(Mutex<RegisteredSessions>);
+
+#[derive(Default)]
+struct RegisteredSessions {
     by_number: HashMap<u64, Weak<SessionServers>>,
     next: u64,
+}
+
+impl SessionRegistry {
+    /// Adds a session, and returns its number.
+    fn enter(&self, session_servers: Weak<SessionServers>) -> u64 {
+        let mut sessions = self.sessions();
+        let number = sessions.next;
+        sessions.next += 1;
+        sessions.by_number.insert(number, session_servers);
+        number
+    }
+
+    /// Removes the session of this number.
+    fn leave(&self, number: u64) {
+        self.sessions().by_number.remove(&number);
+    }
+
+    /// Returns what each session has that there is.
+    pub(super) fn all(&self) -> Vec<Arc<SessionServers>> {
+        self.sessions().by_number.values().filter_map(Weak::upgrade).collect()
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, RegisteredSessions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Servers {
@@ -118,33 +148,27 @@ impl Servers {
     pub fn for_session_of(&self, owner: Option<FairnessKey>, may_read: MayRead) -> Servers {
         match self.session_servers.as_deref() {
             // Windows are all the same here.
-            Some(SessionServers { visitor: Visitor::Windows, .. }) => self.clone(),
-            _ => self.visited_by(Visitor::Session(owner), may_read),
+            Some(SessionServers { kind: SessionKind::Windows, .. }) => self.clone(),
+            _ => self.seen_by(SessionKind::Session(owner), may_read),
         }
     }
 
     /// What of these servers windows share.
     #[must_use]
     pub fn for_windows(&self) -> Servers {
-        self.visited_by(Visitor::Windows, MayRead::default())
+        self.seen_by(SessionKind::Windows, MayRead::default())
     }
 
-    fn visited_by(&self, visitor: Visitor, may_read: MayRead) -> Servers {
-        let session_servers = Arc::new_cyclic(|session_servers: &Weak<SessionServers>| {
-            let mut visits = self.shared.visits.lock().unwrap_or_else(PoisonError::into_inner);
-            let number = visits.next;
-            visits.next += 1;
-            visits.by_number.insert(number, Weak::clone(session_servers));
-            SessionServers {
-                shared: Arc::clone(&self.shared),
-                number,
-                visitor,
-                may_read,
-                known: watch::Sender::default(),
-                updates: OnceLock::new(),
-                level: RequestedLevel::default(),
-                instances: Mutex::default(),
-            }
+    fn seen_by(&self, kind: SessionKind, may_read: MayRead) -> Servers {
+        let session_servers = Arc::new_cyclic(|session_servers: &Weak<SessionServers>| SessionServers {
+            core: Arc::clone(&self.core),
+            number: self.core.sessions.enter(Weak::clone(session_servers)),
+            kind,
+            may_read,
+            known: watch::Sender::default(),
+            updates: OnceLock::new(),
+            level: RequestedLevel::default(),
+            instances: Mutex::default(),
         });
         session_servers.publish();
         Servers { session_servers: Some(session_servers), ..self.clone() }
@@ -155,9 +179,17 @@ impl Servers {
         self.session_servers.as_ref().is_some_and(|session_servers| !session_servers.instances().is_empty())
     }
 
+    /// Whether whoever asks here may read what shared servers write.
+    pub(super) fn may_read(&self) -> MayRead {
+        self.session_servers
+            .as_ref()
+            .map(|session_servers| session_servers.may_read.clone())
+            .unwrap_or_default()
+    }
+
     /// The server at this place, as far as it is for whoever asks here.
     pub(super) fn at(&self, place: usize) -> Option<Arc<Backend>> {
-        let of_all = || self.shared.roster().at(place);
+        let of_all = || self.core.roster().at(place);
         match &self.session_servers {
             Some(session_servers) => session_servers.at(place),
             None => of_all().filter(|backend| backend.scope() != Scope::Session),
@@ -169,7 +201,7 @@ impl Servers {
     pub fn known(&self) -> watch::Receiver<KnownServers> {
         match &self.session_servers {
             Some(session_servers) => session_servers.known.subscribe(),
-            None => self.shared.known.subscribe(),
+            None => self.core.known.subscribe(),
         }
     }
 
@@ -177,14 +209,14 @@ impl Servers {
     #[must_use]
     pub fn updates(&self) -> Changes {
         let own = self.session_servers.as_ref().map(|session_servers| session_servers.updates().subscribe());
-        Changes { of_all: self.shared.updates.subscribe(), own }
+        Changes { of_all: self.core.updates.subscribe(), own }
     }
 
     /// Has servers log from this level on, of those that somebody has asked for the one that says most. What is the session's own has
     /// heard of nobody else.
     pub fn log_from(&self, level: Level) {
-        self.shared.level.lower_to(level);
-        let shared = self.shared.current().into_iter().filter(|backend| backend.scope() != Scope::Session);
+        self.core.level.lower_to(level);
+        let shared = self.core.current().into_iter().filter(|backend| backend.scope() != Scope::Session);
         let own = self
             .session_servers
             .as_ref()
@@ -199,16 +231,12 @@ impl Servers {
 }
 
 impl SessionServers {
-    pub(super) fn may_read(&self) -> &MayRead {
-        &self.may_read
-    }
-
     fn instances(&self) -> MutexGuard<'_, HashMap<usize, Instance>> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn updates(&self) -> &broadcast::Sender<Updated> {
-        self.updates.get_or_init(|| broadcast::channel(UPDATES).0)
+    fn updates(&self) -> &Updates {
+        self.updates.get_or_init(updates)
     }
 
     /// Its own instances, from which it wants to hear from this level on.
@@ -218,9 +246,11 @@ impl SessionServers {
     }
 
     fn sees(&self, backend: &Backend) -> bool {
-        match self.visitor {
-            Visitor::Session(_) => true,
-            Visitor::Windows => backend.scope() == Scope::Everybody || !stands("windows-see-what-all-share"),
+        match self.kind {
+            SessionKind::Session(_) => true,
+            SessionKind::Windows => {
+                backend.scope() == Scope::Everybody || !stands("windows-see-what-all-share")
+            }
         }
     }
 
@@ -230,9 +260,9 @@ impl SessionServers {
         if let Some(instance) = instances.get(&place) {
             return Some(Arc::clone(&instance.backend));
         }
-        let mut roster = self.shared.roster();
+        let mut roster = self.core.roster();
         let found = roster.at(place).filter(|backend| self.sees(backend))?;
-        let Visitor::Session(owner) = &self.visitor else { return Some(found) };
+        let SessionKind::Session(owner) = &self.kind else { return Some(found) };
         if found.scope() != Scope::Session || !stands("session-has-its-own-instance") {
             return Some(found);
         }
@@ -242,8 +272,8 @@ impl SessionServers {
         }
         let own = OwnInstance {
             owner: owner.clone(),
-            instance_limit: Arc::clone(&self.shared.instance_limit),
-            starts: Arc::clone(&self.shared.starts),
+            instance_limit: Arc::clone(&self.core.instance_limit),
+            start_turns: self.core.start_turns.clone(),
             key: SessionKey::drawn(),
         };
         let backend = Arc::new(found.instance(self.updates().clone(), own));
@@ -264,11 +294,11 @@ impl SessionServers {
     /// Tells the session what is known now.
     pub(super) fn publish(&self) {
         self.known.send_if_modified(|known| {
-            let of_all = self.shared.known.borrow().clone();
-            let now = match self.visitor {
-                Visitor::Session(_) => self.known_with_own(of_all),
-                Visitor::Windows => {
-                    let roster = self.shared.roster();
+            let of_all = self.core.known.borrow().clone();
+            let now = match self.kind {
+                SessionKind::Session(_) => self.known_with_own(of_all),
+                SessionKind::Windows => {
+                    let roster = self.core.roster();
                     let seen = roster.current.iter().filter(|backend| self.sees(backend));
                     let marked = |backend: &Backend| Arc::new(marked(backend.name(), &backend.offered()));
                     let offers: Vec<_> = seen.map(|backend| (backend, marked(backend))).collect();
@@ -293,7 +323,7 @@ impl SessionServers {
         if own.is_empty() {
             return of_all;
         }
-        let roster = self.shared.roster();
+        let roster = self.core.roster();
         let current = roster.current.iter();
         let offers = current.map(|backend| {
             let own = own.get(&backend.place()).cloned();
@@ -310,7 +340,7 @@ impl SessionServers {
         if of_all.absent.is_empty() {
             return of_all;
         }
-        let roster = self.shared.roster();
+        let roster = self.core.roster();
         let absent = roster.current.iter().filter_map(|backend| backend.absent(&roster.style, false));
         KnownServers { absent: Arc::new(absent.collect()), ..of_all }
     }
@@ -324,10 +354,10 @@ impl SessionServers {
             instance.keepers = JoinSet::new();
             let (session_servers, place, backend) =
                 (Arc::downgrade(self), *place, Arc::clone(&instance.backend));
-            let shared = Arc::clone(&self.shared);
+            let core = Arc::clone(&self.core);
             tokio::spawn(async move {
                 backend.until_unwanted().await;
-                end(&shared, &backend).await;
+                end(&core, &backend).await;
                 if let Some(session_servers) = session_servers.upgrade() {
                     session_servers.instances().remove(&place);
                 }
@@ -339,23 +369,23 @@ impl SessionServers {
 /// An instance ends with its session, at once and with all that it has started.
 impl Drop for SessionServers {
     fn drop(&mut self) {
-        self.shared.visits.lock().unwrap_or_else(PoisonError::into_inner).by_number.remove(&self.number);
+        self.core.sessions.leave(self.number);
         let instances = std::mem::take(&mut *self.instances());
         // Without a runtime there is no server any more either.
         let Ok(runtime) = Handle::try_current() else { return };
         for Instance { backend, .. } in instances.into_values() {
-            let shared = Arc::clone(&self.shared);
+            let core = Arc::clone(&self.core);
             if stands("instance-ends-with-its-session") {
-                runtime.spawn(async move { end(&shared, &backend).await });
+                runtime.spawn(async move { end(&core, &backend).await });
             }
         }
     }
 }
 
 /// Ends an instance, and forgets it.
-async fn end(shared: &Shared, backend: &Arc<Backend>) {
+async fn end(core: &GatewayCore, backend: &Arc<Backend>) {
     backend.close(Deadline::after(DISPOSE_LIMIT)).await;
-    shared.roster().instances.retain(|other| !Arc::ptr_eq(other, backend));
+    core.roster().instances.retain(|other| !Arc::ptr_eq(other, backend));
 }
 
 /// Keeps the lists of one instance, while it is there.
@@ -378,14 +408,6 @@ async fn keep(session_servers: Weak<SessionServers>, backend: Arc<Backend>) {
     }
 }
 
-impl Shared {
-    /// All visits that there are.
-    pub(super) fn visits(&self) -> Vec<Arc<SessionServers>> {
-        let visits = self.visits.lock().unwrap_or_else(PoisonError::into_inner);
-        visits.by_number.values().filter_map(Weak::upgrade).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -395,8 +417,9 @@ mod tests {
 
     use super::{
         super::{
-            Capacity, START_TURN, STARTS, ServerEntry,
+            Capacity, ServerEntry,
             lifecycle::StartReason,
+            start_turns::{START_TURN, STARTS},
             testing::{call, mute},
         },
         *,
@@ -452,7 +475,7 @@ mod tests {
         assert!(same(&one, &other, 0) && same(&one, &servers, 0));
         assert!(!same(&one, &other, 1) && same(&one, &one.clone(), 1), "one for each session, and only one");
         assert!(servers.at(1).is_none(), "there is none that is nobody's");
-        let model = servers.shared.roster().at(1).expect("it is there");
+        let model = servers.core.roster().at(1).expect("it is there");
         assert!(
             !Arc::ptr_eq(&model, &one.at(1).expect("it is there")),
             "what is listed is asked nothing else"
@@ -468,7 +491,7 @@ mod tests {
     #[tokio::test]
     async fn an_instance_is_gone_when_its_session_is() {
         let (_mute, servers) = servers();
-        let instances = || servers.shared.roster().instances.len();
+        let instances = || servers.core.roster().instances.len();
         let (one, other) = (servers.for_session(None), servers.for_session(None));
         let theirs = one.at(1).expect("it is there");
         let asked = tokio::spawn(one.ask(call("x", LIMIT), None, None));
@@ -480,7 +503,7 @@ mod tests {
         asked.abort();
         until("it has gone", || instances() == 1).await;
         assert!(!theirs.runs(), "and is not started again");
-        assert_eq!(servers.shared.visits().len(), 1);
+        assert_eq!(servers.core.sessions.all().len(), 1);
         servers.close().await;
     }
 
@@ -488,8 +511,8 @@ mod tests {
     async fn what_an_instance_offers_is_known_in_its_session_alone() {
         let (_mute, servers) = servers();
         let (one, other) = (servers.for_session(None), servers.for_session(None));
-        listed(&servers.shared.roster().at(1).expect("it is there"), "first");
-        servers.shared.publish();
+        listed(&servers.core.roster().at(1).expect("it is there"), "first");
+        servers.core.publish();
         let theirs = one.at(1).expect("it is there");
         for servers in [&servers, &one, &other] {
             assert_eq!(tools(servers), ["own__first"], "what is known of all");
@@ -544,7 +567,7 @@ mod tests {
     #[tokio::test]
     async fn who_finds_no_seat_is_told_and_starts_nothing() {
         let (_mute, servers) = servers();
-        servers.bound(Capacity { instances: 1, ..Capacity::default() });
+        servers.core.bound(Capacity { instances: 1, ..Capacity::default() });
         let (one, other) = (servers.for_session(None), servers.for_session(None));
         let own = |limit| super::super::ServerRequest { server: 1, ..call("x", limit) };
         let asked = tokio::spawn(one.ask(own(LIMIT), None, None));
@@ -560,7 +583,7 @@ mod tests {
         assert_eq!(other.at(1).expect("it is there").starts(), 0);
         asked.abort();
         drop(one);
-        until("there is a seat", || servers.shared.instance_limit.take(None).is_ok()).await;
+        until("there is a seat", || servers.core.instance_limit.take(None).is_ok()).await;
         servers.close().await;
     }
 }

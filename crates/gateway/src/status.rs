@@ -187,7 +187,7 @@ fn worse(one: BreakerPhase, other: BreakerPhase) -> BreakerPhase {
 #[derive(Debug, Default)]
 pub(super) struct ServerRecord {
     counts: Arc<ServerCounts>,
-    trouble: Mutex<Trouble>,
+    last_failure: Mutex<LastFailure>,
 }
 
 /// What was counted of a server of one name, whatever the configuration said of it at the time.
@@ -201,7 +201,7 @@ struct ServerCounts {
 
 impl ServerRecord {
     pub(super) fn new(secrets: Secrets) -> Self {
-        Self { trouble: Mutex::new(Trouble::new(secrets)), ..Self::default() }
+        Self { last_failure: Mutex::new(LastFailure::new(secrets)), ..Self::default() }
     }
 
     /// That of the server which a new configuration has in the place of this one: what was counted stays counted.
@@ -225,8 +225,8 @@ impl ServerRecord {
         self.counts.junk_lines.fetch_add(lines, Ordering::Relaxed);
     }
 
-    pub(super) fn trouble(&self) -> MutexGuard<'_, Trouble> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn last_failure(&self) -> MutexGuard<'_, LastFailure> {
+        self.last_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How a server of this name is, of which so many instances run.
@@ -252,22 +252,22 @@ impl ServerRecord {
             last_exit: None,
             stderr_tail: Vec::new(),
         };
-        self.trouble().tell(status)
+        self.last_failure().tell(status)
     }
 }
 
 /// What last went wrong with a server.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
+pub(super) struct LastFailure {
     secrets: Secrets,
-    error: Option<(Told, Moment)>,
+    error: Option<(FailureTexts, Moment)>,
     exit: Option<String>,
     stderr_tail: Vec<String>,
 }
 
 /// What went wrong, in words for different readers.
 #[derive(Clone, Debug)]
-struct Told {
+struct FailureTexts {
     /// With what to do.
     whole: String,
     /// What happened alone.
@@ -276,7 +276,7 @@ struct Told {
     unquoted: String,
 }
 
-impl Trouble {
+impl LastFailure {
     pub(super) fn new(secrets: Secrets) -> Self {
         Self { secrets, ..Self::default() }
     }
@@ -288,7 +288,7 @@ impl Trouble {
             error => {
                 let whole = self.secrets.hide(&error.to_string()).into_owned();
                 let (cause, unquoted) = (whole.clone(), whole.clone());
-                self.error = Some((Told { whole, cause, unquoted }, Moment::now()));
+                self.error = Some((FailureTexts { whole, cause, unquoted }, Moment::now()));
             }
         }
     }
@@ -312,7 +312,7 @@ impl Trouble {
         let exit = failure.exit.as_ref().map(hidden);
         let tail = &failure.evidence.stderr_tail;
         let tail: Vec<String> = tail[tail.len().saturating_sub(TAIL_LINES)..].iter().map(hidden).collect();
-        let told = Told {
+        let told = FailureTexts {
             whole: hidden(&failure.to_string()),
             cause: hidden(&failure.fault().cause()),
             unquoted: hidden(&failure.clone().unquoted().fault().cause()),

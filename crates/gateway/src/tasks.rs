@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //!
-//! - A task whose call nobody waits for any more is cancelled, unless it was left to somebody else ([`super::lasting`]).
+//! - A task whose call nobody waits for any more is cancelled, unless it was left to somebody else ([`super::task_news`]).
 //! - A server is asked no more often than it says, within our own bounds, and no longer than its call may take.
 //! - What is broken in what a server says of a task is an answer that says so.
 //! - A task that another process goes on with is not cancelled by our end, and one that we go on with for another process is given up only
@@ -29,8 +29,9 @@ use unhang_wire::{Json, text_member};
 use super::{
     OpenServerQuestion, SideMessage,
     backend::Backend,
-    lasting::{KnownTask, ServerTask, TaskNews, server_identity},
     lifecycle::StartReason,
+    server_task::{ServerTask, server_identity},
+    task_news::{KnownTask, TaskNews},
     verdicts,
 };
 use unhang_core::fault::FaultKind;
@@ -153,17 +154,16 @@ impl TaskPoller {
     /// That of a task that another process has waited for.
     pub(super) fn again(
         backend: &Arc<Backend>,
-        dialect: Dialect,
-        signed: Signed,
+        task: &ServerTask,
         asides: mpsc::Sender<SideMessage>,
         news: TaskNews,
     ) -> Self {
         let backend = Arc::clone(backend);
         Self {
             backend,
-            dialect,
+            dialect: task.dialect(),
             meta: None,
-            signed,
+            signed: task.signed(),
             asides: Some(asides),
             session: None,
             news: Some(news),

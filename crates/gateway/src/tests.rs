@@ -18,6 +18,6 @@ async fn what_has_not_changed_wakes_nobody() {
     let servers = Servers::start(Lineup::default());
     let mut known = servers.known();
     assert!(known.borrow_and_update().is_settled, "there is nothing to wait for");
-    servers.shared.publish();
+    servers.core.publish();
     assert!(!known.has_changed().expect("it is there"));
 }

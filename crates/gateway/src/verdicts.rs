@@ -36,8 +36,8 @@ pub(super) fn fenced_off(server: &str, failures: u32, rest: Duration, record: &S
 
 /// Says that the server is left alone, and why, for a reader who may read what it wrote or may not.
 pub(super) fn left_alone(server: &str, failures: u32, record: &ServerRecord, may_read: bool) -> String {
-    let trouble = record.trouble();
-    let why = trouble.last(may_read).map(|why| format!("; at last {why}")).unwrap_or_default();
+    let last_failure = record.last_failure();
+    let why = last_failure.last(may_read).map(|why| format!("; at last {why}")).unwrap_or_default();
     format!("`{server}` failed {failures} times in a row and is left alone{why}")
 }
 

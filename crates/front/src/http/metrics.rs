@@ -155,7 +155,7 @@ impl Snapshot {
     }
 
     fn of_requests(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
-        let named = self.servers.as_ref().map(Servers::tallies).unwrap_or_default();
+        let named = self.servers.as_ref().map(Servers::request_metrics).unwrap_or_default();
         let requests = named.iter().flat_map(|(server, tally)| {
             tally.requests().map(move |(method, outcome, count)| {
                 ([("server", &**server), ("method", method), ("outcome", outcome)], count)

@@ -10,7 +10,7 @@ use unhang_core::clients::Clocks;
 use unhang_gateway::{
     Absent, KnownServers, RequestPatience, ServerAnswer, ServerRequest,
     route::{
-        catalog::{Catalog, Offered, Source},
+        catalog::{Catalog, CatalogSource, Offered},
         names::Style,
     },
 };
@@ -36,7 +36,7 @@ pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> KnownS
     let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
     let patience =
         RequestPatience { call: seconds(60), tools, request: seconds(20), ..RequestPatience::default() };
-    let source = Source { place, name: "srv", prefix: "srv", offered: &offered };
+    let source = CatalogSource { place, name: "srv", prefix: "srv", offered: &offered };
     KnownServers {
         catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &[source])),
         patience: Arc::new([(place, patience)].into()),

@@ -13,7 +13,7 @@ use unhang_bridge::{Era, Splice, result};
 use unhang_wire::Json;
 
 use super::{
-    names::{Clash, Names, Offer, Owner, Style},
+    names::{Clash, Names, Owner, ServerNames, Style},
     template,
     uris::{Resources, Uris},
 };
@@ -39,7 +39,7 @@ pub struct Offered {
 
 /// One server, in the order of the configuration.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct CatalogSource<'a> {
     /// What it is known by, whatever comes before it in the configuration.
     pub place: usize,
     /// What it is called.
@@ -77,7 +77,7 @@ struct CachedList {
 impl Catalog {
     /// The catalog of these servers, behind tools of our own that have these names.
     #[must_use]
-    pub fn new(style: &Style, own: &[&str], sources: &[Source<'_>]) -> Self {
+    pub fn new(style: &Style, own: &[&str], sources: &[CatalogSource<'_>]) -> Self {
         let (tools, listed_tools) = named(style, own, sources, |offered| &offered.tools);
         let (prompts, listed_prompts) = named(style, &[], sources, |offered| &offered.prompts);
         let (resources, listed_resources) = located(sources, "uri", |offered| &offered.resources);
@@ -194,15 +194,15 @@ impl CachedList {
 fn named(
     style: &Style,
     own: &[&str],
-    sources: &[Source<'_>],
+    sources: &[CatalogSource<'_>],
     of: impl Fn(&Offered) -> &Vec<Box<RawValue>>,
 ) -> (Names, Vec<String>) {
     let found: Vec<CatalogItems<'_>> =
         sources.iter().map(|source| CatalogItems::new(of(source.offered), "name")).collect();
-    let own = Offer { prefix: "", names: own.to_vec() };
+    let own = ServerNames { prefix: "", names: own.to_vec() };
     let offers = sources.iter().zip(&found);
-    let offers = offers.map(|(source, items)| Offer { prefix: source.prefix, names: items.names() });
-    let offers: Vec<Offer<'_>> = std::iter::once(own).chain(offers).collect();
+    let offers = offers.map(|(source, items)| ServerNames { prefix: source.prefix, names: items.names() });
+    let offers: Vec<ServerNames<'_>> = std::iter::once(own).chain(offers).collect();
     let names = Names::new(style, &offers);
     let under = |(public, owner): (&str, &Owner)| {
         found.get(owner.server.checked_sub(1)?)?.under(&owner.name, "name", public)
@@ -213,7 +213,7 @@ fn named(
 
 /// The URIs of resources or templates, and the items under them.
 fn located(
-    sources: &[Source<'_>],
+    sources: &[CatalogSource<'_>],
     member: &str,
     of: impl Fn(&Offered) -> &Vec<Box<RawValue>>,
 ) -> (Uris, Vec<String>) {
@@ -278,8 +278,8 @@ mod tests {
     fn catalog(sources: &[(&str, &str, &Offered)]) -> Catalog {
         // As after some have gone.
         let sources = (GONE..).zip(sources);
-        let sources: Vec<Source<'_>> = sources
-            .map(|(place, &(name, prefix, offered))| Source { place, name, prefix, offered })
+        let sources: Vec<CatalogSource<'_>> = sources
+            .map(|(place, &(name, prefix, offered))| CatalogSource { place, name, prefix, offered })
             .collect();
         Catalog::new(&Style::default(), &["get_job_status"], &sources)
     }

@@ -50,7 +50,7 @@ impl Style {
 
 /// What one server offers, as it calls it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer<'a> {
+pub struct ServerNames<'a> {
     /// What its names begin with; empty where they are to stay as they are.
     pub prefix: &'a str,
     /// Its own names.
@@ -91,7 +91,7 @@ pub struct Names {
 impl Names {
     /// The names for what these servers offer, which are in the order of the configuration. What a server lists twice is there once.
     #[must_use]
-    pub fn new(style: &Style, offers: &[Offer<'_>]) -> Self {
+    pub fn new(style: &Style, offers: &[ServerNames<'_>]) -> Self {
         let mut names = Names::default();
         for (server, offer) in offers.iter().enumerate() {
             let mut own = std::collections::HashSet::new();
@@ -185,8 +185,8 @@ mod tests {
     use super::*;
 
     fn names(offers: &[(&str, &[&str])]) -> Names {
-        let offers: Vec<Offer<'_>> =
-            offers.iter().map(|(prefix, names)| Offer { prefix, names: names.to_vec() }).collect();
+        let offers: Vec<ServerNames<'_>> =
+            offers.iter().map(|(prefix, names)| ServerNames { prefix, names: names.to_vec() }).collect();
         Names::new(&Style::default(), &offers)
     }
 
@@ -231,7 +231,7 @@ mod tests {
         let long = "p".repeat(70);
         for prefix in ["time", "a b", "gr\u{f6}\u{df}e", &long] {
             let (long_name, beginning) = ("x".repeat(100), style.beginning(prefix));
-            let offers = [Offer { prefix, names: vec!["now", "a b", &long_name] }];
+            let offers = [ServerNames { prefix, names: vec!["now", "a b", &long_name] }];
             let names = Names::new(&style, &offers);
             assert_eq!(listed(&names).len(), 3);
             assert!(listed(&names).iter().all(|name| name.starts_with(&beginning)), "{beginning}");

@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
     use crate::route::{
-        catalog::{Catalog, Offered, Source},
+        catalog::{Catalog, CatalogSource, Offered},
         names::Style,
     };
     use unhang_upstream::client::ServerList;
@@ -225,7 +225,7 @@ mod tests {
         ];
         assert_eq!(texts(&tools), expect);
         let offered = Offered { tools, ..Offered::default() };
-        let source = Source { place: 0, name: "s", prefix: "", offered: &offered };
+        let source = CatalogSource { place: 0, name: "s", prefix: "", offered: &offered };
         let catalog = Catalog::new(&Style::default(), &[], &[source]);
         assert_eq!(catalog.list(ServerList::Tools, Era::Modern), format!("[{}]", expect[..3].join(",")));
         assert_eq!((catalog.tool("delete_a"), catalog.tool("delete_b")), (None, None));

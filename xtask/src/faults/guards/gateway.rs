@@ -117,7 +117,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("slow_upstream::a_server_that_gives_out_tasks_is_of_use_to_clients_that_know_nothing_of_them");
     "client-of-task-bounded" [3]
         "What a client says of itself is kept with a task of its server as far as there is room; beyond that the task is asked for as ourselves."
-        unit("gateway", "lasting::tests::what_a_client_says_of_itself_is_kept_in_bounds");
+        unit("gateway", "server_task::tests::what_a_client_says_of_itself_is_kept_in_bounds");
     "forgotten-task-is-told" [7]
         "A task that its server does not know any more fails with words that say so, and not as if the call had been wrong."
         end_to_end("slow_restarts::a_task_that_its_server_has_forgotten_fails_with_the_reason");

@@ -22,35 +22,35 @@ use super::SessionKey;
 
 /// See the module's text.
 #[derive(Default)]
-pub(super) struct WaitingLine {
-    state: Mutex<State>,
+pub(super) struct WaitingRequests {
+    state: Mutex<WaitingState>,
     /// Rung when somebody comes or goes.
     changed: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct WaitingState {
     /// Whose each is, and since when it waits.
     waiting: HashMap<u64, (Option<SessionKey>, Instant)>,
     next: u64,
 }
 
 /// A request that waits, until this is dropped.
-pub(super) struct InLine<'a> {
-    line: &'a WaitingLine,
+pub(super) struct WaitingRequest<'a> {
+    line: &'a WaitingRequests,
     number: u64,
 }
 
-impl WaitingLine {
+impl WaitingRequests {
     /// A request of this session waits, and has since then. One of no session is of nobody else's either.
-    pub(super) fn enter(&self, session: Option<SessionKey>, since: Instant) -> InLine<'_> {
+    pub(super) fn enter(&self, session: Option<SessionKey>, since: Instant) -> WaitingRequest<'_> {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
         state.waiting.insert(number, (session, since));
         drop(state);
         self.changed.notify_waiters();
-        InLine { line: self, number }
+        WaitingRequest { line: self, number }
     }
 
     /// Waits until somebody else than the session that is asked has waited for so long, and the question, which is put at this moment,
@@ -77,12 +77,12 @@ impl WaitingLine {
         others.map(|(_, since)| *since).min()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for InLine<'_> {
+impl Drop for WaitingRequest<'_> {
     fn drop(&mut self) {
         self.line.state().waiting.remove(&self.number);
         self.line.changed.notify_waiters();
@@ -99,7 +99,7 @@ mod tests {
     const LONG: Duration = Duration::from_hours(1);
 
     /// After how long nobody waits for this session's answer any more.
-    async fn crowded_after(line: &WaitingLine, asked: Option<SessionKey>) -> Option<Duration> {
+    async fn crowded_after(line: &WaitingRequests, asked: Option<SessionKey>) -> Option<Duration> {
         let put = Instant::now();
         timeout(LONG, line.until_crowded(asked, put, PATIENCE)).await.ok().map(|()| put.elapsed())
     }
@@ -111,7 +111,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_has_its_time_from_the_question_and_from_when_another_began_to_wait() {
         let (one, other) = (Some(SessionKey::drawn()), Some(SessionKey::drawn()));
-        let line = WaitingLine::default();
+        let line = WaitingRequests::default();
         assert_eq!(crowded_after(&line, one).await, None, "nobody waits");
         let own = line.enter(one, Instant::now());
         assert_eq!(crowded_after(&line, one).await, None, "it waits for itself");
@@ -143,7 +143,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_comes_and_goes_hurries_nobody() {
         let (one, other) = (Some(SessionKey::drawn()), Some(SessionKey::drawn()));
-        let line = WaitingLine::default();
+        let line = WaitingRequests::default();
         let come_and_go = async {
             loop {
                 let waits = line.enter(other, Instant::now());

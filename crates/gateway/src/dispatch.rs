@@ -14,15 +14,15 @@ use unhang_switches::stands;
 use unhang_wire::Json;
 
 use super::{
-    Progress, ServerAnswer, ServerRequest, SideMessage,
+    ProgressSender, ServerAnswer, ServerRequest, SideMessage,
     admission_limits::Acquire,
     backend::Backend,
-    lasting::{Stage, TaskNews},
+    caller_errors::{TimeSpent, explained, named},
     lifecycle::StartReason,
     owners,
     permits::PermitQueue,
+    task_news::{CallStage, TaskNews},
     tasks::TaskPoller,
-    told::{Spent, explained, named},
     verdicts,
 };
 use unhang_upstream::{
@@ -31,11 +31,11 @@ use unhang_upstream::{
 };
 
 /// Puts a question to a server, once it is ready and it is this caller's turn.
-pub(super) async fn put(
+pub(super) async fn dispatch(
     backend: &Arc<Backend>,
     all: &Arc<PermitQueue>,
     asked: ServerRequest,
-    progress: Option<Progress>,
+    progress: Option<ProgressSender>,
     asides: Option<mpsc::Sender<SideMessage>>,
     news: Option<TaskNews>,
 ) -> ServerAnswer {
@@ -70,7 +70,7 @@ pub(super) async fn put(
     };
     // Before anything else, so that what is waited for longest is not what grew old meanwhile.
     let comes_to = |stage| news.as_ref().map(|news| news.comes_to(stage)).unwrap_or_default();
-    let mut spent = Spent::default();
+    let mut spent = TimeSpent::default();
     let turn = backend.admission.turn(&acquire).await;
     spent.in_line += now.elapsed();
     let _turn = match turn {
@@ -82,7 +82,7 @@ pub(super) async fn put(
     };
     let (asks, session, legacy, asides, signed, asked, _turns) = loop {
         // A server that is still starting has its own deadline, which may be longer than this caller's.
-        comes_to(Stage::Starting);
+        comes_to(CallStage::Starting);
         let wanted = Instant::now();
         let ready = deadline.timeout(backend.ready(StartReason::Request)).await;
         spent.starting += wanted.elapsed();
@@ -113,7 +113,7 @@ pub(super) async fn put(
             (Era::Modern, _) => (asides.clone(), Signed::ByUs),
             (Era::Legacy, None) => (None, Signed::ByUs),
         };
-        comes_to(Stage::InLine);
+        comes_to(CallStage::InLine);
         let wanted = Instant::now();
         let admission = backend.admission.turns_once_ready(answered.era, all, &acquire).await;
         let asked = Instant::now();
@@ -150,7 +150,7 @@ pub(super) async fn put(
         headers,
     };
     let trial = backend.trial();
-    comes_to(if backend.is_gateway() { Stage::Elsewhere } else { Stage::Asked });
+    comes_to(if backend.is_gateway() { CallStage::Elsewhere } else { CallStage::Asked });
     answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
     answered.outcome = answered.outcome.map_err(|error| explained(error, spent, asked));
     trial.ended(&answered.outcome);

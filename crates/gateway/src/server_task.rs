@@ -1,8 +1,7 @@
 //! Tasks with which servers go on with calls, as far as they can outlive us: what has to be known to ask for one from another process.
 //!
 //! ```text
-//! TaskPoller ─ TaskNews ─► whoever keeps the call: writes down the task, and tells what it is doing
-//! TaskPoller ◄─ TaskNews ◄─ we end, and somebody else is to go on with it: it is not cancelled
+//! TaskPoller ─ TaskNews ─► whoever keeps the call: writes down the ServerTask
 //! another process ─ Servers::keeper_of, take_up ─ TaskPoller
 //! ```
 //!
@@ -12,28 +11,21 @@
 //!   of that than there is room for.
 //! - A task is asked for at the server that has it, and not at another one of the same name.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU8, Ordering},
-};
+use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::{Notify, mpsc};
 use unhang_bridge::{
     Era,
     params::{CLIENT_CAPABILITIES, CLIENT_INFO, Signature},
-    tasks::{self, Dialect, SeenTask, Status},
+    tasks::{self, Dialect},
 };
-use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 use unhang_wire::Json;
 
-use super::{ServerAnswer, Servers, SideMessage, tasks::TaskPoller};
 use unhang_core::{digest::digest, revision::Revision};
-use unhang_tools::job_report::Does;
-use unhang_upstream::client::{Endpoint, Error, Signed};
+use unhang_upstream::client::{Endpoint, Signed};
 
 /// So much of what a client says of itself is kept with a task, in bytes. Most say a few hundred.
 const CLIENT_LIMIT: usize = 8 << 10;
@@ -111,8 +103,21 @@ impl ServerTask {
         Self { id: id.to_owned(), dialect: dialect.into(), client }
     }
 
+    /// The era of the server that has it.
+    pub(super) fn era(&self) -> Era {
+        match self.dialect {
+            StoredDialect::Core => Era::Legacy,
+            StoredDialect::Extension => Era::Modern,
+        }
+    }
+
+    /// Which tasks are spoken of.
+    pub(super) fn dialect(&self) -> Dialect {
+        self.dialect.into()
+    }
+
     /// As whom its server is asked for it.
-    fn signed(&self) -> Signed {
+    pub(super) fn signed(&self) -> Signed {
         if self.dialect == StoredDialect::Core {
             return Signed::ByUs;
         }
@@ -126,128 +131,6 @@ impl ServerTask {
             client_capabilities: tasks::declare(&capabilities),
             log_level: None,
         }))
-    }
-}
-
-/// A task as it is known while it is waited for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownTask {
-    /// What is needed to ask for it.
-    pub task: ServerTask,
-    /// Which server has it.
-    pub kept_by: String,
-    /// Whether that server goes on with it when we have ended in order.
-    pub outlives_us: bool,
-    /// What it is doing, in the words of its server.
-    pub doing: Option<String>,
-}
-
-/// What is heard of the task with which a server goes on with a call, and whether it is to go on without us. Clones are the same. Every call
-/// that may become a job has one, and hardly any of them a task, so that it is small.
-#[derive(Clone, Debug, Default)]
-pub struct TaskNews(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    /// With the number of what was said of it.
-    known: Mutex<(u64, Option<KnownTask>)>,
-    changes: Notify,
-    is_left: AtomicBool,
-    /// [`Stage`]
-    stage: AtomicU8,
-}
-
-/// How far a call is that may become a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Stage {
-    InLine,
-    Starting,
-    Asked,
-    /// Whoever leads has it, and knows whether its server has been asked.
-    Elsewhere,
-}
-
-impl Stage {
-    /// What it does.
-    pub fn does(self) -> Does {
-        match self {
-            Stage::InLine => Does::Waits("for its turn behind other calls"),
-            Stage::Starting => Does::Waits("for its server to start"),
-            Stage::Asked => Does::Works,
-            Stage::Elsewhere => Does::Either,
-        }
-    }
-}
-
-impl TaskNews {
-    /// There is no task yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    fn latest(&self) -> MutexGuard<'_, (u64, Option<KnownTask>)> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is said next of the task, behind what this one, the only one who waits, has heard. Cancel-safe.
-    pub async fn heard(&self, seen: &mut u64) -> KnownTask {
-        loop {
-            if let (number, Some(known)) = &*self.latest()
-                && number > seen
-            {
-                *seen = *number;
-                return known.clone();
-            }
-            self.0.changes.notified().await;
-        }
-    }
-
-    /// What is known now.
-    pub fn known(&self) -> Option<KnownTask> {
-        self.latest().1.clone()
-    }
-
-    /// So far the call is now.
-    pub(super) fn comes_to(&self, stage: Stage) {
-        self.0.stage.store(stage as u8, Ordering::Relaxed);
-    }
-
-    /// How far the call is.
-    pub fn stage(&self) -> Stage {
-        let stages = [Stage::InLine, Stage::Starting, Stage::Asked, Stage::Elsewhere];
-        let now = self.0.stage.load(Ordering::Relaxed);
-        stages.into_iter().find(|stage| *stage as u8 == now).unwrap_or(Stage::Asked)
-    }
-
-    /// Somebody else goes on with it: whoever stops waiting for it here does not want it to end.
-    pub fn leave(&self) {
-        self.0.is_left.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether somebody else goes on with it.
-    pub fn is_left(&self) -> bool {
-        self.0.is_left.load(Ordering::Relaxed)
-    }
-
-    /// The server goes on with this one.
-    pub fn begun(&self, known: KnownTask) {
-        let mut latest = self.latest();
-        *latest = (latest.0 + 1, Some(known));
-        drop(latest);
-        self.0.changes.notify_one();
-    }
-
-    /// This is what it is doing now.
-    pub(super) fn doing(&self, doing: Option<&str>) {
-        let mut latest = self.latest();
-        let (number, known) = &mut *latest;
-        if let Some(known) = known.as_mut().filter(|known| known.doing.as_deref() != doing) {
-            known.doing = doing.map(str::to_owned);
-            *number += 1;
-            drop(latest);
-            self.0.changes.notify_one();
-        }
     }
 }
 
@@ -272,53 +155,12 @@ pub(super) fn server_identity(endpoint: &Endpoint) -> String {
     HEXLOWER.encode(&digest::<16>(parts))
 }
 
-impl Servers {
-    /// The place of the server of this name that has a task, where it is one of these.
-    pub fn keeper_of(&self, name: &str, kept_by: &str) -> Option<usize> {
-        let current = self.shared.current();
-        let keeper = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;
-        let is_the_same =
-            server_identity(keeper.endpoint()) == kept_by || !stands("task-is-asked-for-where-it-is");
-        is_the_same.then(|| keeper.place())
-    }
-
-    /// Waits for what a task comes to that another process has waited for; no turn is waited for, since the server is at it already.
-    /// Whoever stops waiting cancels it, unless it was left.
-    pub fn take_up(
-        &self,
-        place: usize,
-        task: &ServerTask,
-        deadline: Deadline,
-        asides: mpsc::Sender<SideMessage>,
-        news: &TaskNews,
-    ) -> impl Future<Output = ServerAnswer> + Send + use<> {
-        let backend = self.at(place);
-        let (task, news, may_read) = (task.clone(), news.clone(), self.may_read());
-        async move {
-            let era = match task.dialect {
-                StoredDialect::Core => Era::Legacy,
-                StoredDialect::Extension => Era::Modern,
-            };
-            let answered = |outcome| ServerAnswer { era, server_info: None, outcome, asked_for: None };
-            let Some(backend) = backend else { return answered(Err(Error::Disposed)) };
-            let _use = backend.used();
-            let poller = TaskPoller::again(&backend, task.dialect.into(), task.signed(), asides, news);
-            let seen = SeenTask {
-                id: task.id,
-                status: Status::Working,
-                message: None,
-                ttl_ms: None,
-                // It is looked at soon.
-                poll_interval_ms: Some(0),
-            };
-            may_read.told(&backend, answered(poller.pursue(seen, deadline).await))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{super::testing::mute, *};
+    use super::{
+        super::{Servers, testing::mute},
+        *,
+    };
     use unhang_upstream::client::Address;
 
     fn signature(capabilities: &str) -> Signed {

@@ -7,10 +7,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{ServerAnswer, Servers, backend::Backend};
+use super::{ServerAnswer, backend::Backend};
 use unhang_core::{
     fault::{FaultKind, RESTART_HINT, WORTH_TELLING, of_which_starting},
-    notices::Notices,
     units::in_words,
 };
 use unhang_upstream::client::Error;
@@ -52,19 +51,9 @@ impl MayRead {
     }
 }
 
-impl Servers {
-    /// Whether whoever asks here may read what shared servers write.
-    pub(super) fn may_read(&self) -> MayRead {
-        self.session_servers
-            .as_ref()
-            .map(|session_servers| session_servers.may_read().clone())
-            .unwrap_or_default()
-    }
-}
-
 /// For how long a request was where.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spent {
+pub(super) struct TimeSpent {
     /// It waited for its turn behind others.
     pub(super) in_line: Duration,
     /// It waited for the server's start.
@@ -73,7 +62,7 @@ pub(super) struct Spent {
 
 /// What came of a request that was with the server since then, with what only a gateway knows: where the time was spent, and that a dead
 /// server comes back.
-pub(super) fn explained(error: Error, spent: Spent, since: Instant) -> Error {
+pub(super) fn explained(error: Error, spent: TimeSpent, since: Instant) -> Error {
     let Error::Failure(mut failure) = error else { return error };
     let failed = &mut *failure;
     if failed.kind == FaultKind::Deadline && spent.in_line >= WORTH_TELLING {
@@ -98,24 +87,4 @@ pub(super) fn named(error: Error, method: &str, since: Instant) -> Error {
         (failure.method, failure.elapsed) = (Some(method.to_owned()), since.elapsed());
     }
     Error::Failure(failure)
-}
-
-/// Tells once that a server is not there, and once that it has come. Whether it is told as away now.
-pub(super) fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Error>, is_told: bool) -> bool {
-    let Some(error) = why else {
-        if is_told {
-            notices.say(&format!("`{}` is there now", backend.name()));
-        }
-        return false;
-    };
-    // Of a gateway like us its own process tells; what was listed once stays listed.
-    if is_told || backend.is_gateway() || backend.lists.has_been_listed() {
-        return is_told;
-    }
-    let of_it = match backend.lists.are_recalled() {
-        true => "what it offered before stays listed",
-        false => "what it offers is missing",
-    };
-    notices.say(&format!("`{}` is not there, and {of_it}: {error}", backend.name()));
-    true
 }

@@ -31,7 +31,7 @@ use super::{
 use unhang_core::fair::{Bounds, FairnessKey};
 
 /// See the module's text.
-pub(super) struct Together {
+pub(super) struct SessionTurns {
     place: Arc<PermitQueue>,
     /// The newest group of each session that has one.
     groups: Mutex<HashMap<SessionKey, Weak<Group>>>,
@@ -47,15 +47,15 @@ pub(super) struct Together {
 type Group = OnceCell<Permit>;
 
 /// A call that has its turn, until it is dropped.
-pub(super) enum TogetherTurn {
+pub(super) enum SessionTurn {
     /// With the others of its session.
     #[expect(dead_code, reason = "held, and given back when it is dropped")]
     Turn(Arc<Group>),
     /// It came before there were turns.
-    Early(#[expect(dead_code, reason = "held, and counted until it is dropped")] Early),
+    Early(#[expect(dead_code, reason = "held, and counted until it is dropped")] EarlyCall),
 }
 
-impl TogetherTurn {
+impl SessionTurn {
     /// Whether it came before there were turns.
     pub(super) fn is_early(&self) -> bool {
         matches!(self, Self::Early(_))
@@ -63,12 +63,12 @@ impl TogetherTurn {
 }
 
 /// A call that came before there were turns.
-pub(super) struct Early {
-    together: Arc<Together>,
+pub(super) struct EarlyCall {
+    together: Arc<SessionTurns>,
     session: Option<SessionKey>,
 }
 
-impl Drop for Early {
+impl Drop for EarlyCall {
     fn drop(&mut self) {
         let mut early = self.together.early_ones();
         if let Some(calls) = early.get_mut(&self.session) {
@@ -83,22 +83,22 @@ impl Drop for Early {
 }
 
 /// A call that waits.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingCount<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingCount<'a> {
     fn begin(waiting: &'a AtomicUsize) -> Self {
         waiting.fetch_add(1, Ordering::Relaxed);
         Self(waiting)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Together {
+impl SessionTurns {
     /// With room for so many groups to wait.
     pub(super) fn new(room: usize) -> Arc<Self> {
         let place = PermitQueue::new(Bounds { places: 1, room });
@@ -120,10 +120,10 @@ impl Together {
         session: Option<SessionKey>,
         fairness_key: &FairnessKey,
         early_ones_count: bool,
-    ) -> Result<TogetherTurn, QueueFull> {
+    ) -> Result<SessionTurn, QueueFull> {
         let group = session.map_or_else(Arc::default, |session| self.group(session));
         if !group.initialized() {
-            let _waiting = Waiting::begin(&self.waiting);
+            let _waiting = WaitingCount::begin(&self.waiting);
             let turn = || async {
                 let place = self.place.take(fairness_key).await?;
                 if early_ones_count {
@@ -133,13 +133,13 @@ impl Together {
             };
             group.get_or_try_init(turn).await?;
         }
-        Ok(TogetherTurn::Turn(group))
+        Ok(SessionTurn::Turn(group))
     }
 
     /// A call of this session comes while there are no turns.
-    pub(super) fn early(self: &Arc<Self>, session: Option<SessionKey>) -> TogetherTurn {
+    pub(super) fn early(self: &Arc<Self>, session: Option<SessionKey>) -> SessionTurn {
         *self.early_ones().entry(session).or_default() += 1;
-        TogetherTurn::Early(Early { together: Arc::clone(self), session })
+        SessionTurn::Early(EarlyCall { together: Arc::clone(self), session })
     }
 
     /// Waits until all calls have ended that came before there were turns, but for those of this session.
@@ -187,18 +187,18 @@ mod tests {
 
     use super::*;
 
-    fn together() -> Arc<Together> {
-        Together::new(10)
+    fn together() -> Arc<SessionTurns> {
+        SessionTurns::new(10)
     }
 
     /// Has its turn at once.
-    async fn has(together: &Arc<Together>, session: Option<SessionKey>) -> TogetherTurn {
+    async fn has(together: &Arc<SessionTurns>, session: Option<SessionKey>) -> SessionTurn {
         let taken = timeout(Duration::ZERO, together.take(session, &FairnessKey::new("one"), true)).await;
         taken.expect("it need not wait").unwrap_or_else(|full| panic!("there is room: {full:?}"))
     }
 
     /// Has to wait.
-    async fn waits(together: &Arc<Together>, session: Option<SessionKey>) -> JoinHandle<TogetherTurn> {
+    async fn waits(together: &Arc<SessionTurns>, session: Option<SessionKey>) -> JoinHandle<SessionTurn> {
         let together = Arc::clone(together);
         let waiting = tokio::spawn(async move {
             let taken = together.take(session, &FairnessKey::new("one"), true).await;

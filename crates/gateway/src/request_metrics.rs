@@ -51,13 +51,13 @@ const BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 
 /// What was counted of one server.
 #[derive(Debug)]
-pub struct Tally {
+pub struct RequestMetrics {
     requests: [[AtomicU64; OUTCOMES.len()]; METHODS.len()],
     /// How long they took, in seconds.
     pub durations: Histogram,
 }
 
-impl Default for Tally {
+impl Default for RequestMetrics {
     fn default() -> Self {
         Self {
             requests: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
@@ -66,7 +66,7 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl RequestMetrics {
     /// How many requests of each method came to what, of those that there were.
     pub fn requests(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + use<'_> {
         let outcomes = |row: &'static str, counts: &'_ [AtomicU64; OUTCOMES.len()]| {
@@ -91,7 +91,7 @@ fn place(names: &[&str], name: &str) -> usize {
 
 /// A request that has begun.
 pub(crate) struct CountedRequest {
-    tally: Arc<Tally>,
+    tally: Arc<RequestMetrics>,
     method: &'static str,
     since: Instant,
     /// What came of it, unless it is dropped before.
@@ -99,7 +99,7 @@ pub(crate) struct CountedRequest {
 }
 
 impl CountedRequest {
-    pub(crate) fn begin(tally: Arc<Tally>, method: &'static str) -> Self {
+    pub(crate) fn begin(tally: Arc<RequestMetrics>, method: &'static str) -> Self {
         Self { tally, method, since: Instant::now(), outcome: CANCELLED }
     }
 
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn each_request_is_counted_once_with_what_came_of_it() {
-        let tally = Arc::new(Tally::default());
+        let tally = Arc::new(RequestMetrics::default());
         let begin = |method| CountedRequest::begin(Arc::clone(&tally), method);
         begin("tools/call").ended(&Ok(RawValue::NULL.to_owned()));
         begin("tools/call").ended(&Ok(RawValue::NULL.to_owned()));

@@ -10,9 +10,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use unhang_switches::stands;
 
-use super::{RequestPatience, Shared, backend::Backend, roster::Roster};
+use super::{RequestPatience, backend::Backend, roster::Roster};
 use crate::route::{
-    catalog::{Catalog, Offered, Source},
+    catalog::{Catalog, CatalogSource, Offered},
     names::Owner,
 };
 use unhang_core::clients::Clocks;
@@ -87,13 +87,13 @@ impl Absent {
 impl KnownServers {
     /// What somebody knows for whom each of these servers offers that. It was settled before where this says so.
     pub(super) fn of(roster: &Roster, offers: &[(&Arc<Backend>, Arc<Offered>)], was_settled: bool) -> Self {
-        let sources = offers.iter().map(|(backend, offered)| Source {
+        let sources = offers.iter().map(|(backend, offered)| CatalogSource {
             place: backend.place(),
             name: backend.name(),
             prefix: backend.prefix(),
             offered,
         });
-        let sources: Vec<Source<'_>> = sources.collect();
+        let sources: Vec<CatalogSource<'_>> = sources.collect();
         let own: Vec<&str> = roster.own.iter().map(String::as_str).collect();
         let catalog = Catalog::new(&roster.style, &own, &sources);
         let all = || offers.iter().map(|(backend, _)| backend);
@@ -130,46 +130,5 @@ impl KnownServers {
 
     fn flags(&self) -> [bool; 3] {
         [self.is_settled, self.was_settled, self.has_lists]
-    }
-}
-
-impl Shared {
-    /// Tells everybody what is known now.
-    pub(super) fn publish(&self) {
-        // One after the other, so that what is known never goes back to what was.
-        let is_new = self.known.send_if_modified(|known| {
-            let roster = self.roster();
-            let offers: Vec<_> = roster.current.iter().map(|backend| (backend, backend.offered())).collect();
-            let now = KnownServers::of(&roster, &offers, known.was_settled);
-            let before = Arc::clone(&known.catalog);
-            let is_new = known.become_known(now);
-            if is_new {
-                tell_clashes(&before, &known.catalog, &roster);
-            }
-            is_new
-        });
-        if is_new {
-            for session_servers in self.visits() {
-                session_servers.publish();
-            }
-        }
-    }
-}
-
-/// Tells of names that two would have had, once.
-fn tell_clashes(before: &Catalog, now: &Catalog, roster: &Roster) {
-    let is_new = |wanted: &str| before.clashes().all(|clash| clash.wanted != wanted);
-    for clash in now.clashes().filter(|clash| is_new(&clash.wanted)) {
-        let of = |server: usize| match server.checked_sub(1).and_then(|server| roster.current.get(server)) {
-            Some(backend) => format!("`{}`", backend.name()),
-            None => "unhang itself".to_owned(),
-        };
-        tracing::warn!(
-            "{} and {} would both have `{}`; that of the latter is called `{}`; give it another prefix to choose its name",
-            of(clash.first.server),
-            of(clash.second.server),
-            clash.wanted,
-            clash.given
-        );
     }
 }

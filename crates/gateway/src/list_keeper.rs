@@ -1,0 +1,67 @@
+//! Keeps the lists of the servers of the configuration, one task a server, and tells once of one that is not there.
+
+use std::{pin::pin, sync::Arc};
+
+use tokio::time::timeout;
+use unhang_switches::stands;
+
+use super::{Scope, backend::Backend, gateway_core::GatewayCore, start_turns::in_turn};
+use unhang_core::{config::LIST_PATIENCE, notices::Notices};
+use unhang_upstream::client::Error;
+
+/// Keeps the lists of one server: asks for them when it has started, and again when they change.
+pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>) {
+    let (mut is_told, mut last) = (false, String::new());
+    loop {
+        let turn = core.start_turns.take().await;
+        let mut work = pin!(backend.list());
+        let listed = {
+            let mut listing = pin!(in_turn(turn, work.as_mut()));
+            match backend.lists.are_settled() {
+                true => listing.await,
+                // Lists that clients ask for wait for it, all of them together for so long.
+                false => match timeout(LIST_PATIENCE, listing.as_mut()).await {
+                    Ok(listed) => listed,
+                    Err(_) => {
+                        backend.lists.note_late();
+                        core.publish();
+                        listing.await
+                    }
+                },
+            }
+        };
+        if listed.is_ok() && backend.scope() == Scope::Session && stands("listing-leaves-nothing-running") {
+            // It has said what its instances offer.
+            backend.rest_now().await;
+        }
+        // It is tried again and again, and may fail in the same way each time.
+        let why = listed.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        if !why.is_empty() && why != last {
+            tracing::warn!("`{}` cannot be listed: {why}", backend.name());
+        }
+        last = why;
+        is_told = tell_absence(&core.notices, &backend, listed.as_ref().err(), is_told);
+        core.publish();
+        backend.until_changed(listed.is_ok()).await;
+    }
+}
+
+/// Tells once that a server is not there, and once that it has come. Returns whether it is told as away now.
+fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Error>, is_told: bool) -> bool {
+    let Some(error) = why else {
+        if is_told {
+            notices.say(&format!("`{}` is there now", backend.name()));
+        }
+        return false;
+    };
+    // Of a gateway like us its own process tells; what was listed once stays listed.
+    if is_told || backend.is_gateway() || backend.lists.has_been_listed() {
+        return is_told;
+    }
+    let of_it = match backend.lists.are_recalled() {
+        true => "what it offered before stays listed",
+        false => "what it offers is missing",
+    };
+    notices.say(&format!("`{}` is not there, and {of_it}: {error}", backend.name()));
+    true
+}

@@ -1,0 +1,233 @@
+//! The servers behind a gateway, for whoever asks one of them something: all of them, or what one session has of them.
+
+use std::{
+    collections::HashMap,
+    future,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use tokio::{sync::mpsc, task::JoinSet};
+use unhang_bridge::{
+    tasks::{SeenTask, Status},
+    tools::is_repeatable,
+};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+use unhang_wire::{Json, text_member};
+
+use super::{
+    Lineup, ProgressSender, ServerAnswer, ServerRequest, ServerStatus, SideMessage, Watch,
+    backend::Backend,
+    dispatch::dispatch,
+    gateway_core::GatewayCore,
+    request_metrics::{CountedRequest, RequestMetrics},
+    server_task::{ServerTask, server_identity},
+    session_servers::SessionServers,
+    task_news::TaskNews,
+    tasks::TaskPoller,
+    verdicts,
+};
+use unhang_core::{config::DISPOSE_LIMIT, telemetry::Subject};
+use unhang_upstream::client::Error;
+
+/// The servers behind a gateway. Clones are the same servers; when all have gone, so have the servers.
+#[derive(Clone)]
+pub struct Servers {
+    pub(super) core: Arc<GatewayCore>,
+    /// For each server, by its place: one that keeps its lists, and one that stops it when nobody wants it, where that is wanted.
+    pub(super) keepers: Arc<Mutex<HashMap<usize, JoinSet<()>>>>,
+    /// Who asks, where it is not whoever looks after them.
+    pub(super) session_servers: Option<Arc<SessionServers>>,
+}
+
+/// A server whose tool is called.
+pub struct CalledServer(Arc<Backend>);
+
+impl CalledServer {
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// What is called, for people: the server that the configuration names, and what that calls the tool.
+    pub fn owner_of(&self, tool: &str) -> (String, String) {
+        self.0.owner_of(tool).unwrap_or_else(|| (self.name().to_owned(), tool.to_owned()))
+    }
+
+    /// What tells it from what it was before in another configuration, and an instance of one session from those of others.
+    pub fn instance(&self) -> [u8; 8] {
+        self.0.instance_key()
+    }
+
+    /// Whether this tool of its may be called once more without doing anything twice. Goes through all of its tools.
+    pub fn is_repeatable(&self, tool: &str) -> bool {
+        self.0.offered().tools.iter().any(|raw| {
+            let Some(raw) = Json::new(raw.get().as_bytes()) else { return false };
+            text_member(raw, "name").is_some_and(|name| name == tool) && is_repeatable(raw)
+        })
+    }
+}
+
+impl Servers {
+    /// Starts all of them and returns at once. Must be called in a runtime. What they offered in the last run they offer at once where it
+    /// was read before, by [`Lineup::read_ahead`].
+    #[must_use]
+    pub fn start(lineup: Lineup) -> Self {
+        let core = GatewayCore::new(lineup.capacity, lineup.notices.clone());
+        let servers = Self { core, keepers: Arc::default(), session_servers: None };
+        servers.replace(lineup);
+        servers
+    }
+
+    /// How many requests wait because all of them together have as many as they may.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.core.all.waiting()
+    }
+
+    /// Has a server tell of a resource, for as long as the watch is kept; once, however many want to hear of it.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn watch(&self, server: usize, uri: Arc<str>, limit: Duration) -> Result<Watch, Error> {
+        let backend = self.at(server).ok_or(Error::Disposed)?;
+        let waited = Arc::clone(&backend);
+        let _use = waited.used();
+        let watched = Deadline::after(limit).timeout(Watch::begin(backend, uri, limit)).await;
+        let watched = watched
+            .unwrap_or_else(|_| Err(verdicts::still_starting(waited.name(), "resources/subscribe", limit)));
+        waited.told_of_owner(None, watched.map_err(|error| self.may_read().error(&waited, error)))
+    }
+
+    /// The server at this place, for whoever wants to know more of it later, whatever the configuration has become by then.
+    pub fn whose(&self, place: usize) -> Option<CalledServer> {
+        self.at(place).map(CalledServer)
+    }
+
+    /// How they are, in their order.
+    #[must_use]
+    pub fn status(&self) -> Vec<ServerStatus> {
+        let (current, instances) = {
+            let roster = self.core.roster();
+            (roster.current.clone(), roster.instances.clone())
+        };
+        let of = |place| -> Vec<Arc<Backend>> {
+            instances.iter().filter(|instance| instance.place() == place).map(Arc::clone).collect()
+        };
+        current.iter().map(|backend| backend.status(&of(backend.place()))).collect()
+    }
+
+    /// What came of what clients asked of them, in their order, each with its name.
+    pub fn request_metrics(&self) -> Vec<(String, Arc<RequestMetrics>)> {
+        let current = self.core.current().into_iter();
+        current.map(|backend| (backend.name().to_owned(), Arc::clone(&backend.metrics))).collect()
+    }
+
+    /// Asks one of them. Whoever stops waiting withdraws the request.
+    pub fn ask(
+        &self,
+        asked: ServerRequest,
+        progress: Option<ProgressSender>,
+        asides: Option<mpsc::Sender<SideMessage>>,
+    ) -> impl Future<Output = ServerAnswer> + Send + use<> {
+        self.ask_and_hear(asked, progress, asides, None)
+    }
+
+    /// The same for whoever wants to hear of the task with which a server goes on with a call.
+    pub fn ask_and_hear(
+        &self,
+        asked: ServerRequest,
+        progress: Option<ProgressSender>,
+        asides: Option<mpsc::Sender<SideMessage>>,
+        news: Option<TaskNews>,
+    ) -> impl Future<Output = ServerAnswer> + Send + use<> {
+        let backend = self.at(asked.server);
+        let (all, busy_poll) = (Arc::clone(&self.core.all), Arc::clone(&self.core.busy_poll));
+        let may_read = self.may_read();
+        async move {
+            busy_poll.heard();
+            let Some(backend) = backend else {
+                let ServerRequest { client: era, asked_for, .. } = asked;
+                return ServerAnswer { era, server_info: None, outcome: Err(Error::Disposed), asked_for };
+            };
+            let counted = CountedRequest::begin(Arc::clone(&backend.metrics), asked.method);
+            let span = asked.trace.as_ref().map(|trace| {
+                let subject =
+                    Subject { method: asked.method, tool: asked.tool.as_deref(), ..Subject::default() };
+                trace.server(backend.name(), &subject)
+            });
+            let tool = asked.tool.clone().filter(|_| backend.is_gateway());
+            let mut answered = dispatch(&backend, &all, asked, progress, asides, news).await;
+            answered.outcome = backend.told_of_owner(tool.as_deref(), answered.outcome);
+            busy_poll.heard();
+            counted.ended(&answered.outcome);
+            if let Some(span) = span {
+                span.ended(&answered.outcome);
+            }
+            may_read.told(&backend, answered)
+        }
+    }
+
+    /// Keeps this thread awake while requests and answers follow one another closely, unless there is one processor only: whoever is
+    /// awaited needs it. For a runtime that has one thread. Never ends.
+    pub async fn stay_awake(&self) {
+        match thread::available_parallelism() {
+            Ok(processors) if processors.get() > 1 => self.core.busy_poll.keep().await,
+            _ => future::pending().await,
+        }
+    }
+
+    /// Ends all of them, and waits for that as long as it may take.
+    pub async fn close(&self) {
+        let all = self.core.roster().close();
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let deadline = Deadline::after(DISPOSE_LIMIT);
+        let mut ends = JoinSet::new();
+        for backend in all {
+            ends.spawn(async move { backend.close(deadline).await });
+        }
+        // One that panics keeps no other from its end.
+        while ends.join_next().await.is_some() {}
+    }
+
+    /// The place of the server of this name that has a task, where it is one of these.
+    pub fn keeper_of(&self, name: &str, kept_by: &str) -> Option<usize> {
+        let current = self.core.current();
+        let keeper = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;
+        let is_the_same =
+            server_identity(keeper.endpoint()) == kept_by || !stands("task-is-asked-for-where-it-is");
+        is_the_same.then(|| keeper.place())
+    }
+
+    /// Waits for what a task comes to that another process has waited for; no turn is waited for, since the server is at it already.
+    /// Whoever stops waiting cancels it, unless it was left.
+    pub fn take_up(
+        &self,
+        place: usize,
+        task: &ServerTask,
+        deadline: Deadline,
+        asides: mpsc::Sender<SideMessage>,
+        news: &TaskNews,
+    ) -> impl Future<Output = ServerAnswer> + Send + use<> {
+        let backend = self.at(place);
+        let (task, news, may_read) = (task.clone(), news.clone(), self.may_read());
+        async move {
+            let era = task.era();
+            let answered = |outcome| ServerAnswer { era, server_info: None, outcome, asked_for: None };
+            let Some(backend) = backend else { return answered(Err(Error::Disposed)) };
+            let _use = backend.used();
+            let poller = TaskPoller::again(&backend, &task, asides, news);
+            let seen = SeenTask {
+                id: task.id,
+                status: Status::Working,
+                message: None,
+                ttl_ms: None,
+                // It is looked at soon.
+                poll_interval_ms: Some(0),
+            };
+            may_read.told(&backend, answered(poller.pursue(seen, deadline).await))
+        }
+    }
+}
