@@ -47,6 +47,7 @@ pub(super) struct AdmissionLimits {
 }
 
 /// A request that wants its turn.
+#[derive(Clone, Copy)]
 pub(super) struct Acquire<'a> {
     pub fairness_key: &'a FairnessKey,
     /// The session that it is of, where it is of one.
@@ -64,6 +65,10 @@ pub(super) struct Acquire<'a> {
 /// What a request holds while it is with a server.
 #[expect(dead_code, reason = "held, and given back when they are dropped")]
 pub(super) struct Permits(Option<Permit>, Option<Permit>);
+
+/// What a request holds besides, from when the server is ready on.
+#[expect(dead_code, reason = "held, and given back when they are dropped")]
+pub(super) struct ReadyPermits(Option<SessionTurn>, Option<Permit>);
 
 impl AdmissionLimits {
     pub(super) fn new(
@@ -124,13 +129,13 @@ impl AdmissionLimits {
         era: Era,
         all: &Arc<PermitQueue>,
         acquire: &Acquire<'_>,
-    ) -> Result<(Option<SessionTurn>, Option<Permit>), Error> {
+    ) -> Result<ReadyPermits, Error> {
         loop {
             let together = self.turn_together(era, acquire).await?;
             let of_all = self.turn_of_all(all, acquire).await?;
             // It may have begun to ask while this one waited.
             if !together.as_ref().is_some_and(|joined| joined.is_early() && self.listener.asks()) {
-                return Ok((together, of_all));
+                return Ok(ReadyPermits(together, of_all));
             }
         }
     }

@@ -5,8 +5,9 @@
 //! - A request that a server has not had is not lost with it: it waits for the next one, for as long as it may.
 //! - Whoever waits for a server to start keeps no turn meanwhile but that of the server's own places.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
+use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 use unhang_bridge::{Era, params};
 use unhang_proc::deadline::Deadline;
@@ -15,7 +16,7 @@ use unhang_wire::Json;
 
 use super::{
     ProgressSender, ServerAnswer, ServerRequest, SideMessage,
-    admission_limits::Acquire,
+    admission_limits::{Acquire, ReadyPermits},
     backend::Backend,
     caller_errors::{TimeSpent, explained, named},
     lifecycle::StartReason,
@@ -26,138 +27,200 @@ use super::{
     verdicts,
 };
 use unhang_upstream::{
-    client::{CallOptions, Error, Signed},
+    client::{CallOptions, Client, Error, ServerInfo, Signed},
     http::headers::CallLimit,
 };
 
-/// Puts a question to a server, once it is ready and it is this caller's turn.
+/// Puts a request to a server, once it is ready and it is this caller's turn.
 pub(super) async fn dispatch(
     backend: &Arc<Backend>,
     all: &Arc<PermitQueue>,
-    asked: ServerRequest,
+    request: ServerRequest,
     progress: Option<ProgressSender>,
     asides: Option<mpsc::Sender<SideMessage>>,
     news: Option<TaskNews>,
 ) -> ServerAnswer {
-    let ServerRequest {
-        method,
-        params,
-        client,
-        signature,
-        tool,
-        limit,
-        waited,
-        asked_for,
-        fairness_key,
-        may_wait,
-        session: key,
-        ..
-    } = asked;
-    let mut answered =
-        ServerAnswer { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
     let now = Instant::now();
-    let (since, deadline) =
-        (now.checked_sub(waited).unwrap_or(now), Deadline::after(limit.saturating_sub(waited)));
     let _use = backend.used();
     let acquire = Acquire {
-        fairness_key: &fairness_key,
-        session: key,
-        method,
-        tool: tool.as_deref(),
-        limit,
-        deadline,
+        fairness_key: &request.fairness_key,
+        session: request.session,
+        method: request.method,
+        tool: request.tool.as_deref(),
+        limit: request.limit,
+        deadline: Deadline::after(request.limit.saturating_sub(request.waited)),
         since: now,
     };
-    // Before anything else, so that what is waited for longest is not what grew old meanwhile.
-    let comes_to = |stage| news.as_ref().map(|news| news.comes_to(stage)).unwrap_or_default();
-    let mut spent = TimeSpent::default();
-    let turn = backend.admission.turn(&acquire).await;
-    spent.in_line += now.elapsed();
-    let _turn = match turn {
-        Ok(turn) => turn,
-        Err(error) => {
-            answered.outcome = Err(error);
-            return answered;
-        }
+    let mut dispatch = Dispatch {
+        backend,
+        all,
+        request: &request,
+        acquire,
+        asides,
+        news,
+        since: now.checked_sub(request.waited).unwrap_or(now),
+        spent: TimeSpent::default(),
+        era: request.client,
+        server_info: None,
     };
-    let (asks, session, legacy, asides, signed, asked, _turns) = loop {
+    let outcome = dispatch.run(progress).await;
+    let Dispatch { era, server_info, .. } = dispatch;
+    ServerAnswer { era, server_info, outcome, asked_for: request.asked_for }
+}
+
+/// A request on its way to its server.
+struct Dispatch<'a> {
+    backend: &'a Arc<Backend>,
+    all: &'a Arc<PermitQueue>,
+    request: &'a ServerRequest,
+    acquire: Acquire<'a>,
+    asides: Option<mpsc::Sender<SideMessage>>,
+    news: Option<TaskNews>,
+    /// When it came.
+    since: Instant,
+    spent: TimeSpent,
+    /// The server's era, once that is known; the client's before.
+    era: Era,
+    /// What the server calls itself, as JSON, where a result has to say it that does not.
+    server_info: Option<String>,
+}
+
+/// A server that is ready, and how it is asked.
+struct ReadyServer<'a> {
+    client: Client,
+    session: Arc<ServerInfo>,
+    /// The params in the server's era, where they differ.
+    legacy: Option<Cow<'a, str>>,
+    asides: Option<mpsc::Sender<SideMessage>>,
+    signed: Signed,
+    /// Since when the server has it.
+    asked: Instant,
+}
+
+impl<'a> Dispatch<'a> {
+    async fn run(&mut self, progress: Option<ProgressSender>) -> Result<Box<RawValue>, Error> {
+        // Before anything else, so that what is waited for longest is not what grew old meanwhile.
+        let turn = self.backend.admission.turn(&self.acquire).await;
+        self.spent.in_line += self.acquire.since.elapsed();
+        let _turn = turn?;
+        let (ready, _turns) = self.admitted().await?;
+        self.send(ready, progress).await
+    }
+
+    /// Waits until the server is ready and it is the request's turn. Gives what it holds while it is with the server.
+    async fn admitted(&mut self) -> Result<(ReadyServer<'a>, ReadyPermits), Error> {
+        loop {
+            let (client, session) = self.ready().await?;
+            let legacy = self.translated()?;
+            let (asides, signed) = self.signed();
+            self.comes_to(CallStage::InLine);
+            let wanted = Instant::now();
+            let turns = self.backend.admission.turns_once_ready(self.era, self.all, &self.acquire).await;
+            let asked = Instant::now();
+            self.spent.in_line += asked - wanted;
+            let turns = turns?;
+            self.backend.admission.in_time(&self.acquire)?;
+            if client.is_usable() {
+                return Ok((ReadyServer { client, session, legacy, asides, signed, asked }, turns));
+            }
+            // It has ended while this request waited for its turn, and never had it: the next one has it instead.
+        }
+    }
+
+    /// Waits until the server is ready, for as long as the request may, and learns the server's era.
+    async fn ready(&mut self) -> Result<(Client, Arc<ServerInfo>), Error> {
+        let (backend, Acquire { method, limit, deadline, .. }) = (self.backend, self.acquire);
         // A server that is still starting has its own deadline, which may be longer than this caller's.
-        comes_to(CallStage::Starting);
+        self.comes_to(CallStage::Starting);
         let wanted = Instant::now();
         let ready = deadline.timeout(backend.ready(StartReason::Request)).await;
-        spent.starting += wanted.elapsed();
+        self.spent.starting += wanted.elapsed();
         let ready = ready.unwrap_or_else(|_| Err(verdicts::still_starting(backend.name(), method, limit)));
-        let (asks, session) = match ready {
-            Ok(ready) => ready,
-            Err(error) => {
-                backend.note(&error);
-                answered.outcome = Err(named(error, method, since));
-                return answered;
-            }
-        };
-        answered.era = session.revision.era();
-        let server_info =
-            session.server_info.as_ref().filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy));
-        answered.server_info = server_info.map(ToString::to_string);
-        let legacy = Json::new(params.as_bytes())
-            .filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy))
-            .and_then(|params| params::to_legacy(Some(params)));
-        if legacy.is_some() && answers_nothing(&params) {
-            answered.outcome = Err(verdicts::no_such_question(backend.name(), method));
-            return answered;
-        }
-        let (asides, signed) = match (client, &signature) {
-            // One that speaks as the server does answers what it is asked in its own way.
-            (Era::Modern, _) if answered.era == Era::Modern => (asides.clone(), Signed::Already),
-            (Era::Legacy, Some(signature)) => (asides.clone(), Signed::By(Arc::clone(signature))),
-            (Era::Modern, _) => (asides.clone(), Signed::ByUs),
-            (Era::Legacy, None) => (None, Signed::ByUs),
-        };
-        comes_to(CallStage::InLine);
-        let wanted = Instant::now();
-        let admission = backend.admission.turns_once_ready(answered.era, all, &acquire).await;
-        let asked = Instant::now();
-        spent.in_line += asked - wanted;
-        let admission =
-            match admission.and_then(|admission| backend.admission.in_time(&acquire).map(|()| admission)) {
-                Ok(admission) => admission,
-                Err(error) => {
-                    answered.outcome = Err(error);
-                    return answered;
-                }
-            };
-        if asks.is_usable() {
-            break (asks, session, legacy, asides, signed, asked, admission);
-        }
-        // It has ended while this request waited for its turn, and never had it: the next one has it instead.
-    };
-    let params = legacy.as_deref().unwrap_or(&params);
-    let poller = tool
-        .as_deref()
-        .and_then(|tool| TaskPoller::of(backend, &session, tool, params, &signed, asides.as_ref(), may_wait))
-        .map(|poller| poller.asked_in(key));
-    let as_task = poller.as_ref().and_then(|poller| poller.params(params, may_wait));
-    let signed = poller.as_ref().map_or(signed, TaskPoller::signed);
-    let call_limit = (method == "tools/call").then(|| CallLimit { limit, waited: since.elapsed() });
-    let headers = if backend.is_gateway() { owners::headers(key, call_limit) } else { Vec::new() };
-    let manner = CallOptions {
-        timeout: Some(if backend.is_gateway() { owners::patience_for(limit) } else { limit }),
-        since: Some(since),
-        progress,
-        asides,
-        session: key,
-        signed,
-        headers,
-    };
-    let trial = backend.trial();
-    comes_to(if backend.is_gateway() { CallStage::Elsewhere } else { CallStage::Asked });
-    answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
-    answered.outcome = answered.outcome.map_err(|error| explained(error, spent, asked));
-    trial.ended(&answered.outcome);
-    if let Some(poller) = poller {
-        answered.outcome = poller.told_to(news).follow(answered.outcome, deadline).await;
+        let (client, session) = ready.map_err(|error| {
+            backend.note(&error);
+            named(error, method, self.since)
+        })?;
+        self.era = session.revision.era();
+        let server_info = session.server_info.as_ref().filter(|_| self.is_translated());
+        self.server_info = server_info.map(ToString::to_string);
+        Ok((client, session))
     }
-    answered
+
+    /// Whether a client of today asks a server of old.
+    fn is_translated(&self) -> bool {
+        (self.request.client, self.era) == (Era::Modern, Era::Legacy)
+    }
+
+    /// The params in the words of a server of old, where they need that.
+    fn translated(&self) -> Result<Option<Cow<'a, str>>, Error> {
+        let params = &self.request.params;
+        let legacy = Json::new(params.as_bytes())
+            .filter(|_| self.is_translated())
+            .and_then(|params| params::to_legacy(Some(params)));
+        if legacy.is_some() && answers_nothing(params) {
+            return Err(verdicts::no_such_question(self.backend.name(), self.request.method));
+        }
+        Ok(legacy)
+    }
+
+    /// Where the server's questions in the call go, and as whom it is asked.
+    fn signed(&self) -> (Option<mpsc::Sender<SideMessage>>, Signed) {
+        match (self.request.client, &self.request.signature) {
+            // One that speaks as the server does answers what it is asked in its own way.
+            (Era::Modern, _) if self.era == Era::Modern => (self.asides.clone(), Signed::Already),
+            (Era::Legacy, Some(signature)) => (self.asides.clone(), Signed::By(Arc::clone(signature))),
+            (Era::Modern, _) => (self.asides.clone(), Signed::ByUs),
+            (Era::Legacy, None) => (None, Signed::ByUs),
+        }
+    }
+
+    /// Asks the server, and waits for what comes of it: of its task, where it goes on with the call as one.
+    async fn send(
+        &mut self,
+        ready: ReadyServer<'a>,
+        progress: Option<ProgressSender>,
+    ) -> Result<Box<RawValue>, Error> {
+        let (backend, request) = (self.backend, self.request);
+        let ReadyServer { client, session, legacy, asides, signed, asked } = ready;
+        let params = legacy.as_deref().unwrap_or(&request.params);
+        let poller = request.tool.as_deref().and_then(|tool| {
+            TaskPoller::of(backend, &session, tool, params, &signed, asides.as_ref(), request.may_wait)
+        });
+        let poller = poller.map(|poller| poller.asked_in(request.session));
+        let as_task = poller.as_ref().and_then(|poller| poller.params(params, request.may_wait));
+        let limit = request.limit;
+        let call_limit =
+            (request.method == "tools/call").then(|| CallLimit { limit, waited: self.since.elapsed() });
+        let (timeout, headers) = match backend.is_gateway() {
+            true => (owners::patience_for(limit), owners::headers(request.session, call_limit)),
+            false => (limit, Vec::new()),
+        };
+        let options = CallOptions {
+            timeout: Some(timeout),
+            since: Some(self.since),
+            progress,
+            asides,
+            session: request.session,
+            signed: poller.as_ref().map_or(signed, TaskPoller::signed),
+            headers,
+        };
+        let trial = backend.trial();
+        self.comes_to(if backend.is_gateway() { CallStage::Elsewhere } else { CallStage::Asked });
+        let outcome = client.ask(request.method, as_task.as_deref().unwrap_or(params), &options).await;
+        let outcome = outcome.map_err(|error| explained(error, self.spent, asked));
+        trial.ended(&outcome);
+        match poller {
+            Some(poller) => poller.told_to(self.news.take()).follow(outcome, self.acquire.deadline).await,
+            None => outcome,
+        }
+    }
+
+    /// Says how far the call is, where somebody wants to hear that.
+    fn comes_to(&self, stage: CallStage) {
+        if let Some(news) = &self.news {
+            news.comes_to(stage);
+        }
+    }
 }
 
 /// Whether params answer what nobody has asked: a server of old asks nothing by its results.
