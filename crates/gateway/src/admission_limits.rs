@@ -131,11 +131,11 @@ impl AdmissionLimits {
         acquire: &Acquire<'_>,
     ) -> Result<ReadyPermits, Error> {
         loop {
-            let together = self.turn_together(era, acquire).await?;
+            let of_session = self.session_turn(era, acquire).await?;
             let of_all = self.turn_of_all(all, acquire).await?;
             // It may have begun to ask while this one waited.
-            if !together.as_ref().is_some_and(|joined| joined.is_early() && self.listener.asks()) {
-                return Ok(ReadyPermits(together, of_all));
+            if !of_session.as_ref().is_some_and(|joined| joined.is_early() && self.listener.asks()) {
+                return Ok(ReadyPermits(of_session, of_all));
             }
         }
     }
@@ -145,7 +145,7 @@ impl AdmissionLimits {
     ///
     /// # Errors
     /// It may not, and what to do.
-    async fn turn_together(&self, era: Era, acquire: &Acquire<'_>) -> Result<Option<SessionTurn>, Error> {
+    async fn session_turn(&self, era: Era, acquire: &Acquire<'_>) -> Result<Option<SessionTurn>, Error> {
         if era != Era::Legacy || !stands("one-call-where-questions-come") {
             return Ok(None);
         }
@@ -249,7 +249,7 @@ async fn turn(places: &Arc<PermitQueue>, acquire: &Acquire<'_>) -> Result<Permit
 }
 
 /// Waits for what a server's calls keep, so that those whose answers it waits for are hurried. Cancel-safe.
-async fn in_line<T>(line: &WaitingRequests, acquire: &Acquire<'_>, turn: impl Future<Output = T>) -> T {
+async fn in_line<T>(waiting: &WaitingRequests, acquire: &Acquire<'_>, turn: impl Future<Output = T>) -> T {
     let mut turn = pin!(turn);
     tokio::select! {
         biased;
@@ -257,7 +257,7 @@ async fn in_line<T>(line: &WaitingRequests, acquire: &Acquire<'_>, turn: impl Fu
         // Who need not wait is in no line.
         () = ready(()) => {}
     }
-    let _waits = line.enter(acquire.session_asked_beside(), acquire.since);
+    let _waits = waiting.enter(acquire.session_asked_beside(), acquire.since);
     turn.await
 }
 

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
@@ -27,7 +27,7 @@ use super::{
     admission_limits::AdmissionLimits,
     connection::ServerConnection,
     instance_limit::InstanceLimit,
-    lifecycle::StartReason,
+    lifecycle::{RestoredStart, StartReason},
     list_store::Recalled,
     lists::ServerLists,
     log_level::RequestedLevel,
@@ -39,7 +39,7 @@ use super::{
     status::{InstanceStatus, ServerRecord, ServerStatus},
 };
 use crate::route::{catalog::Offered, names::Style};
-use unhang_core::{breaker::Breaker, digest::digest, fair::FairnessKey};
+use unhang_core::{breaker::Breaker, config::Limits, digest::digest, fair::FairnessKey};
 use unhang_upstream::{
     client::{ClientSpec, Endpoint, Error, RequestOptions, Topics},
     http::REQUESTS,
@@ -79,7 +79,7 @@ pub(super) struct Backend {
     /// Rung when nobody wants anything of it any more.
     pub(super) unwanted: Notify,
     /// The last of its starts after which it was told what sessions had told the one before.
-    pub(super) restored: watch::Sender<u64>,
+    pub(super) restored: RestoredStart,
     connection: Mutex<ServerConnection>,
 }
 
@@ -148,16 +148,7 @@ impl Backend {
         let name = entry.spec.name.clone();
         let listener =
             Arc::new(NotificationListener::new(name, place, asked_patience, updates, Arc::clone(&record)));
-        let mut spec = ClientSpec { listener: listener.clone(), ..entry.spec.clone() };
-        let mut limits = spec.limits.clone();
-        if matches!(spec.endpoint, Endpoint::Http(_)) {
-            // Beyond that they would wait where turns are not fair.
-            limits.max_in_flight = limits.max_in_flight.min(REQUESTS);
-        }
-        // Turns bound them; those that were withdrawn just now, and what we ask for ourselves, come on top.
-        spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(OURS);
-        // What a server asks in a call may wait for as long as that call.
-        spec.limits.call_timeout = patience.longest_call();
+        let (spec, limits) = started_as(&entry.spec, Arc::clone(&listener), patience.longest_call());
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = spec.name.bytes().fold(std::process::id().into(), mixed);
         let breaker = Breaker::new(&spec.limits, seed);
@@ -183,7 +174,7 @@ impl Backend {
             record,
             ending: AsyncMutex::default(),
             unwanted: Notify::new(),
-            restored: watch::Sender::new(0),
+            restored: RestoredStart::default(),
             connection: Mutex::new(connection),
         }
     }
@@ -389,4 +380,23 @@ impl Backend {
     pub(super) fn connection(&self) -> MutexGuard<'_, ServerConnection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How a server is reached, as we start it, and the limits that bound its turns.
+fn started_as(
+    spec: &ClientSpec,
+    listener: Arc<NotificationListener>,
+    longest_call: Duration,
+) -> (ClientSpec, Limits) {
+    let mut spec = ClientSpec { listener, ..spec.clone() };
+    let mut limits = spec.limits.clone();
+    if matches!(spec.endpoint, Endpoint::Http(_)) {
+        // Beyond that they would wait where turns are not fair.
+        limits.max_in_flight = limits.max_in_flight.min(REQUESTS);
+    }
+    // Turns bound them; those that were withdrawn just now, and what we ask for ourselves, come on top.
+    spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(OURS);
+    // What a server asks in a call may wait for as long as that call.
+    spec.limits.call_timeout = longest_call;
+    (spec, limits)
 }

@@ -19,7 +19,7 @@ use super::{
     permits::PermitQueue,
     resource_watches::{Updates, updates},
     roster::Roster,
-    session_servers::SessionRegistry,
+    session_registry::SessionRegistry,
     start_turns::StartTurns,
 };
 use crate::route::catalog::Catalog;

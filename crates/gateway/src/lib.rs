@@ -39,6 +39,7 @@ mod roster;
 pub mod route;
 mod server_task;
 mod servers;
+mod session_registry;
 mod session_servers;
 mod session_turns;
 mod start_turns;

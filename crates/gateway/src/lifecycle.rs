@@ -17,7 +17,10 @@ use std::{
 };
 
 use serde_json::value::RawValue;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
 use unhang_switches::stands;
 
 use super::{backend::Backend, connection::StartDecision, start_turns::in_turn, verdicts};
@@ -33,6 +36,36 @@ pub(super) enum StartReason {
     Listing,
     /// Somebody who wants to hear of its resources.
     Watch,
+}
+
+/// The last start of a server after which it was told what sessions had told the one before.
+pub(super) struct RestoredStart(watch::Sender<u64>);
+
+impl Default for RestoredStart {
+    fn default() -> Self {
+        Self(watch::Sender::new(0))
+    }
+}
+
+impl RestoredStart {
+    /// Waits until the server of this start has been told, but not for long.
+    async fn until(&self, start: u64) {
+        if *self.0.borrow() >= start {
+            return;
+        }
+        let mut restored = self.0.subscribe();
+        // The one that tells the server gives up earlier, and says so.
+        let _told = timeout(RESTORE_PATIENCE, restored.wait_for(|restored| *restored >= start)).await;
+    }
+
+    /// Notes that the server of this start has been told.
+    fn note(&self, start: u64) {
+        self.0.send_if_modified(|restored| {
+            let is_newer = *restored < start;
+            *restored = start.max(*restored);
+            is_newer
+        });
+    }
 }
 
 /// A request that may be the one trial of a server that kept failing.
@@ -62,7 +95,7 @@ impl Backend {
                 StartDecision::Ask(client, start) => {
                     let ready = in_turn(turn, pin!(client.ready())).await;
                     let session = ready.inspect_err(|error| self.lists.doubt(error))?;
-                    self.until_restored(start).await;
+                    self.restored.until(start).await;
                     return Ok((*client, session));
                 }
                 StartDecision::Wait(until) => {
@@ -140,16 +173,6 @@ impl Backend {
         });
     }
 
-    /// Waits until the server of this start has been told what sessions had told the one before, but not for long.
-    async fn until_restored(&self, start: u64) {
-        if *self.restored.borrow() >= start {
-            return;
-        }
-        let mut restored = self.restored.subscribe();
-        // The one that tells the server gives up earlier, and says so.
-        let _told = timeout(RESTORE_PATIENCE, restored.wait_for(|restored| *restored >= start)).await;
-    }
-
     /// Counts a request that is made now.
     pub(super) fn trial(&self) -> Trial<'_> {
         self.connection().request_begins();
@@ -193,11 +216,7 @@ async fn restore(backend: &Weak<Backend>, start: u64) {
             );
         }
     }
-    backend.restored.send_if_modified(|restored| {
-        let is_newer = *restored < start;
-        *restored = start.max(*restored);
-        is_newer
-    });
+    backend.restored.note(start);
 }
 
 /// Starts a server again that has ended after this start, for as long as somebody wants to hear of its resources and nobody else starts it.

@@ -91,7 +91,7 @@ fn place(names: &[&str], name: &str) -> usize {
 
 /// A request that has begun.
 pub(crate) struct CountedRequest {
-    tally: Arc<RequestMetrics>,
+    metrics: Arc<RequestMetrics>,
     method: &'static str,
     since: Instant,
     /// What came of it, unless it is dropped before.
@@ -99,8 +99,8 @@ pub(crate) struct CountedRequest {
 }
 
 impl CountedRequest {
-    pub(crate) fn begin(tally: Arc<RequestMetrics>, method: &'static str) -> Self {
-        Self { tally, method, since: Instant::now(), outcome: CANCELLED }
+    pub(crate) fn begin(metrics: Arc<RequestMetrics>, method: &'static str) -> Self {
+        Self { metrics, method, since: Instant::now(), outcome: CANCELLED }
     }
 
     /// This came of it.
@@ -117,7 +117,7 @@ impl CountedRequest {
 
 impl Drop for CountedRequest {
     fn drop(&mut self) {
-        self.tally.add(self.method, self.outcome, self.since);
+        self.metrics.add(self.method, self.outcome, self.since);
     }
 }
 
@@ -128,15 +128,15 @@ mod tests {
 
     #[test]
     fn each_request_is_counted_once_with_what_came_of_it() {
-        let tally = Arc::new(RequestMetrics::default());
-        let begin = |method| CountedRequest::begin(Arc::clone(&tally), method);
+        let metrics = Arc::new(RequestMetrics::default());
+        let begin = |method| CountedRequest::begin(Arc::clone(&metrics), method);
         begin("tools/call").ended(&Ok(RawValue::NULL.to_owned()));
         begin("tools/call").ended(&Ok(RawValue::NULL.to_owned()));
         begin("tools/call").ended(&Err(Failure { kind: FaultKind::Deadline, ..Failure::ended() }.into()));
         begin("resources/read").ended(&Err(Error::Disposed));
         drop(begin("tools/call"));
         begin("tools/dance").ended(&Ok(RawValue::NULL.to_owned()));
-        let counted: Vec<_> = tally.requests().collect();
+        let counted: Vec<_> = metrics.requests().collect();
         assert_eq!(
             counted,
             [

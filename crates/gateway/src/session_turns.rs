@@ -64,13 +64,13 @@ impl SessionTurn {
 
 /// A call that came before there were turns.
 pub(super) struct EarlyCall {
-    together: Arc<SessionTurns>,
+    turns: Arc<SessionTurns>,
     session: Option<SessionKey>,
 }
 
 impl Drop for EarlyCall {
     fn drop(&mut self) {
-        let mut early = self.together.early_ones();
+        let mut early = self.turns.early_ones();
         if let Some(calls) = early.get_mut(&self.session) {
             *calls -= 1;
             if *calls == 0 {
@@ -78,7 +78,7 @@ impl Drop for EarlyCall {
             }
         }
         drop(early);
-        self.together.one_less.notify_waiters();
+        self.turns.one_less.notify_waiters();
     }
 }
 
@@ -139,7 +139,7 @@ impl SessionTurns {
     /// A call of this session comes while there are no turns.
     pub(super) fn early(self: &Arc<Self>, session: Option<SessionKey>) -> SessionTurn {
         *self.early_ones().entry(session).or_default() += 1;
-        SessionTurn::Early(EarlyCall { together: Arc::clone(self), session })
+        SessionTurn::Early(EarlyCall { turns: Arc::clone(self), session })
     }
 
     /// Waits until all calls have ended that came before there were turns, but for those of this session.
@@ -187,21 +187,21 @@ mod tests {
 
     use super::*;
 
-    fn together() -> Arc<SessionTurns> {
+    fn turns() -> Arc<SessionTurns> {
         SessionTurns::new(10)
     }
 
     /// Has its turn at once.
-    async fn has(together: &Arc<SessionTurns>, session: Option<SessionKey>) -> SessionTurn {
-        let taken = timeout(Duration::ZERO, together.take(session, &FairnessKey::new("one"), true)).await;
+    async fn has(turns: &Arc<SessionTurns>, session: Option<SessionKey>) -> SessionTurn {
+        let taken = timeout(Duration::ZERO, turns.take(session, &FairnessKey::new("one"), true)).await;
         taken.expect("it need not wait").unwrap_or_else(|full| panic!("there is room: {full:?}"))
     }
 
     /// Has to wait.
-    async fn waits(together: &Arc<SessionTurns>, session: Option<SessionKey>) -> JoinHandle<SessionTurn> {
-        let together = Arc::clone(together);
+    async fn waits(turns: &Arc<SessionTurns>, session: Option<SessionKey>) -> JoinHandle<SessionTurn> {
+        let turns = Arc::clone(turns);
         let waiting = tokio::spawn(async move {
-            let taken = together.take(session, &FairnessKey::new("one"), true).await;
+            let taken = turns.take(session, &FairnessKey::new("one"), true).await;
             taken.unwrap_or_else(|full| panic!("there is room: {full:?}"))
         });
         yield_now().await;
@@ -211,11 +211,11 @@ mod tests {
 
     #[tokio::test]
     async fn f_54_calls_of_one_session_have_their_turn_together_and_those_of_others_wait() {
-        let (together, [one, other]) = (together(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
-        let first = has(&together, one).await;
-        let second = has(&together, one).await;
-        let others = [waits(&together, other).await, waits(&together, other).await];
-        assert_eq!(together.waiting(), 2);
+        let (turns, [one, other]) = (turns(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
+        let first = has(&turns, one).await;
+        let second = has(&turns, one).await;
+        let others = [waits(&turns, other).await, waits(&turns, other).await];
+        assert_eq!(turns.waiting(), 2);
         drop(first);
         yield_now().await;
         assert!(others.iter().all(|other| !other.is_finished()), "one of them is there still");
@@ -223,15 +223,15 @@ mod tests {
         for other in others {
             other.await.expect("no panic");
         }
-        assert_eq!(together.waiting(), 0);
+        assert_eq!(turns.waiting(), 0);
     }
 
     #[tokio::test]
     async fn calls_that_came_before_there_were_turns_have_theirs_until_they_end() {
-        let (together, [one, other]) = (together(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
-        let early = [together.early(one), together.early(one)];
-        let same = has(&together, one).await;
-        let others = [waits(&together, other).await, waits(&together, None).await];
+        let (turns, [one, other]) = (turns(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
+        let early = [turns.early(one), turns.early(one)];
+        let same = has(&turns, one).await;
+        let others = [waits(&turns, other).await, waits(&turns, None).await];
         drop(same);
         for early in early {
             yield_now().await;
@@ -241,24 +241,24 @@ mod tests {
         for other in others {
             drop(other.await.expect("no panic"));
         }
-        let nobodys = together.early(None);
-        let waits = [waits(&together, None).await, waits(&together, one).await];
+        let nobodys = turns.early(None);
+        let waits = [waits(&turns, None).await, waits(&turns, one).await];
         drop(nobodys);
         for one in waits {
             drop(one.await.expect("no panic"));
         }
-        let _left = together.early(other);
-        let taken = timeout(Duration::ZERO, together.take(one, &FairnessKey::new("one"), false)).await;
+        let _left = turns.early(other);
+        let taken = timeout(Duration::ZERO, turns.take(one, &FairnessKey::new("one"), false)).await;
         assert!(taken.is_ok_and(|taken| taken.is_ok()), "where nobody was asked nobody waits for them");
-        assert_eq!((together.early_ones().len(), together.waiting()), (1, 0));
+        assert_eq!((turns.early_ones().len(), turns.waiting()), (1, 0));
     }
 
     #[tokio::test]
     async fn who_goes_on_calling_keeps_nobody_from_their_turn() {
-        let (together, [one, other]) = (together(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
-        let first = has(&together, one).await;
-        let others = waits(&together, other).await;
-        let later = [waits(&together, one).await, waits(&together, one).await];
+        let (turns, [one, other]) = (turns(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
+        let first = has(&turns, one).await;
+        let others = waits(&turns, other).await;
+        let later = [waits(&turns, one).await, waits(&turns, one).await];
         drop(first);
         let others = others.await.expect("no panic");
         yield_now().await;
@@ -271,30 +271,30 @@ mod tests {
 
     #[tokio::test]
     async fn calls_of_no_session_have_their_turn_one_by_one() {
-        let together = together();
-        let first = has(&together, None).await;
-        let second = waits(&together, None).await;
+        let turns = turns();
+        let first = has(&turns, None).await;
+        let second = waits(&turns, None).await;
         drop(first);
         let second = second.await.expect("no panic");
-        let session = waits(&together, Some(SessionKey::drawn())).await;
+        let session = waits(&turns, Some(SessionKey::drawn())).await;
         drop(second);
         session.await.expect("no panic");
     }
 
     #[tokio::test]
     async fn who_stops_waiting_leaves_the_others_of_the_session_in_line() {
-        let (together, [one, other]) = (together(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
-        let first = has(&together, one).await;
-        let [leaves, stays] = [waits(&together, other).await, waits(&together, other).await];
+        let (turns, [one, other]) = (turns(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
+        let first = has(&turns, one).await;
+        let [leaves, stays] = [waits(&turns, other).await, waits(&turns, other).await];
         leaves.abort();
         assert!(leaves.await.is_err(), "it was withdrawn");
-        assert_eq!(together.waiting(), 1);
-        let later = waits(&together, one).await;
+        assert_eq!(turns.waiting(), 1);
+        let later = waits(&turns, one).await;
         drop(first);
         let stays = stays.await.expect("no panic");
         drop(stays);
         later.await.expect("no panic");
-        let sessions = together.groups().len();
+        let sessions = turns.groups().len();
         assert!(sessions <= 2, "nothing is kept of those who are gone: {sessions}");
     }
 }

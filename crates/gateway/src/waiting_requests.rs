@@ -37,7 +37,7 @@ struct WaitingState {
 
 /// A request that waits, until this is dropped.
 pub(super) struct WaitingRequest<'a> {
-    line: &'a WaitingRequests,
+    requests: &'a WaitingRequests,
     number: u64,
 }
 
@@ -50,7 +50,7 @@ impl WaitingRequests {
         state.waiting.insert(number, (session, since));
         drop(state);
         self.changed.notify_waiters();
-        WaitingRequest { line: self, number }
+        WaitingRequest { requests: self, number }
     }
 
     /// Waits until somebody else than the session that is asked has waited for so long, and the question, which is put at this moment,
@@ -84,8 +84,8 @@ impl WaitingRequests {
 
 impl Drop for WaitingRequest<'_> {
     fn drop(&mut self) {
-        self.line.state().waiting.remove(&self.number);
-        self.line.changed.notify_waiters();
+        self.requests.state().waiting.remove(&self.number);
+        self.requests.changed.notify_waiters();
     }
 }
 
@@ -99,9 +99,9 @@ mod tests {
     const LONG: Duration = Duration::from_hours(1);
 
     /// After how long nobody waits for this session's answer any more.
-    async fn crowded_after(line: &WaitingRequests, asked: Option<SessionKey>) -> Option<Duration> {
+    async fn crowded_after(requests: &WaitingRequests, asked: Option<SessionKey>) -> Option<Duration> {
         let put = Instant::now();
-        timeout(LONG, line.until_crowded(asked, put, PATIENCE)).await.ok().map(|()| put.elapsed())
+        timeout(LONG, requests.until_crowded(asked, put, PATIENCE)).await.ok().map(|()| put.elapsed())
     }
 
     fn rounded(after: Option<Duration>) -> Option<u64> {
@@ -111,30 +111,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_has_its_time_from_the_question_and_from_when_another_began_to_wait() {
         let (one, other) = (Some(SessionKey::drawn()), Some(SessionKey::drawn()));
-        let line = WaitingRequests::default();
-        assert_eq!(crowded_after(&line, one).await, None, "nobody waits");
-        let own = line.enter(one, Instant::now());
-        assert_eq!(crowded_after(&line, one).await, None, "it waits for itself");
-        let waits = line.enter(other, Instant::now());
+        let requests = WaitingRequests::default();
+        assert_eq!(crowded_after(&requests, one).await, None, "nobody waits");
+        let own = requests.enter(one, Instant::now());
+        assert_eq!(crowded_after(&requests, one).await, None, "it waits for itself");
+        let waits = requests.enter(other, Instant::now());
         sleep(LONG).await;
         for _ in 0..2 {
-            assert_eq!(rounded(crowded_after(&line, one).await), Some(30), "also where it waited before");
+            assert_eq!(rounded(crowded_after(&requests, one).await), Some(30), "also where it waited before");
         }
         drop(waits);
-        assert_eq!(crowded_after(&line, one).await, None, "it waits no more");
+        assert_eq!(crowded_after(&requests, one).await, None, "it waits no more");
         let comes = async {
             sleep(Duration::from_secs(100)).await;
-            let _waits = line.enter(other, Instant::now());
+            let _waits = requests.enter(other, Instant::now());
             sleep(LONG).await;
         };
         tokio::select! {
-            after = crowded_after(&line, one) => assert_eq!(rounded(after), Some(130)),
+            after = crowded_after(&requests, one) => assert_eq!(rounded(after), Some(130)),
             () = comes => panic!("it had enough time"),
         }
         drop(own);
-        let _nobodys = line.enter(None, Instant::now());
+        let _nobodys = requests.enter(None, Instant::now());
         assert_eq!(
-            rounded(crowded_after(&line, None).await),
+            rounded(crowded_after(&requests, None).await),
             Some(30),
             "who is of no session is another one"
         );
@@ -143,17 +143,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_comes_and_goes_hurries_nobody() {
         let (one, other) = (Some(SessionKey::drawn()), Some(SessionKey::drawn()));
-        let line = WaitingRequests::default();
+        let requests = WaitingRequests::default();
         let come_and_go = async {
             loop {
-                let waits = line.enter(other, Instant::now());
+                let waits = requests.enter(other, Instant::now());
                 sleep(PATIENCE - Duration::from_secs(1)).await;
                 drop(waits);
                 sleep(Duration::from_secs(1)).await;
             }
         };
         tokio::select! {
-            after = crowded_after(&line, one) => assert_eq!(after, None),
+            after = crowded_after(&requests, one) => assert_eq!(after, None),
             () = come_and_go => {}
         }
     }
