@@ -105,7 +105,7 @@ struct Inherited {
 }
 
 impl Backend {
-    /// One at this place. What the one before it of the same name offered it offers as well until it has been listed, as far as its own
+    /// Makes the one at this place. What the one before it of the same name offered it offers as well until it has been listed, as far as its own
     /// rules allow that.
     pub(super) fn new(entry: ServerEntry, place: usize, updates: Updates, before: Option<&Backend>) -> Self {
         let inherited = before.map(|before| {
@@ -116,7 +116,7 @@ impl Backend {
         Self::made(entry, place, updates, inherited.unwrap_or_default(), None)
     }
 
-    /// The instance of this server that one session has. It is known as the others are, offers what they offer until it has been listed
+    /// Makes the instance of this server that one session has. It is known as the others are, offers what they offer until it has been listed
     /// itself, and rests until it is asked something.
     pub(super) fn instance(&self, updates: Updates, own: OwnInstance) -> Self {
         // What one session makes of it says nothing about the next run.
@@ -183,7 +183,7 @@ impl Backend {
         &self.entry.spec.name
     }
 
-    /// What came of a request of this tool, as it is told of the server behind another gateway.
+    /// Tells what came of a request of this tool as it is told of the server behind another gateway.
     pub(super) fn told_of_owner<T>(&self, tool: Option<&str>, outcome: Result<T, Error>) -> Result<T, Error> {
         if !self.is_gateway() {
             return outcome;
@@ -192,32 +192,32 @@ impl Backend {
         outcome.map_err(|error| owners::told_of_owner(self.name(), owner, error))
     }
 
-    /// Whose a tool is here, and what that calls it: of another gateway's tools this is known since it says so.
+    /// Returns whose a tool is here, and what that calls it: of another gateway's tools this is known since it says so.
     pub(super) fn owner_of(&self, tool: &str) -> Option<(String, String)> {
         self.offered().owners.get(tool).filter(|_| self.is_gateway()).cloned()
     }
 
-    /// Whether it goes on when we end in order. What we have started ends with us.
+    /// Returns whether it goes on when we end in order. What we have started ends with us.
     pub(super) fn outlives_us(&self) -> bool {
         matches!(self.endpoint(), Endpoint::Http(_)) && !self.is_gateway()
     }
 
-    /// How it is reached.
+    /// Returns how it is reached.
     pub(super) fn endpoint(&self) -> &Endpoint {
         &self.entry.spec.endpoint
     }
 
-    /// Whether it is a gateway as we are: nobody else is reached by a socket.
+    /// Returns whether it is a gateway as we are: nobody else is reached by a socket.
     pub(super) fn is_gateway(&self) -> bool {
         matches!(&self.entry.spec.endpoint, Endpoint::Http(server) if server.address.socket.is_some())
     }
 
-    /// Who has it.
+    /// Returns who has it.
     pub(super) fn scope(&self) -> Scope {
         self.entry.scope
     }
 
-    /// Whether it is the instance of one session.
+    /// Returns whether it is the instance of one session.
     pub(super) fn is_own(&self) -> bool {
         self.own.is_some()
     }
@@ -226,7 +226,7 @@ impl Backend {
         self.place
     }
 
-    /// How long requests to it are waited for, where it offers this.
+    /// Returns how long requests to it are waited for, where it offers this.
     pub(super) fn patience(&self, offered: &Offered) -> RequestPatience {
         let patience = self.patience.clone();
         match &self.entry.behind {
@@ -235,7 +235,7 @@ impl Backend {
         }
     }
 
-    /// What tells it from what it was before in another configuration, and an instance of one session from those of others. It is the
+    /// Returns what tells it from what it was before in another configuration, and an instance of one session from those of others. It is the
     /// same in other processes, but for instances.
     pub(super) fn instance_key(&self) -> [u8; 8] {
         match &self.own {
@@ -244,7 +244,7 @@ impl Backend {
         }
     }
 
-    /// Whether this entry would make the same.
+    /// Returns whether this entry would make the same.
     pub(super) fn is_made_from(&self, entry: &ServerEntry) -> bool {
         self.entry.made_from == entry.made_from && stands("unchanged-server-goes-on")
     }
@@ -257,7 +257,7 @@ impl Backend {
         self.entry.idle_timeout
     }
 
-    /// How often it was started.
+    /// Returns how often it was started.
     pub(super) fn starts(&self) -> u64 {
         self.connection().starts()
     }
@@ -266,12 +266,12 @@ impl Backend {
         &self.entry.prefix
     }
 
-    /// What it offered when it was last listed.
+    /// Returns what it offered when it was last listed.
     pub(super) fn offered(&self) -> Arc<Offered> {
         self.lists.offered()
     }
 
-    /// Whether there is a process or a connection that can be asked, now or when it is ready.
+    /// Returns whether there is a process or a connection that can be asked, now or when it is ready.
     pub(super) fn runs(&self) -> bool {
         self.connection().usable_client().is_some()
     }
@@ -318,13 +318,13 @@ impl Backend {
         self.listener.until_lists_change((!was_listed).then_some(pause)).await;
     }
 
-    /// How it is now.
+    /// Returns how it is now.
     fn now(&self) -> InstanceStatus {
         let waiting = self.admission.waiting();
         self.connection().status(waiting)
     }
 
-    /// How it is, together with the instances of it that sessions have.
+    /// Returns how it is, together with the instances of it that sessions have.
     pub(super) fn status(&self, instances: &[Arc<Backend>]) -> ServerStatus {
         let each: Vec<InstanceStatus> =
             instances.iter().map(|instance| instance.now()).chain([self.now()]).collect();
@@ -337,12 +337,12 @@ impl Backend {
         ServerStatus { tools, prompts, resources, ..status }
     }
 
-    /// Something went wrong with it.
+    /// Notes what went wrong with it.
     pub(super) fn note(&self, error: &Error) {
         self.record.last_failure().note(error);
     }
 
-    /// What is to be said of it where nobody knows what it offers, to whom may read what it wrote or may not.
+    /// Returns what is to be said of it where nobody knows what it offers, to whom may read what it wrote or may not.
     pub(super) fn absent(&self, style: &Style, may_read: bool) -> Option<Absent> {
         let was_listed = self.lists.failure_to_list()?;
         let failed =

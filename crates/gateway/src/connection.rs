@@ -60,7 +60,7 @@ pub(super) enum StartDecision {
 }
 
 impl ServerConnection {
-    /// That of a server which is not there yet.
+    /// Makes that of a server which is not there yet.
     pub(super) fn new(server: String, record: Arc<ServerRecord>, breaker: Breaker) -> Self {
         let now = Instant::now();
         Self {
@@ -176,7 +176,7 @@ impl ServerConnection {
         self.client.take()
     }
 
-    /// The same for a client that can be asked, if nobody has wanted anything of it for so long. It is started when it is asked again.
+    /// Takes a client away that can be asked, if nobody has wanted anything of it for so long. It is started when it is asked again.
     pub(super) fn take_idle(&mut self, idle: Duration, is_watched: bool) -> Option<Client> {
         let is_used = self.demand.is_wanted() || self.in_flight > 0 || is_watched;
         if !self.demand.has_rested_for(idle) || is_used && stands("server-in-use-does-not-rest") {
@@ -227,7 +227,7 @@ impl ServerConnection {
         self.breaker.trial_abandoned(self.origin.elapsed());
     }
 
-    /// The verdict for a caller who comes while it is left alone.
+    /// Gives the verdict for a caller who comes while it is left alone.
     pub(super) fn fenced_off(&self, rest: Duration) -> Error {
         verdicts::fenced_off(&self.server, self.breaker.failures(), rest, &self.record)
     }

@@ -45,7 +45,7 @@ pub(super) struct GatewayCore {
 }
 
 impl GatewayCore {
-    /// One without servers.
+    /// Makes one without servers.
     pub(super) fn new(capacity: Capacity, notices: Notices) -> Arc<Self> {
         Arc::new(Self {
             roster: Mutex::default(),

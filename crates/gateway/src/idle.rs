@@ -136,7 +136,7 @@ impl Backend {
         });
     }
 
-    /// Its client, if nobody has wanted anything of it for so long; it is nobody's any more.
+    /// Takes its client, if nobody has wanted anything of it for so long; it is nobody's any more.
     fn to_be_stopped(&self, idle: Duration) -> Option<Client> {
         if !self.lists.has_been_listed() {
             return None;

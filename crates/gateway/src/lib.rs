@@ -38,6 +38,7 @@ mod resource_watches;
 mod roster;
 pub mod route;
 mod server_task;
+mod server_tasks;
 mod servers;
 mod session_registry;
 mod session_servers;

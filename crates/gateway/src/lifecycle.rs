@@ -75,7 +75,7 @@ pub(super) struct Trial<'a> {
 }
 
 impl Backend {
-    /// The client, once it is ready; started where it is not there. The caller has the deadline.
+    /// Returns the client, once it is ready; started where it is not there. The caller has the deadline.
     pub(super) async fn ready(
         self: &Arc<Self>,
         reason: StartReason,

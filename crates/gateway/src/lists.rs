@@ -41,7 +41,7 @@ struct KnownLists {
 }
 
 impl ServerLists {
-    /// Those of this server, which offers what the one before it did as far as its own rules allow that.
+    /// Makes those of this server, which offers what the one before it did as far as its own rules allow that.
     pub(super) fn new(
         entry: Arc<ServerEntry>,
         is_own: bool,
@@ -196,7 +196,7 @@ impl ServerLists {
         rules.offered(listed)
     }
 
-    /// What a server that has tools gives besides; nothing where that goes wrong.
+    /// Returns what a server that has tools gives besides; nothing where that goes wrong.
     fn or_none(&self, list: ServerList, listed: Result<Vec<Box<RawValue>>, Error>) -> Vec<Box<RawValue>> {
         listed.unwrap_or_else(|error| {
             let why = error.to_string();

@@ -7,12 +7,9 @@
 //! - One that goes takes no answer with it: what it was asked it may answer, within the limits of those who wait.
 //! - One that comes in the place of another of its name starts when that one has gone, unless that still has something to answer.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
-use tokio::{sync::OwnedMutexGuard, task::JoinSet};
+use tokio::sync::OwnedMutexGuard;
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
@@ -167,12 +164,11 @@ impl Servers {
         for session_servers in self.core.sessions.all() {
             session_servers.part_with(&gone);
         }
-        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         for leaving in leaving {
             // Nobody asks for its lists any more.
-            keepers.remove(&leaving.backend.place());
+            self.tasks.stop(leaving.backend.place());
             let (core, place) = (Arc::downgrade(&self.core), leaving.backend.place());
-            keepers.entry(place).or_default().spawn(async move {
+            self.tasks.spawn(place, async move {
                 leaving.gone().await;
                 if let Some(core) = core.upgrade() {
                     core.roster().leaving.retain(|backend| backend.place() != place);
@@ -180,17 +176,14 @@ impl Servers {
             });
         }
         for backend in new {
-            let keepers = keepers.entry(backend.place()).or_default();
-            keepers.spawn(keep_lists(Arc::clone(&self.core), Arc::clone(&backend)));
+            let place = backend.place();
+            self.tasks.spawn(place, keep_lists(Arc::clone(&self.core), Arc::clone(&backend)));
             if let Some(idle) = backend.idle_timeout().filter(|_| backend.scope() != Scope::Session) {
-                keepers.spawn(backend.rest_after(idle));
+                self.tasks.spawn(place, backend.rest_after(idle));
             }
         }
         // Those that have gone have nothing to be kept.
-        keepers.retain(|_, tasks: &mut JoinSet<()>| {
-            while tasks.try_join_next().is_some() {}
-            !tasks.is_empty()
-        });
+        self.tasks.forget_ended();
         change
     }
 }

@@ -1,12 +1,6 @@
 //! The servers behind a gateway, for whoever asks one of them something: all of them, or what one session has of them.
 
-use std::{
-    collections::HashMap,
-    future,
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::{future, sync::Arc, thread, time::Duration};
 
 use tokio::{sync::mpsc, task::JoinSet};
 use unhang_bridge::{
@@ -24,6 +18,7 @@ use super::{
     gateway_core::GatewayCore,
     request_metrics::{CountedRequest, RequestMetrics},
     server_task::{ServerTask, server_identity},
+    server_tasks::ServerTasks,
     session_servers::SessionServers,
     task_news::TaskNews,
     tasks::TaskPoller,
@@ -36,8 +31,7 @@ use unhang_upstream::client::Error;
 #[derive(Clone)]
 pub struct Servers {
     pub(super) core: Arc<GatewayCore>,
-    /// For each server, by its place: one that keeps its lists, and one that stops it when nobody wants it, where that is wanted.
-    pub(super) keepers: Arc<Mutex<HashMap<usize, JoinSet<()>>>>,
+    pub(super) tasks: ServerTasks,
     /// Who asks, where it is not whoever looks after them.
     pub(super) session_servers: Option<Arc<SessionServers>>,
 }
@@ -46,22 +40,22 @@ pub struct Servers {
 pub struct CalledServer(Arc<Backend>);
 
 impl CalledServer {
-    /// What it is called.
+    /// Returns what it is called.
     pub fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// What is called, for people: the server that the configuration names, and what that calls the tool.
+    /// Returns what is called, for people: the server that the configuration names, and what that calls the tool.
     pub fn owner_of(&self, tool: &str) -> (String, String) {
         self.0.owner_of(tool).unwrap_or_else(|| (self.name().to_owned(), tool.to_owned()))
     }
 
-    /// What tells it from what it was before in another configuration, and an instance of one session from those of others.
+    /// Returns what tells it from what it was before in another configuration, and an instance of one session from those of others.
     pub fn instance(&self) -> [u8; 8] {
         self.0.instance_key()
     }
 
-    /// Whether this tool of its may be called once more without doing anything twice. Goes through all of its tools.
+    /// Returns whether this tool of its may be called once more without doing anything twice. Goes through all of its tools.
     pub fn is_repeatable(&self, tool: &str) -> bool {
         self.0.offered().tools.iter().any(|raw| {
             let Some(raw) = Json::new(raw.get().as_bytes()) else { return false };
@@ -76,12 +70,12 @@ impl Servers {
     #[must_use]
     pub fn start(lineup: Lineup) -> Self {
         let core = GatewayCore::new(lineup.capacity, lineup.notices.clone());
-        let servers = Self { core, keepers: Arc::default(), session_servers: None };
+        let servers = Self { core, tasks: ServerTasks::default(), session_servers: None };
         servers.replace(lineup);
         servers
     }
 
-    /// How many requests wait because all of them together have as many as they may.
+    /// Returns how many requests wait because all of them together have as many as they may.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.core.all.waiting()
@@ -101,12 +95,12 @@ impl Servers {
         waited.told_of_owner(None, watched.map_err(|error| self.may_read().error(&waited, error)))
     }
 
-    /// The server at this place, for whoever wants to know more of it later, whatever the configuration has become by then.
+    /// Returns the server at this place, for whoever wants to know more of it later, whatever the configuration has become by then.
     pub fn whose(&self, place: usize) -> Option<CalledServer> {
         self.at(place).map(CalledServer)
     }
 
-    /// How they are, in their order.
+    /// Returns how they are, in their order.
     #[must_use]
     pub fn status(&self) -> Vec<ServerStatus> {
         let (current, instances) = {
@@ -119,7 +113,7 @@ impl Servers {
         current.iter().map(|backend| backend.status(&of(backend.place()))).collect()
     }
 
-    /// What came of what clients asked of them, in their order, each with its name.
+    /// Returns what came of what clients asked of them, in their order, each with its name.
     pub fn request_metrics(&self) -> Vec<(String, Arc<RequestMetrics>)> {
         let current = self.core.current().into_iter();
         current.map(|backend| (backend.name().to_owned(), Arc::clone(&backend.metrics))).collect()
@@ -135,7 +129,7 @@ impl Servers {
         self.ask_and_hear(asked, progress, asides, None)
     }
 
-    /// The same for whoever wants to hear of the task with which a server goes on with a call.
+    /// Asks one of them, for whoever wants to hear of the task with which a server goes on with a call.
     pub fn ask_and_hear(
         &self,
         asked: ServerRequest,
@@ -182,7 +176,7 @@ impl Servers {
     /// Ends all of them, and waits for that as long as it may take.
     pub async fn close(&self) {
         let all = self.core.roster().close();
-        self.keepers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.tasks.stop_all();
         let deadline = Deadline::after(DISPOSE_LIMIT);
         let mut ends = JoinSet::new();
         for backend in all {
@@ -192,7 +186,7 @@ impl Servers {
         while ends.join_next().await.is_some() {}
     }
 
-    /// The place of the server of this name that has a task, where it is one of these.
+    /// Returns the place of the server of this name that has a task, where it is one of these.
     pub fn keeper_of(&self, name: &str, kept_by: &str) -> Option<usize> {
         let current = self.core.current();
         let keeper = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;

@@ -56,7 +56,7 @@ enum SessionKind {
     Windows,
 }
 
-/// See the module's text.
+/// What one session has of the servers.
 pub(super) struct SessionServers {
     core: Arc<GatewayCore>,
     /// By which the registry knows it.

@@ -30,7 +30,7 @@ use super::{
 };
 use unhang_core::fair::{Bounds, FairnessKey};
 
-/// See the module's text.
+/// The turns of sessions at one server.
 pub(super) struct SessionTurns {
     place: Arc<PermitQueue>,
     /// The newest group of each session that has one.

@@ -55,7 +55,7 @@ pub enum CallStage {
 }
 
 impl CallStage {
-    /// What it does.
+    /// Returns what a report of the job says of it.
     pub fn does(self) -> Does {
         match self {
             CallStage::InLine => Does::Waits("for its turn behind other calls"),
@@ -67,7 +67,7 @@ impl CallStage {
 }
 
 impl TaskNews {
-    /// There is no task yet.
+    /// Makes that of a call whose server has no task yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -76,7 +76,7 @@ impl TaskNews {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is said next of the task, behind what this one, the only one who waits, has heard. Cancel-safe.
+    /// Waits for what is said next of the task, behind what this one, the only one who waits, has heard. Cancel-safe.
     pub async fn heard(&self, seen: &mut u64) -> KnownTask {
         loop {
             if let (number, Some(known)) = &*self.latest()
@@ -89,24 +89,24 @@ impl TaskNews {
         }
     }
 
-    /// What is known now.
+    /// Returns what is known of the task now.
     pub fn known(&self) -> Option<KnownTask> {
         self.latest().1.clone()
     }
 
-    /// So far the call is now.
+    /// Notes how far the call is now.
     pub(super) fn comes_to(&self, stage: CallStage) {
         self.0.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// How far the call is.
+    /// Returns how far the call is.
     pub fn stage(&self) -> CallStage {
         let stages = [CallStage::InLine, CallStage::Starting, CallStage::Asked, CallStage::Elsewhere];
         let now = self.0.stage.load(Ordering::Relaxed);
         stages.into_iter().find(|stage| *stage as u8 == now).unwrap_or(CallStage::Asked)
     }
 
-    /// Somebody else goes on with it: whoever stops waiting for it here does not want it to end.
+    /// Notes that somebody else goes on with it: whoever stops waiting for it here does not want it to end.
     pub fn leave(&self) {
         self.0.is_left.store(true, Ordering::Relaxed);
     }
@@ -116,7 +116,7 @@ impl TaskNews {
         self.0.is_left.load(Ordering::Relaxed)
     }
 
-    /// The server goes on with this one.
+    /// Notes that the server goes on with this task.
     pub fn begun(&self, known: KnownTask) {
         let mut latest = self.latest();
         *latest = (latest.0 + 1, Some(known));
@@ -124,7 +124,7 @@ impl TaskNews {
         self.0.changes.notify_one();
     }
 
-    /// This is what it is doing now.
+    /// Notes what the task is doing now.
     pub(super) fn doing(&self, doing: Option<&str>) {
         let mut latest = self.latest();
         let (number, known) = &mut *latest;

@@ -20,7 +20,7 @@ use tokio::{
 
 use super::SessionKey;
 
-/// See the module's text.
+/// The requests that wait for one server.
 #[derive(Default)]
 pub(super) struct WaitingRequests {
     state: Mutex<WaitingState>,

@@ -1,0 +1,44 @@
+//! The tasks that go on for a server for as long as it is there: one keeps its lists, one stops it when nobody wants it, and one ends it when
+//! the configuration has it no more.
+//!
+//! Invariants: tasks end with the servers, and those of one server when it is told to stop them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::task::JoinSet;
+
+/// The tasks of each server, by its place. Clones are the same tasks.
+#[derive(Clone, Default)]
+pub(super) struct ServerTasks(Arc<Mutex<HashMap<usize, JoinSet<()>>>>);
+
+impl ServerTasks {
+    /// Starts a task for the server at this place. Must be called in a runtime.
+    pub(super) fn spawn(&self, place: usize, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks().entry(place).or_default().spawn(task);
+    }
+
+    /// Stops the tasks of the server at this place.
+    pub(super) fn stop(&self, place: usize) {
+        self.tasks().remove(&place);
+    }
+
+    /// Stops all tasks.
+    pub(super) fn stop_all(&self) {
+        self.tasks().clear();
+    }
+
+    /// Forgets the tasks that have ended.
+    pub(super) fn forget_ended(&self) {
+        self.tasks().retain(|_, tasks| {
+            while tasks.try_join_next().is_some() {}
+            !tasks.is_empty()
+        });
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, HashMap<usize, JoinSet<()>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
