@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use unhang_switches::stands;
 
-use crate::config::{Limits, RESTART_DELAY_MAX};
+use crate::{config::RESTART_DELAY_MAX, limits::Limits};
 
 /// What the breaker says to a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

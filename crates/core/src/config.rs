@@ -1,13 +1,12 @@
 //! Every number that bounds something, with its default and its reason (design 3, R-22).
 //!
-//! Invariants: no other module holds a limit of the product; each limit has a flag, an environment variable and a
-//! default; in text each has a unit.
+//! Invariants
+//!
+//! - No other module holds such a number. [`Limits`](crate::limits::Limits) starts from the ones here.
+//! - This module imports nothing of the crate.
+//! - Each limit of a server has a flag, an environment variable and a default; in text each has a unit.
 
 use std::time::Duration;
-
-use unhang_switches::stands;
-
-use crate::promotion::Promotion;
 
 /// From spawn to the first answer. A cold `npx` needs tens of seconds and the usual client gives up at 60 s, so that
 /// ours fires first (G-06, peers.md 3.1 I).
@@ -188,93 +187,3 @@ pub const TURN_PATIENCE: Duration = Duration::from_secs(10);
 pub const MESSAGES_WAITING: usize = 256;
 /// For how long a client over HTTP may take nothing of what is sent to it before its connection is given up.
 pub const DEAF_PATIENCE: Duration = Duration::from_secs(60);
-
-/// The limits of one server. Flag before environment before file before these defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// From spawn to the first answer.
-    pub start_timeout: Duration,
-    /// Any request but `tools/call`.
-    pub request_timeout: Duration,
-    /// A `tools/call`, in all.
-    pub call_timeout: Duration,
-    /// When a `tools/call` becomes a job.
-    pub promote_after: Promotion,
-    /// A `tools/call` that has become a job, in all.
-    pub job_timeout: Duration,
-    /// For calls in flight after the client's stdin ended.
-    pub eof_grace: Duration,
-    /// Between the rungs of the stop ladder.
-    pub stop_grace: Duration,
-    /// Bytes of one line, in either direction.
-    pub max_message: usize,
-    /// Requests of one client at the same time; behind the gateway those with one server, of all clients together.
-    pub max_in_flight: usize,
-    /// Requests that wait for their turn at one server behind the gateway.
-    pub max_waiting: usize,
-    /// Bytes that wait for one peer.
-    pub queue_bytes: usize,
-    /// First pause before a restart.
-    pub restart_delay: Duration,
-    /// Failures in a row that open the breaker.
-    pub breaker_failures: u32,
-    /// How long an open breaker refuses.
-    pub breaker_cooldown: Duration,
-    /// Idle time before a health check, and the time an answer to it may take.
-    pub health_interval: Duration,
-    /// Bytes of stderr kept in memory.
-    pub stderr_tail: usize,
-    /// Bytes of log on disk.
-    pub stderr_log: u64,
-    /// Keeps every notification from the client while a call runs (G-13, X-01).
-    pub quiet: bool,
-    /// Whether the same call of the same client joins the job that it has become, and does not run twice.
-    pub join_same_call: bool,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            start_timeout: START_TIMEOUT,
-            request_timeout: REQUEST_TIMEOUT,
-            call_timeout: CALL_TIMEOUT,
-            promote_after: Promotion::default(),
-            job_timeout: JOB_TIMEOUT,
-            eof_grace: EOF_GRACE,
-            stop_grace: STOP_GRACE,
-            max_message: MAX_MESSAGE,
-            max_in_flight: MAX_IN_FLIGHT,
-            max_waiting: MAX_WAITING,
-            queue_bytes: QUEUE_BYTES,
-            restart_delay: RESTART_DELAY,
-            breaker_failures: BREAKER_FAILURES,
-            breaker_cooldown: BREAKER_COOLDOWN,
-            health_interval: HEALTH_INTERVAL,
-            stderr_tail: STDERR_TAIL,
-            stderr_log: STDERR_LOG,
-            quiet: false,
-            join_same_call: false,
-        }
-    }
-}
-
-impl Limits {
-    /// The whole stop of a server: three graces, never more than [`STOP_LIMIT`] unless the grace was raised.
-    pub fn stop_limit(&self) -> Duration {
-        if stands("graces-fit-the-stop") { STOP_LIMIT.max(self.stop_grace * 3) } else { STOP_LIMIT }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn x_05_the_limits_nest() {
-        let limits = Limits::default();
-        assert!(limits.stop_limit() <= STOP_LIMIT && STOP_LIMIT < EXIT_LIMIT);
-        let patient = Limits { stop_grace: Duration::from_secs(5), ..Limits::default() };
-        assert!(patient.stop_limit() >= patient.stop_grace * 3);
-        assert!(limits.eof_grace + limits.stop_limit() + STOP_SLACK + FLUSH_LIMIT < EXIT_LIMIT);
-    }
-}

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use unhang_switches::stands;
 
-use crate::config::{BUSY_PERCENT, HEALTH_MISSES, Limits};
+use crate::{
+    config::{BUSY_PERCENT, HEALTH_MISSES},
+    limits::Limits,
+};
 
 /// What to do at a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 //! Invariants
 //!
 //! - Nothing here knows a server, a session or a job. All but [`shell`] and [`telemetry`] are pure: times and lines are handed in.
-//! - [`config`] holds every limit of the product, [`fault`] the form of every error.
+//! - [`config`] holds every number that bounds something and imports no other module here. [`limits`] holds those of one server.
+//! - [`fault`] holds the form of every error.
 
 pub mod batch;
 pub mod breaker;
@@ -17,6 +18,7 @@ pub mod fault;
 pub mod health;
 pub mod heartbeat;
 pub mod junk;
+pub mod limits;
 pub mod list;
 pub mod notices;
 pub mod promotion;

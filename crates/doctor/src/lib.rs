@@ -46,7 +46,7 @@ use self::{
     observations::{Observations, Start},
     stdio::Examination,
 };
-use unhang_core::config::Limits;
+use unhang_core::limits::Limits;
 use unhang_upstream::{
     client::{ClientSpec, Endpoint},
     handshake::Introduction,

@@ -19,10 +19,7 @@ use super::{
     session::{self, ExaminedEra},
     talk::{Answer, NoAnswer, Talk},
 };
-use unhang_core::{
-    config::{Limits, PROBE_PATIENCE},
-    revision::Revision,
-};
+use unhang_core::{config::PROBE_PATIENCE, limits::Limits, revision::Revision};
 use unhang_upstream::{
     handshake::{HandshakeRequest, Introduction},
     request_table,

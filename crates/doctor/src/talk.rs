@@ -22,7 +22,8 @@ use unhang_wire::Id;
 use super::observations::ServerExit;
 use super::response_reader::{ObservedReply, ResponseReader};
 use unhang_core::{
-    config::{LAST_MOMENT, Limits, STOP_SLACK},
+    config::{LAST_MOMENT, STOP_SLACK},
+    limits::Limits,
     queue::{Class, Queue},
     shell::is_passing,
 };

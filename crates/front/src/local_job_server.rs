@@ -13,7 +13,7 @@ use super::{
     session_runtime::{SessionContext, SessionRuntime},
 };
 use unhang_background::EngineService;
-use unhang_core::{config::Limits, queue::Class};
+use unhang_core::{limits::Limits, queue::Class};
 use unhang_gateway::FairnessKey;
 use unhang_tools::{Table, Toolbox, job_report::ToolNames, toolbox::NoTools};
 

@@ -37,10 +37,11 @@ use super::{
 };
 use unhang_core::{
     batch::{BatchId, Batches},
-    config::{Limits, STOP_LIMIT},
+    config::STOP_LIMIT,
     exit,
     fault::FaultKind,
     heartbeat::Heartbeat,
+    limits::Limits,
     queue::Class,
     refusal::ErrorReport,
     revision::Revision,

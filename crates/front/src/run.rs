@@ -23,8 +23,9 @@ use super::{
 };
 use unhang_background::CallsEnd;
 use unhang_core::{
-    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, Limits},
+    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT},
     exit,
+    limits::Limits,
     queue::Class,
     shell::{FromClient, Stop, Taken, ToClient, set},
     telemetry::Telemetry,

@@ -31,7 +31,7 @@ use super::{
     tasks::{TaskAsked, TaskTold, TasksTold},
 };
 use unhang_background::{Promoted, RunningCall};
-use unhang_core::{config::Limits, telemetry::Telemetry};
+use unhang_core::{limits::Limits, telemetry::Telemetry};
 use unhang_gateway::{
     Changes, FairnessKey, Joining, KnownServers, MayRead, OfSession, OpenServerQuestion, Replied,
     ServerAnswer, ServerRequest, Servers, SessionKey, SideMessage, Updated, Watch,

@@ -25,9 +25,9 @@ use super::{
 };
 use crate::route::rules::ToolRules;
 use unhang_core::{
-    config::Limits,
     fair::{Bounds, FairnessKey},
     fault::FaultKind,
+    limits::Limits,
     units::in_words,
 };
 use unhang_upstream::client::{Error, Failure};

@@ -224,7 +224,7 @@ fn said<T>(rules: &ToolRules, of: impl Fn(&ToolRule) -> Option<T>) -> BTreeMap<S
 mod tests {
     use super::*;
     use crate::testing::mute;
-    use unhang_core::config::Limits;
+    use unhang_core::limits::Limits;
 
     #[test]
     fn what_is_said_of_a_tool_goes_before_what_is_said_of_its_server() {

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use unhang_core::config::Limits;
+use unhang_core::limits::Limits;
 use unhang_upstream::client::{Address, Endpoint, HttpServer, Silent};
 
 use super::*;

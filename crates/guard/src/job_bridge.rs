@@ -40,7 +40,7 @@ use unhang_background::{
     CallSource, Calling, CallsEnd, EngineService, PendingCall, Promotable, Promoted, PromotedCalls,
     RunningCall, ToolOfCaller, WhoIsAsked, joined,
 };
-use unhang_core::{config::Limits, fault::FaultKind, queue::Class};
+use unhang_core::{fault::FaultKind, limits::Limits, queue::Class};
 use unhang_front::{LocalJobServer, PromotionReply};
 use unhang_gateway::{ServerAnswer, SessionKey, SideMessage};
 use unhang_tools::{

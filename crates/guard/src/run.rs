@@ -32,8 +32,9 @@ use super::{
 };
 use unhang_background::CallsEnd;
 use unhang_core::{
-    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, Limits, TAIL_LINES},
+    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, TAIL_LINES},
     exit,
+    limits::Limits,
     promotion::Promotion,
     queue::{Class, Queue},
     shell::{FromClient, Stop, Taken, ToClient, gathered, is_passing, set},

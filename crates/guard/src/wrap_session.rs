@@ -29,11 +29,12 @@ use super::{
 use unhang_core::{
     batch::{BatchId, Batches},
     breaker::Breaker,
-    config::{LATE_IDS, Limits, STOP_SLACK},
+    config::{LATE_IDS, STOP_SLACK},
     exit,
     health::Health,
     heartbeat::Heartbeat,
     junk::Junk,
+    limits::Limits,
     queue::Class,
     session::Session,
     units::in_words,

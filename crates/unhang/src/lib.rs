@@ -6,7 +6,7 @@
 //!
 //! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`doctor`] examines a
 //! server; [`gateway`] is many servers and [`sharing`] lets several processes have them together; [`route`] finds whose a name is; [`queue`], `fair`, [`breaker`], [`health`], `heartbeat` and [`session`] are the pure parts they are made of; [`fault`] is how errors are
-//! told, and [`job_report`] how jobs are; [`promotion`] says when a slow call becomes one, and [`clients`] after how long clients give it up; [`config`] holds every limit, [`settings`] reads the configuration file, [`secrets`] keeps
+//! told, and [`job_report`] how jobs are; [`promotion`] says when a slow call becomes one, and [`clients`] after how long clients give it up; [`config`] has every number that bounds something, [`limits`] those of one server, [`settings`] reads the configuration file, [`secrets`] keeps
 //! what is secret in it out of what is shown, and [`oauth`] has the tokens of remote servers.
 //!
 //! A server of one's own, on whatever SDK, takes what it needs: [`jobs`] makes a slow tool a durable job, [`tools`] has the nine
@@ -21,8 +21,8 @@ pub mod sharing;
 
 pub use unhang_background as promoted;
 pub use unhang_core::{
-    breaker, clients, config, exit, fault, health, notices, promotion, queue, secrets, session, telemetry,
-    units, wording,
+    breaker, clients, config, exit, fault, health, limits, notices, promotion, queue, secrets, session,
+    telemetry, units, wording,
 };
 pub use unhang_doctor as doctor;
 pub use unhang_front as front;

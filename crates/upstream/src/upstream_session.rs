@@ -42,9 +42,10 @@ use super::{
     request_table::{self, PendingRequest, RequestTable, TableEvent},
 };
 use unhang_core::{
-    config::{Limits, TAIL_LINES},
+    config::TAIL_LINES,
     error::{Error, Failure},
     fault::FaultKind,
+    limits::Limits,
     shell::set,
     units::in_words,
 };

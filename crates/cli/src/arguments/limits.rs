@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use unhang::{
-    config::Limits,
+    limits::Limits,
     promotion::Promotion,
     settings::LimitSettings,
     units::{parse_duration, parse_size},

@@ -19,8 +19,8 @@ use unhang::{
         Address, Answer, Client, ClientSpec, Endpoint, Error, HttpServer, Listener, RequestOptions,
         ServerList, declined,
     },
-    config::Limits,
     exit,
+    limits::Limits,
     oauth::{
         Authorization, AuthorizationError, AuthorizationSpec, ClientSettings, Follower, RequestLimits,
         TokenStore,

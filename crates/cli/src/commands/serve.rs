@@ -26,7 +26,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use unhang::{
-    config::{Limits, STOP_LIMIT},
+    config::STOP_LIMIT,
     exit,
     front::{
         self, AtEnd, FrontSpec,
@@ -34,6 +34,7 @@ use unhang::{
     },
     gateway::Lineup,
     jobs::engine::Engine,
+    limits::Limits,
     process::{
         adopt_orphans, descriptors, identity::ask_for_short_turns, pipe::take_standard_streams, reap_orphans,
         surroundings::ties,

@@ -15,8 +15,8 @@ use unhang::{
     client::{
         Answer, Client, ClientSpec, Endpoint, Error, Listener, RequestOptions, ServerPool, Silent, Topics,
     },
-    config::Limits,
     fault::FaultKind,
+    limits::Limits,
     process::{
         lifeline,
         server::{LifelineCommand, ServerSpec},

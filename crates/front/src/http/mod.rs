@@ -71,10 +71,11 @@ use unhang_background::CallsEnd;
 use unhang_core::{
     config::{
         CONNECTIONS_OF_ONE, CONNECTIONS_OF_ONE_AT_HOME, DEAF_PATIENCE, DESCRIPTORS_KEPT, DISPOSE_LIMIT,
-        EXIT_LIMIT, FLUSH_LIMIT, HEAD_PATIENCE, Limits, MAX_CONNECTIONS, MAX_SESSIONS, REQUESTS_OF_ONE,
+        EXIT_LIMIT, FLUSH_LIMIT, HEAD_PATIENCE, MAX_CONNECTIONS, MAX_SESSIONS, REQUESTS_OF_ONE,
         SESSIONS_OF_ONE,
     },
     exit,
+    limits::Limits,
     shell::Stop,
     telemetry::Telemetry,
 };

@@ -39,8 +39,9 @@ use crate::{
     tally::add_one,
 };
 use unhang_core::{
-    config::{Limits, SESSION_IDLE},
+    config::SESSION_IDLE,
     exit,
+    limits::Limits,
     queue::Class,
     revision::Revision,
     shell::{Stop, set},

@@ -19,7 +19,7 @@ use unhang_wire::Lines;
 use super::mcp_session::{
     CallKey, McpSession, ONLY_STREAM, QuestionSubject, SessionAction, SessionEffects, StreamKey, To,
 };
-use unhang_core::{config::Limits, queue::Class};
+use unhang_core::{limits::Limits, queue::Class};
 use unhang_tools::{Definition, Hints, ToolAnswer, ToolListing};
 
 /// Records what the client hears.

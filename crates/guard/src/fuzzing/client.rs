@@ -14,7 +14,7 @@ use unhang_wire::{
 };
 
 use super::speech::{PROGRESS, number};
-use unhang_core::{config::Limits, fault::FaultKind};
+use unhang_core::{fault::FaultKind, limits::Limits};
 
 /// A request that was not answered yet.
 #[derive(Clone, Debug)]

@@ -17,8 +17,9 @@ use super::{
     test_world::TestWorld,
 };
 use unhang_core::{
-    config::{HEALTH_MISSES, JUNK_LINES, LATE_IDS, Limits, STOP_SLACK},
+    config::{HEALTH_MISSES, JUNK_LINES, LATE_IDS, STOP_SLACK},
     exit,
+    limits::Limits,
     queue::Class,
 };
 use unhang_tools::service::JobError;

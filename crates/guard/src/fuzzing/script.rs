@@ -5,7 +5,7 @@
 
 use std::{fmt, time::Duration};
 
-use unhang_core::{config::Limits, promotion::Promotion};
+use unhang_core::{limits::Limits, promotion::Promotion};
 
 /// The bytes, taken from the front.
 struct Script<'a> {

@@ -21,7 +21,7 @@ use super::{
     speech::Request,
 };
 use unhang_core::{
-    config::Limits,
+    limits::Limits,
     queue::{Class, Queue, Sink},
 };
 use unhang_tools::job_report::ToolNames;

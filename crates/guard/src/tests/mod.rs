@@ -19,7 +19,7 @@ use unhang_proc::server::{Exit, Swept};
 use unhang_wire::{Id, Lines};
 
 use super::wrap_session::{JobNews, WrapAction, WrapEffects, WrapSession};
-use unhang_core::{config::Limits, exit, queue::Class};
+use unhang_core::{exit, limits::Limits, queue::Class};
 use unhang_tools::job_report::ToolNames;
 
 /// Records what the session does.

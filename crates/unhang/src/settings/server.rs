@@ -19,10 +19,7 @@ use super::{
     tool_rules,
 };
 use unhang_core::{
-    config::{IDLE_TIMEOUT_MIN, Limits},
-    promotion::Promotion,
-    secrets::Secrets,
-    units::in_words,
+    config::IDLE_TIMEOUT_MIN, limits::Limits, promotion::Promotion, secrets::Secrets, units::in_words,
 };
 use unhang_gateway::{ListStore, route::rules::ToolRules};
 

@@ -8,10 +8,7 @@ use unhang_net::oauth::{ClientSettings, ResourceSettings};
 use serde_json::{Map, Value};
 
 use super::*;
-use unhang_core::{
-    config::{Limits, MAX_WAITING_OF_ALL},
-    promotion::Promotion,
-};
+use unhang_core::{config::MAX_WAITING_OF_ALL, limits::Limits, promotion::Promotion};
 use unhang_front::http::Token;
 use unhang_gateway::route::rules::{ToolRule, ToolRules};
 

@@ -47,7 +47,8 @@ use unhang_proc::deadline::Deadline;
 pub use self::meeting_point::{Lead, MeetingPoint};
 use unhang_background::PromotedCalls;
 use unhang_core::{
-    config::{DISPOSE_LIMIT, FLUSH_LIMIT, Limits},
+    config::{DISPOSE_LIMIT, FLUSH_LIMIT},
+    limits::Limits,
     secrets::Secrets,
 };
 use unhang_front::http::{DRAIN, serve_windows};

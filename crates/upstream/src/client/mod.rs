@@ -5,7 +5,7 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use unhang_core::config::Limits;
+//! # use unhang_core::limits::Limits;
 //! # use unhang_proc::server::ServerSpec;
 //! # use unhang_upstream::client::{self, Client, ClientSpec, Endpoint, RequestOptions, Silent};
 //! # async fn example(server: ServerSpec) -> Result<(), client::Error> {
@@ -75,8 +75,9 @@ pub use crate::{
     listener::{Answer, Listener, Silent, declined},
 };
 use unhang_core::{
-    config::{INPUT_ROUNDS, Limits, STOP_SLACK},
+    config::{INPUT_ROUNDS, STOP_SLACK},
     fault::FaultKind,
+    limits::Limits,
     units::in_words,
 };
 pub use unhang_core::{

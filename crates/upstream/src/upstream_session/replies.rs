@@ -17,7 +17,7 @@ use std::{
 use unhang_wire::Id;
 
 use super::{Outgoing, UpstreamSession, request_table};
-use unhang_core::{config::Limits, wording::is_round};
+use unhang_core::{limits::Limits, wording::is_round};
 
 /// What a reply costs besides its bytes: its place in line, and what the memory for it costs.
 const OVERHEAD: usize = size_of::<Outgoing>() + 64;

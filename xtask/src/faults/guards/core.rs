@@ -105,7 +105,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("core", "clients::tests::clocks_are_found_by_whole_name");
     "graces-fit-the-stop" [5]
         "A raised grace raises the limit of the whole stop too, so that SIGTERM still has its turn."
-        unit("core", "config::tests::x_05_the_limits_nest");
+        unit("core", "limits::tests::x_05_the_limits_nest");
     "no-zero-limit" [1, 3]
         "A limit of zero is refused, since nothing could be answered or kept within it."
         unit("core", "units::tests::lengths_of_time_need_a_unit");

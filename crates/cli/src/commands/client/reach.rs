@@ -7,7 +7,7 @@ use std::{ffi::OsString, fmt::Display, path::PathBuf, sync::Arc};
 
 use unhang::{
     client::{Address, ClientSpec, Endpoint, HttpServer, Listener},
-    config::Limits,
+    limits::Limits,
     oauth::{ClientSettings, Nobody},
     process::{server::ServerSpec, spawn::Environment},
     settings::{HttpDialect, LimitSettings, ServerSettings, Transport, without_secrets},
