@@ -6,39 +6,34 @@
 //!
 //! Invariants: nothing here waits for the server; whoever asked is told once; when it is over, everybody has been told why.
 
-mod hearers;
-mod probe;
-mod replies;
+mod audience;
+mod outbox;
+mod reply_budget;
+mod server_questions;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    future::ready,
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 use tokio::{
     sync::oneshot,
-    task::{AbortHandle, JoinSet},
-    time::{Instant, Sleep, sleep_until, timeout},
+    time::{Instant, Sleep, sleep_until},
 };
 use unhang_bridge::params::{to_modern, with_progress_token};
 use unhang_proc::drain::Tail;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, Line};
 
-pub(crate) use self::replies::Room;
 use self::{
-    hearers::{GivenUp, Hears},
-    replies::Replies,
+    audience::{AbandonedCalls, Audience},
+    outbox::Outbox,
+    server_questions::{AnsweredQuestion, ServerQuestions},
 };
+pub(crate) use self::{outbox::Outgoing, reply_budget::ReplyReservation};
 use super::{
-    ActorCommand, ActorRequest, Mailbox, Outcome, Progress, ServerPhase, Signed,
+    ActorCommand, ActorRequest, LISTEN, Mailbox, Outcome, Progress, ServerPhase, Signed,
     handshake::{Handshake, HandshakeRequest, Introduction, REMOTE_START_HINT, START_HINT, ServerInfo, Step},
     listener::Listener,
-    question::{self, Asides, OfSession, Replied, SideMessage},
+    question::{Asides, OfSession, SideMessage},
     request_table::{self, PendingRequest, RequestTable, TableEvent},
 };
 use unhang_core::{
@@ -76,29 +71,11 @@ pub(crate) enum RequestOrigin {
     },
 }
 
-/// What is to be sent, or to be sent no more.
-#[derive(Debug)]
-pub(crate) enum Outgoing {
-    /// A request. `mirrored` goes along where messages have headers.
-    Request { id: Id, method: Box<str>, line: Vec<u8>, mirrored: Vec<(String, String)> },
-    /// The end of a handshake of old.
-    Initialized(Vec<u8>),
-    /// The reply to what the server asked, and the room that it has until it has left.
-    Reply(Vec<u8>, Room),
-    /// Nobody waits for the answer to this request any more, for this reason.
-    Withdrawn(Id, &'static str),
-    /// This request has its outcome.
-    Over(Id),
-}
-
-/// A question of the server that is being answered.
-type Answered = (Id, Replied, Room);
-
 /// What has to be attended to, besides what the server says.
 pub(crate) enum Incoming {
     Command(Option<ActorCommand>),
     Withdrawn,
-    Answered(Option<Answered>),
+    Answered(Option<AnsweredQuestion>),
     Time,
 }
 
@@ -114,17 +91,12 @@ pub(crate) struct UpstreamSession {
     timer: Pin<Box<Sleep>>,
     request_table: RequestTable<RequestOrigin>,
     /// What nobody waits for any more and the server may be at still.
-    given_up: GivenUp,
+    abandoned: AbandonedCalls,
     handshake: Handshake,
     pub(crate) session: Option<Arc<ServerInfo>>,
     tail: Tail,
-    questions: JoinSet<Answered>,
-    /// The tasks that answer them.
-    asking: HashMap<Id, AbortHandle>,
-    replies: Replies,
-    /// What is to be sent now, in this order, and its bytes.
-    out: VecDeque<Outgoing>,
-    unsent: usize,
+    questions: ServerQuestions,
+    out: Outbox,
     /// Its end has begun: nothing is asked any more.
     pub(crate) is_ending: bool,
     /// It is no process of ours, and has no stderr that we could show.
@@ -137,16 +109,13 @@ impl UpstreamSession {
         let UpstreamConfig { name, limits, introduction, listener, is_legacy } = config;
         Self {
             request_table: RequestTable::new(&name, limits.max_message),
-            given_up: GivenUp::default(),
+            abandoned: AbandonedCalls::default(),
             handshake: Handshake::new(&name, Duration::ZERO, HandshakeRequest::Discover),
             origin: Instant::now(),
             timer: Box::pin(sleep_until(Instant::now())),
             session: None,
-            questions: JoinSet::new(),
-            asking: HashMap::new(),
-            replies: Replies::new(&limits),
-            out: VecDeque::new(),
-            unsent: 0,
+            questions: ServerQuestions::new(&name, &limits, listener.clone()),
+            out: Outbox::default(),
             is_ending: false,
             is_remote: false,
             name,
@@ -172,7 +141,7 @@ impl UpstreamSession {
     pub(crate) fn begin(&mut self, ask: HandshakeRequest) {
         self.session = None;
         // Whoever greets it anew knows nothing of what it was asked before.
-        self.given_up = GivenUp::default();
+        self.abandoned = AbandonedCalls::default();
         self.handshake = Handshake::new(&self.name, self.now(), ask);
         self.ask(ask);
     }
@@ -211,8 +180,7 @@ impl UpstreamSession {
         tokio::select! {
             command = self.mailbox.commands.recv(), if is_asked => Incoming::Command(command),
             () = self.mailbox.withdrawn.notified() => Incoming::Withdrawn,
-            // Where it is an error the question was withdrawn, or its listener has panicked, which was told.
-            Some(answered) = self.questions.join_next(), if !self.questions.is_empty() => Incoming::Answered(answered.ok()),
+            answered = self.questions.next_answer(), if !self.questions.is_empty() => Incoming::Answered(answered),
             () = &mut self.timer => Incoming::Time,
         }
     }
@@ -228,8 +196,7 @@ impl UpstreamSession {
         match heard {
             Incoming::Command(command) => self.command(command, waiting),
             Incoming::Withdrawn => self.withdraw(),
-            Incoming::Answered(Some((id, answer, room))) => self.answer(&id, answer, room),
-            Incoming::Answered(None) => self.asking.retain(|_, task| !task.is_finished()),
+            Incoming::Answered(answered) => self.questions.reply(answered, &mut self.out),
             Incoming::Time => self.tick(),
         }
     }
@@ -344,7 +311,7 @@ impl UpstreamSession {
         let (since, limit) = (self.handshake.since(), self.limits.start_timeout);
         let id = self.request_table.begin(since, ask.method(), limit, RequestOrigin::Handshake(ask));
         let line = request_table::request(&id, ask.method(), &self.introduction.params(ask));
-        self.out.push_back(Outgoing::Request { id, method: ask.method().into(), line, mirrored: Vec::new() });
+        self.out.push(Outgoing::Request { id, method: ask.method().into(), line, mirrored: Vec::new() });
     }
 
     fn step(&mut self, step: Step) {
@@ -364,7 +331,7 @@ impl UpstreamSession {
     fn ready(&mut self, session: ServerInfo) {
         if !session.revision.is_stateless() {
             let line = request_table::notification("notifications/initialized", "{}");
-            self.out.push_back(Outgoing::Initialized(line));
+            self.out.push(Outgoing::Initialized(line));
         }
         let (since, revision) = (self.now(), session.revision.name());
         tracing::info!("`{}` is ready after {} (revision {revision})", self.name, in_words(since));
@@ -398,7 +365,7 @@ impl UpstreamSession {
     fn request(&mut self, request: ActorRequest, reply: oneshot::Sender<Outcome>, waiting: usize) {
         let ActorRequest { method, mut params, since, limit, progress, asides, session, signed, mirrored } =
             request;
-        if let Some(happened) = self.overload(waiting + self.unsent) {
+        if let Some(happened) = self.overload(waiting + self.out.unsent()) {
             let failure =
                 self.failure(FaultKind::Overloaded, happened, "ask again when it has answered some of them");
             // Whoever asked may have gone.
@@ -428,8 +395,7 @@ impl UpstreamSession {
             tracing::debug!("waiting for `{}` to answer `{method}`, for at most {limit}", self.name);
         }
         let line = request_table::request(&id, &method, &params);
-        self.unsent += line.len();
-        self.out.push_back(Outgoing::Request { id, method, line, mirrored });
+        self.out.request(id, method, line, mirrored);
     }
 
     /// Why no more can be asked now, where that is so.
@@ -458,7 +424,7 @@ impl UpstreamSession {
         for id in abandoned {
             if let Some(call) = self.request_table.withdraw(&id) {
                 self.give_up(&call);
-                self.out.push_back(Outgoing::Withdrawn(id, "the caller waits no more"));
+                self.out.push(Outgoing::Withdrawn(id, "the caller waits no more"));
             }
         }
     }
@@ -467,9 +433,9 @@ impl UpstreamSession {
         for event in events {
             match event {
                 TableEvent::Done(call, outcome) => self.done(call, outcome),
-                TableEvent::Late(id) => self.given_up.answered(&id),
-                TableEvent::Withdrawn(id, why) => self.out.push_back(Outgoing::Withdrawn(id, why)),
-                TableEvent::Say(line) => self.refuse(line),
+                TableEvent::Late(id) => self.abandoned.answered(&id),
+                TableEvent::Withdrawn(id, why) => self.out.push(Outgoing::Withdrawn(id, why)),
+                TableEvent::Say(line) => self.questions.refuse_invalid(line, &mut self.out),
                 TableEvent::Progress(id, params) => {
                     if let Some(RequestOrigin::Caller { progress: Some(progress), .. }) =
                         self.request_table.whose(&id)
@@ -479,18 +445,14 @@ impl UpstreamSession {
                 }
                 TableEvent::Notification(method, params) => self.notified(&method, params),
                 TableEvent::Question(id, method, params) => self.question(id, &method, params),
-                TableEvent::QuestionWithdrawn(id) => {
-                    if let Some(task) = self.asking.remove(&id) {
-                        task.abort();
-                    }
-                }
+                TableEvent::QuestionWithdrawn(id) => self.questions.withdraw(&id),
             }
         }
     }
 
     fn notified(&mut self, method: &str, params: Option<Box<RawValue>>) {
         if method == "notifications/message"
-            && let (Hears::One { asides, .. }, Some(params)) = (self.asides(), &params)
+            && let (Audience::One { asides, .. }, Some(params)) = (self.audience(), &params)
         {
             // Where too much is on its way it is lost, as logs may be.
             let _lossy = asides.try_send(SideMessage::Logged(params.clone()));
@@ -525,7 +487,7 @@ impl UpstreamSession {
             // That was no answer, and the server may be at it still.
             self.give_up(&call);
         }
-        self.out.push_back(Outgoing::Over(call.id));
+        self.out.push(Outgoing::Over(call.id));
         match call.whose {
             // Whoever asked may have gone.
             RequestOrigin::Caller { reply, .. } => drop(reply.send(outcome)),
@@ -538,85 +500,54 @@ impl UpstreamSession {
     }
 
     fn question(&mut self, id: Id, method: &str, params: Option<Box<RawValue>>) {
-        let Some(mut room) = self.room(&id) else { return };
-        let bytes = params.as_ref().map_or(0, |params| params.get().len());
-        if method == "ping" {
-            self.reply(request_table::answer(&id, "{}"), room);
-        } else if self.is_stateless() {
-            let text = format!(
-                "`{method}` cannot be asked of a client of revision 2026-07-28; answer with input_required"
-            );
-            self.refused(&id, FaultKind::InvalidRequest.code(), &text, room);
-        } else if self.questions.len() >= self.limits.max_in_flight {
-            let text = format!("{} questions are still unanswered", self.questions.len());
-            self.refused(&id, FaultKind::Overloaded.code(), &text, room);
-        } else if !self.holds(&mut room, bytes) {
-            let text = format!("{bytes} bytes are too many beside the questions that are still unanswered");
-            self.refused(&id, FaultKind::Overloaded.code(), &text, room);
-        } else {
-            let asked = self.asked(method, params);
-            let patience = self.limits.call_timeout;
-            let key = id.clone();
-            let task = self.questions.spawn(async move {
-                let late = |_| {
-                    Err((
-                        FaultKind::Deadline.code(),
-                        format!("nobody answered within {}", in_words(patience)),
-                    ))
-                };
-                (id, timeout(patience, asked).await.unwrap_or_else(late), room)
-            });
-            self.asking.insert(key, task);
-        }
+        let (is_stateless, now) = (self.is_stateless(), self.now());
+        let audience = || self.abandoned.audience(now, &self.request_table);
+        self.questions.put((id, method, params), is_stateless, audience, &mut self.out);
     }
 
-    /// Asks the session whose request a question is about; the listener, where none is in flight.
-    fn asked(
-        &self,
-        method: &str,
-        params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Replied> + Send>> {
-        let method = method.to_owned();
-        match self.asides() {
-            Hears::Nobody => {
-                let answer = self.listener.asked(method, params);
-                Box::pin(async move { answer.await.map(|result| result.to_string()) })
-            }
-            Hears::One { asides, is_of_several, session } => {
-                let (asides, enough) = (asides.clone(), self.listener.asks(&method, session));
-                Box::pin(async move {
-                    let declined = (FaultKind::Cancelled.code(), format!("`{method}` is declined: "));
-                    tokio::select! {
-                        replied = question::ask_one(&asides, method, params, is_of_several) => replied,
-                        why = enough => Err((declined.0, declined.1 + &why)),
-                    }
-                })
-            }
-            Hears::Several => {
-                self.listener.asks_in_a_crowd(&method);
-                let why = "nothing says which of several calls it is about, and one that was given up counts until it is answered; ask again \
-                           in one that runs alone";
-                let declined = (FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
-                Box::pin(ready(Err(declined)))
-            }
-        }
+    /// Notes that nobody waits for this call any more, which the server has not answered.
+    fn give_up(&mut self, call: &PendingRequest<RequestOrigin>) {
+        self.abandoned.give_up(self.now(), call, self.limits.job_timeout);
     }
 
-    fn answer(&mut self, id: &Id, answer: Replied, room: Room) {
-        self.asking.remove(id);
-        match answer {
-            Ok(result) => self.reply(request_table::answer(id, &result), room),
-            Err((code, message)) => self.refused(id, code, &message, room),
-        }
+    /// Finds who hears what is said beside an answer.
+    fn audience(&self) -> Audience<'_> {
+        self.abandoned.audience(self.now(), &self.request_table)
     }
 
-    /// The next thing to send, if any.
+    /// Lets no more replies than this wait, where each costs more than its bytes.
+    pub(crate) fn bound_replies(&mut self, most: usize) {
+        self.questions.budget.bound(most);
+    }
+
+    /// Whether nothing is going on with a server that could answer.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let is_nothing =
+            |method: &str, whose: &RequestOrigin| matches!(whose, RequestOrigin::Probe) || method == LISTEN;
+        self.session.is_some()
+            && !self.is_ending
+            && self.questions.is_empty()
+            && self.request_table.calls().all(|call| is_nothing(&call.method, &call.whose))
+    }
+
+    /// Asks for a sign of life from a server that nobody talks to (L-58). What comes of it is known by what is heard of the server,
+    /// whatever that is. A probe does not make the server busy, as everything else does that is asked.
+    pub(crate) fn probe(&mut self) {
+        let (since, limit) = (self.now(), self.limits.health_interval);
+        let (method, params) = match self.is_stateless() {
+            true => {
+                (HandshakeRequest::Discover.method(), self.introduction.params(HandshakeRequest::Discover))
+            }
+            false => ("ping", "{}".to_owned()),
+        };
+        let id = self.request_table.begin(since, method, limit, RequestOrigin::Probe);
+        let line = request_table::request(&id, method, &params);
+        self.out.push(Outgoing::Request { id, method: method.into(), line, mirrored: Vec::new() });
+    }
+
+    /// Takes the next thing to send, if any.
     pub(crate) fn next_out(&mut self) -> Option<Outgoing> {
-        let out = self.out.pop_front();
-        if out.is_none() {
-            self.unsent = 0;
-        }
-        out
+        self.out.next()
     }
 }
 

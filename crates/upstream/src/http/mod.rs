@@ -48,7 +48,7 @@ use super::{
     Mailbox,
     handshake::HandshakeRequest as Handshake,
     request_table,
-    upstream_session::{Incoming, Outgoing, Room, UpstreamConfig, UpstreamSession},
+    upstream_session::{Incoming, Outgoing, ReplyReservation, UpstreamConfig, UpstreamSession},
 };
 use unhang_core::{fault::FaultKind, revision::Revision};
 
@@ -370,7 +370,7 @@ impl HttpActor {
         }
     }
 
-    fn word(&mut self, which: Which, line: Vec<u8>, room: Option<Room>) {
+    fn word(&mut self, which: Which, line: Vec<u8>, room: Option<ReplyReservation>) {
         let ask = self.posted("", &[], Bytes::from(line));
         self.exchange(which, ask, room);
     }
@@ -447,7 +447,7 @@ impl HttpActor {
     }
 
     /// `room` is what a reply has until it has left.
-    fn exchange(&mut self, which: Which, ask: HttpRequest, room: Option<Room>) -> AbortHandle {
+    fn exchange(&mut self, which: Which, ask: HttpRequest, room: Option<ReplyReservation>) -> AbortHandle {
         let (connection, speaker) = (self.connection.clone(), self.speaker.clone());
         let mut limit = self.upstream_session.limits.request_timeout;
         if which == Which::Initialized && stands("initialized-bounded") {

@@ -1,13 +1,19 @@
 //! Whom a server's questions and logs come to.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    future::ready,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use serde_json::{Map, json};
 use tokio::sync::mpsc;
 use unhang_wire::Lines;
 
 use super::*;
-use crate::{listener::Answer, question::SessionKey};
+use crate::{
+    listener::Answer,
+    question::{self, SessionKey},
+};
 
 /// Counts what comes to it.
 #[derive(Default)]
@@ -303,7 +309,7 @@ async fn f_54_one_call_of_another_session_is_enough_for_nobody_to_be_asked() {
     assert!(declined["error"].is_object(), "{declined}");
     says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 3, "result": {} }));
     assert!(
-        matches!(upstream_session.asides(), Hears::One { is_of_several: true, .. }),
+        matches!(upstream_session.audience(), Audience::One { is_of_several: true, .. }),
         "the server has answered it"
     );
 }
@@ -319,7 +325,7 @@ async fn f_54_who_is_asked_by_the_answer_to_a_call_is_not_asked_while_there_are_
     assert!(calls.iter_mut().all(|(_, heard)| heard.try_recv().is_err()));
     says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 2, "result": {} }));
     assert!(
-        matches!(upstream_session.asides(), Hears::One { is_of_several: false, .. }),
+        matches!(upstream_session.audience(), Audience::One { is_of_several: false, .. }),
         "there is one only"
     );
 }
@@ -373,7 +379,7 @@ async fn what_waits_of_one_message_full_of_requests_is_bounded() {
 async fn questions_that_are_too_long_beside_others_are_refused() {
     let (mut upstream_session, _listener, _heard, _link) = talking(1);
     let long = "x".repeat(600 << 10);
-    upstream_session.replies.most_of_questions = 1 << 20;
+    upstream_session.questions.budget.most_of_questions = 1 << 20;
     for id in 1..3 {
         let question = json!({ "jsonrpc": "2.0", "id": id, "method": QUESTION, "params": { "text": long } });
         says(&mut upstream_session, &question);

@@ -1,4 +1,4 @@
-//! Who hears what a server says and asks beside its answers: the session that made all calls that it can be about.
+//! The audience of what a server says and asks beside its answers: the session that made all calls that it can be about.
 //!
 //! Theory of operation. Over a pipe nothing says which call a question is about. Where all calls are of one session, that session is the
 //! right one whichever call it is. The question is put beside the newest of them, since older ones may be jobs already; and it says that it
@@ -16,14 +16,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 use unhang_wire::Id;
 
-use super::{PendingRequest, RequestOrigin, UpstreamSession};
-use crate::question::{Asides, OfSession, SessionKey};
+use super::RequestOrigin;
+use crate::{
+    question::{Asides, OfSession, SessionKey},
+    request_table::{PendingRequest, RequestTable},
+};
 
 /// How many calls that were given up are told from one another.
 const MOST: usize = 4096;
 
 /// Who hears what a server says beside its answers.
-pub(super) enum Hears<'a> {
+pub(super) enum Audience<'a> {
     Nobody,
     /// One session, beside this call of it; it may be about another one that waits as well.
     One {
@@ -37,14 +40,47 @@ pub(super) enum Hears<'a> {
 
 /// Calls that nobody waits for any more and that the server may be at still.
 #[derive(Debug, Default)]
-pub(super) struct GivenUp {
+pub(super) struct AbandonedCalls {
     /// By their ids, which are numbers: whose each was, and until when it counts.
     calls: BTreeMap<i64, (Option<SessionKey>, Duration)>,
     /// Until when those count for which there was no room.
     crowded_until: Duration,
 }
 
-impl GivenUp {
+impl AbandonedCalls {
+    /// Keeps a call that nobody waits for any more, and that the server has not answered.
+    pub(super) fn give_up(
+        &mut self,
+        now: Duration,
+        call: &PendingRequest<RequestOrigin>,
+        job_timeout: Duration,
+    ) {
+        if let RequestOrigin::Caller { asides: Some(_), session, .. } = &call.whose {
+            let until = call.since.saturating_add(job_timeout.max(call.limit));
+            self.add(now, &call.id, session.map(|session| session.key), until);
+        }
+    }
+
+    /// Finds who hears what is said beside an answer: whoever waits for the only call, or the session that waits for all of them.
+    pub(super) fn audience<'a>(&self, now: Duration, calls: &'a RequestTable<RequestOrigin>) -> Audience<'a> {
+        let listening = || calls.calls().filter_map(ListeningCall::of);
+        let Some(newest) = listening().max_by_key(|call| (call.waits, call.number)) else {
+            return if self.is_empty(now) { Audience::Nobody } else { Audience::Several };
+        };
+        let ListeningCall { asides, session, .. } = newest;
+        let is_of_several = listening().nth(1).is_some();
+        let is_theirs = match session {
+            Some(session) => self.are_all_of(now, session.key),
+            None => self.is_empty(now),
+        };
+        let beside = session.filter(|session| session.is_asked_beside);
+        let are_all_theirs = || beside.is_some() && listening().all(|call| call.session == beside);
+        match is_theirs && (!is_of_several || are_all_theirs()) {
+            true => Audience::One { asides, is_of_several, session: beside.map(|session| session.key) },
+            false => Audience::Several,
+        }
+    }
+
     fn add(&mut self, now: Duration, id: &Id, session: Option<SessionKey>, until: Duration) {
         if self.calls.len() >= MOST {
             self.calls.retain(|_, (_, until)| *until > now);
@@ -57,7 +93,7 @@ impl GivenUp {
         }
     }
 
-    /// The server has answered this one.
+    /// Forgets a call that the server has answered.
     pub(super) fn answered(&mut self, id: &Id) {
         if let Some(number) = number(id) {
             self.calls.remove(&number);
@@ -85,39 +121,8 @@ fn number(id: &Id) -> Option<i64> {
     }
 }
 
-impl UpstreamSession {
-    /// Nobody waits for this call any more, which the server has not answered.
-    pub(super) fn give_up(&mut self, call: &PendingRequest<RequestOrigin>) {
-        if let RequestOrigin::Caller { asides: Some(_), session, .. } = &call.whose {
-            let until = call.since.saturating_add(self.limits.job_timeout.max(call.limit));
-            self.given_up.add(self.now(), &call.id, session.map(|session| session.key), until);
-        }
-    }
-
-    /// Who hears what is said beside an answer: whoever waits for the only one, or the session that waits for all of them.
-    pub(super) fn asides(&self) -> Hears<'_> {
-        let now = self.now();
-        let hearing = || self.request_table.calls().filter_map(Hearing::of);
-        let Some(newest) = hearing().max_by_key(|hearing| (hearing.waits, hearing.number)) else {
-            return if self.given_up.is_empty(now) { Hears::Nobody } else { Hears::Several };
-        };
-        let Hearing { asides, session, .. } = newest;
-        let is_of_several = hearing().nth(1).is_some();
-        let is_theirs = match session {
-            Some(session) => self.given_up.are_all_of(now, session.key),
-            None => self.given_up.is_empty(now),
-        };
-        let beside = session.filter(|session| session.is_asked_beside);
-        let are_all_theirs = || beside.is_some() && hearing().all(|hearing| hearing.session == beside);
-        match is_theirs && (!is_of_several || are_all_theirs()) {
-            true => Hears::One { asides, is_of_several, session: beside.map(|session| session.key) },
-            false => Hears::Several,
-        }
-    }
-}
-
 /// A call whose caller hears what is said beside its answer.
-struct Hearing<'a> {
+struct ListeningCall<'a> {
     number: i64,
     asides: &'a Asides,
     session: Option<OfSession>,
@@ -125,7 +130,7 @@ struct Hearing<'a> {
     waits: bool,
 }
 
-impl<'a> Hearing<'a> {
+impl<'a> ListeningCall<'a> {
     fn of(call: &'a PendingRequest<RequestOrigin>) -> Option<Self> {
         let RequestOrigin::Caller { asides: Some(asides), session, reply, .. } = &call.whose else {
             return None;
@@ -140,27 +145,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_given_up_counts_until_it_is_answered_or_cannot_run_any_more() {
+    fn what_was_abandoned_counts_until_it_is_answered_or_cannot_run_any_more() {
         let [one, other] = [SessionKey::drawn(), SessionKey::drawn()];
         assert_ne!(one, other);
         let at = Duration::from_secs;
-        let mut given_up = GivenUp::default();
-        given_up.add(at(0), &Id::Integer(7), Some(one), at(10));
-        given_up.add(at(0), &Id::Integer(8), Some(other), at(20));
-        assert!(!given_up.are_all_of(at(1), one) && !given_up.is_empty(at(1)));
-        given_up.answered(&Id::Text("8".into()));
-        assert!(given_up.are_all_of(at(1), one) && !given_up.are_all_of(at(1), other));
-        assert!(given_up.is_empty(at(10)), "it cannot run any more");
+        let mut abandoned = AbandonedCalls::default();
+        abandoned.add(at(0), &Id::Integer(7), Some(one), at(10));
+        abandoned.add(at(0), &Id::Integer(8), Some(other), at(20));
+        assert!(!abandoned.are_all_of(at(1), one) && !abandoned.is_empty(at(1)));
+        abandoned.answered(&Id::Text("8".into()));
+        assert!(abandoned.are_all_of(at(1), one) && !abandoned.are_all_of(at(1), other));
+        assert!(abandoned.is_empty(at(10)), "it cannot run any more");
     }
 
     #[test]
     fn those_that_there_is_no_room_for_count_as_somebody_elses() {
         let (one, at) = (SessionKey::drawn(), Duration::from_secs);
-        let mut given_up = GivenUp::default();
+        let mut abandoned = AbandonedCalls::default();
         for number in 0..=MOST {
-            given_up.add(at(0), &Id::Integer(number.try_into().expect("small")), Some(one), at(10));
+            abandoned.add(at(0), &Id::Integer(number.try_into().expect("small")), Some(one), at(10));
         }
-        assert_eq!(given_up.calls.len(), MOST);
-        assert!(!given_up.are_all_of(at(9), one) && given_up.are_all_of(at(10), one));
+        assert_eq!(abandoned.calls.len(), MOST);
+        assert!(!abandoned.are_all_of(at(9), one) && abandoned.are_all_of(at(10), one));
     }
 }

@@ -1,0 +1,177 @@
+//! The questions that a server asks us: who is asked, and which of them wait for an answer.
+//!
+//! Invariants
+//!
+//! - Every question that there is room for has one reply: an answer, a refusal with its reason, or nothing where the server has withdrawn it.
+//! - How many are open, and what is kept of them, is bounded.
+
+use std::{collections::HashMap, future::ready, pin::Pin, sync::Arc, time::Duration};
+
+use serde_json::value::RawValue;
+use tokio::{
+    task::{AbortHandle, JoinSet},
+    time::timeout,
+};
+use unhang_wire::Id;
+
+use super::{
+    audience::Audience,
+    outbox::Outbox,
+    reply_budget::{ReplyBudget, ReplyReservation},
+};
+use crate::{
+    listener::Listener,
+    question::{self, Replied},
+    request_table,
+};
+use unhang_core::{fault::FaultKind, limits::Limits, units::in_words};
+
+/// A question of the server that has been answered.
+#[derive(Debug)]
+pub(crate) struct AnsweredQuestion {
+    id: Id,
+    reply: Replied,
+    room: ReplyReservation,
+}
+
+/// The questions of one server.
+pub(super) struct ServerQuestions {
+    listener: Arc<dyn Listener>,
+    /// How many may be open.
+    most: usize,
+    /// How long an answer may take.
+    patience: Duration,
+    open: JoinSet<AnsweredQuestion>,
+    /// The tasks that answer them.
+    tasks: HashMap<Id, AbortHandle>,
+    pub(super) budget: ReplyBudget,
+}
+
+impl ServerQuestions {
+    pub(super) fn new(server: &str, limits: &Limits, listener: Arc<dyn Listener>) -> Self {
+        Self {
+            listener,
+            most: limits.max_in_flight,
+            patience: limits.call_timeout,
+            open: JoinSet::new(),
+            tasks: HashMap::new(),
+            budget: ReplyBudget::new(server, limits),
+        }
+    }
+
+    /// Whether none waits for an answer.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Waits for the next answer; none where its question was withdrawn or whoever answers it has panicked, which was told.
+    /// Must not be awaited while there are no questions ([`ServerQuestions::is_empty`]). Cancel-safe.
+    pub(super) async fn next_answer(&mut self) -> Option<AnsweredQuestion> {
+        self.open.join_next().await?.ok()
+    }
+
+    /// Takes a question in: replies at once, or has whoever hears it answer.
+    pub(super) fn put<'a>(
+        &mut self,
+        (id, method, params): (Id, &str, Option<Box<RawValue>>),
+        is_stateless: bool,
+        audience: impl FnOnce() -> Audience<'a>,
+        out: &mut Outbox,
+    ) {
+        let Some(mut room) = self.budget.reserve(&id) else { return };
+        let bytes = params.as_ref().map_or(0, |params| params.get().len());
+        if method == "ping" {
+            out.reply(request_table::answer(&id, "{}"), room);
+        } else if is_stateless {
+            let text = format!(
+                "`{method}` cannot be asked of a client of revision 2026-07-28; answer with input_required"
+            );
+            out.refuse(&id, FaultKind::InvalidRequest.code(), &text, room);
+        } else if self.open.len() >= self.most {
+            let text = format!("{} questions are still unanswered", self.open.len());
+            out.refuse(&id, FaultKind::Overloaded.code(), &text, room);
+        } else if !self.budget.holds(&mut room, bytes) {
+            let text = format!("{bytes} bytes are too many beside the questions that are still unanswered");
+            out.refuse(&id, FaultKind::Overloaded.code(), &text, room);
+        } else {
+            let asked = self.ask(method, params, &audience());
+            let patience = self.patience;
+            let key = id.clone();
+            let task = self.open.spawn(async move {
+                let late = |_| {
+                    Err((
+                        FaultKind::Deadline.code(),
+                        format!("nobody answered within {}", in_words(patience)),
+                    ))
+                };
+                let reply = timeout(patience, asked).await.unwrap_or_else(late);
+                AnsweredQuestion { id, reply, room }
+            });
+            self.tasks.insert(key, task);
+        }
+    }
+
+    /// Asks the session whose request a question is about; the listener, where none is in flight.
+    fn ask(
+        &self,
+        method: &str,
+        params: Option<Box<RawValue>>,
+        audience: &Audience<'_>,
+    ) -> Pin<Box<dyn Future<Output = Replied> + Send>> {
+        let method = method.to_owned();
+        match *audience {
+            Audience::Nobody => {
+                let answer = self.listener.asked(method, params);
+                Box::pin(async move { answer.await.map(|result| result.to_string()) })
+            }
+            Audience::One { asides, is_of_several, session } => {
+                let (asides, enough) = (asides.clone(), self.listener.asks(&method, session));
+                Box::pin(async move {
+                    let declined = (FaultKind::Cancelled.code(), format!("`{method}` is declined: "));
+                    tokio::select! {
+                        replied = question::ask_one(&asides, method, params, is_of_several) => replied,
+                        why = enough => Err((declined.0, declined.1 + &why)),
+                    }
+                })
+            }
+            Audience::Several => {
+                self.listener.asks_in_a_crowd(&method);
+                let why = "nothing says which of several calls it is about, and one that was given up counts until it is answered; ask again \
+                           in one that runs alone";
+                let declined = (FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
+                Box::pin(ready(Err(declined)))
+            }
+        }
+    }
+
+    /// Replies with an answer that has come; forgets the tasks that ended without one where there is none.
+    pub(super) fn reply(&mut self, answered: Option<AnsweredQuestion>, out: &mut Outbox) {
+        let Some(AnsweredQuestion { id, reply, room }) = answered else {
+            return self.tasks.retain(|_, task| !task.is_finished());
+        };
+        self.tasks.remove(&id);
+        match reply {
+            Ok(result) => out.reply(request_table::answer(&id, &result), room),
+            Err((code, message)) => out.refuse(&id, code, &message, room),
+        }
+    }
+
+    /// Refuses what is no valid request, if there is room for that.
+    pub(super) fn refuse_invalid(&mut self, line: Vec<u8>, out: &mut Outbox) {
+        if let Some(room) = self.budget.reserve_refusal() {
+            out.reply(line, room);
+        }
+    }
+
+    /// Ends the question that the server has withdrawn.
+    pub(super) fn withdraw(&mut self, id: &Id) {
+        if let Some(task) = self.tasks.remove(id) {
+            task.abort();
+        }
+    }
+
+    /// Ends all of them without an answer.
+    pub(super) fn abort_all(&mut self) {
+        self.open.abort_all();
+    }
+}
