@@ -449,6 +449,14 @@ impl Client {
         .await
     }
 
+    /// Hears of changes from now on.
+    ///
+    /// # Errors
+    /// As [`Client::request`]; also where a server does not acknowledge it in time.
+    pub async fn subscribe(&self, topics: Topics, options: &RequestOptions) -> Result<Subscription, Error> {
+        Subscription::begin(self, topics, options).await
+    }
+
     /// Asks for a sign of life, and gives how long it took: `ping`, or `server/discover` where there is no such thing any more.
     ///
     /// # Errors

@@ -36,52 +36,67 @@ pub struct Subscription {
     _kept: oneshot::Sender<()>,
 }
 
-impl Client {
-    /// Hears of changes from now on.
+impl Subscription {
+    /// Begins to hear of changes. The server is told of the end when the value is dropped.
     ///
     /// # Errors
-    /// As [`Client::request`]; also where a server does not acknowledge it in time.
-    pub async fn subscribe(&self, topics: Topics, options: &RequestOptions) -> Result<Subscription, Error> {
-        let (kept, ended) = oneshot::channel();
-        let client = self.clone();
-        if self.ready().await?.revision.is_stateless() {
-            let limit = options.timeout.unwrap_or(self.limits.request_timeout);
-            let (acknowledged, mut seen) = watch::channel(None);
-            let (failed, failure) = oneshot::channel();
-            tokio::spawn(async move {
-                tokio::select! {
-                    // Dropping it withdraws the request.
-                    error = listen(&client, &topics, acknowledged) => drop(failed.send(error)),
-                    _ = ended => {}
-                }
-            });
-            match timeout(limit, seen.changed()).await {
-                Ok(Ok(())) => Ok(Subscription { _kept: kept }),
-                Err(_) => Err(self.unacknowledged(limit)),
-                // It was refused or lost before that, and why comes a moment later.
-                Ok(Err(_)) => Err(failure.await.unwrap_or_else(|_| self.unacknowledged(limit))),
-            }
-        } else {
-            for uri in &topics.resources {
-                self.request("resources/subscribe", object(json!({ "uri": uri })), options).await?;
-            }
-            tokio::spawn(async move {
-                let _dropped = ended.await;
-                for uri in topics.resources {
-                    let params = object(json!({ "uri": uri }));
-                    // Where it is refused nothing more can be done.
-                    let _ended =
-                        client.request("resources/unsubscribe", params, &RequestOptions::default()).await;
-                }
-            });
-            Ok(Subscription { _kept: kept })
+    /// As [`Client::subscribe`].
+    pub(super) async fn begin(
+        client: &Client,
+        topics: Topics,
+        options: &RequestOptions,
+    ) -> Result<Self, Error> {
+        match client.ready().await?.revision.is_stateless() {
+            true => Self::listen(client, topics, options).await,
+            false => Self::one_by_one(client, topics, options).await,
         }
     }
 
-    fn unacknowledged(&self, limit: Duration) -> Error {
-        let happened = format!("`{}` did not acknowledge `{LISTEN}` within {}", self.name, in_words(limit));
-        self.failure(FaultKind::Deadline, LISTEN, happened, "raise --request-timeout if it needs longer")
+    /// Begins with one request that stays open (2026-07-28).
+    async fn listen(client: &Client, topics: Topics, options: &RequestOptions) -> Result<Self, Error> {
+        let (kept, ended) = oneshot::channel();
+        let limit = options.timeout.unwrap_or(client.limits.request_timeout);
+        let (acknowledged, mut seen) = watch::channel(None);
+        let (failed, failure) = oneshot::channel();
+        let listener = client.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                // Dropping it withdraws the request.
+                error = listen(&listener, &topics, acknowledged) => drop(failed.send(error)),
+                _ = ended => {}
+            }
+        });
+        match timeout(limit, seen.changed()).await {
+            Ok(Ok(())) => Ok(Self { _kept: kept }),
+            Err(_) => Err(unacknowledged(client, limit)),
+            // It was refused or lost before that, and why comes a moment later.
+            Ok(Err(_)) => Err(failure.await.unwrap_or_else(|_| unacknowledged(client, limit))),
+        }
     }
+
+    /// Begins with one request for each resource. Lists are told of unasked.
+    async fn one_by_one(client: &Client, topics: Topics, options: &RequestOptions) -> Result<Self, Error> {
+        let (kept, ended) = oneshot::channel();
+        for uri in &topics.resources {
+            client.request("resources/subscribe", object(json!({ "uri": uri })), options).await?;
+        }
+        let client = client.clone();
+        tokio::spawn(async move {
+            let _dropped = ended.await;
+            for uri in topics.resources {
+                let params = object(json!({ "uri": uri }));
+                // Where it is refused nothing more can be done.
+                let _ended =
+                    client.request("resources/unsubscribe", params, &RequestOptions::default()).await;
+            }
+        });
+        Ok(Self { _kept: kept })
+    }
+}
+
+fn unacknowledged(client: &Client, limit: Duration) -> Error {
+    let happened = format!("`{}` did not acknowledge `{LISTEN}` within {}", client.name, in_words(limit));
+    client.failure(FaultKind::Deadline, LISTEN, happened, "raise --request-timeout if it needs longer")
 }
 
 /// Listens for as long as the server lets us, and gives why it did not let us from the start.
