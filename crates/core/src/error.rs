@@ -118,15 +118,15 @@ impl ServerError {
     /// Reads the `error` member of a response, which has a code and a message.
     pub fn read(server: &str, method: &str, error: &str) -> Self {
         #[derive(serde::Deserialize)]
-        struct Members {
+        struct ErrorObject {
             code: serde_json::Number,
             message: String,
             data: Option<Box<RawValue>>,
         }
-        let read: Option<Members> = serde_json::from_str(error).ok();
+        let read: Option<ErrorObject> = serde_json::from_str(error).ok();
         let (code, message, data) = match read {
             // A code beyond 64 bits is none of ours to interpret.
-            Some(Members { code, message, data }) => (code.as_i64().unwrap_or_default(), message, data),
+            Some(ErrorObject { code, message, data }) => (code.as_i64().unwrap_or_default(), message, data),
             None => (0, error.to_owned(), None),
         };
         Self { server: server.to_owned(), method: method.to_owned(), code, message, data }

@@ -305,12 +305,12 @@ fn raw<'a>(piece: &Piece<'a>) -> Option<&'a [u8]> {
 
 fn refusal(error: &str) -> ObservedReply {
     #[derive(serde::Deserialize)]
-    struct Members {
+    struct ReceivedError {
         code: i64,
         message: String,
     }
     match serde_json::from_str(error) {
-        Ok(Members { code, message }) => ObservedReply::Error(code, message),
+        Ok(ReceivedError { code, message }) => ObservedReply::Error(code, message),
         // A code beyond 64 bits is none of ours to interpret.
         Err(_) => ObservedReply::Error(0, error.to_owned()),
     }

@@ -129,7 +129,7 @@ impl HandshakeRequest {
 
 /// What is to be done next.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum HandshakeStep {
     Wait,
     Ask(HandshakeRequest),
     Ready(Box<ServerInfo>),
@@ -205,11 +205,11 @@ impl Handshake {
     }
 
     /// Time has passed.
-    pub(crate) fn tick(&mut self, now: Duration) -> Step {
+    pub(crate) fn tick(&mut self, now: Duration) -> HandshakeStep {
         match self.next_tick() {
             Some(at) if now >= at && self.may_be_wrong() => self.discover(),
             Some(at) if now >= at => self.initialize(),
-            _ => Step::Wait,
+            _ => HandshakeStep::Wait,
         }
     }
 
@@ -218,28 +218,32 @@ impl Handshake {
         self.guess == Guess::Made && stands("guessed-era-may-be-wrong")
     }
 
-    fn discover(&mut self) -> Step {
+    fn discover(&mut self) -> HandshakeStep {
         self.guess = Guess::Doubted;
         self.is_discovering = true;
-        Step::Ask(HandshakeRequest::Discover)
+        HandshakeStep::Ask(HandshakeRequest::Discover)
     }
 
-    fn initialize(&mut self) -> Step {
+    fn initialize(&mut self) -> HandshakeStep {
         if std::mem::replace(&mut self.is_initializing, true) && stands("handshake-once") {
-            return Step::Wait;
+            return HandshakeStep::Wait;
         }
-        Step::Ask(HandshakeRequest::Initialize)
+        HandshakeStep::Ask(HandshakeRequest::Initialize)
     }
 
     /// One of the two has its outcome.
-    pub(crate) fn answered(&mut self, ask: HandshakeRequest, outcome: Result<Box<RawValue>, Error>) -> Step {
+    pub(crate) fn answered(
+        &mut self,
+        ask: HandshakeRequest,
+        outcome: Result<Box<RawValue>, Error>,
+    ) -> HandshakeStep {
         match ask {
             HandshakeRequest::Discover => self.discovered(outcome),
             HandshakeRequest::Initialize => self.initialized(outcome),
         }
     }
 
-    fn discovered(&mut self, outcome: Result<Box<RawValue>, Error>) -> Step {
+    fn discovered(&mut self, outcome: Result<Box<RawValue>, Error>) -> HandshakeStep {
         self.is_discovering = false;
         match outcome {
             Ok(answer) => {
@@ -254,7 +258,7 @@ impl Handshake {
                 // It says that it does speak what it has just refused: once more, then.
                 Some(names) if is_ours(&names) && !std::mem::replace(&mut self.was_repeated, true) => {
                     self.is_discovering = true;
-                    Step::Ask(HandshakeRequest::Discover)
+                    HandshakeStep::Ask(HandshakeRequest::Discover)
                 }
                 Some(names) => self.choose_handshake(&names),
                 None => self.refused("server/discover", &error),
@@ -268,32 +272,32 @@ impl Handshake {
                     FaultKind::Deadline | FaultKind::ServerExited | FaultKind::StartFailed
                 ) =>
             {
-                Step::FailedWith(failure)
+                HandshakeStep::FailedWith(failure)
             }
             Err(_) => self.initialize(),
         }
     }
 
-    fn choose(&mut self, names: &[String], session: impl FnOnce() -> ServerInfo) -> Step {
+    fn choose(&mut self, names: &[String], session: impl FnOnce() -> ServerInfo) -> HandshakeStep {
         if is_ours(names) {
-            return Step::Ready(Box::new(session()));
+            return HandshakeStep::Ready(Box::new(session()));
         }
         self.choose_handshake(names)
     }
 
     /// The server is modern and does not speak our revision; perhaps it speaks an older one.
-    fn choose_handshake(&mut self, names: &[String]) -> Step {
+    fn choose_handshake(&mut self, names: &[String]) -> HandshakeStep {
         if names.iter().any(|name| Revision::of_handshake(name).is_some()) {
             return self.initialize();
         }
-        Step::Failed(
+        HandshakeStep::Failed(
             FaultKind::BadResponse,
             format!("`{}` speaks none of our revisions of MCP, but {}", self.server, names.join(", ")),
             "use a version of it that speaks one of 2024-11-05 to 2026-07-28",
         )
     }
 
-    fn initialized(&mut self, outcome: Result<Box<RawValue>, Error>) -> Step {
+    fn initialized(&mut self, outcome: Result<Box<RawValue>, Error>) -> HandshakeStep {
         let is_refusal = match &outcome {
             Err(Error::Server(_)) => true,
             Err(Error::Failure(failure)) => failure.kind == FaultKind::BadResponse,
@@ -306,7 +310,7 @@ impl Handshake {
         if is_refusal && self.is_discovering && self.guess == Guess::Doubted {
             // What it says to the other one decides.
             self.is_initializing = false;
-            return Step::Wait;
+            return HandshakeStep::Wait;
         }
         let answer = match outcome {
             Ok(answer) => answer,
@@ -314,19 +318,21 @@ impl Handshake {
             Err(Error::Server(error))
                 if error.code == WRONG_REVISION && self.is_discovering && stands("late-discovery-counts") =>
             {
-                return Step::Wait;
+                return HandshakeStep::Wait;
             }
             Err(Error::Server(error)) => return self.refused("initialize", &error),
-            Err(Error::Failure(failure)) => return Step::FailedWith(failure),
-            Err(error) => return Step::Failed(FaultKind::StartFailed, error.to_string(), START_HINT),
+            Err(Error::Failure(failure)) => return HandshakeStep::FailedWith(failure),
+            Err(error) => {
+                return HandshakeStep::Failed(FaultKind::StartFailed, error.to_string(), START_HINT);
+            }
         };
         let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
         match members["protocolVersion"].as_str() {
             Some(name) => match Revision::of_handshake(name)
                 .or_else(|| (!stands("revision-checked")).then_some(Revision::V2025November))
             {
-                Some(revision) => Step::Ready(Box::new(ServerInfo::read(revision, &answer))),
-                None => Step::Failed(
+                Some(revision) => HandshakeStep::Ready(Box::new(ServerInfo::read(revision, &answer))),
+                None => HandshakeStep::Failed(
                     FaultKind::BadResponse,
                     format!(
                         "`{}` answered `initialize` with revision `{name}`, which is none of MCP",
@@ -335,7 +341,7 @@ impl Handshake {
                     "this is a fault of the server",
                 ),
             },
-            None => Step::Failed(
+            None => HandshakeStep::Failed(
                 FaultKind::BadResponse,
                 format!("`{}` answered `initialize` without a protocolVersion", self.server),
                 "see whether it is an MCP server",
@@ -343,10 +349,10 @@ impl Handshake {
         }
     }
 
-    fn refused(&self, method: &str, error: &ServerError) -> Step {
+    fn refused(&self, method: &str, error: &ServerError) -> HandshakeStep {
         let happened =
             format!("`{}` refused `{method}`: {} (error {})", self.server, error.message, error.code);
-        Step::Failed(FaultKind::StartFailed, happened, START_HINT)
+        HandshakeStep::Failed(FaultKind::StartFailed, happened, START_HINT)
     }
 }
 
@@ -394,19 +400,19 @@ mod tests {
     const MODERN: &str = r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"m"}}}"#;
     const LEGACY: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"l"},"instructions":"be kind"}"#;
 
-    fn short(step: &Step) -> String {
+    fn short(step: &HandshakeStep) -> String {
         match step {
-            Step::Wait => "wait".to_owned(),
-            Step::Ask(ask) => ask.method().to_owned(),
-            Step::Ready(session) => {
+            HandshakeStep::Wait => "wait".to_owned(),
+            HandshakeStep::Ask(ask) => ask.method().to_owned(),
+            HandshakeStep::Ready(session) => {
                 format!(
                     "{} {}",
                     session.revision.name(),
                     session.server_info.as_ref().map_or("", |info| info["name"].as_str().unwrap())
                 )
             }
-            Step::Failed(kind, happened, _) => format!("{}: {happened}", kind.word()),
-            Step::FailedWith(failure) => failure.kind.word().to_owned(),
+            HandshakeStep::Failed(kind, happened, _) => format!("{}: {happened}", kind.word()),
+            HandshakeStep::FailedWith(failure) => failure.kind.word().to_owned(),
         }
     }
 
@@ -467,7 +473,7 @@ mod tests {
             );
             assert_eq!(short(&handshake.answered(HandshakeRequest::Initialize, answer)), expect);
         }
-        let Step::Ready(session) = Handshake::new("srv", at(0), HandshakeRequest::Discover)
+        let HandshakeStep::Ready(session) = Handshake::new("srv", at(0), HandshakeRequest::Discover)
             .answered(HandshakeRequest::Initialize, Ok(raw(LEGACY)))
         else {
             panic!()

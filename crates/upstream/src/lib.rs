@@ -1,11 +1,12 @@
 //! One server, seen from our side: an actor that owns it, and the handles through which it is asked.
 //!
 //! ```text
-//! UpstreamHandle ─ Command (bounded) ─ actor ─┬ UpstreamSession ─┬ Handshake      which revision, pure
-//!                                   │           └ Conversation   ids in flight, what a line means, pure
-//!                                   ├ Process        pipes, lifeline, stop ladder (stdio)
-//!                                   └ Exchange       one request over HTTP and what it streams back (http)
-//! UpstreamHandle ◄─ reply, State ─────────────┘
+//! UpstreamHandle ─ ActorCommand (bounded) ─ actor ─┬ UpstreamSession ─┬ Handshake        which revision, pure
+//!                                                  │                  ├ RequestTable     ids in flight, what a line means, pure
+//!                                                  │                  └ ServerQuestions  what the server asks us
+//!                                                  ├ ServerProcess    pipes, lifeline, stop ladder (stdio)
+//!                                                  └ Exchange         one request over HTTP and what it streams back (http)
+//! UpstreamHandle ◄─ reply, UpstreamStatus ─────────┘
 //! ```
 //!
 //! Invariants
@@ -54,10 +55,10 @@ pub enum Signed {
 }
 
 /// What comes of a request.
-pub(crate) type Outcome = Result<Box<RawValue>, Error>;
+pub(crate) type RequestOutcome = Result<Box<RawValue>, Error>;
 
 /// The newest progress of a request, as received.
-pub(crate) type Progress = watch::Sender<Option<Box<RawValue>>>;
+pub(crate) type ProgressSender = watch::Sender<Option<Box<RawValue>>>;
 
 /// Commands that wait for an actor. It takes them at once.
 const COMMANDS: usize = 64;
@@ -71,7 +72,7 @@ pub(crate) struct ActorRequest {
     /// Counted from then.
     pub(crate) since: Instant,
     pub(crate) limit: Duration,
-    pub(crate) progress: Option<Progress>,
+    pub(crate) progress: Option<ProgressSender>,
     /// Who hears and answers what the server says and asks beside.
     pub(crate) asides: Option<Asides>,
     /// The session that asks, where it is one.
@@ -85,7 +86,7 @@ pub(crate) struct ActorRequest {
 /// What an actor is asked for.
 #[derive(Debug)]
 pub(crate) enum ActorCommand {
-    Request(Box<ActorRequest>, oneshot::Sender<Outcome>),
+    Request(Box<ActorRequest>, oneshot::Sender<RequestOutcome>),
     /// End the server now.
     Stop,
 }
@@ -101,7 +102,7 @@ pub(crate) enum ServerPhase {
 
 /// What everybody may know about a server at any time (C-48).
 #[derive(Clone, Debug)]
-pub(crate) struct State {
+pub(crate) struct UpstreamStatus {
     pub(crate) phase: ServerPhase,
     /// Everything that it was has ended: its processes, its connection.
     pub(crate) has_gone: bool,
@@ -112,7 +113,7 @@ pub(crate) struct State {
 pub(crate) struct UpstreamHandle {
     commands: mpsc::Sender<ActorCommand>,
     withdrawn: Arc<Notify>,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<UpstreamStatus>,
 }
 
 /// The actor's side of the same.
@@ -120,26 +121,26 @@ pub(crate) struct UpstreamHandle {
 pub(crate) struct Mailbox {
     pub(crate) commands: mpsc::Receiver<ActorCommand>,
     pub(crate) withdrawn: Arc<Notify>,
-    pub(crate) state: watch::Sender<State>,
+    pub(crate) state: watch::Sender<UpstreamStatus>,
 }
 
 /// A way to a server that is about to be started.
 pub(crate) fn link() -> (UpstreamHandle, Mailbox) {
     let (commands, received) = mpsc::channel(COMMANDS);
-    let (state, seen) = watch::channel(State { phase: ServerPhase::Starting, has_gone: false });
+    let (state, seen) = watch::channel(UpstreamStatus { phase: ServerPhase::Starting, has_gone: false });
     let withdrawn = Arc::new(Notify::new());
     let link = UpstreamHandle { commands, withdrawn: withdrawn.clone(), state: seen };
     (link, Mailbox { commands: received, withdrawn, state })
 }
 
 /// Tells the actor when nobody waits for the answer any more.
-struct Waiting<'a> {
-    reply: oneshot::Receiver<Outcome>,
+struct WithdrawalGuard<'a> {
+    reply: oneshot::Receiver<RequestOutcome>,
     is_over: bool,
     withdrawn: &'a Notify,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WithdrawalGuard<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             self.reply.close();
@@ -161,10 +162,10 @@ impl UpstreamHandle {
     }
 
     /// Asks the server, once it is ready.
-    pub(crate) async fn request(&self, request: ActorRequest) -> Outcome {
+    pub(crate) async fn request(&self, request: ActorRequest) -> RequestOutcome {
         self.ready().await?;
         let (reply, received) = oneshot::channel();
-        let mut waiting = Waiting { reply: received, is_over: false, withdrawn: &self.withdrawn };
+        let mut waiting = WithdrawalGuard { reply: received, is_over: false, withdrawn: &self.withdrawn };
         let command = ActorCommand::Request(Box::new(request), reply);
         if self.commands.send(command).await.is_err() {
             return Err(self.over());

@@ -30,8 +30,10 @@ use self::{
 };
 pub(crate) use self::{outbox::Outgoing, reply_budget::ReplyReservation};
 use super::{
-    ActorCommand, ActorRequest, LISTEN, Mailbox, Outcome, Progress, ServerPhase, Signed,
-    handshake::{Handshake, HandshakeRequest, Introduction, REMOTE_START_HINT, START_HINT, ServerInfo, Step},
+    ActorCommand, ActorRequest, LISTEN, Mailbox, ProgressSender, RequestOutcome, ServerPhase, Signed,
+    handshake::{
+        Handshake, HandshakeRequest, HandshakeStep, Introduction, REMOTE_START_HINT, START_HINT, ServerInfo,
+    },
     listener::Listener,
     question::{Asides, OfSession, SideMessage},
     request_table::{self, PendingRequest, RequestTable, TableEvent},
@@ -64,8 +66,8 @@ pub(crate) enum RequestOrigin {
     /// Nobody's: any answer will do.
     Probe,
     Caller {
-        reply: oneshot::Sender<Outcome>,
-        progress: Option<Progress>,
+        reply: oneshot::Sender<RequestOutcome>,
+        progress: Option<ProgressSender>,
         asides: Option<Asides>,
         session: Option<OfSession>,
     },
@@ -314,17 +316,17 @@ impl UpstreamSession {
         self.out.push(Outgoing::Request { id, method: ask.method().into(), line, mirrored: Vec::new() });
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: HandshakeStep) {
         match step {
-            Step::Wait => {}
-            Step::Ask(ask) => self.ask(ask),
-            Step::Ready(session) => self.ready(*session),
-            Step::Failed(kind, happened, hint) => {
+            HandshakeStep::Wait => {}
+            HandshakeStep::Ask(ask) => self.ask(ask),
+            HandshakeStep::Ready(session) => self.ready(*session),
+            HandshakeStep::Failed(kind, happened, hint) => {
                 let hint = if self.is_remote && hint == START_HINT { REMOTE_START_HINT } else { hint };
                 let failure = self.failure(kind, happened, hint);
                 self.end(failure);
             }
-            Step::FailedWith(failure) => self.end(*failure),
+            HandshakeStep::FailedWith(failure) => self.end(*failure),
         }
     }
 
@@ -362,7 +364,7 @@ impl UpstreamSession {
         self.end(failure);
     }
 
-    fn request(&mut self, request: ActorRequest, reply: oneshot::Sender<Outcome>, waiting: usize) {
+    fn request(&mut self, request: ActorRequest, reply: oneshot::Sender<RequestOutcome>, waiting: usize) {
         let ActorRequest { method, mut params, since, limit, progress, asides, session, signed, mirrored } =
             request;
         if let Some(happened) = self.overload(waiting + self.out.unsent()) {
@@ -472,7 +474,7 @@ impl UpstreamSession {
         }
     }
 
-    fn done(&mut self, call: PendingRequest<RequestOrigin>, outcome: Outcome) {
+    fn done(&mut self, call: PendingRequest<RequestOrigin>, outcome: RequestOutcome) {
         let outcome = outcome.map_err(|error| match error {
             Error::Failure(mut failure) if failure.evidence.stderr_tail.is_empty() => {
                 failure.evidence.stderr_tail = self.tail.last_lines(TAIL_LINES);

@@ -26,7 +26,7 @@ pub(super) struct Mirrors {
 }
 
 #[derive(Deserialize)]
-struct Tool {
+struct MirroredTool {
     name: String,
     #[serde(rename = "inputSchema", default)]
     input_schema: Value,
@@ -68,7 +68,9 @@ impl Mirrors {
         let mut known = HashMap::new();
         let mut is_usable = |raw: &RawValue| {
             // What is no tool at all is for others to judge.
-            let Ok(Tool { name, input_schema }) = serde_json::from_str(raw.get()) else { return true };
+            let Ok(MirroredTool { name, input_schema }) = serde_json::from_str(raw.get()) else {
+                return true;
+            };
             match headers::mirrors(&input_schema) {
                 Ok(mirrors) => drop(known.insert(name, mirrors)),
                 Err(why) => {

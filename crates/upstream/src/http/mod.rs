@@ -174,7 +174,7 @@ struct BrokenStream {
 }
 
 /// The stream of what the server says unasked.
-struct Stream {
+struct ListeningStream {
     number: u64,
     task: AbortHandle,
     /// Since when it is open.
@@ -204,7 +204,7 @@ struct HttpActor {
     awaits_initialized: bool,
     /// Until then at most, requests wait for the stream to be open.
     listens_by: Option<Instant>,
-    stream: Option<Stream>,
+    stream: Option<ListeningStream>,
     /// How many there were.
     streams: u64,
     /// Streams that have brought their answer.
@@ -384,7 +384,7 @@ impl HttpActor {
         self.streams += 1;
         let number = self.streams;
         let task = self.get(Which::Stream(number), None);
-        self.stream = Some(Stream {
+        self.stream = Some(ListeningStream {
             number,
             task,
             open: None,

@@ -60,11 +60,11 @@ impl Close {
 /// The `error` of a response, where it is one.
 pub(super) fn error_member(told: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
-    struct Members<'a> {
+    struct ErrorResponse<'a> {
         #[serde(borrow)]
         error: &'a serde_json::value::RawValue,
     }
-    let Members { error } = serde_json::from_slice(told).ok()?;
+    let ErrorResponse { error } = serde_json::from_slice(told).ok()?;
     let is_error = serde_json::from_str::<serde_json::Value>(error.get()).ok()?["code"].is_i64();
     is_error.then(|| error.get().to_owned())
 }
@@ -72,11 +72,12 @@ pub(super) fn error_member(told: &[u8]) -> Option<String> {
 /// Whether it is a response.
 pub(super) fn is_answer(message: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
-    struct Members {
+    struct ResponseMembers {
         result: Option<serde::de::IgnoredAny>,
         error: Option<serde::de::IgnoredAny>,
     }
-    serde_json::from_slice::<Members>(message).is_ok_and(|members| members.result.or(members.error).is_some())
+    serde_json::from_slice::<ResponseMembers>(message)
+        .is_ok_and(|members| members.result.or(members.error).is_some())
 }
 
 /// The first line of what a server says besides its status; of an object the words in it.

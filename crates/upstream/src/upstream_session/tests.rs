@@ -175,7 +175,7 @@ fn ask_for(
     upstream_session: &mut UpstreamSession,
     session: impl Into<OfSession>,
     limit: Duration,
-) -> (oneshot::Receiver<Outcome>, mpsc::Receiver<SideMessage>) {
+) -> (oneshot::Receiver<RequestOutcome>, mpsc::Receiver<SideMessage>) {
     let ((asides, heard), (reply, answer)) = (mpsc::channel(8), oneshot::channel());
     let request = ActorRequest {
         method: "tools/call".into(),
