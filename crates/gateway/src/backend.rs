@@ -39,7 +39,7 @@ use super::{
     status::{InstanceStatus, ServerRecord, ServerStatus},
 };
 use crate::route::{catalog::Offered, names::Style};
-use unhang_core::{breaker::Breaker, config::Limits, digest::digest, fair::FairnessKey};
+use unhang_core::{breaker::Breaker, digest::digest, fair::FairnessKey, limits::Limits};
 use unhang_upstream::{
     client::{ClientSpec, Endpoint, Error, RequestOptions, Topics},
     http::REQUESTS,

@@ -27,7 +27,7 @@ use super::{
     verdicts,
 };
 use unhang_upstream::{
-    client::{CallOptions, Client, Error, ServerInfo, Signed},
+    client::{CallOptions, Client, Error, RequestSignature, ServerInfo},
     http::headers::CallLimit,
 };
 
@@ -92,7 +92,7 @@ struct ReadyServer<'a> {
     /// The params in the server's era, where they differ.
     legacy: Option<Cow<'a, str>>,
     asides: Option<mpsc::Sender<SideMessage>>,
-    signed: Signed,
+    signed: RequestSignature,
     /// Since when the server has it.
     asked: Instant,
 }
@@ -164,13 +164,15 @@ impl<'a> Dispatch<'a> {
     }
 
     /// Where the server's questions in the call go, and as whom it is asked.
-    fn signed(&self) -> (Option<mpsc::Sender<SideMessage>>, Signed) {
+    fn signed(&self) -> (Option<mpsc::Sender<SideMessage>>, RequestSignature) {
         match (self.request.client, &self.request.signature) {
             // One that speaks as the server does answers what it is asked in its own way.
-            (Era::Modern, _) if self.era == Era::Modern => (self.asides.clone(), Signed::Already),
-            (Era::Legacy, Some(signature)) => (self.asides.clone(), Signed::By(Arc::clone(signature))),
-            (Era::Modern, _) => (self.asides.clone(), Signed::ByUs),
-            (Era::Legacy, None) => (None, Signed::ByUs),
+            (Era::Modern, _) if self.era == Era::Modern => (self.asides.clone(), RequestSignature::Already),
+            (Era::Legacy, Some(signature)) => {
+                (self.asides.clone(), RequestSignature::By(Arc::clone(signature)))
+            }
+            (Era::Modern, _) => (self.asides.clone(), RequestSignature::ByUs),
+            (Era::Legacy, None) => (None, RequestSignature::ByUs),
         }
     }
 

@@ -30,7 +30,7 @@ use super::{
     waiting_requests::WaitingRequests,
 };
 use unhang_core::fault::FaultKind;
-use unhang_upstream::client::{Answer, Listener};
+use unhang_upstream::client::{ListenerAnswer, ServerListener};
 
 /// Between a change of a list and the question for it: changes come in crowds, and some servers tell of them without end.
 const CALM: Duration = Duration::from_millis(250);
@@ -108,7 +108,7 @@ impl NotificationListener {
     }
 }
 
-impl Listener for NotificationListener {
+impl ServerListener for NotificationListener {
     /// What clients offer. Which one it is that calls is not known yet; one that does not offer it declines for itself.
     fn capabilities(&self) -> Map<String, Value> {
         let elicitation = json!({ "form": {}, "url": {} });
@@ -159,7 +159,7 @@ impl Listener for NotificationListener {
         &self,
         method: String,
         _params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+    ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
         let why = "no call is in flight that it could be about";
         Box::pin(
             async move { Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))) },
@@ -179,7 +179,7 @@ mod tests {
         let (updates, _) = broadcast::channel(1);
         let listener =
             NotificationListener::new("srv".to_owned(), 0, Duration::from_secs(30), updates, Arc::default());
-        let mut open = Listener::asks(&listener, "elicitation/create", None);
+        let mut open = ServerListener::asks(&listener, "elicitation/create", None);
         (0..1000).for_each(|_| listener.asks_in_a_crowd("roots/list"));
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
         assert!(timeout(LONG, open.as_mut()).await.is_err(), "nobody waits");

@@ -25,7 +25,7 @@ use unhang_switches::stands;
 use unhang_wire::Json;
 
 use unhang_core::{digest::digest, revision::Revision};
-use unhang_upstream::client::{Endpoint, Signed};
+use unhang_upstream::client::{Endpoint, RequestSignature};
 
 /// So much of what a client says of itself is kept with a task, in bytes. Most say a few hundred.
 const CLIENT_LIMIT: usize = 8 << 10;
@@ -82,14 +82,14 @@ struct AskedAs {
 
 impl ServerTask {
     /// This one, of a call that was signed like this.
-    pub(super) fn new(id: &str, dialect: Dialect, signed: &Signed, meta: Option<&str>) -> Self {
+    pub(super) fn new(id: &str, dialect: Dialect, signed: &RequestSignature, meta: Option<&str>) -> Self {
         let said = match signed {
             _ if dialect == Dialect::Core => None,
-            Signed::ByUs => None,
-            Signed::By(signature) => {
+            RequestSignature::ByUs => None,
+            RequestSignature::By(signature) => {
                 Some((signature.client_info.clone(), signature.client_capabilities.clone()))
             }
-            Signed::Already => meta.and_then(|meta| {
+            RequestSignature::Already => meta.and_then(|meta| {
                 let meta = Json::new(meta.as_bytes())?;
                 let said = |name| meta.member(name).map(|said| said.get().to_owned());
                 said(CLIENT_INFO).zip(said(CLIENT_CAPABILITIES))
@@ -117,15 +117,15 @@ impl ServerTask {
     }
 
     /// As whom its server is asked for it.
-    pub(super) fn signed(&self) -> Signed {
+    pub(super) fn signed(&self) -> RequestSignature {
         if self.dialect == StoredDialect::Core {
-            return Signed::ByUs;
+            return RequestSignature::ByUs;
         }
         let (info, capabilities) = match &self.client {
             Some(client) => (client.info.clone(), client.capabilities.to_string()),
             None => (json!({ "name": "unhang", "version": env!("CARGO_PKG_VERSION") }), "{}".to_owned()),
         };
-        Signed::By(Arc::new(Signature {
+        RequestSignature::By(Arc::new(Signature {
             revision: Revision::V2026July.name(),
             client_info: info.to_string(),
             client_capabilities: tasks::declare(&capabilities),
@@ -163,8 +163,8 @@ mod tests {
     };
     use unhang_upstream::client::Address;
 
-    fn signature(capabilities: &str) -> Signed {
-        Signed::By(Arc::new(Signature {
+    fn signature(capabilities: &str) -> RequestSignature {
+        RequestSignature::By(Arc::new(Signature {
             revision: Revision::V2026July.name(),
             client_info: r#"{"name":"c"}"#.to_owned(),
             client_capabilities: capabilities.to_owned(),
@@ -177,7 +177,9 @@ mod tests {
         let written = serde_json::to_string(task).unwrap();
         let task: ServerTask = serde_json::from_str(&written).unwrap();
         match task.signed() {
-            Signed::By(signature) => (signature.client_info.clone(), signature.client_capabilities.clone()),
+            RequestSignature::By(signature) => {
+                (signature.client_info.clone(), signature.client_capabilities.clone())
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -193,7 +195,8 @@ mod tests {
             CLIENT_INFO: { "name": "d" }, CLIENT_CAPABILITIES: { "elicitation": {} },
             "authorization": "Bearer secret", "traceparent": "00-1",
         });
-        let already = ServerTask::new("7", Dialect::Extension, &Signed::Already, Some(&meta.to_string()));
+        let already =
+            ServerTask::new("7", Dialect::Extension, &RequestSignature::Already, Some(&meta.to_string()));
         let written = serde_json::to_string(&already).unwrap();
         assert!(!written.contains("secret") && !written.contains("traceparent"), "{written}");
         assert_eq!(told(&already).0, r#"{"name":"d"}"#);
@@ -201,7 +204,10 @@ mod tests {
 
         let core = ServerTask::new("7", Dialect::Core, &signature("{}"), None);
         assert_eq!(serde_json::to_value(&core).unwrap(), json!({ "id": "7", "dialect": "core" }));
-        assert!(matches!(core.signed(), Signed::ByUs), "it has heard it at the beginning of its session");
+        assert!(
+            matches!(core.signed(), RequestSignature::ByUs),
+            "it has heard it at the beginning of its session"
+        );
     }
 
     #[tokio::test]

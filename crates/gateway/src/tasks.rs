@@ -36,7 +36,7 @@ use super::{
 };
 use unhang_core::fault::FaultKind;
 use unhang_upstream::{
-    client::{CallOptions, Error, Failure, ServerError, ServerInfo, Signed},
+    client::{CallOptions, Error, Failure, RequestSignature, ServerError, ServerInfo},
     question::{self, ASIDES, OfSession, Replied},
 };
 
@@ -60,7 +60,7 @@ pub(super) struct TaskPoller {
     dialect: Dialect,
     /// `_meta` of the call, without what is about that alone.
     meta: Option<String>,
-    signed: Signed,
+    signed: RequestSignature,
     asides: Option<mpsc::Sender<SideMessage>>,
     /// The session that has called, where it is one that is there.
     session: Option<OfSession>,
@@ -104,7 +104,7 @@ impl TaskPoller {
         session: &ServerInfo,
         tool: &str,
         params: &str,
-        signed: &Signed,
+        signed: &RequestSignature,
         asides: Option<&mpsc::Sender<SideMessage>>,
         may_wait: bool,
     ) -> Option<Self> {
@@ -128,10 +128,10 @@ impl TaskPoller {
         let meta = Json::new(params.as_bytes()).and_then(|params| params.member("_meta"));
         let meta = meta.and_then(|meta| Splice::new(meta).remove("progressToken").apply());
         let signed = match signed {
-            Signed::By(signature) if may_wait => {
+            RequestSignature::By(signature) if may_wait => {
                 let mut signature = signature.as_ref().clone();
                 signature.client_capabilities = tasks::declare(&signature.client_capabilities);
-                Signed::By(Arc::new(signature))
+                RequestSignature::By(Arc::new(signature))
             }
             other => other.clone(),
         };
@@ -182,7 +182,7 @@ impl TaskPoller {
     }
 
     /// As whom the server is asked.
-    pub(super) fn signed(&self) -> Signed {
+    pub(super) fn signed(&self) -> RequestSignature {
         self.signed.clone()
     }
 
@@ -191,7 +191,7 @@ impl TaskPoller {
         let json = Json::new(params.as_bytes()).filter(|_| may_wait)?;
         match self.dialect {
             Dialect::Core => tasks::ask_for_task(json, None),
-            Dialect::Extension if matches!(self.signed, Signed::Already) => {
+            Dialect::Extension if matches!(self.signed, RequestSignature::Already) => {
                 let meta = json.member("_meta")?;
                 Some(Splice::new(json).set("_meta", declared(meta.get())?).apply()?.into_owned())
             }

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use unhang_core::limits::Limits;
-use unhang_upstream::client::{Address, Endpoint, HttpServer, Silent};
+use unhang_upstream::client::{Address, DecliningListener, Endpoint, HttpServer};
 
 use super::*;
 
@@ -16,7 +16,7 @@ pub fn mute() -> (TcpListener, ServerEntry) {
         name: "srv".to_owned(),
         endpoint: Endpoint::Http(HttpServer { address, dialect: None, authorization: None }),
         limits: Limits::default(),
-        listener: Arc::new(Silent),
+        listener: Arc::new(DecliningListener),
     };
     let tool_rules = ToolRules::default();
     (

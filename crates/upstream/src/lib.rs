@@ -44,7 +44,7 @@ pub const LISTEN: &str = "subscriptions/listen";
 
 /// As whom a stateless server is asked.
 #[derive(Clone, Debug, Default)]
-pub enum Signed {
+pub enum RequestSignature {
     /// As ourselves.
     #[default]
     ByUs,
@@ -78,7 +78,7 @@ pub(crate) struct ActorRequest {
     /// The session that asks, where it is one.
     pub(crate) session: Option<OfSession>,
     /// As whom a stateless server is asked.
-    pub(crate) signed: Signed,
+    pub(crate) signed: RequestSignature,
     /// What a server over HTTP is told in headers too: names and values (2026-07-28).
     pub(crate) mirrored: Vec<(String, String)>,
 }

@@ -12,13 +12,13 @@ use serde_json::{Map, Value, value::RawValue};
 use super::question::SessionKey;
 
 /// The answer to a server's question: a result, or an error's code and message.
-pub type Answer = Result<Value, (i32, String)>;
+pub type ListenerAnswer = Result<Value, (i32, String)>;
 
 /// The error for what is not offered.
 pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 
 /// Hears what a server says unasked, and answers what it asks.
-pub trait Listener: Send + Sync {
+pub trait ServerListener: Send + Sync {
     /// What we offer to servers, for the handshake: `elicitation`, `sampling`, `roots`. A server must not ask for anything else.
     fn capabilities(&self) -> Map<String, Value> {
         Map::new()
@@ -48,19 +48,19 @@ pub trait Listener: Send + Sync {
         &self,
         method: String,
         params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>>;
+    ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>>;
 }
 
 /// Hears nothing and declines everything, with a reason.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct DecliningListener;
 
-impl Listener for Silent {
+impl ServerListener for DecliningListener {
     fn asked(
         &self,
         method: String,
         _params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+    ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
         Box::pin(async move { Err(declined(&method)) })
     }
 }

@@ -30,11 +30,12 @@ use self::{
 };
 pub(crate) use self::{outbox::Outgoing, reply_budget::ReplyReservation};
 use super::{
-    ActorCommand, ActorRequest, LISTEN, Mailbox, ProgressSender, RequestOutcome, ServerPhase, Signed,
+    ActorCommand, ActorRequest, LISTEN, Mailbox, ProgressSender, RequestOutcome, RequestSignature,
+    ServerPhase,
     handshake::{
         Handshake, HandshakeRequest, HandshakeStep, Introduction, REMOTE_START_HINT, START_HINT, ServerInfo,
     },
-    listener::Listener,
+    listener::ServerListener,
     question::{Asides, OfSession, SideMessage},
     request_table::{self, PendingRequest, RequestTable, TableEvent},
 };
@@ -55,7 +56,7 @@ pub(crate) struct UpstreamConfig {
     pub(crate) name: String,
     pub(crate) limits: Limits,
     pub(crate) introduction: Introduction,
-    pub(crate) listener: Arc<dyn Listener>,
+    pub(crate) listener: Arc<dyn ServerListener>,
     /// The server was found to know handshakes alone.
     pub(crate) is_legacy: bool,
 }
@@ -86,7 +87,7 @@ pub(crate) struct UpstreamSession {
     pub(crate) name: String,
     pub(crate) limits: Limits,
     introduction: Introduction,
-    listener: Arc<dyn Listener>,
+    listener: Arc<dyn ServerListener>,
     is_legacy: bool,
     mailbox: Mailbox,
     origin: Instant,
@@ -385,9 +386,9 @@ impl UpstreamSession {
         }
         if self.is_stateless() {
             params = match signed {
-                Signed::ByUs => self.introduction.signed(&params),
-                Signed::By(signature) => to_modern(Json::new(params.as_bytes()), &signature),
-                Signed::Already => params,
+                RequestSignature::ByUs => self.introduction.signed(&params),
+                RequestSignature::By(signature) => to_modern(Json::new(params.as_bytes()), &signature),
+                RequestSignature::Already => params,
             };
         }
         if limit == Duration::MAX {

@@ -16,8 +16,8 @@ use std::{
 use serde_json::{Map, Value, json, value::RawValue};
 use unhang::{
     client::{
-        Address, Answer, Client, ClientSpec, Endpoint, Error, HttpServer, Listener, RequestOptions,
-        ServerList, declined,
+        Address, Client, ClientSpec, Endpoint, Error, HttpServer, ListenerAnswer, RequestOptions, ServerList,
+        ServerListener, declined,
     },
     exit,
     limits::Limits,
@@ -164,7 +164,7 @@ fn sample(schema: &Value) -> Value {
 /// Accepts what it is asked, with the defaults that the question has (SEP-1034).
 struct Willing;
 
-impl Listener for Willing {
+impl ServerListener for Willing {
     fn capabilities(&self) -> Map<String, Value> {
         Map::from_iter([("elicitation".to_owned(), json!({ "form": {} }))])
     }
@@ -173,7 +173,7 @@ impl Listener for Willing {
         &self,
         method: String,
         params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+    ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
         Box::pin(async move {
             if method != "elicitation/create" {
                 return Err(declined(&method));

@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{task::JoinSet, time::timeout};
 use unhang::{
     client::{
-        Answer, Client, ClientSpec, Endpoint, Error, Listener, RequestOptions, ServerPool, Silent, Topics,
+        Client, ClientSpec, DecliningListener, Endpoint, Error, ListenerAnswer, RequestOptions,
+        ServerListener, ServerPool, Topics,
     },
     fault::FaultKind,
     limits::Limits,
@@ -46,7 +47,7 @@ pub(crate) fn spec(sandbox: &Sandbox, name: &str, program: &str, words: &[&str])
         name: name.to_owned(),
         endpoint: Endpoint::Stdio(server),
         limits,
-        listener: Arc::new(Silent),
+        listener: Arc::new(DecliningListener),
     }
 }
 
@@ -280,7 +281,7 @@ async fn c_63_the_two_tools_of_the_contract_are_there() {
 /// Answers every question with the same, and remembers what it was asked.
 struct Clerk(Mutex<Vec<String>>);
 
-impl Listener for Clerk {
+impl ServerListener for Clerk {
     fn capabilities(&self) -> Map<String, Value> {
         arguments(json!({ "elicitation": {} }))
     }
@@ -289,7 +290,7 @@ impl Listener for Clerk {
         &self,
         method: String,
         _params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+    ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
         self.0.lock().expect("not poisoned").push(method);
         Box::pin(async { Ok(json!({ "action": "accept", "content": { "name": "Ada" } })) })
     }
@@ -325,12 +326,12 @@ async fn input_that_is_required_is_given_and_the_request_made_again() {
 /// Says nothing to anything.
 struct Absent;
 
-impl Listener for Absent {
+impl ServerListener for Absent {
     fn asked(
         &self,
         _method: String,
         _params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+    ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
         Box::pin(std::future::pending())
     }
 }
@@ -498,7 +499,7 @@ impl Ear {
     }
 }
 
-impl Listener for Ear {
+impl ServerListener for Ear {
     fn notified(&self, method: &str, _params: Option<&RawValue>) {
         self.0.lock().expect("not poisoned").push(method.to_owned());
     }
@@ -507,8 +508,8 @@ impl Listener for Ear {
         &self,
         method: String,
         params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
-        Silent.asked(method, params)
+    ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
+        DecliningListener.asked(method, params)
     }
 }
 

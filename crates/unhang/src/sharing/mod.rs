@@ -57,7 +57,7 @@ use unhang_gateway::{
     route::{names::Style, rules::ToolRules},
 };
 use unhang_upstream::{
-    client::{ClientSpec, Endpoint, Silent},
+    client::{ClientSpec, DecliningListener, Endpoint},
     http::HttpServer,
 };
 
@@ -362,7 +362,8 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
         socket: Some(socket),
     };
     let endpoint = Endpoint::Http(HttpServer { address, dialect: None, authorization: None });
-    let spec = ClientSpec { name: LEADER.to_owned(), endpoint, limits, listener: Arc::new(Silent) };
+    let spec =
+        ClientSpec { name: LEADER.to_owned(), endpoint, limits, listener: Arc::new(DecliningListener) };
     let secrets = Secrets::of_all(entries.iter().map(|entry| &entry.secrets));
     // What the rules say is done where the servers are.
     ServerEntry {

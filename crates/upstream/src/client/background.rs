@@ -27,7 +27,8 @@ use unhang_proc::deadline::Deadline;
 use unhang_wire::{Json, text_member};
 
 use super::{
-    Background, CallOptions, Client, Error, RequestOptions, ServerError, ServerInfo, Signed, Unfinished,
+    Background, CallOptions, Client, Error, RequestOptions, RequestSignature, ServerError, ServerInfo,
+    Unfinished,
     in_words::{JobInWords, StatusInWords},
     introduced,
     job_resource::{JOB_SCHEME, JobResource},
@@ -107,12 +108,12 @@ impl Client {
     }
 
     /// As whom a server is asked that may answer with a task.
-    fn signed_for_tasks(&self, session: &ServerInfo) -> Signed {
+    fn signed_for_tasks(&self, session: &ServerInfo) -> RequestSignature {
         if !session.revision.is_stateless() || !offers(session, Dialect::Extension) {
-            return Signed::ByUs;
+            return RequestSignature::ByUs;
         }
         let capabilities = Value::from(self.listener.capabilities()).to_string();
-        Signed::By(Arc::new(Signature {
+        RequestSignature::By(Arc::new(Signature {
             revision: Revision::V2026July.name(),
             client_info: introduced().to_string(),
             client_capabilities: tasks::declare(&capabilities),
@@ -135,7 +136,7 @@ struct Pursuit<'a> {
     since: Instant,
     deadline: Deadline,
     options: &'a RequestOptions,
-    signed: Signed,
+    signed: RequestSignature,
 }
 
 impl Pursuit<'_> {

@@ -7,13 +7,13 @@
 //! # use std::sync::Arc;
 //! # use unhang_core::limits::Limits;
 //! # use unhang_proc::server::ServerSpec;
-//! # use unhang_upstream::client::{self, Client, ClientSpec, Endpoint, RequestOptions, Silent};
+//! # use unhang_upstream::client::{self, Client, ClientSpec, Endpoint, RequestOptions, DecliningListener};
 //! # async fn example(server: ServerSpec) -> Result<(), client::Error> {
 //! let client = Client::start(ClientSpec {
 //!     name: "time".to_owned(),
 //!     endpoint: Endpoint::Stdio(server),
 //!     limits: Limits::default(),
-//!     listener: Arc::new(Silent),
+//!     listener: Arc::new(DecliningListener),
 //! });
 //! let result = client.call_tool("get_current_time", serde_json::Map::new(), &RequestOptions::default()).await?;
 //! println!("{}", result.get());
@@ -68,11 +68,11 @@ use crate::{
     stdio,
     upstream_session::UpstreamConfig,
 };
-pub use crate::{LISTEN, Signed};
+pub use crate::{LISTEN, RequestSignature};
 pub use crate::{
     handshake::ServerInfo,
     http::HttpServer,
-    listener::{Answer, Listener, Silent, declined},
+    listener::{DecliningListener, ListenerAnswer, ServerListener, declined},
 };
 use unhang_core::{
     config::{INPUT_ROUNDS, STOP_SLACK},
@@ -104,7 +104,7 @@ pub struct ClientSpec {
     /// Its limits.
     pub limits: Limits,
     /// Who hears its notifications and answers its questions.
-    pub listener: Arc<dyn Listener>,
+    pub listener: Arc<dyn ServerListener>,
 }
 
 /// How one request is made.
@@ -134,7 +134,7 @@ pub struct CallOptions {
     /// The session that asks, where it is one.
     pub session: Option<OfSession>,
     /// As whom a stateless server is asked.
-    pub signed: Signed,
+    pub signed: RequestSignature,
     /// What a stateless server over HTTP is told in headers besides.
     pub headers: Vec<(String, String)>,
 }
@@ -151,7 +151,7 @@ impl From<&RequestOptions> for CallOptions {
 pub struct Client {
     name: Arc<str>,
     limits: Limits,
-    listener: Arc<dyn Listener>,
+    listener: Arc<dyn ServerListener>,
     link: UpstreamHandle,
     /// What of its tools' arguments goes along as headers, where it is spoken to over HTTP.
     mirrors: Option<Arc<Mirrors>>,
@@ -265,7 +265,7 @@ impl Client {
         let rounds = if stands("input-rounds-bounded") { INPUT_ROUNDS } else { usize::MAX };
         for _ in 0..rounds {
             let result = self.attempt(&session, method, &asked, (since, limit), manner).await?;
-            if matches!(manner.signed, Signed::Already) {
+            if matches!(manner.signed, RequestSignature::Already) {
                 return Ok(result);
             }
             // Only a stateless server may want the same once more.

@@ -20,7 +20,7 @@ use super::{
     reply_budget::{ReplyBudget, ReplyReservation},
 };
 use crate::{
-    listener::Listener,
+    listener::ServerListener,
     question::{self, Replied},
     request_table,
 };
@@ -36,7 +36,7 @@ pub(crate) struct AnsweredQuestion {
 
 /// The questions of one server.
 pub(super) struct ServerQuestions {
-    listener: Arc<dyn Listener>,
+    listener: Arc<dyn ServerListener>,
     /// How many may be open.
     most: usize,
     /// How long an answer may take.
@@ -48,7 +48,7 @@ pub(super) struct ServerQuestions {
 }
 
 impl ServerQuestions {
-    pub(super) fn new(server: &str, limits: &Limits, listener: Arc<dyn Listener>) -> Self {
+    pub(super) fn new(server: &str, limits: &Limits, listener: Arc<dyn ServerListener>) -> Self {
         Self {
             listener,
             most: limits.max_in_flight,

@@ -11,7 +11,7 @@ use unhang_wire::Lines;
 
 use super::*;
 use crate::{
-    listener::Answer,
+    listener::ListenerAnswer,
     question::{self, SessionKey},
 };
 
@@ -22,7 +22,7 @@ struct Counting {
     asked: AtomicUsize,
 }
 
-impl Listener for Counting {
+impl ServerListener for Counting {
     fn capabilities(&self) -> Map<String, Value> {
         Map::from_iter([("roots".to_owned(), json!({}))])
     }
@@ -44,7 +44,7 @@ impl Listener for Counting {
         &self,
         _method: String,
         _params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+    ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         Box::pin(ready(Ok(json!({ "by": "the listener" }))))
     }
@@ -81,7 +81,7 @@ fn talking(
             progress: None,
             asides: Some(asides.clone()),
             session: None,
-            signed: Signed::ByUs,
+            signed: RequestSignature::ByUs,
             mirrored: Vec::new(),
         };
         // Nobody looks at the answers.
@@ -185,7 +185,7 @@ fn ask_for(
         progress: None,
         asides: Some(asides),
         session: Some(session.into()),
-        signed: Signed::ByUs,
+        signed: RequestSignature::ByUs,
         mirrored: Vec::new(),
     };
     upstream_session.command(Some(ActorCommand::Request(Box::new(request), reply)), 0);

@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{sync::Mutex, task::spawn_blocking};
 use unhang::{
-    client::{Answer, Listener, declined},
+    client::{ListenerAnswer, ServerListener, declined},
     wording::is_round,
 };
 
@@ -44,7 +44,7 @@ impl Person {
     }
 }
 
-impl Listener for Person {
+impl ServerListener for Person {
     fn capabilities(&self) -> Map<String, Value> {
         Map::from_iter([("elicitation".to_owned(), json!({ "form": {}, "url": {} }))])
     }
@@ -67,7 +67,7 @@ impl Listener for Person {
         &self,
         method: String,
         params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+    ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
         let server = self.server.clone();
         let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
         let is_declined = method == "elicitation/create" && !is_terminal;

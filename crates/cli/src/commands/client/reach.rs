@@ -6,7 +6,7 @@
 use std::{ffi::OsString, fmt::Display, path::PathBuf, sync::Arc};
 
 use unhang::{
-    client::{Address, ClientSpec, Endpoint, HttpServer, Listener},
+    client::{Address, ClientSpec, Endpoint, HttpServer, ServerListener},
     limits::Limits,
     oauth::{ClientSettings, Nobody},
     process::{server::ServerSpec, spawn::Environment},
@@ -24,7 +24,7 @@ pub(super) fn by_command(
     command: &[OsString],
     ad_hoc: &AdHoc,
     flags: &LimitSettings,
-    listener: Arc<dyn Listener>,
+    listener: Arc<dyn ServerListener>,
 ) -> Result<ClientSpec, CommandFailure> {
     if !ad_hoc.header.is_empty() {
         let message = "--header is for a URL, and what is asked is a command".to_owned();
@@ -53,7 +53,7 @@ pub(super) fn by_command(
 pub(in crate::commands) fn by_settings(
     settings: &ServerSettings,
     flags: &LimitSettings,
-    listener: Arc<dyn Listener>,
+    listener: Arc<dyn ServerListener>,
 ) -> Result<ClientSpec, CommandFailure> {
     let ServerSettings { name, transport, limits, .. } = settings;
     let endpoint = match transport {
@@ -84,7 +84,7 @@ pub(super) fn by_url(
     url: &str,
     ad_hoc: &AdHoc,
     flags: &LimitSettings,
-    listener: Arc<dyn Listener>,
+    listener: Arc<dyn ServerListener>,
 ) -> Result<ClientSpec, CommandFailure> {
     if !ad_hoc.env.is_empty() || ad_hoc.cwd.is_some() {
         let message = "--env and --cwd are for a command after `--`, and what is asked is a URL".to_owned();
@@ -141,7 +141,7 @@ fn spec(
     endpoint: Endpoint,
     of_file: &LimitSettings,
     flags: &LimitSettings,
-    listener: Arc<dyn Listener>,
+    listener: Arc<dyn ServerListener>,
 ) -> ClientSpec {
     let mut limits = Limits::default();
     of_file.apply(&mut limits);

@@ -15,7 +15,7 @@ use std::{
 };
 
 use unhang::{
-    client::Silent,
+    client::DecliningListener,
     clients::Clocks,
     gateway::{Lineup, RequestPatience, Scope, ServerEntry},
     notices::Notices,
@@ -203,7 +203,8 @@ fn entry(
     joins_none: bool,
     data: Option<&Path>,
 ) -> Result<ServerEntry, String> {
-    let spec = by_settings(settings, flags, Arc::new(Silent)).map_err(|failure| failure.message)?;
+    let spec =
+        by_settings(settings, flags, Arc::new(DecliningListener)).map_err(|failure| failure.message)?;
     let prefix = settings.prefix.clone().unwrap_or_else(|| settings.name.clone());
     let mut tool_rules = settings.tool_rules.clone();
     // What flags say is above all that the file says, of single tools too.
