@@ -40,7 +40,7 @@ use super::{
     CHANGE_LIMIT, Engine, EngineState, SUBMIT_LIMIT,
     journal::{Journal, Pen},
     memory::Status,
-    writer,
+    tickets, writer,
 };
 use crate::{
     error::JobError,
@@ -385,6 +385,23 @@ impl Engine {
         let adopted = timeout(SUBMIT_LIMIT, adopt).await;
         let claim = adopted.map_err(|_| JobError::Uncertain { id, waited: SUBMIT_LIMIT })??;
         Ok((HeldCall::new(claim, self.clone(), 0), self.status(id).await?))
+    }
+
+    /// Calls that nobody waits for, and whose answers can still be had.
+    #[must_use]
+    pub fn left_calls(&self) -> Vec<Status> {
+        tickets::left_calls(&self.inner)
+    }
+
+    /// Takes up a call that was left; from then on it is held here. None where it has an end, or somebody else was faster.
+    ///
+    /// # Errors
+    /// Where the disk or the database says no.
+    pub async fn take_up(&self, id: JobId) -> Result<Option<(HeldCall, Status)>, JobError> {
+        let inner = Arc::clone(&self.inner);
+        let claim = self.changing(CHANGE_LIMIT, move |_| tickets::take_up(&inner, id)).await?;
+        let Some((claim, logged)) = claim else { return Ok(None) };
+        Ok(Some((HeldCall::new(claim, self.clone(), logged), self.status(id).await?)))
     }
 
     /// The result of a call that has ended with one, as JSON, as its server gave it.

@@ -17,13 +17,17 @@
 mod calls;
 mod cancel;
 mod clock;
+mod disk;
 mod journal;
 mod maintenance;
 mod memory;
 mod migration;
+mod open;
+mod options;
 mod outputs;
 mod quarantine;
 mod retention;
+mod state;
 mod sweep;
 mod system;
 #[cfg(test)]
@@ -33,48 +37,44 @@ mod writer;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
+    sync::Arc,
     time::Duration,
 };
 
 use serde_json::Value;
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{mpsc, oneshot},
     time::timeout,
 };
-use unhang_proc::{deadline::Deadline, file_limit};
+use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use self::{calls::Calls, maintenance::MaintenanceThread, memory::Memory};
 pub use self::{
     calls::{Adoption, CallEnd, HeldCall},
     memory::Status,
+    open::{Opened, replace_damaged_database},
+    options::EngineOptions,
     outputs::Results,
     quarantine::Quarantined,
     retention::RemovedJobs,
     system::{Machine, System},
 };
+use self::{maintenance::MaintenanceThread, open::OpenedFolder, state::EngineState};
 use crate::{
     document::{Document, DocumentEntry, Documents, Field},
     error::JobError,
-    folder::{DATABASE, DataFolder, FileError, JobFolder},
+    folder::{FileError, JobFolder},
     id::JobId,
-    limits::{self, Announced, ToldLimits},
+    limits::{self, Announced},
     moment::Moment,
     record::{FORMAT, JobRecord, JobState},
-    room::{MemoryGauge, Rules},
-    settle::{Handover, set_document},
-    shims::{self, ShimCommand},
-    store::{self, Rebuilt, Starter, Store, Whose},
+    settle::set_document,
+    store::{self, Rebuilt, Store, Whose},
     submission::Submission,
 };
 
 /// How long a submit may take. With a disk that is well it takes milliseconds.
 const SUBMIT_LIMIT: Duration = Duration::from_secs(10);
-
-/// How long a look at the disk may take. The database may be held by others for ten seconds.
-const LOOK_LIMIT: Duration = Duration::from_secs(15);
 
 /// How long a change may take. It may wait for the turn to write the state, and then for the database.
 const CHANGE_LIMIT: Duration = Duration::from_secs(30);
@@ -82,171 +82,8 @@ const CHANGE_LIMIT: Duration = Duration::from_secs(30);
 /// How long it may take to remove folders, or to read all of them.
 const SWEEP_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// Threads that look at the disk at the same time. Where it hangs each of them hangs too.
-const MOST_LOOKS: usize = 32;
-
-/// Threads that change something on the disk at the same time. Whoever cancels a job waits for its end.
-const MOST_CHANGES: usize = 64;
-
 /// How long the end may take: one round of the keeper.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-
-/// The least that files must be able to grow to: SQLite empties its log when that has four mebibytes, and not before.
-const SMALLEST_FILE_LIMIT: u64 = 8 << 20;
-
-/// How an engine works.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// The data folder; it is made where it is missing.
-    pub folder: PathBuf,
-    /// How our own binary is run as a shim; see [`shim::run_if_asked`](crate::shim::run_if_asked).
-    pub shim: ShimCommand,
-    /// When a job may start.
-    pub rules: Rules,
-    /// Whether queued jobs start by the limit that each of them was accepted with, instead of by that in `rules`. For programs
-    /// that come and go: one that only looks must not let more run than whoever accepted them wanted.
-    pub keeps_recorded_limits: bool,
-    /// Whether somebody said how many jobs may run, so that it counts for all who have the folder open meanwhile.
-    pub max_concurrent_was_said: bool,
-    /// How long an ended job is kept, since its end. Jobs whose own rules say longer stay longer.
-    pub retention: Duration,
-    /// Whether somebody said how long, so that it counts for all who were not told; see [`Engine::open`].
-    pub retention_was_said: bool,
-}
-
-impl EngineOptions {
-    /// The defaults, with the number of jobs that fits this machine.
-    #[must_use]
-    pub fn new(folder: PathBuf, shim: ShimCommand) -> Self {
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            folder,
-            shim,
-            rules: Rules {
-                max_concurrent: u32::try_from(processors / 2).unwrap_or(u32::MAX).max(2),
-                memory_limit: 90.0,
-                disk_reserve: 64 << 20,
-                retention_ms: None,
-            },
-            keeps_recorded_limits: false,
-            max_concurrent_was_said: false,
-            retention: Duration::from_secs(7 * 24 * 60 * 60),
-            retention_was_said: false,
-        }
-    }
-}
-
-impl EngineOptions {
-    /// What others hear of these for as long as the folder is open. A program that comes and goes says it with each job.
-    fn told(&self) -> ToldLimits {
-        let (is_told, millis) = (!self.keeps_recorded_limits, self.retention.as_millis());
-        ToldLimits {
-            max_concurrent: (is_told && self.max_concurrent_was_said).then_some(self.rules.max_concurrent),
-            retention_ms: (is_told && self.retention_was_said)
-                .then(|| u64::try_from(millis).unwrap_or(u64::MAX)),
-        }
-    }
-}
-
-/// What an engine needs wherever it works.
-#[derive(Debug)]
-pub(crate) struct EngineState {
-    options: EngineOptions,
-    data: DataFolder,
-    memory: Memory,
-    starter: Starter,
-    gauge: MemoryGauge,
-    /// Calls that are held here.
-    calls: Calls,
-    /// For what is asked for seldom; held for one short transaction at a time.
-    store: Mutex<Store>,
-    /// Places of those who look at the disk, and of those who change something.
-    looks: Arc<Semaphore>,
-    works: Arc<Semaphore>,
-}
-
-impl EngineState {
-    fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn handover(&self) -> Handover<'_> {
-        Handover { starter: &self.starter, limit: self.own_limit(), is_open: self.lack().is_none() }
-    }
-
-    /// What there is too little of for another job to start.
-    fn lack(&self) -> Option<String> {
-        self.options.rules.lack(&self.data, &self.gauge)
-    }
-
-    /// By which limit queued jobs start, besides that of each.
-    fn own_limit(&self) -> Option<u32> {
-        let own = (!self.options.keeps_recorded_limits).then_some(self.options.rules.max_concurrent);
-        own.into_iter().chain(limits::of_all(&self.data).max_concurrent).min()
-    }
-
-    /// How long ended jobs are kept at least, as those say who have the folder open.
-    fn retention_of_others(&self) -> Duration {
-        limits::of_all(&self.data).retention()
-    }
-
-    /// The jobs that have a slot.
-    fn running(&self) -> Vec<JobId> {
-        self.memory.with_slot().iter().map(|job| job.record.job_id).collect()
-    }
-
-    fn start_shims(&self, admitted: &[JobId]) {
-        for &id in admitted {
-            if let Err(error) = shims::start(&self.options.shim, &self.data, id) {
-                // The keeper sees that nobody has it, and tries again.
-                tracing::warn!("the supervisor of job {id} could not be started: {error}");
-            }
-        }
-    }
-
-    /// Takes what is wrong with one job's folder for that job's alone: it is told of with the job, and the others go on.
-    fn tell_trouble(&self, id: JobId, looked: Result<(), JobError>) -> Result<(), JobError> {
-        let trouble = match looked {
-            Err(error) if error.is_of_files() => Some(error.to_string()),
-            looked => looked.map(|()| None)?,
-        };
-        self.note_trouble(id, trouble);
-        Ok(())
-    }
-
-    /// Notes what is wrong with a job's folder, or that nothing is.
-    fn note_trouble(&self, id: JobId, trouble: Option<String>) {
-        if self.memory.set_trouble(id, trouble.clone())
-            && let Some(trouble) = trouble
-        {
-            tracing::warn!("job {id} cannot be looked after: {trouble}");
-        }
-    }
-
-    /// The record of a job, wherever it is known. It may wait for the disk.
-    fn status(&self, id: JobId) -> Result<Status, JobError> {
-        if let Some(status) = self.memory.status(id) {
-            return Ok(status);
-        }
-        let job = self.store().read(|connection| store::get(connection, id))?;
-        let job = job.ok_or(JobError::NoSuchJob(id))?;
-        if !job.record.status.is_final() {
-            // Another process has accepted it a moment ago; from now on it is followed here too.
-            self.memory.update([job]);
-            return self.memory.status(id).ok_or(JobError::NoSuchJob(id));
-        }
-        Ok(Status { record: job.record, queue_position: None, progress: None, wait_reason: None })
-    }
-}
-
-/// What the opening of a data folder found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Opened {
-    /// The database was missing and was made anew from the folders.
-    pub rebuilt: Option<Rebuilt>,
-    /// Results that had not reached the named state when their writer died, and now have (J-46).
-    pub replayed: usize,
-}
 
 /// The engine; see the module. Clones are the same engine.
 #[derive(Clone, Debug)]
@@ -266,41 +103,13 @@ impl Engine {
     /// # Errors
     /// Where the folder or the database in it cannot be used; each error says what to do.
     pub fn open(options: EngineOptions) -> Result<(Self, Opened), JobError> {
-        check_file_limit(&options.folder)?;
-        let data = DataFolder::open(&options.folder)?;
-        let starter = shims::this_process()
-            .map_err(|error| FileError::system("cannot name this process in", data.path(), error))?;
-        let (mut store, rebuilt) = Store::open(&data)?;
-        let mut opened = Opened { rebuilt, replayed: 0 };
-        Documents::of(&data).remove_unfinished();
-        match finish_begun_patches(&data, &mut store) {
-            Ok(replayed) => opened.replayed = replayed,
-            Err(error) if error.is_of_files() => {
-                // Whoever writes to the state next tries again.
-                tracing::warn!("results cannot be brought to the state yet: {error}");
-            }
-            Err(error) => return Err(error),
-        }
-        if let Err(error) = store.restore_files(&starter.boot_id) {
-            // The keeper tries again, and says so of every job that waits.
-            tracing::warn!("what queued jobs need cannot be written anew after the boot: {error}");
-        }
+        let OpenedFolder { data, starter, store, opened } = OpenedFolder::open(&options.folder)?;
         let ((writing, _), (keeping, _)) = (Store::open(&data)?, Store::open(&data)?);
         let announced = limits::announce(&data, options.told()).unwrap_or_else(|error| {
             tracing::warn!("others who use this folder do not hear of our limits: {error}");
             None
         });
-        let inner = Arc::new(EngineState {
-            options,
-            data,
-            memory: Memory::new(),
-            starter,
-            gauge: MemoryGauge::default(),
-            calls: Calls::default(),
-            store: Mutex::new(store),
-            looks: Arc::new(Semaphore::new(MOST_LOOKS)),
-            works: Arc::new(Semaphore::new(MOST_CHANGES)),
-        });
+        let inner = Arc::new(EngineState::new(options, data, starter, store));
         let keeper = MaintenanceThread::start(&inner, keeping)?;
         let (requests, received) = mpsc::channel(writer::WAITING);
         writer::start(inner.clone(), writing, received)
@@ -597,7 +406,8 @@ impl Engine {
         &self,
         look: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
-        self.within(LOOK_LIMIT, &self.inner.looks, look).await
+        let inner = self.inner.clone();
+        self.inner.disk.look(move || look(&inner)).await
     }
 
     /// Changes something on the disk where that delays nobody else. What is late may still be done.
@@ -606,56 +416,7 @@ impl Engine {
         limit: Duration,
         work: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
-        self.within(limit, &self.inner.works, work).await
+        let inner = self.inner.clone();
+        self.inner.disk.change(limit, move || work(&inner)).await
     }
-
-    async fn within<T: Send + 'static>(
-        &self,
-        limit: Duration,
-        places: &Arc<Semaphore>,
-        work: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,
-    ) -> Result<T, JobError> {
-        let (inner, places) = (self.inner.clone(), Arc::clone(places));
-        let done = async {
-            // Nobody closes it.
-            let place = places.acquire_owned().await.map_err(|_| JobError::Closed)?;
-            let done = tokio::task::spawn_blocking(move || {
-                let _until_the_disk_answers = place;
-                work(&inner)
-            });
-            // A panic in it is a bug, and the runtime's end leaves nobody to answer.
-            done.await.map_err(|_| JobError::Closed)?
-        };
-        let late = |_| JobError::Late { folder: self.inner.data.path().to_owned(), waited: limit };
-        timeout(limit, done).await.map_err(late)?
-    }
-}
-
-/// Refuses to begin what the limit of file sizes would break off, before anything is made.
-fn check_file_limit(folder: &Path) -> Result<(), JobError> {
-    match (file_limit::file_limit(), file_limit::told()) {
-        (Some(bytes), Some(limit)) if bytes < SMALLEST_FILE_LIMIT => {
-            let database = folder.join(DATABASE);
-            Err(JobError::FileLimit { limit, database, needed: SMALLEST_FILE_LIMIT })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Applies the results whose writers died on the way to the state. How many there were.
-fn finish_begun_patches(data: &DataFolder, store: &mut Store) -> Result<usize, JobError> {
-    if store.read(store::patching)?.is_empty() {
-        return Ok(0);
-    }
-    let turn = Documents::of(data).turn()?;
-    Ok(crate::settle::finish_patches(data, store, &turn)?)
-}
-
-/// Makes a new database from the job folders, where the old one is damaged. Returns where the old one lies now.
-///
-/// # Errors
-/// Where files cannot be moved or made.
-pub fn replace_damaged_database(folder: &Path) -> Result<(PathBuf, Rebuilt), JobError> {
-    check_file_limit(folder)?;
-    Ok(Store::replace_damaged(&DataFolder::open(folder)?)?)
 }

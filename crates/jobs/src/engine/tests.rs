@@ -59,7 +59,7 @@ async fn f_30_a_disk_that_hangs_is_waited_for_as_long_as_the_limit_and_by_a_boun
     let mut released = Some(released);
     for _ in 0..3 {
         let (released, hanging) = (released.take(), Arc::clone(&hanging));
-        let late = engine.within(Duration::from_millis(50), &places, move |_| {
+        let late = engine.inner.disk.within(Duration::from_millis(50), &places, move || {
             hanging.fetch_add(1, Ordering::Relaxed);
             let _over = released.map(|released| released.recv());
             Ok(())
@@ -69,5 +69,5 @@ async fn f_30_a_disk_that_hangs_is_waited_for_as_long_as_the_limit_and_by_a_boun
     }
     assert_eq!(hanging.load(Ordering::Relaxed), 1, "the others found no place");
     drop(release);
-    engine.within(HANG, &places, |_| Ok(())).await.unwrap();
+    engine.inner.disk.within(HANG, &places, || Ok(())).await.unwrap();
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use unhang_proc::lock::Lock;
 
 use super::{
-    CHANGE_LIMIT, Engine, EngineState,
+    CHANGE_LIMIT, EngineState,
     calls::{HeldCall, UnclaimedCall},
     memory::Status,
 };
@@ -67,32 +67,19 @@ impl HeldCall {
     }
 }
 
-impl Engine {
-    /// Calls that nobody waits for, and whose answers can still be had.
-    #[must_use]
-    pub fn left_calls(&self) -> Vec<Status> {
-        let mut calls = self.inner.memory.calls(may_be_taken_up);
-        calls.retain(|status| {
-            let call = status.record.call.as_ref();
-            call.is_some_and(|call| left(call, &self.inner.starter) == CallHolder::Yes)
-        });
-        calls
-    }
-
-    /// Takes up a call that was left; from then on it is held here. None where it has an end, or somebody else was faster.
-    ///
-    /// # Errors
-    /// Where the disk or the database says no.
-    pub async fn take_up(&self, id: JobId) -> Result<Option<(HeldCall, Status)>, JobError> {
-        let inner = Arc::clone(&self.inner);
-        let claim = self.changing(CHANGE_LIMIT, move |_| take_up(&inner, id)).await?;
-        let Some((claim, logged)) = claim else { return Ok(None) };
-        Ok(Some((HeldCall::new(claim, self.clone(), logged), self.status(id).await?)))
-    }
+/// Lists the calls that nobody waits for, and whose answers can still be had.
+pub(super) fn left_calls(inner: &EngineState) -> Vec<Status> {
+    let mut calls = inner.memory.calls(may_be_taken_up);
+    calls.retain(|status| {
+        let call = status.record.call.as_ref();
+        call.is_some_and(|call| left(call, &inner.starter) == CallHolder::Yes)
+    });
+    calls
 }
 
-/// The claim, and how much is in the log already.
-fn take_up(inner: &Arc<EngineState>, id: JobId) -> Result<Option<(UnclaimedCall, u64)>, JobError> {
+/// Takes up a call that was left. Returns the claim, and how much is in the log already; none where it has an end, or somebody else was
+/// faster.
+pub(super) fn take_up(inner: &Arc<EngineState>, id: JobId) -> Result<Option<(UnclaimedCall, u64)>, JobError> {
     let folder = inner.data.job(id);
     // A power failure may have taken it.
     folder.create_if_missing()?;
@@ -162,7 +149,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        engine::{Adoption, EngineOptions},
+        engine::{Adoption, Engine, EngineOptions},
         judge::JobFinding,
         judge_call::judge_call,
         record::ProcessRecord as Process,

@@ -1,0 +1,90 @@
+//! The opening of a data folder: every job is brought to the state that is true before anything else is done.
+//!
+//! Invariant: nothing is made in the folder where the limit of file sizes would break it off.
+
+use std::path::{Path, PathBuf};
+
+use unhang_proc::file_limit;
+
+use crate::{
+    document::Documents,
+    error::JobError,
+    folder::{DATABASE, DataFolder, FileError},
+    shims,
+    store::{self, Rebuilt, Starter, Store},
+};
+
+/// The least that files must be able to grow to: SQLite empties its log when that has four mebibytes, and not before.
+const SMALLEST_FILE_LIMIT: u64 = 8 << 20;
+
+/// What the opening of a data folder found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// The database was missing and was made anew from the folders.
+    pub rebuilt: Option<Rebuilt>,
+    /// Results that had not reached the named state when their writer died, and now have (J-46).
+    pub replayed: usize,
+}
+
+/// A data folder that is what it should be, and the first connection to its database.
+pub(super) struct OpenedFolder {
+    pub(super) data: DataFolder,
+    pub(super) starter: Starter,
+    pub(super) store: Store,
+    pub(super) opened: Opened,
+}
+
+impl OpenedFolder {
+    /// Opens it, and makes it where it is missing.
+    pub(super) fn open(folder: &Path) -> Result<Self, JobError> {
+        check_file_limit(folder)?;
+        let data = DataFolder::open(folder)?;
+        let starter = shims::this_process()
+            .map_err(|error| FileError::system("cannot name this process in", data.path(), error))?;
+        let (mut store, rebuilt) = Store::open(&data)?;
+        let mut opened = Opened { rebuilt, replayed: 0 };
+        Documents::of(&data).remove_unfinished();
+        match finish_begun_patches(&data, &mut store) {
+            Ok(replayed) => opened.replayed = replayed,
+            Err(error) if error.is_of_files() => {
+                // Whoever writes to the state next tries again.
+                tracing::warn!("results cannot be brought to the state yet: {error}");
+            }
+            Err(error) => return Err(error),
+        }
+        if let Err(error) = store.restore_files(&starter.boot_id) {
+            // The keeper tries again, and says so of every job that waits.
+            tracing::warn!("what queued jobs need cannot be written anew after the boot: {error}");
+        }
+        Ok(Self { data, starter, store, opened })
+    }
+}
+
+/// Refuses to begin what the limit of file sizes would break off, before anything is made.
+fn check_file_limit(folder: &Path) -> Result<(), JobError> {
+    match (file_limit::file_limit(), file_limit::told()) {
+        (Some(bytes), Some(limit)) if bytes < SMALLEST_FILE_LIMIT => {
+            let database = folder.join(DATABASE);
+            Err(JobError::FileLimit { limit, database, needed: SMALLEST_FILE_LIMIT })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Applies the results whose writers died on the way to the state. How many there were.
+fn finish_begun_patches(data: &DataFolder, store: &mut Store) -> Result<usize, JobError> {
+    if store.read(store::patching)?.is_empty() {
+        return Ok(0);
+    }
+    let turn = Documents::of(data).turn()?;
+    Ok(crate::settle::finish_patches(data, store, &turn)?)
+}
+
+/// Makes a new database from the job folders, where the old one is damaged. Returns where the old one lies now.
+///
+/// # Errors
+/// Where files cannot be moved or made.
+pub fn replace_damaged_database(folder: &Path) -> Result<(PathBuf, Rebuilt), JobError> {
+    check_file_limit(folder)?;
+    Ok(Store::replace_damaged(&DataFolder::open(folder)?)?)
+}

@@ -1,0 +1,127 @@
+//! What the threads and the callers of one engine share.
+//!
+//! Invariant: the lock of the store is held for one short transaction at a time, on threads that may wait for the disk.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::{
+    calls::Calls,
+    disk::DiskThreads,
+    memory::{Memory, Status},
+    options::EngineOptions,
+};
+use crate::{
+    error::JobError,
+    folder::DataFolder,
+    id::JobId,
+    limits,
+    room::MemoryGauge,
+    settle::Handover,
+    shims,
+    store::{self, Starter, Store},
+};
+
+/// What an engine needs wherever it works.
+#[derive(Debug)]
+pub(crate) struct EngineState {
+    pub(super) options: EngineOptions,
+    pub(super) data: DataFolder,
+    pub(super) memory: Memory,
+    pub(super) starter: Starter,
+    pub(super) gauge: MemoryGauge,
+    /// Calls that are held here.
+    pub(super) calls: Calls,
+    /// For what is asked for seldom; held for one short transaction at a time.
+    store: Mutex<Store>,
+    pub(super) disk: DiskThreads,
+}
+
+impl EngineState {
+    pub(super) fn new(options: EngineOptions, data: DataFolder, starter: Starter, store: Store) -> Self {
+        Self {
+            options,
+            memory: Memory::new(),
+            starter,
+            gauge: MemoryGauge::default(),
+            calls: Calls::default(),
+            store: Mutex::new(store),
+            disk: DiskThreads::new(data.path().to_owned()),
+            data,
+        }
+    }
+
+    pub(super) fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn handover(&self) -> Handover<'_> {
+        Handover { starter: &self.starter, limit: self.own_limit(), is_open: self.lack().is_none() }
+    }
+
+    /// What there is too little of for another job to start.
+    pub(super) fn lack(&self) -> Option<String> {
+        self.options.rules.lack(&self.data, &self.gauge)
+    }
+
+    /// By which limit queued jobs start, besides that of each.
+    pub(super) fn own_limit(&self) -> Option<u32> {
+        let own = (!self.options.keeps_recorded_limits).then_some(self.options.rules.max_concurrent);
+        own.into_iter().chain(limits::of_all(&self.data).max_concurrent).min()
+    }
+
+    /// How long ended jobs are kept at least, as those say who have the folder open.
+    pub(super) fn retention_of_others(&self) -> Duration {
+        limits::of_all(&self.data).retention()
+    }
+
+    /// The jobs that have a slot.
+    pub(super) fn running(&self) -> Vec<JobId> {
+        self.memory.with_slot().iter().map(|job| job.record.job_id).collect()
+    }
+
+    pub(super) fn start_shims(&self, admitted: &[JobId]) {
+        for &id in admitted {
+            if let Err(error) = shims::start(&self.options.shim, &self.data, id) {
+                // The keeper sees that nobody has it, and tries again.
+                tracing::warn!("the supervisor of job {id} could not be started: {error}");
+            }
+        }
+    }
+
+    /// Takes what is wrong with one job's folder for that job's alone: it is told of with the job, and the others go on.
+    pub(super) fn tell_trouble(&self, id: JobId, looked: Result<(), JobError>) -> Result<(), JobError> {
+        let trouble = match looked {
+            Err(error) if error.is_of_files() => Some(error.to_string()),
+            looked => looked.map(|()| None)?,
+        };
+        self.note_trouble(id, trouble);
+        Ok(())
+    }
+
+    /// Notes what is wrong with a job's folder, or that nothing is.
+    pub(super) fn note_trouble(&self, id: JobId, trouble: Option<String>) {
+        if self.memory.set_trouble(id, trouble.clone())
+            && let Some(trouble) = trouble
+        {
+            tracing::warn!("job {id} cannot be looked after: {trouble}");
+        }
+    }
+
+    /// The record of a job, wherever it is known. It may wait for the disk.
+    pub(super) fn status(&self, id: JobId) -> Result<Status, JobError> {
+        if let Some(status) = self.memory.status(id) {
+            return Ok(status);
+        }
+        let job = self.store().read(|connection| store::get(connection, id))?;
+        let job = job.ok_or(JobError::NoSuchJob(id))?;
+        if !job.record.status.is_final() {
+            // Another process has accepted it a moment ago; from now on it is followed here too.
+            self.memory.update([job]);
+            return self.memory.status(id).ok_or(JobError::NoSuchJob(id));
+        }
+        Ok(Status { record: job.record, queue_position: None, progress: None, wait_reason: None })
+    }
+}
