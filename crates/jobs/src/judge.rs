@@ -23,7 +23,7 @@ use crate::{
     moment::Moment,
     record::{EndReason, Ending, JobEnd, Run},
     settle::{Handover, Settled, settle, write_ending},
-    store::{self, JobRow, Starter, Store, StoreError},
+    store::{self, JobRow, ShimStarter, Store, StoreError},
     verdict::{JobEvidence, Loss, Verdict},
 };
 
@@ -163,7 +163,7 @@ fn take_lock(folder: &JobFolder) -> Result<Taken, FileError> {
 }
 
 /// Whether the shim that has taken the job lives, as far as can be seen without its lock.
-fn is_alive(run: &Run, this: &Starter) -> bool {
+fn is_alive(run: &Run, this: &ShimStarter) -> bool {
     run.boot_id == this.boot_id && Identity::from(run.shim).is_alive()
 }
 
@@ -175,7 +175,7 @@ enum Seen {
     Lost(Option<Run>, Ending),
 }
 
-fn look(folder: &JobFolder, job: &JobRow, this: &Starter) -> Result<Seen, FileError> {
+fn look(folder: &JobFolder, job: &JobRow, this: &ShimStarter) -> Result<Seen, FileError> {
     let damaged = |error: FileError| {
         Ending::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, error.to_string())
     };
@@ -237,7 +237,7 @@ fn lost(loss: Loss) -> Ending {
 }
 
 /// Whether somebody may still be about to start the shim. Of one in another container nobody here can tell whether it lives.
-fn is_about_to(starter: &Starter, this: &Starter) -> bool {
+fn is_about_to(starter: &ShimStarter, this: &ShimStarter) -> bool {
     let may_live = match starter.boot_id == this.boot_id {
         true => Identity::from(starter.process).is_alive(),
         false => is_same_boot(&starter.boot_id, &this.boot_id),

@@ -14,7 +14,7 @@ use crate::{
     moment::Moment,
     record::{Call, EndReason, Ending, JobEnd, JobRecord},
     settle::{Handover, settle, write_ending},
-    store::{self, JobRow, Starter, Store, StoreError},
+    store::{self, JobRow, ShimStarter, Store, StoreError},
 };
 
 /// Whether whoever waited for a call has left it.
@@ -27,7 +27,7 @@ pub(crate) enum CallHolder {
 }
 
 /// Whether this call has been left, as seen from this process.
-pub(crate) fn left(call: &Call, starter: &Starter) -> CallHolder {
+pub(crate) fn left(call: &Call, starter: &ShimStarter) -> CallHolder {
     let is_free = call.ticket.as_ref().is_some_and(|ticket| ticket.is_free);
     let is_of_this_boot = call.holder.boot_id == starter.boot_id;
     let lives = is_of_this_boot && Identity::from(call.holder.process).is_alive();

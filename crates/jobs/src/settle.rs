@@ -28,7 +28,7 @@ use crate::{
     id::JobId,
     moment::Moment,
     record::{Ending, JobEnd, JobRecord, JobState},
-    store::{self, Starter, Store, StoreError},
+    store::{self, ShimStarter, Store, StoreError},
 };
 
 /// What came of settling a job.
@@ -42,7 +42,7 @@ pub(crate) struct Settled {
 /// were told and by what each job brought with it.
 #[derive(Debug)]
 pub(crate) struct Handover<'a> {
-    pub(crate) starter: &'a Starter,
+    pub(crate) starter: &'a ShimStarter,
     pub(crate) limit: Option<u32>,
     /// Whether anything may start now.
     pub(crate) is_open: bool,

@@ -12,7 +12,7 @@ use unhang_proc::{
     spawn::{Environment, Launch, spawn},
 };
 
-use crate::{folder::DataFolder, id::JobId, moment::Moment, record::ProcessRecord, store::Starter};
+use crate::{folder::DataFolder, id::JobId, moment::Moment, record::ProcessRecord, store::ShimStarter};
 
 /// What a shim is called in the process list.
 pub const NAME: &str = "mcp-job";
@@ -54,9 +54,9 @@ pub(crate) fn start(command: &ShimCommand, data: &DataFolder, id: JobId) -> io::
 }
 
 /// This process as the one who is to start shims.
-pub(crate) fn this_process() -> io::Result<Starter> {
+pub(crate) fn this_process() -> io::Result<ShimStarter> {
     let unknown =
         || io::Error::new(io::ErrorKind::Unsupported, "the system does not tell when a process was started");
     let process: ProcessRecord = unhang_proc::identity::Identity::own().ok_or_else(unknown)?.into();
-    Ok(Starter { boot_id: unhang_proc::identity::boot_id()?, process, since: Moment::now() })
+    Ok(ShimStarter { boot_id: unhang_proc::identity::boot_id()?, process, since: Moment::now() })
 }

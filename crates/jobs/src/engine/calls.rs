@@ -51,7 +51,7 @@ use crate::{
     progress::JobProgress,
     record::{Call, EndReason, Ending, FORMAT, Holder, JobEnd, JobRecord, JobState, Ticket},
     settle::{settle, write_ending},
-    store::{self, Starter, Store, StoreError},
+    store::{self, ShimStarter, Store, StoreError},
     submission::{LOG_LIMIT, PreparedSubmission, STOP_GRACE, discard, millis},
 };
 
@@ -108,7 +108,7 @@ impl Adoption {
     }
 
     fn record(&self, inner: &EngineState) -> JobRecord {
-        let Starter { boot_id, process, .. } = inner.starter.clone();
+        let ShimStarter { boot_id, process, .. } = inner.starter.clone();
         let now = Moment::now();
         JobRecord {
             format: FORMAT,

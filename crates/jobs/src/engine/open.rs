@@ -11,7 +11,7 @@ use crate::{
     error::JobError,
     folder::{DATABASE, DataFolder, FileError},
     shims,
-    store::{self, Rebuilt, Starter, Store},
+    store::{self, Rebuilt, ShimStarter, Store},
 };
 
 /// The least that files must be able to grow to: SQLite empties its log when that has four mebibytes, and not before.
@@ -29,7 +29,7 @@ pub struct Opened {
 /// A data folder that is what it should be, and the first connection to its database.
 pub(super) struct OpenedFolder {
     pub(super) data: DataFolder,
-    pub(super) starter: Starter,
+    pub(super) starter: ShimStarter,
     pub(super) store: Store,
     pub(super) opened: Opened,
 }

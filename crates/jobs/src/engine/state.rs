@@ -21,7 +21,7 @@ use crate::{
     room::MemoryGauge,
     settle::Handover,
     shims,
-    store::{self, Starter, Store},
+    store::{self, ShimStarter, Store},
 };
 
 /// What an engine needs wherever it works.
@@ -30,7 +30,7 @@ pub(crate) struct EngineState {
     pub(super) options: EngineOptions,
     pub(super) data: DataFolder,
     pub(super) memory: Memory,
-    pub(super) starter: Starter,
+    pub(super) starter: ShimStarter,
     pub(super) gauge: MemoryGauge,
     /// Calls that are held here.
     pub(super) calls: Calls,
@@ -40,7 +40,7 @@ pub(crate) struct EngineState {
 }
 
 impl EngineState {
-    pub(super) fn new(options: EngineOptions, data: DataFolder, starter: Starter, store: Store) -> Self {
+    pub(super) fn new(options: EngineOptions, data: DataFolder, starter: ShimStarter, store: Store) -> Self {
         Self {
             options,
             memory: Memory::new(),

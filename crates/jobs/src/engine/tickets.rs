@@ -33,7 +33,7 @@ use crate::{
     id::JobId,
     judge_call::{CallHolder, left, may_be_taken_up},
     record::{Holder, JobRecord, Ticket},
-    store::{self, JobRow, Starter},
+    store::{self, JobRow, ShimStarter},
 };
 
 impl HeldCall {
@@ -117,7 +117,7 @@ fn write_ticket(inner: &EngineState, id: JobId, ticket: Ticket) -> Result<(), Jo
 }
 
 fn this_process(inner: &EngineState) -> Holder {
-    let Starter { boot_id, process, .. } = inner.starter.clone();
+    let ShimStarter { boot_id, process, .. } = inner.starter.clone();
     Holder { boot_id, process }
 }
 

@@ -57,7 +57,7 @@ use crate::{
     room::MemoryGauge,
     settle::{Handover, settle, write_ending},
     shims::{self, ShimCommand},
-    store::{self, Starter, Store, StoreError},
+    store::{self, ShimStarter, Store, StoreError},
     wait::{WaitLimit, look_until, pause},
 };
 
@@ -417,7 +417,7 @@ impl<'a> Shim<'a> {
         self.wait_with_the_queue(&mut store, &handover)
     }
 
-    fn handover<'s>(&self, store: &mut Store, starter: &'s Starter) -> Result<Handover<'s>, StoreError> {
+    fn handover<'s>(&self, store: &mut Store, starter: &'s ShimStarter) -> Result<Handover<'s>, StoreError> {
         let limit = limits::of_all(&self.data).max_concurrent;
         Ok(Handover { starter, limit, is_open: self.is_open(store)? })
     }

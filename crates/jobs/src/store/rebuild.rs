@@ -20,7 +20,7 @@ use std::{
 use rusqlite::{Connection, params};
 use serde::Deserialize;
 
-use super::{JobRow, Store, StoreError, TABLES, figures, files, insert};
+use super::{JobRow, Store, StoreError, figures, files, insert, schema};
 use crate::{
     folder::{DataFolder, EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN, STDERR, STDOUT},
     id::JobId,
@@ -259,8 +259,7 @@ impl Store {
             }
             jobs.sort_by_key(|(record, _)| (record.created_at, record.job_id));
             transaction.execute_batch("DROP TABLE launch_files; DROP TABLE jobs; DROP TABLE counters;")?;
-            transaction.execute_batch(TABLES)?;
-            transaction.execute_batch(files::TABLES)?;
+            schema::create(transaction)?;
             // Whoever follows the changes must not take the new numbers for old ones.
             transaction.execute("UPDATE counters SET value = ?1 WHERE name = 'revision'", params![kept.0])?;
             transaction

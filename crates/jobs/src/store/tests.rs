@@ -2,7 +2,10 @@ use std::{sync::mpsc, thread, time::Duration};
 
 use super::*;
 use crate::{
-    record::{Ending, JobEnd},
+    id::JobId,
+    moment::Moment,
+    record::{Ending, JobEnd, JobRecord, JobState},
+    room::Rules,
     settle,
     submission::{PreparedSubmission, Submission},
 };
@@ -12,7 +15,7 @@ struct Desk {
     _folder: tempfile::TempDir,
     data: DataFolder,
     store: Store,
-    starter: Starter,
+    starter: ShimStarter,
     rules: Rules,
 }
 
@@ -126,10 +129,10 @@ fn one_of_two_takes_a_job_over() {
     let id = desk.accept(|_| {}).job_id;
     desk.admit(None);
     let seen = desk.get(id).starter;
-    let mut take = |starter: &Starter| {
+    let mut take = |starter: &ShimStarter| {
         desk.store.write(|transaction| take_over(transaction, id, seen.as_ref(), starter)).unwrap()
     };
-    let other = Starter { since: Moment::from_millis(1), ..crate::shims::this_process().unwrap() };
+    let other = ShimStarter { since: Moment::from_millis(1), ..crate::shims::this_process().unwrap() };
     assert!(take(&other));
     assert!(!take(&other));
 }
@@ -140,20 +143,20 @@ fn a_transaction_that_reads_first_is_not_overtaken() {
     let mut desk = Desk::new();
     let mut other = Store::open(&desk.data).unwrap().0;
     // It is the database's own lock that this is about.
-    other.turns = Turns::nowhere();
+    other.turns = WriteQueue::nowhere();
     let (done, is_done) = mpsc::sync_channel(1);
     let mut writer = None;
     desk.store
         .write(|transaction| {
             counters(transaction)?;
             writer = Some(thread::spawn(move || {
-                let written = other.write(|transaction| count(transaction, "removals"));
+                let written = other.write(|transaction| changes::count_up(transaction, "removals"));
                 done.send(()).ok();
                 written
             }));
             // It is done only if nothing kept it from that.
             is_done.recv_timeout(Duration::from_millis(200)).ok();
-            count(transaction, "revision")
+            changes::count_up(transaction, "revision")
         })
         .unwrap();
     writer.unwrap().join().unwrap().unwrap();
@@ -281,7 +284,7 @@ fn a_database_of_a_later_version_is_not_touched() {
 #[test]
 fn a_writer_waits_for_its_turn() {
     let mut desk = Desk::new();
-    let others = Turns::of(&desk.data).wait(turn::LIMIT);
+    let others = WriteQueue::of(&desk.data).wait(turn::LIMIT);
     let (inside, is_inside) = mpsc::sync_channel(1);
     let writer = thread::spawn(move || desk.store.write(|_| Ok(inside.send(()))).unwrap());
     let early = is_inside.recv_timeout(Duration::from_secs(1));

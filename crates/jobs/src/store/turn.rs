@@ -38,7 +38,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
 /// A connection's place where turns are waited for.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct WriteQueue {
     path: PathBuf,
     /// Whether a wait still stands in the queue, be it one that was given up.
     is_queued: Arc<AtomicBool>,
@@ -46,12 +46,12 @@ pub(super) struct Turns {
 
 /// A turn, which ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct WriteTurn {
     /// None where there is none to be had.
     _lock: Option<File>,
 }
 
-impl Turns {
+impl WriteQueue {
     pub(super) fn of(data: &DataFolder) -> Self {
         Self { path: data.path().join(FILE), is_queued: Arc::default() }
     }
@@ -63,8 +63,8 @@ impl Turns {
     }
 
     /// Waits for the next turn.
-    pub(super) fn wait(&self, limit: Duration) -> Turn {
-        Turn { _lock: if stands("writers-in-turn") { self.queue(limit) } else { None } }
+    pub(super) fn wait(&self, limit: Duration) -> WriteTurn {
+        WriteTurn { _lock: if stands("writers-in-turn") { self.queue(limit) } else { None } }
     }
 
     fn queue(&self, limit: Duration) -> Option<File> {
@@ -104,7 +104,7 @@ mod tests {
     fn a_turn_that_does_not_come_is_waited_for_no_longer_than_the_limit_and_by_one_thread() {
         let folder = tempfile::tempdir().unwrap();
         let data = DataFolder::open(folder.path()).unwrap();
-        let (first, second) = (Turns::of(&data), Turns::of(&data));
+        let (first, second) = (WriteQueue::of(&data), WriteQueue::of(&data));
         let held = first.queue(LIMIT).unwrap();
         assert!(second.queue(Duration::from_millis(50)).is_none());
         assert!(second.is_queued.load(Ordering::Relaxed));
@@ -113,6 +113,6 @@ mod tests {
         drop(held);
         // What was given up lets go of it as well.
         assert!(first.queue(LIMIT).is_some());
-        assert!(Turns::nowhere().queue(LIMIT).is_none());
+        assert!(WriteQueue::nowhere().queue(LIMIT).is_none());
     }
 }

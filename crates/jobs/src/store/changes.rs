@@ -1,0 +1,168 @@
+//! The changes of jobs: each is made in a transaction of the caller, and gives the row a new revision.
+//!
+//! Invariants
+//!
+//! - A slot is taken and given back by the change of the state itself.
+//! - A state that is final stays as it is, but for `lost` where the true end is found after all.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use unhang_switches::stands;
+
+use super::{
+    files,
+    row::{ShimStarter, column, to_json},
+};
+use crate::{id::JobId, launch::LaunchFiles, record::JobRecord};
+
+/// Takes in a job at the end of the queue, with what it needs to start where that may not be on the disk. False where its id is
+/// taken.
+pub(crate) fn insert(
+    connection: &Connection,
+    record: &JobRecord,
+    files: Option<&LaunchFiles>,
+) -> rusqlite::Result<bool> {
+    let added = connection
+        .prepare_cached(
+            "INSERT INTO jobs (id, state, revision, max_concurrent, completed_at, record, is_call, owner)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO NOTHING",
+        )?
+        .execute(params![
+            record.job_id,
+            column(record.status),
+            next_revision(connection)?,
+            record.rules.max_concurrent,
+            completed_at(record),
+            to_json(record)?,
+            record.call.is_some(),
+            record.owner,
+        ])?;
+    if let Some(files) = files
+        && added == 1
+        && stands("launch-files-kept")
+    {
+        files::keep(connection, files)?;
+    }
+    Ok(added == 1)
+}
+
+fn completed_at(record: &JobRecord) -> Option<i64> {
+    record.ending.as_ref().and_then(|ending| i64::try_from(ending.completed_at.millis()).ok())
+}
+
+fn next_revision(connection: &Connection) -> rusqlite::Result<i64> {
+    count_up(connection, "revision")
+}
+
+pub(super) fn count_up(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
+    connection
+        .prepare_cached("UPDATE counters SET value = value + 1 WHERE name = ?1 RETURNING value")?
+        .query_row([name], |row| row.get(0))
+}
+
+/// Gives a slot to the first job of the queue if there is one and a slot is free. `limit` is that of a server; a shim
+/// goes by the one that the job brought with it.
+pub(crate) fn admit(
+    connection: &Connection,
+    limit: Option<u32>,
+    starter: &ShimStarter,
+) -> rusqlite::Result<Option<JobId>> {
+    if !files::are_of(connection, &starter.boot_id)? && stands("no-slot-before-the-files") {
+        return Ok(None);
+    }
+    let first = connection
+        .prepare_cached(
+            "SELECT id, max_concurrent FROM jobs
+             WHERE state = 'queued' AND 'without ' || id NOT IN (SELECT id FROM boots) ORDER BY sequence LIMIT 1",
+        )?
+        .query_row([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?)))
+        .optional()?;
+    let Some((id, own_limit)) = first else { return Ok(None) };
+    let (running, strictest): (u32, Option<u32>) = connection
+        .prepare_cached(if stands("calls-take-no-slot") {
+            "SELECT count(*), min(max_concurrent) FROM jobs WHERE state = 'active' AND NOT is_call"
+        } else {
+            "SELECT count(*), min(max_concurrent) FROM jobs WHERE state = 'active'"
+        })?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    // Several processes may have different limits here: the strictest holds, among them those that the jobs were accepted with.
+    let limits = [limit, Some(own_limit), strictest];
+    let limit = limits.into_iter().flatten().min().unwrap_or(own_limit);
+    if running >= limit && stands("slots-are-counted") {
+        return Ok(None);
+    }
+    let Ok(id) = id.parse() else { return Ok(None) };
+    connection
+        .prepare_cached(
+            "UPDATE jobs SET state = 'active', starter = ?2, starts = starts + 1, revision = ?3 WHERE id = ?1",
+        )?
+        .execute(params![id, to_json(starter)?, next_revision(connection)?])?;
+    Ok(Some(id))
+}
+
+/// Makes `starter` the one who is to start the shim of a job with a slot, if nobody else did so meanwhile.
+pub(crate) fn take_over(
+    connection: &Connection,
+    id: JobId,
+    seen: Option<&ShimStarter>,
+    starter: &ShimStarter,
+) -> rusqlite::Result<bool> {
+    let seen = seen.map(to_json).transpose()?;
+    let changed = connection
+        .prepare_cached(
+            "UPDATE jobs SET starter = ?2, starts = starts + 1, revision = ?3
+             WHERE id = ?1 AND state = 'active' AND starter IS ?4",
+        )?
+        .execute(params![id, to_json(starter)?, next_revision(connection)?, seen])?;
+    Ok(changed == 1)
+}
+
+/// Brings a job to its final state. False where it has one already, or is not there.
+pub(crate) fn finish(connection: &Connection, record: &JobRecord) -> rusqlite::Result<bool> {
+    let changed = connection
+        .prepare_cached(
+            "UPDATE jobs SET state = ?2, record = ?3, completed_at = ?4, revision = ?5, starter = NULL, is_patching = 0
+             WHERE id = ?1 AND (state IN ('queued', 'active') OR state = 'lost' AND ?2 <> 'lost')",
+        )?
+        .execute(params![
+            record.job_id,
+            column(record.status),
+            to_json(record)?,
+            completed_at(record),
+            next_revision(connection)?,
+        ])?;
+    files::forget(connection, record.job_id)?;
+    Ok(changed == 1)
+}
+
+/// Notes that the result of this job is about to reach the named state, or that it has (or could not), as the record says.
+pub(crate) fn note_patch(
+    connection: &Connection,
+    record: &JobRecord,
+    is_patching: bool,
+) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE jobs SET record = ?2, is_patching = ?3, revision = ?4 WHERE id = ?1")?
+        .execute(params![record.job_id, to_json(record)?, is_patching, next_revision(connection)?])?;
+    Ok(())
+}
+
+/// Notes who waits for a call, and what its answer can be had with. False where it has ended.
+pub(crate) fn note_call(connection: &Connection, record: &JobRecord) -> rusqlite::Result<bool> {
+    let changed = connection
+        .prepare_cached("UPDATE jobs SET record = ?2, revision = ?3 WHERE id = ?1 AND state = 'active'")?
+        .execute(params![record.job_id, to_json(record)?, next_revision(connection)?])?;
+    Ok(changed == 1)
+}
+
+/// Forgets a job that has ended. False where it has not, or is not there.
+pub(crate) fn remove(connection: &Connection, id: JobId) -> rusqlite::Result<bool> {
+    let mut sql = String::from("DELETE FROM jobs WHERE id = ?1");
+    if stands("open-jobs-kept") {
+        sql.push_str(" AND state NOT IN ('queued', 'active')");
+    }
+    let removed = connection.prepare_cached(&sql)?.execute([id])?;
+    if removed == 1 {
+        count_up(connection, "removals")?;
+    }
+    Ok(removed == 1)
+}

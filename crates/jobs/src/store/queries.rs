@@ -1,0 +1,133 @@
+//! The questions about jobs that the database answers.
+//!
+//! Invariant: nothing here changes a row.
+
+use std::collections::HashSet;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::row::{COLUMNS, JobRow, column, select};
+use crate::{id::JobId, moment::Moment, record::JobState, room::Rules};
+
+/// Whose jobs are meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// All that there are.
+    #[default]
+    Anybodys,
+    /// Those of this owner; of whoever has the data folder, where it is nobody else.
+    Of(Option<String>),
+}
+
+/// Returns the rules of the first job of the queue whose files are there.
+pub(crate) fn next_rules(connection: &Connection) -> rusqlite::Result<Option<Rules>> {
+    let first = select(
+        connection,
+        "WHERE state = 'queued' AND 'without ' || id NOT IN (SELECT id FROM boots) ORDER BY sequence LIMIT 1",
+        [],
+    )?
+    .pop();
+    Ok(first.map(|job| job.record.rules))
+}
+
+/// Jobs whose results were about to reach the named state when their writer died.
+pub(crate) fn patching(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
+    select(connection, "INDEXED BY jobs_patching WHERE is_patching ORDER BY sequence", [])
+}
+
+/// One job.
+pub(crate) fn get(connection: &Connection, id: JobId) -> rusqlite::Result<Option<JobRow>> {
+    let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1"))?;
+    statement.query_row([id], JobRow::read).optional()
+}
+
+/// Every job that has not ended, in the order of acceptance.
+pub(crate) fn open_jobs(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
+    select(connection, "INDEXED BY jobs_open WHERE state IN ('queued', 'active') ORDER BY sequence", [])
+}
+
+/// What has changed since, oldest change first.
+pub(crate) fn changed_since(connection: &Connection, revision: i64) -> rusqlite::Result<Vec<JobRow>> {
+    select(connection, "WHERE revision > ?1 ORDER BY revision", [revision])
+}
+
+/// The newest of these jobs, newest first. Starting and running jobs are one to the table.
+pub(crate) fn newest(
+    connection: &Connection,
+    state: Option<JobState>,
+    whose: &Whose,
+    limit: u32,
+) -> rusqlite::Result<Vec<JobRow>> {
+    let rest = match (state, whose) {
+        (None, Whose::Anybodys) => "ORDER BY sequence DESC LIMIT ?3",
+        (None, Whose::Of(_)) => "WHERE owner IS ?2 ORDER BY sequence DESC LIMIT ?3",
+        (Some(_), Whose::Anybodys) => "WHERE state = ?1 ORDER BY sequence DESC LIMIT ?3",
+        (Some(_), Whose::Of(_)) => "WHERE state = ?1 AND owner IS ?2 ORDER BY sequence DESC LIMIT ?3",
+    };
+    let owner = if let Whose::Of(owner) = whose { owner.as_deref() } else { None };
+    select(connection, rest, params![state.map(column), owner, limit])
+}
+
+/// Whether jobs that were accepted with a retention are kept for as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeptAsAccepted {
+    No,
+    AsAccepted,
+}
+
+/// Jobs that ended before `moment`, oldest first.
+pub(crate) fn ended_before(
+    connection: &Connection,
+    moment: Moment,
+    kept: KeptAsAccepted,
+    limit: u32,
+) -> rusqlite::Result<Vec<JobRow>> {
+    let bounded = |moment: Moment| i64::try_from(moment.millis()).unwrap_or(i64::MAX);
+    // A retention without end is longer than any integer, and then a real number here.
+    let rest = "WHERE completed_at IS NOT NULL AND completed_at < ?1
+        AND (?2 OR completed_at + iif(json_valid(record), coalesce(json_extract(record, '$.rules.retention_ms'), 0), 0) < ?3)
+        ORDER BY completed_at LIMIT ?4";
+    select(
+        connection,
+        rest,
+        params![bounded(moment), kept == KeptAsAccepted::No, bounded(Moment::now()), limit],
+    )
+}
+
+/// How many jobs there are.
+pub(crate) fn how_many(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0))
+}
+
+/// The jobs whose records have an older format, and whether each has ended.
+pub(crate) fn of_older_format(connection: &Connection, format: u32) -> rusqlite::Result<Vec<(JobId, bool)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, completed_at IS NOT NULL FROM jobs
+         WHERE iif(json_valid(record), json_extract(record, '$.format'), NULL) < ?1",
+    )?;
+    let rows = statement.query_map([format], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
+    let known = |row: (String, bool)| Some((row.0.parse().ok()?, row.1));
+    rows.filter_map(|row| row.map(known).transpose()).collect()
+}
+
+/// Those of these jobs that are not there.
+pub(crate) fn missing(connection: &Connection, ids: &[JobId]) -> rusqlite::Result<HashSet<JobId>> {
+    let mut statement = connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1")?;
+    let mut missing = HashSet::new();
+    for id in ids {
+        if !statement.exists([id])? {
+            missing.insert(*id);
+        }
+    }
+    Ok(missing)
+}
+
+/// The last revision, and how many jobs were ever removed.
+pub(crate) fn counters(connection: &Connection) -> rusqlite::Result<(i64, i64)> {
+    let read = |name: &str| {
+        connection
+            .prepare_cached("SELECT value FROM counters WHERE name = ?1")?
+            .query_row([name], |row| row.get(0))
+    };
+    Ok((read("revision")?, read("removals")?))
+}

@@ -1,0 +1,99 @@
+//! The rows of the jobs, as they are read and written.
+//!
+//! Invariant: a record that cannot be read is passed over and told of where it is one of many.
+
+use rusqlite::{Connection, Row, ToSql, types::ToSqlOutput};
+use serde::{Deserialize, Serialize};
+
+use super::unreadable;
+use crate::{
+    id::JobId,
+    moment::Moment,
+    record::{JobRecord, JobState, ProcessRecord},
+};
+
+/// Who is to start a job's shim, and since when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShimStarter {
+    pub(crate) boot_id: String,
+    pub(crate) process: ProcessRecord,
+    pub(crate) since: Moment,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct JobRow {
+    /// Its place in the order of acceptance.
+    pub(crate) sequence: i64,
+    /// Grows with every change of any job.
+    pub(crate) revision: i64,
+    /// Whether it has a slot; of a call, whether it is waited for.
+    pub(crate) is_active: bool,
+    /// Who is to start its shim.
+    pub(crate) starter: Option<ShimStarter>,
+    /// How often a shim was to be started for it.
+    pub(crate) starts: u32,
+    pub(crate) record: JobRecord,
+}
+
+pub(super) const COLUMNS: &str = "sequence, revision, state = 'active', starter, starts, record, id";
+
+impl JobRow {
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let starter: Option<String> = row.get(3)?;
+        let record: String = row.get(5)?;
+        Ok(Self {
+            sequence: row.get(0)?,
+            revision: row.get(1)?,
+            is_active: row.get(2)?,
+            starter: starter.as_deref().map(from_json).transpose()?,
+            starts: row.get(4)?,
+            record: from_json(&record)?,
+        })
+    }
+}
+
+fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> rusqlite::Result<T> {
+    let text_type = rusqlite::types::Type::Text;
+    serde_json::from_str(text)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, text_type, Box::new(error)))
+}
+
+pub(super) fn to_json(value: &impl Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+/// The state as the table has it: that of a job with a slot is told by its lock and its files.
+pub(super) fn column(state: JobState) -> &'static str {
+    match state {
+        JobState::Starting | JobState::Running => "active",
+        other => other.as_str(),
+    }
+}
+
+/// Reads the rows that the rest of a query chooses.
+pub(super) fn select(
+    connection: &Connection,
+    rest: &str,
+    values: impl rusqlite::Params,
+) -> rusqlite::Result<Vec<JobRow>> {
+    let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs {rest}"))?;
+    let mut rows = statement.query(values)?;
+    let mut jobs = Vec::new();
+    while let Some(row) = rows.next()? {
+        match JobRow::read(row) {
+            // It is one of many, and the others are what they are.
+            Err(error @ rusqlite::Error::FromSqlConversionFailure(..)) => {
+                unreadable::passed_over(row, &error);
+            }
+            read => jobs.push(read?),
+        }
+    }
+    Ok(jobs)
+}
+
+impl ToSql for JobId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.as_str().into())
+    }
+}
