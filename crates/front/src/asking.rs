@@ -4,7 +4,7 @@
 //! Invariants: whoever is dropped withdraws the request; where answer and job come together, it is the answer. A client that has asked for
 //! a task (2025-11-25) has it before its server is asked anything, so that neither an answer nor a question is quicker.
 
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
@@ -12,11 +12,7 @@ use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
 use unhang_wire::Json;
 
-use super::{
-    mcp_session::CallKey,
-    session_runtime::{Adopting, Ended},
-    tasks::era_of,
-};
+use super::{call_tasks::Ended, mcp_session::CallKey, tasks::era_of};
 use unhang_background::{
     CallSource, Calling, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, RunningCall, SameCall,
     ToolOfCaller, UpstreamRequest, joined, not_kept,
@@ -28,7 +24,7 @@ use unhang_gateway::{
 use unhang_tools::{
     Cancellation,
     job_report::{JobReport, ReportReader},
-    service::{Caller, JobService},
+    service::{Caller, JobError, JobService},
 };
 use unhang_upstream::client::Failure;
 
@@ -45,6 +41,9 @@ pub(super) struct PromotionOrder {
     pub name: String,
     pub elapsed: Duration,
 }
+
+/// A job that is being made of a call.
+type Adopting = Pin<Box<dyn Future<Output = Result<Promoted, JobError>> + Send>>;
 
 /// What is needed to make a job of a call.
 pub(super) struct MayPromote {

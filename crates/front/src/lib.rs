@@ -12,6 +12,7 @@
 
 mod answers;
 mod asking;
+mod call_tasks;
 mod followed;
 mod handover;
 pub mod http;
@@ -25,6 +26,7 @@ mod parking;
 mod questions;
 mod requests;
 mod run;
+mod session_context;
 mod session_runtime;
 mod subscriptions;
 mod tally;

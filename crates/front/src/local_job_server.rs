@@ -10,7 +10,8 @@ use unhang_wire::Line;
 use super::{
     jobs::SessionJobs,
     mcp_session::{ONLY_STREAM, SessionEffects, StreamKey, To},
-    session_runtime::{SessionContext, SessionRuntime},
+    session_context::SessionContext,
+    session_runtime::SessionRuntime,
 };
 use unhang_background::EngineService;
 use unhang_core::{limits::Limits, queue::Class};

@@ -19,7 +19,8 @@ use unhang_switches::stands;
 use super::{
     jobs::SessionJobs,
     mcp_session::{ONLY_STREAM, SessionEffects, StreamKey, To},
-    session_runtime::{SessionContext, SessionRuntime, random_name},
+    session_context::SessionContext,
+    session_runtime::{SessionRuntime, random_name},
 };
 use unhang_background::CallsEnd;
 use unhang_core::{

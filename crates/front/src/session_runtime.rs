@@ -6,42 +6,38 @@
 //!
 //! Invariants: nothing here waits for the client; what is dropped is withdrawn from whoever worked on it.
 
-use std::{collections::HashMap, future::pending, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
 
 use data_encoding::BASE32_NOPAD;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::value::RawValue;
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc, oneshot, watch},
-    task::{Id as TaskId, JoinError, JoinSet},
     time::Instant,
 };
 use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
-use unhang_switches::stands;
 
 use super::{
     asking::{MayPromote, ProgressSinks, PromotionOrder, answered, ask},
+    call_tasks::{CallTasks, Ended, FinishedTask},
     followed::Following,
     jobs::SessionJobs,
     mcp_session::{
         CallKey, McpSession, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects,
     },
+    session_context::SessionContext,
     tally::{CountedCall, Tally},
-    tasks::{TaskAsked, TaskTold, TasksTold},
+    tasks::{TaskAsked, TaskTold},
 };
 use unhang_background::{Promoted, RunningCall};
-use unhang_core::{limits::Limits, telemetry::Telemetry};
+use unhang_core::limits::Limits;
 use unhang_gateway::{
-    Changes, FairnessKey, Joining, KnownServers, MayRead, OfSession, OpenServerQuestion, Replied,
-    ServerAnswer, ServerRequest, Servers, SessionKey, SideMessage, Updated, Watch,
+    Changes, FairnessKey, Joining, KnownServers, OfSession, OpenServerQuestion, Replied, ServerRequest,
+    Servers, SessionKey, SideMessage, Updated, Watch,
 };
-use unhang_tools::{
-    Cancellation, ToolAnswer, ToolCall, Toolbox,
-    job_report::JobReport,
-    service::{Caller, JobError},
-};
-use unhang_upstream::{client::Error, http::headers::CallLimit};
+use unhang_tools::{Cancellation, ToolCall, Toolbox, service::Caller};
+use unhang_upstream::http::headers::CallLimit;
 
 /// Reports of progress that may be on their way to the session; it takes them at once.
 const PROGRESS: usize = 1024;
@@ -52,82 +48,6 @@ const FOLLOWED: usize = 16;
 /// Questions and logs that may be on their way to the session.
 const ASIDES: usize = 256;
 
-/// What stands behind sessions. Clones are the same.
-#[derive(Clone)]
-pub(super) struct SessionContext {
-    pub toolbox: Arc<dyn Toolbox>,
-    pub servers: Option<Servers>,
-    /// What there is of jobs.
-    pub jobs: Option<SessionJobs>,
-    /// Those who come are windows, which make jobs of calls themselves.
-    are_windows: bool,
-    /// Whose jobs those are that begin here.
-    pub caller: Caller,
-    pub instructions: Option<Arc<str>>,
-    /// What is counted of all sessions in front of it.
-    pub tally: Arc<Tally>,
-    /// Where its requests are told, where somebody wants to see them, and what carries them there.
-    pub telemetry: Option<Telemetry>,
-    pub transport: &'static str,
-}
-
-impl SessionContext {
-    pub(super) fn new(
-        toolbox: Arc<dyn Toolbox>,
-        servers: Option<Servers>,
-        instructions: Option<String>,
-    ) -> SessionContext {
-        let instructions = instructions.map(Into::into);
-        let (tally, telemetry) = (Arc::default(), None);
-        SessionContext {
-            toolbox,
-            servers,
-            jobs: None,
-            are_windows: false,
-            caller: Caller::owner(),
-            instructions,
-            tally,
-            telemetry,
-            transport: "tcp",
-        }
-    }
-
-    /// The same for somebody who begins now, with instances of their own of servers that are not shared. `owner` is who that is, where
-    /// they are told from others by more than their session.
-    pub(super) fn for_session(&self, owner: Option<FairnessKey>, may_read: MayRead) -> SessionContext {
-        self.with(self.servers.as_ref().map(|servers| servers.for_session_of(owner, may_read)))
-    }
-
-    /// The same with these servers.
-    pub(super) fn with(&self, servers: Option<Servers>) -> SessionContext {
-        SessionContext { servers, ..self.clone() }
-    }
-
-    /// The same with jobs behind it.
-    pub(super) fn with_jobs(self, jobs: Option<SessionJobs>) -> SessionContext {
-        SessionContext { jobs, ..self }
-    }
-
-    /// The same for windows.
-    pub(super) fn of_windows(self) -> SessionContext {
-        SessionContext { are_windows: true, ..self }
-    }
-
-    pub(super) fn are_windows(&self) -> bool {
-        self.are_windows
-    }
-
-    /// The same for this caller.
-    pub(super) fn called_by(self, caller: Caller) -> SessionContext {
-        SessionContext { caller, ..self }
-    }
-
-    /// The same, told there.
-    pub(super) fn traced_by(self, telemetry: Option<Telemetry>, transport: &'static str) -> SessionContext {
-        SessionContext { telemetry, transport, ..self }
-    }
-}
-
 /// What a window says of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OfWindow {
@@ -137,28 +57,9 @@ pub(super) struct OfWindow {
     pub limit: Option<CallLimit>,
 }
 
-/// A job that is being made of a call.
-pub(super) type Adopting = Pin<Box<dyn Future<Output = Result<Promoted, JobError>> + Send>>;
-
-/// What comes of a task.
-pub(super) enum Ended {
-    Tool(ToolAnswer),
-    Server(Box<ServerAnswer>),
-    /// A resource is watched, or not.
-    Watched(Resource, Result<Watch, Error>),
-    /// A call has become a job.
-    Promoted(Box<(Promoted, RunningCall)>),
-    /// The same call was a job already, and still is.
-    Joined(Box<JobReport>),
-    /// What was asked of tasks.
-    Task(Box<TasksTold>),
-    /// Nobody waits for it any more.
-    Nothing,
-}
-
 /// What has happened behind a session.
 pub(super) enum SessionEvent {
-    Ended(Result<(TaskId, Ended), JoinError>),
+    Ended(FinishedTask),
     Told(CallKey, Box<RawValue>),
     Said(CallKey, SideMessage),
     /// A task that somebody follows is another than it was.
@@ -187,8 +88,6 @@ pub(super) struct SessionRuntime {
     window: Option<OfSession>,
     /// Whose the questions about its calls are: the session's, or the caller's where there is none.
     asks_as: SessionKey,
-    /// Calls of which a job may be made.
-    orders: HashMap<CallKey, oneshot::Sender<PromotionOrder>>,
     tally: Arc<Tally>,
     known: Option<watch::Receiver<KnownServers>>,
     /// Resources that the client watches.
@@ -207,9 +106,7 @@ pub(super) struct SessionRuntime {
     /// Who waits for the answers.
     replies: HashMap<QuestionKey, oneshot::Sender<Replied>>,
     next_question: QuestionKey,
-    calls: JoinSet<Ended>,
-    keys: HashMap<TaskId, CallKey>,
-    cancels: HashMap<CallKey, watch::Sender<bool>>,
+    calls: CallTasks,
 }
 
 impl SessionRuntime {
@@ -241,7 +138,7 @@ impl SessionRuntime {
         if let Some(jobs) = &jobs {
             mcp_session.jobs = jobs.seen_by(&context.caller);
         }
-        mcp_session.jobs.are_of_windows = context.are_windows;
+        mcp_session.jobs.are_of_windows = context.are_windows();
         let session = SessionKey::drawn();
         SessionRuntime {
             mcp_session: match &known {
@@ -257,7 +154,6 @@ impl SessionRuntime {
             session,
             window: None,
             asks_as: session,
-            orders: HashMap::new(),
             tally: Arc::clone(&context.tally),
             known,
             watches: HashMap::new(),
@@ -270,9 +166,7 @@ impl SessionRuntime {
             followed,
             replies: HashMap::new(),
             next_question: 0,
-            calls: JoinSet::new(),
-            keys: HashMap::new(),
-            cancels: HashMap::new(),
+            calls: CallTasks::default(),
         }
     }
 
@@ -313,14 +207,12 @@ impl SessionRuntime {
         while let Some(action) = self.mcp_session.next_action() {
             match action {
                 SessionAction::Call { key, tool, arguments, length } => {
-                    let (cancel, cancellation) = Cancellation::new();
-                    self.cancels.insert(key, cancel);
+                    let cancellation = self.calls.cancellation(key);
                     let caller = self.caller.clone();
                     self.call(key, ToolCall { tool, arguments, length, caller, cancellation });
                 }
                 SessionAction::Ask { key, asked, may_be_a_job, joining } => {
-                    let (cancel, cancellation) = Cancellation::new();
-                    self.cancels.insert(key, cancel);
+                    let cancellation = self.calls.cancellation(key);
                     let promote = may_be_a_job.then(|| self.may_promote(key, joining)).flatten();
                     // A client without a session, of 2026-07-28, is asked by the answer to the call that a question is about.
                     let own = OfSession { key: self.asks_as, is_asked_beside: asked.client == Era::Legacy };
@@ -341,18 +233,11 @@ impl SessionRuntime {
                     }
                 }
                 SessionAction::Promote { key, name, elapsed } => {
-                    if let Some(order) = self.orders.remove(&key) {
-                        // It may have been answered a moment ago.
-                        let _answered = order.send(PromotionOrder { name, elapsed });
-                    }
+                    self.calls.promote(key, PromotionOrder { name, elapsed });
                 }
                 SessionAction::Task { key, asked } => self.task(key, asked),
                 SessionAction::FollowTask { key, id } => self.follow(key, id),
-                SessionAction::Cancel(key) => {
-                    if let Some(cancel) = self.cancels.get(&key) {
-                        cancel.send_replace(true);
-                    }
-                }
+                SessionAction::Cancel(key) => self.calls.cancel(key),
                 SessionAction::Exit(code) => return Some(code),
             }
         }
@@ -363,12 +248,11 @@ impl SessionRuntime {
         let toolbox = Arc::clone(&self.toolbox);
         let counted = CountedCall::begin(Arc::clone(&self.tally), call.tool.clone());
         // In the task already when the toolbox is asked, so that a panic of its is the task's.
-        let task = self.calls.spawn(async move {
+        self.calls.spawn(key, async move {
             let answer = toolbox.call(call).await;
             counted.ended(answer.is_error);
             Ended::Tool(answer)
         });
-        self.keys.insert(task.id(), key);
     }
 
     fn ask(
@@ -380,16 +264,13 @@ impl SessionRuntime {
     ) {
         let Some(servers) = self.servers.clone() else { return };
         let progress_sinks = ProgressSinks { progress: self.tell.clone(), aside: self.aside.clone() };
-        let task = self.calls.spawn(ask(key, servers, asked, progress_sinks, cancellation, promote));
-        self.keys.insert(task.id(), key);
+        self.calls.spawn(key, ask(key, servers, asked, progress_sinks, cancellation, promote));
     }
 
     /// What is needed to make a job of this call, which can be ordered from now on.
     fn may_promote(&mut self, key: CallKey, joining: Joining) -> Option<MayPromote> {
         let jobs = self.jobs.as_ref()?;
         let calls = jobs.promoted()?;
-        let (order, orders) = oneshot::channel();
-        self.orders.insert(key, order);
         Some(MayPromote {
             calls,
             jobs: jobs.service.clone(),
@@ -398,48 +279,43 @@ impl SessionRuntime {
             session: self.session,
             joining,
             wants_a_task: self.mcp_session.wants_a_task(key),
-            orders,
+            orders: self.calls.promotion_orders(key),
         })
     }
 
     fn task(&mut self, key: CallKey, asked: TaskAsked) {
         let Some(jobs) = self.jobs.clone() else { return };
         let aside = self.aside.clone();
-        let task =
-            self.calls.spawn(async move { Ended::Task(Box::new(jobs.told(asked, (key, aside)).await)) });
-        self.keys.insert(task.id(), key);
+        self.calls.spawn(key, async move { Ended::Task(Box::new(jobs.told(asked, (key, aside)).await)) });
     }
 
     fn follow(&mut self, key: CallKey, id: JobId) {
         let Some(jobs) = self.jobs.clone() else { return };
-        let (cancel, mut cancellation) = Cancellation::new();
-        self.cancels.insert(key, cancel);
+        let mut cancellation = self.calls.cancellation(key);
         let tell = self.follow.clone();
-        let task = self.calls.spawn(async move {
+        self.calls.spawn(key, async move {
             tokio::select! {
                 () = jobs.follow(id, key, tell) => {}
                 () = cancellation.cancelled() => {}
             }
             Ended::Nothing
         });
-        self.keys.insert(task.id(), key);
     }
 
     fn watch(&mut self, key: CallKey, resource: Resource, limit: Duration) {
         let Some(servers) = self.servers.clone() else { return };
         // Before the server is asked, so that nothing is missed.
         self.updates.get_or_insert_with(|| servers.updates());
-        let task = self.calls.spawn(async move {
+        self.calls.spawn(key, async move {
             let (server, uri) = resource.clone();
             Ended::Watched(resource, servers.watch(server, uri, limit).await)
         });
-        self.keys.insert(task.id(), key);
     }
 
     /// Waits for something to happen. Cancel-safe.
     pub(super) async fn event(&mut self) -> SessionEvent {
         tokio::select! {
-            Some(ended) = self.calls.join_next_with_id() => SessionEvent::Ended(ended),
+            Some(ended) = self.calls.next() => SessionEvent::Ended(ended),
             Some((key, params)) = self.told.recv() => SessionEvent::Told(key, params),
             Some((key, aside)) = self.asides.recv() => SessionEvent::Said(key, aside),
             Some((key, told)) = self.followed.recv() => SessionEvent::Followed(key, told),
@@ -503,11 +379,9 @@ impl SessionRuntime {
 
     /// A call goes on as what it was.
     fn stays(&mut self, key: CallKey, going: RunningCall) {
-        let (cancel, cancellation) = Cancellation::new();
-        self.cancels.insert(key, cancel);
+        let cancellation = self.calls.cancellation(key);
         let progress_sinks = ProgressSinks { progress: self.tell.clone(), aside: self.aside.clone() };
-        let task = self.calls.spawn(answered(key, going, progress_sinks, cancellation, None));
-        self.keys.insert(task.id(), key);
+        self.calls.spawn(key, answered(key, going, progress_sinks, cancellation, None));
     }
 
     fn said(&mut self, call: CallKey, aside: SideMessage, effects: &mut impl SessionEffects) {
@@ -527,17 +401,8 @@ impl SessionRuntime {
         }
     }
 
-    fn call_ended(&mut self, ended: Result<(TaskId, Ended), JoinError>, effects: &mut impl SessionEffects) {
-        let panicked = ended.is_err();
-        let (task, ended) = ended.unwrap_or_else(|error| {
-            let text = "this tool failed by a bug in unhang, which goes on; its stderr and log say where";
-            (error.id(), Ended::Tool(ToolAnswer::error(text)))
-        });
-        let Some(key) = self.keys.remove(&task).filter(|_| !panicked || stands("panic-is-answered")) else {
-            return;
-        };
-        self.cancels.remove(&key);
-        self.orders.remove(&key);
+    fn call_ended(&mut self, finished: FinishedTask, effects: &mut impl SessionEffects) {
+        let Some((key, ended)) = self.calls.settle(finished) else { return };
         let now = self.now();
         match ended {
             Ended::Tool(answer) => self.mcp_session.ended(now, key, &answer, effects),

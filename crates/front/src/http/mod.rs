@@ -65,7 +65,8 @@ use self::{
 use super::{
     AtEnd,
     parking::{secret_in, secret_of},
-    session_runtime::{OfWindow, SessionContext, SessionRuntime, random_name},
+    session_context::SessionContext,
+    session_runtime::{OfWindow, SessionRuntime, random_name},
 };
 use unhang_background::CallsEnd;
 use unhang_core::{

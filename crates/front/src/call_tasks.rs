@@ -1,0 +1,108 @@
+//! The tasks that work on the calls of one session, each known by the key of its call.
+//!
+//! Invariants
+//!
+//! - A call has at most one task at a time, and what comes of a task is of the call it was started for.
+//! - Whoever drops this ends all of them.
+
+use std::collections::HashMap;
+
+use tokio::{
+    sync::{oneshot, watch},
+    task::{Id as TaskId, JoinError, JoinSet},
+};
+use unhang_background::{Promoted, RunningCall};
+use unhang_switches::stands;
+
+use super::{
+    asking::PromotionOrder,
+    mcp_session::{CallKey, Resource},
+    tasks::TasksTold,
+};
+use unhang_gateway::{ServerAnswer, Watch};
+use unhang_tools::{Cancellation, ToolAnswer, job_report::JobReport};
+use unhang_upstream::client::Error;
+
+/// What comes of a task.
+pub(super) enum Ended {
+    Tool(ToolAnswer),
+    Server(Box<ServerAnswer>),
+    /// A resource is watched, or not.
+    Watched(Resource, Result<Watch, Error>),
+    /// A call has become a job.
+    Promoted(Box<(Promoted, RunningCall)>),
+    /// The same call was a job already, and still is.
+    Joined(Box<JobReport>),
+    /// What was asked of tasks.
+    Task(Box<TasksTold>),
+    /// Nobody waits for it any more.
+    Nothing,
+}
+
+/// A task that has come to its end, or has panicked.
+pub(super) type FinishedTask = Result<(TaskId, Ended), JoinError>;
+
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct CallTasks {
+    tasks: JoinSet<Ended>,
+    keys: HashMap<TaskId, CallKey>,
+    cancels: HashMap<CallKey, watch::Sender<bool>>,
+    /// Calls of which a job may be made.
+    orders: HashMap<CallKey, oneshot::Sender<PromotionOrder>>,
+}
+
+impl CallTasks {
+    /// Starts the task of this call.
+    pub(super) fn spawn(&mut self, key: CallKey, work: impl Future<Output = Ended> + Send + 'static) {
+        let task = self.tasks.spawn(work);
+        self.keys.insert(task.id(), key);
+    }
+
+    /// By what the task of this call hears that nobody waits for it any more.
+    pub(super) fn cancellation(&mut self, key: CallKey) -> Cancellation {
+        let (cancel, cancellation) = Cancellation::new();
+        self.cancels.insert(key, cancel);
+        cancellation
+    }
+
+    /// Says to the task of this call that nobody waits for it any more.
+    pub(super) fn cancel(&self, key: CallKey) {
+        if let Some(cancel) = self.cancels.get(&key) {
+            cancel.send_replace(true);
+        }
+    }
+
+    /// By what the task of this call hears that a job is to be made of it.
+    pub(super) fn promotion_orders(&mut self, key: CallKey) -> oneshot::Receiver<PromotionOrder> {
+        let (order, orders) = oneshot::channel();
+        self.orders.insert(key, order);
+        orders
+    }
+
+    /// Orders that a job be made of this call.
+    pub(super) fn promote(&mut self, key: CallKey, order: PromotionOrder) {
+        if let Some(orders) = self.orders.remove(&key) {
+            // It may have been answered a moment ago.
+            let _answered = orders.send(order);
+        }
+    }
+
+    /// Waits for the next task that ends; gives nothing while there is none. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<FinishedTask> {
+        self.tasks.join_next_with_id().await
+    }
+
+    /// Forgets a task that has ended. Gives its call, and what comes of it.
+    pub(super) fn settle(&mut self, finished: FinishedTask) -> Option<(CallKey, Ended)> {
+        let panicked = finished.is_err();
+        let (task, ended) = finished.unwrap_or_else(|error| {
+            let text = "this tool failed by a bug in unhang, which goes on; its stderr and log say where";
+            (error.id(), Ended::Tool(ToolAnswer::error(text)))
+        });
+        let key = self.keys.remove(&task).filter(|_| !panicked || stands("panic-is-answered"))?;
+        self.cancels.remove(&key);
+        self.orders.remove(&key);
+        Some((key, ended))
+    }
+}
