@@ -3,21 +3,21 @@
 //! Invariants: each goes out once, into its batch where it has one; a result of a stateless revision says that it is complete
 //! and who made it (protocol.md 1.3).
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json, value::RawValue};
 use unhang_bridge::{Era, error, result};
 use unhang_wire::{Id, Json, one_line};
 
 use super::{
-    handover::PromotionReply,
-    mcp_session::{ErrorAnswer, McpSession, NAME, SessionCall, SessionEffects, To, Way},
-    requests::MOST_ECHOED,
-    tally::add_one,
+    mcp_session::{ErrorAnswer, NAME, SessionCall, SessionCounters, SessionEffects, To, Way},
+    requests::{ClientRequest, MOST_ECHOED},
+    tally::{Tally, add_one},
+    traces::Traces,
     urls,
 };
 use unhang_core::{
-    config::LIST_LIFE,
+    batch::{BatchId, Batches},
     fault::{Evidence, Fault, FaultKind},
     queue::Class,
     refusal::{Addressee, ErrorReport},
@@ -25,8 +25,7 @@ use unhang_core::{
     wording::shortened,
 };
 use unhang_gateway::ServerAnswer;
-use unhang_tools::ToolListing;
-use unhang_upstream::client::{Error, ServerList};
+use unhang_upstream::client::Error;
 
 /// The error of 2026-07-28 for a revision that we do not speak (protocol.md 1.3).
 const UNSUPPORTED_VERSION: i32 = -32022;
@@ -45,7 +44,90 @@ pub(super) fn own_result(mut result: Map<String, Value>, revision: Revision) -> 
     Value::from(result).to_string()
 }
 
-impl McpSession {
+/// Writes what a client gets for what it says, and keeps the books on that: counts, traces, batches that are not complete.
+#[derive(Debug, Default)]
+pub(super) struct AnswerWriter {
+    counters: SessionCounters,
+    /// What is counted of all sessions.
+    tally: Arc<Tally>,
+    /// What is told of its requests, where somebody wants to see that.
+    traces: Traces,
+    batches: Batches,
+    /// What a person calls the session, in the log.
+    session_name: Option<Box<str>>,
+    /// What the client called itself last.
+    client_name: Option<Box<str>>,
+}
+
+impl AnswerWriter {
+    /// Counts with others from now on.
+    pub(super) fn count_in(&mut self, tally: Arc<Tally>) {
+        self.tally = tally;
+    }
+
+    /// Tells of requests there from now on.
+    pub(super) fn trace_with(&mut self, traces: Traces) {
+        self.traces = traces;
+    }
+
+    /// What is told of requests.
+    pub(super) fn traces(&mut self) -> &mut Traces {
+        &mut self.traces
+    }
+
+    /// What was counted so far.
+    pub(super) fn counters(&self) -> SessionCounters {
+        self.counters
+    }
+
+    /// Bytes of answers that wait for the others of their batch.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.batches.cost()
+    }
+
+    /// Awaits so many answers as one batch.
+    pub(super) fn open_batch(&mut self, answers: usize) -> BatchId {
+        self.batches.open(answers)
+    }
+
+    /// What the log calls the session.
+    pub(super) fn name_session(&mut self, name: &str) {
+        self.session_name = Some(name.into()).filter(|_| !name.is_empty());
+    }
+
+    /// What the client calls itself from now on.
+    pub(super) fn name_client(&mut self, name: Option<Box<str>>) {
+        self.client_name = name;
+    }
+
+    /// What the client calls itself.
+    pub(super) fn client_name(&self) -> Option<&str> {
+        self.client_name.as_deref()
+    }
+
+    /// What the log calls the session.
+    pub(super) fn session_name(&self) -> Option<&str> {
+        self.session_name.as_deref()
+    }
+
+    /// Counts a request that has come.
+    pub(super) fn requested(&mut self, method: &str) {
+        self.counters.requests += 1;
+        self.tally.requested(method);
+    }
+
+    /// Begins to trace a request, in a session that has come to this revision.
+    pub(super) fn trace(&mut self, request: &ClientRequest<'_>, revision: Option<Revision>) {
+        self.traces.begin(request, self.session_name.as_deref(), revision);
+    }
+
+    /// Counts a request that its client has withdrawn.
+    pub(super) fn withdrawn(&mut self, id: &Id) {
+        self.counters.withdrawn += 1;
+        add_one(&self.tally.withdrawn);
+        self.traces.withdrawn(id);
+    }
+
     /// Answers with a result.
     pub(super) fn answer(
         &mut self,
@@ -62,54 +144,16 @@ impl McpSession {
     pub(super) fn answer_raw(&mut self, id: &Id, way: Way, result: &str, effects: &mut impl SessionEffects) {
         self.counters.answered += 1;
         add_one(&self.tally.results);
-        self.trace_result(id, result);
+        self.traces.answered(id, result);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.to_json());
         // A server over HTTP may have written it on several.
         self.send(way, None, &one_line(line.as_bytes()), effects);
     }
 
-    /// Answers with a list: what we have ourselves, and then what the servers have.
-    pub(super) fn answer_list(
-        &mut self,
-        id: &Id,
-        list: ServerList,
-        call: &SessionCall,
-        effects: &mut impl SessionEffects,
-    ) {
-        let own = |listing: ToolListing| {
-            let own =
-                self.tools.iter().filter(move |tool| list == ServerList::Tools && tool.listing == listing);
-            own.map(|tool| self.own_tool(tool, call.revision))
-        };
-        let mut items: Vec<String> = own(ToolListing::First).collect();
-        let known = self.servers.as_ref();
-        let others = known.map_or("[]", |known| known.catalog.list(list, call.revision.era()));
-        let copes_with_tasks = call.hand_over.promotion_reply != PromotionReply::Words;
-        let others = match list {
-            ServerList::Tools => self.with_jobs_in_mind(others, call.revision, copes_with_tasks),
-            _ => Cow::Borrowed(others),
-        };
-        let others = others.strip_prefix('[').and_then(|others| others.strip_suffix(']'));
-        items.extend(others.filter(|others| !others.is_empty()).map(str::to_owned));
-        items.extend(own(ToolListing::Last));
-        let (member, items) = (list.member(), items.join(","));
-        let result = if call.revision.is_stateless() {
-            // What servers have may change at any time, and whoever has not asked to hear of it does not.
-            let life = if known.is_some() { Duration::ZERO } else { LIST_LIFE };
-            format!(
-                r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"cacheScope":"private","resultType":"complete","{member}":[{items}],"ttlMs":{}}}"#,
-                implementation(),
-                life.as_millis()
-            )
-        } else {
-            format!(r#"{{"{member}":[{items}]}}"#)
-        };
-        self.answer_raw(id, call.way, &result, effects);
-    }
-
     /// Answers with what a server has said, in the words of the client's era.
     pub(super) fn pass_on(
         &mut self,
+        now: Duration,
         id: &Id,
         call: &SessionCall,
         answered: &ServerAnswer,
@@ -123,6 +167,7 @@ impl McpSession {
                     let happened = format!("`{}` answered `{method}` with {why}", call.awaited.name());
                     let hint = "this is a fault of the server";
                     self.tell(
+                        now,
                         id,
                         call,
                         ErrorReport { kind: FaultKind::BadResponse, summary: happened, hint },
@@ -144,7 +189,7 @@ impl McpSession {
                 let fault = failure.fault();
                 self.log(&fault);
                 self.count_fault();
-                self.trace_fault(id, &fault);
+                self.traces.faulted(id, &fault);
                 let error = ErrorAnswer { code: fault.kind.code(), is_ours: true };
                 self.send(call.way, Some(error), &fault.response(Some(id)), effects);
             }
@@ -152,7 +197,7 @@ impl McpSession {
                 let happened = format!("`{}` cannot be asked: {other}", call.awaited.name());
                 let error_report =
                     ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint: "ask again later" };
-                self.tell(id, call, error_report, effects);
+                self.tell(now, id, call, error_report, effects);
             }
         }
     }
@@ -172,7 +217,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.count_fault();
-        self.trace_error(id, error);
+        self.traces.refused(id, error);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
         let code = Json::new(error.as_bytes()).and_then(|error| error.member("code")?.get().parse().ok());
         let error = code.map(|code| ErrorAnswer { code, is_ours });
@@ -206,6 +251,7 @@ impl McpSession {
     /// Answers a call that will get no other answer.
     pub(super) fn tell(
         &mut self,
+        now: Duration,
         id: &Id,
         call: &SessionCall,
         error_report: ErrorReport<'_>,
@@ -213,7 +259,7 @@ impl McpSession {
     ) {
         let limit = (error_report.kind == FaultKind::Deadline).then_some(call.limit);
         let to = Addressee::request(id, call.awaited.method(), call.way.batch);
-        self.fault(call.way, to, error_report, self.now.saturating_sub(call.since), limit, effects);
+        self.fault(call.way, to, error_report, now.saturating_sub(call.since), limit, effects);
     }
 
     /// Answers what never became a call.
@@ -251,7 +297,7 @@ impl McpSession {
         self.log(&fault);
         self.count_fault();
         if let Some(id) = to.id {
-            self.trace_fault(id, &fault);
+            self.traces.faulted(id, &fault);
         }
         let error = ErrorAnswer { code: fault.kind.code(), is_ours: true };
         self.send(way, Some(error), &to.line(&fault), effects);
@@ -261,7 +307,7 @@ impl McpSession {
     fn log(&self, fault: &Fault<'_>) {
         tracing::info!(
             session = self.session_name.as_deref(),
-            client = self.client.as_deref(),
+            client = self.client_name.as_deref(),
             server = fault.server,
             method = fault.method,
             kind = fault.kind.word(),

@@ -178,8 +178,8 @@ impl McpSession {
         let call = id.as_ref().and_then(|id| self.calls.cancel(id));
         if let (Some(id), Some(call)) = (&id, &call) {
             tracing::info!(
-                session = self.session_name.as_deref(),
-                client = self.client.as_deref(),
+                session = self.answers.session_name(),
+                client = self.answers.client_name(),
                 job = report.job_id.as_str(),
                 "`{}` goes on as a job",
                 call.awaited.name()
@@ -211,6 +211,6 @@ impl McpSession {
     ) {
         let result =
             call.hand_over.promotion_reply.result(report, call.awaited.name(), call.revision, self.jobs.ttl);
-        self.answer_raw(id, call.way, &result, effects);
+        self.answers.answer_raw(id, call.way, &result, effects);
     }
 }

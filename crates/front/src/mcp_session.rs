@@ -26,6 +26,7 @@ use unhang_switches::stands;
 use unhang_wire::{Id, InFlight};
 
 use super::{
+    answers::AnswerWriter,
     handover::PromotionPlan,
     owners::Ownerless,
     parking::Parking,
@@ -36,7 +37,7 @@ use super::{
     traces::Traces,
 };
 use unhang_core::{
-    batch::{BatchId, Batches},
+    batch::BatchId,
     config::STOP_LIMIT,
     exit,
     fault::FaultKind,
@@ -45,6 +46,7 @@ use unhang_core::{
     queue::Class,
     refusal::ErrorReport,
     revision::Revision,
+    telemetry::{Parent, Telemetry},
     units::in_words,
 };
 use unhang_gateway::{FairnessKey, Joining, KnownServers, Level, Replied, ServerRequest};
@@ -353,17 +355,9 @@ pub struct McpSession {
     /// What the client is told about the whole, to give to its model.
     pub(super) instructions: Option<Arc<str>>,
     pub(super) now: Duration,
-    pub(super) counters: SessionCounters,
-    /// What is counted of all sessions.
-    pub(super) tally: Arc<Tally>,
+    pub(super) answers: AnswerWriter,
     /// Who asks, where clients wait for one another.
     pub(super) fairness_key: FairnessKey,
-    /// What is told of its requests, where somebody wants to see that.
-    pub(super) traces: Traces,
-    /// What a person calls the session, in the log.
-    pub(super) session_name: Option<Box<str>>,
-    /// What the client called itself last.
-    pub(super) client: Option<Box<str>>,
     pub(super) actions: VecDeque<SessionAction>,
     /// Sessions may begin with one.
     pub(super) shakes_hands: bool,
@@ -388,7 +382,6 @@ pub struct McpSession {
     pub(super) parking: Parking,
     /// Resources that the client of the session wants to hear of, and what it calls them.
     pub(super) watched: HashMap<Resource, String>,
-    pub(super) batches: Batches,
     pub(super) end: SessionEnd,
 }
 
@@ -402,12 +395,8 @@ impl McpSession {
             servers: None,
             instructions,
             now: Duration::ZERO,
-            counters: SessionCounters::default(),
-            tally: Arc::default(),
+            answers: AnswerWriter::default(),
             fairness_key: FairnessKey::new(""),
-            traces: Traces::default(),
-            session_name: None,
-            client: None,
             actions: VecDeque::new(),
             shakes_hands: true,
             session: None,
@@ -423,7 +412,6 @@ impl McpSession {
             questions: HashMap::new(),
             parking: Parking::default(),
             watched: HashMap::new(),
-            batches: Batches::default(),
             end: SessionEnd::None,
         }
     }
@@ -434,8 +422,20 @@ impl McpSession {
     }
 
     /// The same, counted with others.
-    pub(crate) fn counted_in(self, tally: Arc<Tally>) -> McpSession {
-        McpSession { tally, ..self }
+    pub(crate) fn counted_in(mut self, tally: Arc<Tally>) -> McpSession {
+        self.answers.count_in(tally);
+        self
+    }
+
+    /// The same, and its requests are told there.
+    pub(crate) fn traced_by(mut self, telemetry: Option<Telemetry>, transport: &'static str) -> McpSession {
+        self.answers.trace_with(Traces::told_to(telemetry, transport));
+        self
+    }
+
+    /// The next message comes with this trace in its headers.
+    pub(crate) fn comes_with(&mut self, header: Option<Parent>) {
+        self.answers.traces().comes_with(header);
     }
 
     /// The same for this one of those who ask.
@@ -446,12 +446,12 @@ impl McpSession {
 
     /// What the client calls itself.
     pub(super) fn client_name(&self) -> String {
-        self.client.as_deref().unwrap_or_default().to_owned()
+        self.answers.client_name().unwrap_or_default().to_owned()
     }
 
     /// What the log calls the session.
     pub fn call_session(&mut self, name: &str) {
-        self.session_name = Some(name.into()).filter(|_| !name.is_empty());
+        self.answers.name_session(name);
     }
 
     /// What is to be done next, until there is nothing.
@@ -471,12 +471,12 @@ impl McpSession {
 
     /// What was counted so far.
     pub fn counters(&self) -> SessionCounters {
-        self.counters
+        self.answers.counters()
     }
 
     /// False while the client must not be read: it does not read either, and what it is owed would pile up.
     pub fn reads_client(&self, effects: &impl SessionEffects) -> bool {
-        effects.client_backlog() + self.batches.cost() <= self.limits.queue_bytes
+        effects.client_backlog() + self.answers.held_bytes() <= self.limits.queue_bytes
             || !stands("front-holds-a-deaf-client-back")
     }
 
@@ -525,7 +525,8 @@ impl McpSession {
             };
             let (name, elapsed) = (call.awaited.name(), in_words(self.now.saturating_sub(call.since)));
             let happened = format!("{ends}; `{name}` had not answered after {elapsed}");
-            self.tell(
+            self.answers.tell(
+                self.now,
                 &id,
                 &call,
                 ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint },

@@ -8,7 +8,7 @@
 //! - A tool whose calls never become jobs is listed as it is.
 //! - A schema means what it meant, beside what we add; one of which that cannot be said is left out.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use serde_json::{Map, Value, json};
 use unhang_bridge::{
@@ -16,12 +16,17 @@ use unhang_bridge::{
     tasks::{Support, with_task_support},
 };
 use unhang_switches::stands;
-use unhang_wire::{Json, text_member};
+use unhang_wire::{Id, Json, text_member};
 
-use super::mcp_session::McpSession;
-use unhang_core::{promotion::Promotion, revision::Revision};
+use super::{
+    answers::implementation,
+    handover::PromotionReply,
+    mcp_session::{McpSession, SessionCall, SessionEffects},
+};
+use unhang_core::{config::LIST_LIFE, promotion::Promotion, revision::Revision};
 use unhang_gateway::RequestPatience;
-use unhang_tools::{Definition, handed_over_schema};
+use unhang_tools::{Definition, ToolListing, handed_over_schema};
+use unhang_upstream::client::ServerList;
 
 /// Members of a schema that those within it refer to.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
@@ -52,6 +57,45 @@ impl McpSession {
             tools.push(listed);
         });
         if changed { format!("[{}]", tools.join(",")).into() } else { list.into() }
+    }
+
+    /// Answers with a list: what we have ourselves, and then what the servers have.
+    pub(super) fn answer_list(
+        &mut self,
+        id: &Id,
+        list: ServerList,
+        call: &SessionCall,
+        effects: &mut impl SessionEffects,
+    ) {
+        let own = |listing: ToolListing| {
+            let own =
+                self.tools.iter().filter(move |tool| list == ServerList::Tools && tool.listing == listing);
+            own.map(|tool| self.own_tool(tool, call.revision))
+        };
+        let mut items: Vec<String> = own(ToolListing::First).collect();
+        let known = self.servers.as_ref();
+        let others = known.map_or("[]", |known| known.catalog.list(list, call.revision.era()));
+        let copes_with_tasks = call.hand_over.promotion_reply != PromotionReply::Words;
+        let others = match list {
+            ServerList::Tools => self.with_jobs_in_mind(others, call.revision, copes_with_tasks),
+            _ => Cow::Borrowed(others),
+        };
+        let others = others.strip_prefix('[').and_then(|others| others.strip_suffix(']'));
+        items.extend(others.filter(|others| !others.is_empty()).map(str::to_owned));
+        items.extend(own(ToolListing::Last));
+        let (member, items) = (list.member(), items.join(","));
+        let result = if call.revision.is_stateless() {
+            // What servers have may change at any time, and whoever has not asked to hear of it does not.
+            let life = if known.is_some() { Duration::ZERO } else { LIST_LIFE };
+            format!(
+                r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"cacheScope":"private","resultType":"complete","{member}":[{items}],"ttlMs":{}}}"#,
+                implementation(),
+                life.as_millis()
+            )
+        } else {
+            format!(r#"{{"{member}":[{items}]}}"#)
+        };
+        self.answers.answer_raw(id, call.way, &result, effects);
     }
 
     /// A tool of ours as it is listed for this revision.

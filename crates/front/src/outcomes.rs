@@ -42,7 +42,7 @@ impl McpSession {
                 }
                 _ => {
                     let result = answer.to_json(call.revision);
-                    self.answer(&id, call.revision, call.way, result, effects);
+                    self.answers.answer(&id, call.revision, call.way, result, effects);
                 }
             }
         }
@@ -70,7 +70,7 @@ impl McpSession {
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)
         {
-            self.pass_on(&id, &call, answered, effects);
+            self.answers.pass_on(self.now, &id, &call, answered, effects);
         }
         self.check_drained(effects);
         self.check_stopped();

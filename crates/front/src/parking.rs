@@ -198,7 +198,7 @@ impl McpSession {
         let requests: Vec<String> =
             requests.map(|(question, asked)| format!(r#""question-{question}":{asked}"#)).collect();
         let result = input_required(&requests, &parked.state);
-        self.answer_raw(id, parked.call.way, &result, effects);
+        self.answers.answer_raw(id, parked.call.way, &result, effects);
         self.parking.calls.insert(key, parked);
     }
 
@@ -221,7 +221,7 @@ impl McpSession {
                 format!("the requestState of `{method}` is not one that this request was given, or is over");
             let hint = "make the request anew, without requestState and inputResponses";
             let error_report = ErrorReport { kind: FaultKind::InvalidParams, summary: happened, hint };
-            return self.refuse(way, Addressee::request(id, method, None), error_report, effects);
+            return self.answers.refuse(way, Addressee::request(id, method, None), error_report, effects);
         };
         let Some(mut parked) = self.parking.calls.remove(&key) else { return };
         parked.call.way = way;
@@ -256,7 +256,7 @@ impl McpSession {
             self.actions.push_back(SessionAction::Reply { question, replied: Err(over()) });
         }
         match parked.answered {
-            Some(answered) => self.pass_on(id, &parked.call, &answered, effects),
+            Some(answered) => self.answers.pass_on(self.now, id, &parked.call, &answered, effects),
             None => {
                 self.running.insert(key, Some(id.clone()));
                 self.put_in_flight(id.clone(), parked.call);

@@ -166,8 +166,8 @@ impl McpSession {
         let failure = match self.unanswered(call) {
             Some((happened, hint)) => Failure { happened, hint: hint.to_owned(), ..failure },
             None => {
-                let client = Some(self.client_name()).filter(|name| !name.is_empty());
-                Failure { hint: clients::cut_short(client.as_deref(), call.clock?), ..failure }
+                let client = self.answers.client_name().filter(|name| !name.is_empty());
+                Failure { hint: clients::cut_short(client, call.clock?), ..failure }
             }
         };
         Some(ServerAnswer { outcome: Err(failure.into()), ..answered.clone() })

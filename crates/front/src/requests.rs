@@ -27,7 +27,6 @@ use super::{
     parking::{digest, own_state},
     questions::replied,
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
-    tally::add_one,
     urls::{self, Resumption},
 };
 use unhang_core::{
@@ -113,7 +112,12 @@ impl McpSession {
                     Shape::Request => Addressee { id, method, ..Addressee::nobody() },
                     Shape::Response | Shape::Unknown => Addressee::nobody(),
                 };
-                self.refuse(way, to, refusal::oversized(&oversized, self.limits.max_message), effects);
+                self.answers.refuse(
+                    way,
+                    to,
+                    refusal::oversized(&oversized, self.limits.max_message),
+                    effects,
+                );
             }
         }
     }
@@ -135,20 +139,20 @@ impl McpSession {
                 let to = Addressee::of_invalid(&invalid, way.batch);
                 // An answer that is none is not counted among those of a batch.
                 let way = Way { batch: to.batch, ..way };
-                self.refuse(way, to, refusal::invalid(&invalid), effects);
+                self.answers.refuse(way, to, refusal::invalid(&invalid), effects);
             }
             Piece::Junk(bytes) => {
-                self.refuse(way, Addressee::nobody(), refusal::junk(bytes), effects);
+                self.answers.refuse(way, Addressee::nobody(), refusal::junk(bytes), effects);
             }
         }
     }
 
     fn batch(&mut self, pieces: Vec<Piece<'_>>, way: Way, effects: &mut impl SessionEffects) {
         if !self.session.is_some_and(Revision::has_batches) && stands("front-batch-by-revision") {
-            return self.refuse(way, Addressee::nobody(), refusal::foreign_batch(), effects);
+            return self.answers.refuse(way, Addressee::nobody(), refusal::foreign_batch(), effects);
         }
         let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
-        let batch = (answers > 0).then(|| self.batches.open(answers));
+        let batch = (answers > 0).then(|| self.answers.open_batch(answers));
         for piece in pieces {
             self.piece(piece, Way { batch, ..way }, effects);
         }
@@ -159,27 +163,24 @@ impl McpSession {
             && let Some(id) = params.and_then(wire::cancelled_request)
             && let Some(call) = self.calls.cancel(&id)
         {
-            self.counters.withdrawn += 1;
-            add_one(&self.tally.withdrawn);
-            self.trace_nothing(&id);
+            self.answers.withdrawn(&id);
             self.abandon(call.key, effects);
             self.unwatch_after(&call);
             self.follow_no_more(&call, effects);
-            self.answer_nothing(call.way, effects);
+            self.answers.answer_nothing(call.way, effects);
             self.check_drained(effects);
         }
     }
 
     fn request(&mut self, request: &ClientRequest<'_>, effects: &mut impl SessionEffects) {
-        self.counters.requests += 1;
-        self.tally.requested(&request.method);
+        self.answers.requested(&request.method);
         if let Some(error_report) = self.refusal(request) {
             // Not of a trace: under a repeated id the first request is.
-            let first = self.traces.set_aside(&request.id);
-            self.refuse(request.way, request.addressee(), error_report, effects);
-            return self.traces.put_back(first);
+            let first = self.answers.traces().set_aside(&request.id);
+            self.answers.refuse(request.way, request.addressee(), error_report, effects);
+            return self.answers.traces().put_back(first);
         }
-        self.trace(request);
+        self.answers.trace(request, self.session);
         if request.method == "initialize" && self.shakes_hands {
             return self.initialize(request, effects);
         }
@@ -193,19 +194,24 @@ impl McpSession {
                 }
                 None => {
                     let name = shortened(&name, MOST_ECHOED);
-                    self.refuse_version(&request.id, &name, request.way, effects);
+                    self.answers.refuse_version(&request.id, &name, request.way, effects);
                 }
             },
             (None, Some(revision)) => self.dispatch(request, revision, effects),
             // Harmless, and some clients ask before they shake hands.
             (None, None) if request.method == "ping" && self.shakes_hands => {
-                self.answer(&request.id, Revision::V2025November, request.way, Map::new(), effects);
+                self.answers.answer(&request.id, Revision::V2025November, request.way, Map::new(), effects);
             }
             (None, None) => {
                 let happened = format!("`{}` names no revision, and there was no handshake", request.method);
                 let hint = "begin with `initialize`, or give each request params._meta with \
                             io.modelcontextprotocol/protocolVersion and /clientCapabilities";
-                self.refuse(request.way, request.addressee(), invalid_params(happened, hint), effects);
+                self.answers.refuse(
+                    request.way,
+                    request.addressee(),
+                    invalid_params(happened, hint),
+                    effects,
+                );
             }
         }
     }
@@ -232,14 +238,19 @@ impl McpSession {
     /// Whose request it is, by the client's own name for itself.
     fn notice_client(&mut self, request: &ClientRequest<'_>) {
         let name = request.params.and_then(wire::client_name);
-        self.client = name.map(|name| shortened(&name, MOST_ECHOED).into());
+        self.answers.name_client(name.map(|name| shortened(&name, MOST_ECHOED).into()));
     }
 
     fn initialize(&mut self, request: &ClientRequest<'_>, effects: &mut impl SessionEffects) {
         let Some(asked) = request.text("protocolVersion") else {
             let happened = "`initialize` names no protocolVersion".to_owned();
             let hint = "name the newest revision that the client speaks";
-            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), effects);
+            return self.answers.refuse(
+                request.way,
+                request.addressee(),
+                invalid_params(happened, hint),
+                effects,
+            );
         };
         let revision = Revision::negotiated(&asked);
         self.session = Some(revision);
@@ -254,18 +265,17 @@ impl McpSession {
             client_capabilities: said("capabilities", "{}"),
             log_level: None,
         }));
-        let session = self.session_name.as_deref();
-        let client = self.client.as_deref();
+        let (session, client) = (self.answers.session_name(), self.answers.client_name());
         tracing::info!(session, client, "a session of revision {} begins", revision.name());
         let version =
             request.params.and_then(wire::client_info).and_then(|info| wire::text_member(info, "version"));
         let version = version.map(|version| shortened(&version, MOST_ECHOED).into());
-        self.session_client = self.client.clone().map(|name| (name, version));
+        self.session_client = client.map(|name| (name.into(), version));
         let mut result = Map::new();
         result.insert("protocolVersion".to_owned(), revision.name().into());
         result.insert("serverInfo".to_owned(), implementation());
         self.introduce(revision, &mut result);
-        self.answer(&request.id, revision, request.way, result, effects);
+        self.answers.answer(&request.id, revision, request.way, result, effects);
     }
 
     /// What both handshakes say of us.
@@ -301,7 +311,12 @@ impl McpSession {
         if !request.params.is_some_and(declares_capabilities) {
             let happened = format!("`{}` has no {CLIENT_CAPABILITIES} in params._meta", request.method);
             let hint = "give each request both members; an empty object will do";
-            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), effects);
+            return self.answers.refuse(
+                request.way,
+                request.addressee(),
+                invalid_params(happened, hint),
+                effects,
+            );
         }
         self.dispatch(request, revision, effects);
     }
@@ -320,13 +335,13 @@ impl McpSession {
         }
         match &*request.method {
             "ping" if !revision.is_stateless() => {
-                self.answer(&request.id, revision, request.way, Map::new(), effects);
+                self.answers.answer(&request.id, revision, request.way, Map::new(), effects);
             }
             "server/discover" if revision.is_stateless() => {
                 let mut result = cacheable();
                 result.insert("supportedVersions".to_owned(), Revision::stateless().into());
                 self.introduce(revision, &mut result);
-                self.answer(&request.id, revision, request.way, result, effects);
+                self.answers.answer(&request.id, revision, request.way, result, effects);
             }
             "tools/list" => self.list(request, ServerList::Tools, revision, effects),
             "tools/call" => self.call(request, revision, effects),
@@ -360,7 +375,7 @@ impl McpSession {
                     Some(_) => "there are those of tools, prompts, resources and completions",
                 };
                 let error_report = ErrorReport { kind: FaultKind::MethodNotFound, summary: happened, hint };
-                self.refuse(request.way, request.addressee(), error_report, effects);
+                self.answers.refuse(request.way, request.addressee(), error_report, effects);
             }
         }
     }
@@ -374,14 +389,14 @@ impl McpSession {
         let Some(level) = request.text("level").as_deref().and_then(Level::named) else {
             let happened = "`logging/setLevel` names no level that there is".to_owned();
             let error_report = invalid_params(happened, "name one from debug, which says most, to emergency");
-            return self.refuse(request.way, request.addressee(), error_report, effects);
+            return self.answers.refuse(request.way, request.addressee(), error_report, effects);
         };
         self.log_from = Some(level);
         if let Some(signature) = &mut self.signature {
             Arc::make_mut(signature).log_level = Some(level.name().to_owned());
         }
         self.actions.push_back(SessionAction::Log(level));
-        self.answer(&request.id, revision, request.way, Map::new(), effects);
+        self.answers.answer(&request.id, revision, request.way, Map::new(), effects);
     }
 
     fn list(
@@ -396,7 +411,12 @@ impl McpSession {
             let happened =
                 format!("`{}` was asked for a page with a cursor that was never given out", list.method());
             let hint = "everything is on the first page, which has no cursor";
-            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), effects);
+            return self.answers.refuse(
+                request.way,
+                request.addressee(),
+                invalid_params(happened, hint),
+                effects,
+            );
         }
         let awaited = (self.new_key(), Awaited::List(list));
         let mut call = SessionCall::new(awaited, (revision, request.way), self.now, LIST_PATIENCE);
@@ -418,12 +438,14 @@ impl McpSession {
         }
         let (tool, arguments) = match self.called(request, name) {
             Ok(called) => called,
-            Err(error_report) => return self.refuse(request.way, request.addressee(), error_report, effects),
+            Err(error_report) => {
+                return self.answers.refuse(request.way, request.addressee(), error_report, effects);
+            }
         };
         let promotion_reply = self.promotion_reply(request, revision);
         let is_job = self.tools.iter().any(|known| known.name == tool && known.is_job);
         if promotion_reply == PromotionReply::Task(Dialect::Core) && !is_job {
-            return self.refuse_raw(&request.id, request.way, &tasks::not_as_task(&tool), effects);
+            return self.answers.refuse_raw(&request.id, request.way, &tasks::not_as_task(&tool), effects);
         }
         let limit = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
         let limit = limit.saturating_sub(request.waited);
@@ -478,7 +500,7 @@ impl McpSession {
                 let happened = format!("`{}` needs a URL to be opened, and nobody has", request.method);
                 let hint = "make the request anew, without requestState and inputResponses";
                 let error_report = ErrorReport { kind: FaultKind::Cancelled, summary: happened, hint };
-                return self.refuse(request.way, request.addressee(), error_report, effects);
+                return self.answers.refuse(request.way, request.addressee(), error_report, effects);
             }
         };
         let request = &ClientRequest {
@@ -495,7 +517,7 @@ impl McpSession {
             // Whose it was is known to the window that asks.
             let (happened, hint) = leader_lost(None, &request.method);
             let error_report = ErrorReport { kind: FaultKind::ServerExited, summary: happened, hint };
-            return self.refuse(request.way, request.addressee(), error_report, effects);
+            return self.answers.refuse(request.way, request.addressee(), error_report, effects);
         }
         let comes_back = state.is_some();
         if let Some(params) = request.params.filter(|_| comes_back && revision.is_stateless()) {
@@ -504,10 +526,10 @@ impl McpSession {
         let Subject { method, owner, params, about, asked_for } = match subject(known, request) {
             Ok(subject) => subject,
             Err(Unasked::Resource(uri)) => {
-                return self.refuse_resource(&request.id, &uri, revision, request.way, effects);
+                return self.answers.refuse_resource(&request.id, &uri, revision, request.way, effects);
             }
             Err(Unasked::Told(error_report)) => {
-                return self.refuse(request.way, request.addressee(), error_report, effects);
+                return self.answers.refuse(request.way, request.addressee(), error_report, effects);
             }
         };
         let usual = RequestPatience::default();
@@ -531,7 +553,7 @@ impl McpSession {
             _ => PromotionPlan::never(),
         };
         if hand_over.is_refused() {
-            return self.refuse_raw(&request.id, request.way, &tasks::not_as_task(&about), effects);
+            return self.answers.refuse_raw(&request.id, request.way, &tasks::not_as_task(&about), effects);
         }
         let beats = method == "tools/call" && patience.has_heartbeat(&owner.name);
         let heartbeat = beats.then(|| self.heartbeat(request, revision, &about)).flatten();
@@ -565,7 +587,7 @@ impl McpSession {
             asked_for,
             fairness_key,
             session: None,
-            trace: self.trace_of(&request.id),
+            trace: self.answers.traces().trace_of(&request.id),
         };
         let key = self.new_key();
         let introduced = request.params.filter(|_| revision.is_stateless()).map(|params| Introduced {

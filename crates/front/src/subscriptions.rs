@@ -126,7 +126,7 @@ impl McpSession {
                 summary: happened,
                 hint: "accept text/event-stream",
             };
-            return self.refuse(way, Addressee::request(id, LISTEN, None), error_report, effects);
+            return self.answers.refuse(way, Addressee::request(id, LISTEN, None), error_report, effects);
         }
         let catalog = self.servers.as_ref().map(|known| Arc::clone(&known.catalog)).unwrap_or_default();
         let mut filter = Filter::of(params, &catalog);
@@ -162,14 +162,14 @@ impl McpSession {
         let Some(uri) = request.text("uri") else {
             let happened = format!("`{}` names no resource in params.uri", request.method);
             let error_report = invalid_params(happened, "name what it is about");
-            return self.refuse(request.way, request.addressee(), error_report, effects);
+            return self.answers.refuse(request.way, request.addressee(), error_report, effects);
         };
         let owner = self.servers.as_ref().and_then(|known| known.catalog.resource(&uri));
         let how = (revision, request.way);
         match owner {
             Some(owner) if begins => self.subscribe(&request.id, &uri, owner, how, effects),
             Some(owner) => self.unsubscribe(&request.id, owner, how, effects),
-            None => self.refuse_resource(&request.id, &uri, revision, request.way, effects),
+            None => self.answers.refuse_resource(&request.id, &uri, revision, request.way, effects),
         }
     }
 
@@ -193,7 +193,7 @@ impl McpSession {
                 summary: happened,
                 hint: "unsubscribe from some of them",
             };
-            return self.refuse(way, Addressee::request(id, SUBSCRIBE, None), error_report, effects);
+            return self.answers.refuse(way, Addressee::request(id, SUBSCRIBE, None), error_report, effects);
         }
         self.watched.insert(resource.clone(), uri.to_owned());
         let (key, about) = (self.new_key(), uri.to_owned());
@@ -215,7 +215,7 @@ impl McpSession {
         if self.watched.remove(&resource).is_some() {
             self.actions.push_back(SessionAction::Unwatch(resource));
         }
-        self.answer(id, revision, way, Map::new(), effects);
+        self.answers.answer(id, revision, way, Map::new(), effects);
     }
 
     /// A server tells of a resource from now on, or why it does not.
@@ -375,7 +375,7 @@ impl McpSession {
             id.to_json(),
             implementation()
         );
-        self.answer_raw(id, call.way, &result, effects);
+        self.answers.answer_raw(id, call.way, &result, effects);
     }
 
     /// Ends all subscriptions: nobody hears them any more.

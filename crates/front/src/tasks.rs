@@ -323,11 +323,11 @@ impl McpSession {
     ) {
         let is_declared = request.params.and_then(capabilities).is_some_and(tasks::declares);
         if revision.is_stateless() && !is_declared {
-            return self.refuse_raw(&request.id, request.way, &tasks::missing_capability(), effects);
+            return self.answers.refuse_raw(&request.id, request.way, &tasks::missing_capability(), effects);
         }
         let asked = match self.task_asked(request, revision) {
             Ok(asked) => asked,
-            Err(error) => return self.refuse_raw(&request.id, request.way, &error, effects),
+            Err(error) => return self.answers.refuse_raw(&request.id, request.way, &error, effects),
         };
         let (method, limit) = match &asked {
             TaskAsked::Get(_) | TaskAsked::Resource(_) => (tasks::GET, self.limits.request_timeout),
@@ -382,12 +382,12 @@ impl McpSession {
             && let Some(call) = self.calls.cancel(&id)
         {
             if let (Awaited::Job(uri), TasksTold::Unknown(_)) = (&call.awaited, told) {
-                self.refuse_resource(&id, uri, call.revision, call.way, effects);
+                self.answers.refuse_resource(&id, uri, call.revision, call.way, effects);
                 return self.check_drained(effects);
             }
             match self.about_task(&call, told) {
-                Ok(result) => self.answer_raw(&id, call.way, &result, effects),
-                Err(error) => self.refuse_raw(&id, call.way, &error, effects),
+                Ok(result) => self.answers.answer_raw(&id, call.way, &result, effects),
+                Err(error) => self.answers.refuse_raw(&id, call.way, &error, effects),
             }
         }
         self.check_drained(effects);

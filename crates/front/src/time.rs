@@ -67,7 +67,7 @@ impl McpSession {
                 || format!("`{}` did not answer within {}", call.awaited.name(), in_words(call.limit));
             let (happened, hint) = unanswered.unwrap_or_else(|| (silent(), call.awaited.hint_to_wait()));
             let error_report = ErrorReport { kind: FaultKind::Deadline, summary: happened, hint };
-            self.tell(&id, &call, error_report, effects);
+            self.answers.tell(self.now, &id, &call, error_report, effects);
         }
         self.unpark(Some(now));
         self.check_drained(effects);

@@ -8,12 +8,10 @@ use std::collections::HashMap;
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json};
 
-use super::{
-    mcp_session::McpSession,
-    requests::{ClientRequest, MOST_ECHOED},
-};
+use super::requests::{ClientRequest, MOST_ECHOED};
 use unhang_core::{
     fault::Fault,
+    revision::Revision,
     telemetry::{Parent, Span, Subject, Telemetry, Trace},
     wording::shortened,
 };
@@ -30,38 +28,40 @@ pub(super) struct Traces {
 }
 
 impl Traces {
+    /// Those of a session whose requests are told there, over this transport.
+    pub(super) fn told_to(telemetry: Option<Telemetry>, transport: &'static str) -> Traces {
+        Traces { telemetry, transport, ..Traces::default() }
+    }
+
     /// The request of this id, if there is one, while another of the same id is refused.
     pub(super) fn set_aside(&mut self, id: &Id) -> Option<(Id, Span)> {
         self.spans.remove_entry(id)
     }
 
+    /// Puts back what was set aside.
     pub(super) fn put_back(&mut self, request: Option<(Id, Span)>) {
         self.spans.extend(request);
     }
-}
-
-impl McpSession {
-    /// The same, and its requests are told there.
-    pub(crate) fn traced_by(mut self, telemetry: Option<Telemetry>, transport: &'static str) -> McpSession {
-        self.traces = Traces { telemetry, transport, ..Traces::default() };
-        self
-    }
 
     /// The next message comes with this trace in its headers.
-    pub(crate) fn comes_with(&mut self, header: Option<Parent>) {
-        self.traces.header = header;
+    pub(super) fn comes_with(&mut self, header: Option<Parent>) {
+        self.header = header;
     }
 
-    /// A request has come.
-    pub(super) fn trace(&mut self, request: &ClientRequest<'_>) {
-        let Some(telemetry) = &self.traces.telemetry else { return };
+    /// Begins the span of a request. `session` and `revision` are those of the handshake.
+    pub(super) fn begin(
+        &mut self,
+        request: &ClientRequest<'_>,
+        session: Option<&str>,
+        revision: Option<Revision>,
+    ) {
+        let Some(telemetry) = &self.telemetry else { return };
         let params = request.params.unwrap_or(Json::EMPTY);
         let meta = params.member("_meta");
         let in_meta = |member| wire::text_member(meta?, member);
         let parent =
             in_meta("traceparent").and_then(|parent| Parent::read(&parent, in_meta("tracestate").as_deref()));
-        let parent =
-            parent.or_else(|| self.traces.header.clone()).filter(|_| stands("trace-of-the-client-kept"));
+        let parent = parent.or_else(|| self.header.clone()).filter(|_| stands("trace-of-the-client-kept"));
         let about = |method, member| {
             let about = request.text(member).filter(|_| request.method == method);
             about.map(|about| shortened(&about, MOST_ECHOED).into_owned())
@@ -71,42 +71,41 @@ impl McpSession {
         let (tool, prompt, uri) = (tool.as_deref(), prompt.as_deref(), uri.as_deref());
         let mut span =
             telemetry.request(parent.as_ref(), &Subject { method: &request.method, tool, prompt, uri });
-        let revision = wire::request_version(params).map(|name| shortened(&name, MOST_ECHOED).into_owned());
-        let revision = revision.or_else(|| self.session.map(|revision| revision.name().to_owned()));
-        if let Some(revision) = revision {
+        let named = wire::request_version(params).map(|name| shortened(&name, MOST_ECHOED).into_owned());
+        if let Some(revision) = named.or_else(|| revision.map(|revision| revision.name().to_owned())) {
             span.note("mcp.protocol.version", &revision);
         }
-        if let Some(session) = &self.session_name {
+        if let Some(session) = session {
             span.note("mcp.session.id", session);
         }
         span.note("jsonrpc.request.id", request.id.to_json().trim_matches('"'));
-        span.note("network.transport", self.traces.transport);
-        self.traces.spans.insert(request.id.clone(), span);
+        span.note("network.transport", self.transport);
+        self.spans.insert(request.id.clone(), span);
     }
 
-    /// Where a request stands in its trace.
+    /// The place of a request in its trace.
     pub(super) fn trace_of(&self, id: &Id) -> Option<Trace> {
-        self.traces.spans.get(id).map(Span::trace)
+        self.spans.get(id).map(Span::trace)
     }
 
-    /// It is answered with this result.
-    pub(super) fn trace_result(&mut self, id: &Id, result: &str) {
-        if let Some(span) = self.traces.spans.remove(id) {
+    /// Ends the span of a request that is answered with this result.
+    pub(super) fn answered(&mut self, id: &Id, result: &str) {
+        if let Some(span) = self.spans.remove(id) {
             let is_error = Json::new(result.as_bytes()).and_then(|result| result.member("isError"));
             span.answered(is_error.is_some_and(|is_error| is_error.get() == "true"));
         }
     }
 
-    /// It is answered with this fault.
-    pub(super) fn trace_fault(&mut self, id: &Id, fault: &Fault<'_>) {
-        if let Some(span) = self.traces.spans.remove(id) {
+    /// Ends the span of a request that is answered with this fault.
+    pub(super) fn faulted(&mut self, id: &Id, fault: &Fault<'_>) {
+        if let Some(span) = self.spans.remove(id) {
             span.refused(fault.kind.code().into(), Some(fault.kind.word()), &fault.message());
         }
     }
 
-    /// It is answered with this error, as JSON.
-    pub(super) fn trace_error(&mut self, id: &Id, error: &str) {
-        if let Some(span) = self.traces.spans.remove(id) {
+    /// Ends the span of a request that is answered with this error, as JSON.
+    pub(super) fn refused(&mut self, id: &Id, error: &str) {
+        if let Some(span) = self.spans.remove(id) {
             let error = Json::new(error.as_bytes());
             let code = error.and_then(|error| error.member("code")?.get().parse().ok()).unwrap_or_default();
             let message = error.and_then(|error| wire::text_member(error, "message")).unwrap_or_default();
@@ -114,8 +113,8 @@ impl McpSession {
         }
     }
 
-    /// It was withdrawn.
-    pub(super) fn trace_nothing(&mut self, id: &Id) {
-        self.traces.spans.remove(id);
+    /// Forgets the span of a request that was withdrawn.
+    pub(super) fn withdrawn(&mut self, id: &Id) {
+        self.spans.remove(id);
     }
 }
