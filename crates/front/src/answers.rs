@@ -10,8 +10,9 @@ use unhang_bridge::{Era, error, result};
 use unhang_wire::{Id, Json, one_line};
 
 use super::{
-    mcp_session::{ErrorAnswer, NAME, SessionCall, SessionCounters, SessionEffects, To, Way},
-    requests::{ClientRequest, MOST_ECHOED},
+    client_request::{ClientRequest, MOST_ECHOED},
+    mcp_session::{ErrorAnswer, NAME, SessionCounters, SessionEffects, To, Way},
+    session_calls::SessionCall,
     tally::{Tally, add_one},
     traces::Traces,
     urls,

@@ -16,13 +16,12 @@ use unhang_bridge::{
     tasks::{self, Dialect, declares},
 };
 use unhang_jobs::id::JobId;
-use unhang_switches::stands;
-use unhang_wire::{Id, Json, one_line};
+use unhang_wire::{Id, Json};
 
 use super::{
+    client_request::capabilities,
     jobs::SessionJobs,
-    mcp_session::{Awaited, CallKey, McpSession, SessionAction, SessionCall, SessionEffects, To},
-    requests::capabilities,
+    mcp_session::CallKey,
     tasks::{Came, POLL_INTERVAL, TaskTold, TaskView},
 };
 use unhang_core::queue::Class;
@@ -37,63 +36,31 @@ const BREATH: Duration = Duration::from_millis(100);
 /// What is told of a task on its way to the session.
 pub(super) type Following = mpsc::Sender<(CallKey, Box<TaskTold>)>;
 
-impl McpSession {
-    /// The tasks that a subscription is about; none, where its client has not declared that it copes with them.
-    pub(super) fn tasks_wanted(&self, params: Option<Json<'_>>) -> Vec<JobId> {
-        let mut wanted = Vec::new();
-        let is_declared = params.and_then(capabilities).is_some_and(declares);
-        let ids = params.filter(|_| is_declared && self.jobs.are_there);
-        let ids = ids.and_then(|params| params.member("notifications")?.member("taskIds"));
-        if let Some(ids) = ids {
-            ids.each_element(|id| {
-                let id = id.text().and_then(|id| id.parse::<JobId>().ok());
-                wanted.extend(id.filter(|id| wanted.len() < MOST && !wanted.contains(id)));
-            });
-        }
-        wanted
+/// The tasks that a subscription is about; none, where its client has not declared that it copes with them.
+pub(super) fn tasks_wanted(params: Option<Json<'_>>) -> Vec<JobId> {
+    let mut wanted = Vec::new();
+    let is_declared = params.and_then(capabilities).is_some_and(declares);
+    let ids = params.filter(|_| is_declared);
+    let ids = ids.and_then(|params| params.member("notifications")?.member("taskIds"));
+    if let Some(ids) = ids {
+        ids.each_element(|id| {
+            let id = id.text().and_then(|id| id.parse::<JobId>().ok());
+            wanted.extend(id.filter(|id| wanted.len() < MOST && !wanted.contains(id)));
+        });
     }
+    wanted
+}
 
-    /// Has these tasks followed for the subscription of this id.
-    pub(super) fn follow_tasks(&mut self, subscription: &Id, wanted: &[JobId]) -> Vec<CallKey> {
-        let mut keys = Vec::new();
-        for id in wanted {
-            let key = self.new_key();
-            self.running.insert(key, Some(subscription.clone()));
-            self.actions.push_back(SessionAction::FollowTask { key, id: *id });
-            keys.push(key);
-        }
-        keys
-    }
-
-    /// A subscription is over.
-    pub(super) fn follow_no_more(&mut self, ended: &SessionCall, effects: &mut impl SessionEffects) {
-        if let Awaited::Changes(filter) = &ended.awaited
-            && stands("tasks-followed-until-the-end")
-        {
-            filter.followed.iter().for_each(|key| self.abandon(*key, effects));
-        }
-    }
-
-    /// A task that somebody follows is another than it was.
-    pub fn task_changed(
-        &mut self,
-        now: Duration,
-        key: CallKey,
-        told: &TaskTold,
-        effects: &mut impl SessionEffects,
-    ) {
-        self.now = now;
-        let Some(id) = self.running.get(&key).and_then(Option::as_ref) else { return };
-        let Some(call) = self.calls.get(id) else { return };
-        let view = TaskView::of(&told.report, self.jobs.ttl, POLL_INTERVAL);
-        let came = Came::of(told, Dialect::Extension);
-        let (method, params) = tasks::notification(Dialect::Extension, &view.task(), came.outcome());
-        let params = under(Json::new(params.as_bytes()), id);
-        let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
-        // The newest says it all.
-        let class = Class::ListChanged(format!("task {} {}", told.report.job_id, id.to_json()).into());
-        effects.to_client(To::Beside(call.way.stream), class, &one_line(line.as_bytes()));
-    }
+/// What the subscription of this id hears of a task that is another than it was, and as what. A job is kept for `ttl` after its end.
+pub(super) fn notification(told: &TaskTold, id: &Id, ttl: Option<Duration>) -> (Class, String) {
+    let view = TaskView::of(&told.report, ttl, POLL_INTERVAL);
+    let came = Came::of(told, Dialect::Extension);
+    let (method, params) = tasks::notification(Dialect::Extension, &view.task(), came.outcome());
+    let params = under(Json::new(params.as_bytes()), id);
+    let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
+    // The newest says it all.
+    let class = Class::ListChanged(format!("task {} {}", told.report.job_id, id.to_json()).into());
+    (class, line)
 }
 
 impl SessionJobs {

@@ -3,7 +3,7 @@
 //! Theory of operation. A call that may become a job knows the moment of its hand-over. Then the owner is asked to
 //! make a job of it ([`SessionAction::Promote`]), which takes a write to the disk, and the call is in flight until its real limit, as it would be
 //! if nothing had happened: where no job comes of it the client is none the worse. Whichever comes first is the answer: the server's own,
-//! or the job ([`McpSession::promoted`]). A client that has asked for a task (2025-11-25) may get nothing else: its call is a job before the
+//! or the job ([`McpSession::promoted`](super::mcp_session::McpSession::promoted)). A client that has asked for a task (2025-11-25) may get nothing else: its call is a job before the
 //! server is asked, and refused where none comes of it.
 //!
 //! Invariants
@@ -20,15 +20,17 @@ use unhang_bridge::{
     tasks::{self, Dialect},
 };
 use unhang_switches::stands;
-use unhang_wire::{Id, Json};
+use unhang_wire::Json;
 
 use super::{
     answers::{implementation, own_result},
-    mcp_session::{CallKey, McpSession, SessionAction, SessionCall, SessionEffects},
-    requests::{ClientRequest, capabilities},
-    tasks::{POLL_INTERVAL, TaskView},
+    call_terms::CallTiming,
+    client_request::{ClientRequest, capabilities},
+    mcp_session::SessionAction,
+    questions::ClientQuestions,
+    session_calls::SessionCall,
+    tasks::{JobsBehind, POLL_INTERVAL, TaskView},
 };
-use unhang_background::WhoIsAsked;
 use unhang_core::{promotion::Promotion, revision::Revision};
 use unhang_tools::{handed_over, job_report::JobReport};
 
@@ -98,6 +100,22 @@ impl PromotionPlan {
         Self { at: None, promotion_reply: PromotionReply::Words }
     }
 
+    /// That of a call that may take so long as a call.
+    pub(super) fn of(
+        promotion_reply: PromotionReply,
+        promotion: Promotion,
+        limit: Duration,
+        timing: CallTiming,
+    ) -> Self {
+        let after = promotion.moment(timing.clock);
+        let after = match promotion_reply {
+            // It is what its client has asked for, which waits for that alone.
+            PromotionReply::Task(Dialect::Core) => after.map(|_| Duration::ZERO),
+            _ => after.map(|after| after.saturating_sub(timing.waited)).filter(|after| *after < limit),
+        };
+        Self { at: after.map(|after| timing.now + after), promotion_reply }
+    }
+
     /// Its client wants a task of what becomes none.
     pub(super) fn is_refused(self) -> bool {
         self.at.is_none() && self.promotion_reply == PromotionReply::Task(Dialect::Core)
@@ -111,106 +129,39 @@ impl PromotionPlan {
     }
 }
 
-impl McpSession {
+impl JobsBehind {
     /// What the client of this call can cope with.
-    pub(super) fn promotion_reply(&self, request: &ClientRequest<'_>, revision: Revision) -> PromotionReply {
-        let params = request.params.filter(|_| self.jobs.are_there);
+    pub(super) fn promotion_reply(self, request: &ClientRequest<'_>, revision: Revision) -> PromotionReply {
+        let params = request.params.filter(|_| self.are_there);
         params.map_or(PromotionReply::Words, |params| PromotionReply::of(params, revision))
     }
+}
 
-    /// How a call of a server's tool becomes a job that may take so long as a call.
-    pub(super) fn hand_over(
-        &self,
-        request: &ClientRequest<'_>,
-        revision: Revision,
-        promotion: Promotion,
-        limit: Duration,
-    ) -> PromotionPlan {
-        let promotion_reply = self.promotion_reply(request, revision);
-        let promotion = if self.jobs.promotes { promotion } else { Promotion::Off };
-        let after = promotion.moment(self.clock(request, revision));
-        let after = match promotion_reply {
-            // It is what its client has asked for, which waits for that alone.
-            PromotionReply::Task(Dialect::Core) => after.map(|_| Duration::ZERO),
-            _ => after.map(|after| after.saturating_sub(request.waited)).filter(|after| *after < limit),
-        };
-        PromotionPlan { at: after.map(|after| self.now + after), promotion_reply }
+impl SessionCall {
+    /// Whether its client has asked for a task (2025-11-25).
+    pub(super) fn wants_a_task(&self) -> bool {
+        self.hand_over.promotion_reply == PromotionReply::Task(Dialect::Core)
     }
 
-    /// Whether the client of this call has asked for a task (2025-11-25).
-    pub(super) fn wants_a_task(&self, key: CallKey) -> bool {
-        let call = self.running.get(&key).and_then(Option::as_ref).and_then(|id| self.calls.get(id));
-        call.is_some_and(|call| call.hand_over.promotion_reply == PromotionReply::Task(Dialect::Core))
-    }
-
-    /// A job is to be made of this call, where it is time for that.
-    pub(super) fn hand_over_where_due(&mut self, id: &Id) {
-        let is_due = |call: &&SessionCall| call.hand_over.at.is_some_and(|at| at <= self.now);
-        let Some(call) = self.calls.get(id).filter(is_due) else { return };
-        let is_asked = self.is_asked_about(call) && stands("asked-call-stays-a-call");
-        let Some(call) = self.calls.get_mut(id) else { return };
-        let again = self.now + WHILE_ASKED;
-        call.hand_over.at = Some(again).filter(|again| is_asked && *again < call.last_moment());
-        if call.hand_over.at.is_none() {
-            let (key, name) = (call.key, call.awaited.name().to_owned());
-            let elapsed = self.now.saturating_sub(call.since);
-            self.actions.push_back(SessionAction::Promote { key, name, elapsed });
-        }
-    }
-
-    /// Whether the client of this call is being asked something about it, beside it or by its answer.
-    pub(super) fn is_asked(&self, key: CallKey) -> bool {
-        let call = self.running.get(&key).and_then(Option::as_ref).and_then(|id| self.calls.get(id));
-        let is_asked = call.is_some_and(|call| self.is_asked_about(call)) || self.parking.call(key).is_some();
-        is_asked && stands("asked-call-stays-a-call")
-    }
-
-    /// A call is a job now, on the disk. Says who can be asked about it from now on; nothing where its client waits for nothing any more.
-    pub fn promoted(
+    /// Has a job made of it where it is time for that, unless its client is being asked something about it.
+    pub(super) fn hand_over_where_due(
         &mut self,
         now: Duration,
-        key: CallKey,
-        report: &JobReport,
-        effects: &mut impl SessionEffects,
-    ) -> Option<WhoIsAsked> {
-        self.now = now;
-        let id = self.over(key, effects);
-        let call = id.as_ref().and_then(|id| self.calls.cancel(id));
-        if let (Some(id), Some(call)) = (&id, &call) {
-            tracing::info!(
-                session = self.answers.session_name(),
-                client = self.answers.client_name(),
-                job = report.job_id.as_str(),
-                "`{}` goes on as a job",
-                call.awaited.name()
-            );
-            self.hand_over_as(id, call, report, effects);
+        questions: &ClientQuestions,
+    ) -> Option<SessionAction> {
+        self.hand_over.at.filter(|at| *at <= now)?;
+        let is_asked = questions.about(self).is_some() && stands("asked-call-stays-a-call");
+        let again = now + WHILE_ASKED;
+        self.hand_over.at = Some(again).filter(|again| is_asked && *again < self.last_moment());
+        if self.hand_over.at.is_some() {
+            return None;
         }
-        self.check_drained(effects);
-        self.check_stopped();
-        call.map(|call| self.who_is_asked(&call))
+        let (key, name) = (self.key, self.awaited.name().to_owned());
+        Some(SessionAction::Promote { key, name, elapsed: now.saturating_sub(self.since) })
     }
 
-    fn who_is_asked(&self, call: &SessionCall) -> WhoIsAsked {
-        let session = self.signature.as_ref().filter(|_| !call.revision.is_stateless());
-        let said = session.map(|signature| signature.client_capabilities.as_str());
-        let said = said.or_else(|| call.awaited.introduced().map(|introduced| &*introduced.offers));
-        match call.hand_over.promotion_reply {
-            PromotionReply::Words => WhoIsAsked::Nobody,
-            PromotionReply::Task(_) => WhoIsAsked::Followers(said.unwrap_or("{}").into()),
-        }
-    }
-
-    /// Answers a call with the job that it has become.
-    pub(super) fn hand_over_as(
-        &mut self,
-        id: &Id,
-        call: &SessionCall,
-        report: &JobReport,
-        effects: &mut impl SessionEffects,
-    ) {
-        let result =
-            call.hand_over.promotion_reply.result(report, call.awaited.name(), call.revision, self.jobs.ttl);
-        self.answers.answer_raw(id, call.way, &result, effects);
+    /// The answer to it where it has become this job, which is kept for `ttl` after its end.
+    pub(super) fn handed_over(&self, report: &JobReport, ttl: Option<Duration>) -> String {
+        self.hand_over.promotion_reply.result(report, self.awaited.name(), self.revision, ttl)
     }
 }

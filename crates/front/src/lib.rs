@@ -13,6 +13,9 @@
 mod answers;
 mod asking;
 mod call_tasks;
+mod call_terms;
+mod client_profile;
+mod client_request;
 mod followed;
 mod handover;
 pub mod http;
@@ -26,6 +29,7 @@ mod parking;
 mod questions;
 mod requests;
 mod run;
+mod session_calls;
 mod session_context;
 mod session_runtime;
 mod subscriptions;

@@ -13,25 +13,21 @@
 //!       None ──signal, client gone────────────────────────► Stopping
 //! ```
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
-use unhang_bridge::params::Signature;
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
-use unhang_wire::{Id, InFlight};
+use unhang_wire::Id;
 
 use super::{
     answers::AnswerWriter,
-    handover::PromotionPlan,
-    owners::Ownerless,
+    client_profile::ClientProfile,
+    offers::SessionOffers,
     parking::Parking,
-    questions::OpenQuestion,
-    subscriptions::Filter,
+    questions::ClientQuestions,
+    session_calls::{Awaited, SessionCall, SessionCalls},
+    subscriptions::{WatchedResources, end_of_changes},
     tally::Tally,
     tasks::{JobsBehind, TaskAsked},
     traces::Traces,
@@ -41,7 +37,6 @@ use unhang_core::{
     config::STOP_LIMIT,
     exit,
     fault::FaultKind,
-    heartbeat::Heartbeat,
     limits::Limits,
     queue::Class,
     refusal::ErrorReport,
@@ -51,10 +46,7 @@ use unhang_core::{
 };
 use unhang_gateway::{FairnessKey, Joining, KnownServers, Level, Replied, ServerRequest};
 use unhang_tools::Definition;
-use unhang_upstream::{
-    client::{LISTEN, ServerList},
-    http::headers::CallLimit,
-};
+use unhang_upstream::client::ServerList;
 
 /// What the session calls itself in errors.
 pub(super) const NAME: &str = "unhang";
@@ -215,70 +207,6 @@ pub struct SessionCounters {
     pub withdrawn: u64,
 }
 
-/// What a client waits for.
-#[derive(Clone, Debug)]
-pub(super) enum Awaited {
-    /// A tool of ours.
-    Tool(String),
-    /// What a server is asked. The token is the client's own, where it wants progress; a request that stands alone has said
-    /// something of its client.
-    Server { method: &'static str, about: String, token: Option<Id>, introduced: Option<Introduced> },
-    /// A list, until the servers have come up.
-    List(ServerList),
-    /// The server whose it is, until that is known.
-    Owner(Box<Ownerless>),
-    /// To hear of changes, until the client has heard enough.
-    Changes(Filter),
-    /// What is known of a task.
-    Task(&'static str),
-    /// What has come of a job, as a resource of this URI.
-    Job(Box<str>),
-}
-
-/// What a request that stands alone has said of its client, for whoever asks that something.
-#[derive(Clone, Debug)]
-pub(super) struct Introduced {
-    /// What the client can do, as JSON.
-    pub offers: Box<str>,
-    /// What the request was, in short.
-    pub digest: u64,
-    /// From which level on its client wants to hear what is logged.
-    pub log_from: Option<Level>,
-}
-
-/// A request that waits for its answer.
-#[derive(Debug)]
-pub(super) struct SessionCall {
-    pub key: CallKey,
-    pub awaited: Awaited,
-    /// The server that has it, by its place.
-    pub server: Option<usize>,
-    pub revision: Revision,
-    pub since: Duration,
-    pub limit: Duration,
-    /// The client's own clock, where the limit is that short because of it.
-    pub clock: Option<Duration>,
-    pub way: Way,
-    /// How it becomes a job, where it may.
-    pub hand_over: PromotionPlan,
-    /// What its client hears while nothing comes of it, where it wants to hear of that.
-    pub heartbeat: Option<Box<Heartbeat>>,
-}
-
-impl SessionCall {
-    /// One that begins now, may take so long, and is an answer or nothing.
-    pub(super) fn new(
-        (key, awaited): (CallKey, Awaited),
-        (revision, way): (Revision, Way),
-        since: Duration,
-        limit: Duration,
-    ) -> SessionCall {
-        let hand_over = PromotionPlan::never();
-        let (server, clock, heartbeat) = (None, None, None);
-        SessionCall { key, awaited, server, revision, since, limit, clock, way, hand_over, heartbeat }
-    }
-}
-
 /// The way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionEnd {
@@ -288,100 +216,26 @@ pub(super) enum SessionEnd {
     Over,
 }
 
-impl Awaited {
-    /// What a person calls it.
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Awaited::Tool(tool) => tool,
-            Awaited::Server { about, .. } => about,
-            Awaited::List(list) => list.method(),
-            Awaited::Owner(request) => &request.about,
-            Awaited::Changes(_) => LISTEN,
-            Awaited::Task(method) => method,
-            Awaited::Job(uri) => uri,
-        }
-    }
-
-    /// What the request has said of its client.
-    pub(super) fn introduced(&self) -> Option<&Introduced> {
-        match self {
-            Awaited::Server { introduced, .. } => introduced.as_ref(),
-            _ => None,
-        }
-    }
-
-    /// The method of the request.
-    pub(super) fn method(&self) -> &'static str {
-        match self {
-            Awaited::Tool(_) => "tools/call",
-            Awaited::Server { method, .. } => method,
-            Awaited::List(list) => list.method(),
-            Awaited::Owner(request) => request.method,
-            Awaited::Changes(_) => LISTEN,
-            Awaited::Task(method) => method,
-            Awaited::Job(_) => "resources/read",
-        }
-    }
-
-    /// What to do where it needs longer.
-    pub(super) fn hint_to_wait(&self) -> &'static str {
-        match self {
-            Awaited::Tool(_) => {
-                "it was stopped; raise --call-timeout, or set mode = \"job\" for this tool, which then answers at once"
-            }
-            Awaited::Server { method: "tools/call", .. } => {
-                "the server was told; raise call-timeout in its limits if it needs longer"
-            }
-            Awaited::Owner(_) => {
-                "servers are still being started, and it may be one's of them; look at /status or the log"
-            }
-            Awaited::Task(_) | Awaited::Job(_) => "ask again: what it is about goes on",
-            Awaited::Server { .. } | Awaited::List(_) | Awaited::Changes(_) => {
-                "the server was told; raise request-timeout in its limits if it needs longer"
-            }
-        }
-    }
-}
-
 /// The session. See the module's text.
 #[derive(Debug)]
 pub struct McpSession {
     pub(super) limits: Limits,
-    pub(super) tools: Arc<[Definition]>,
-    /// There may be others later.
-    pub(super) tools_change: bool,
-    /// What is known of the servers behind us, where there are any.
-    pub(super) servers: Option<KnownServers>,
-    /// What the client is told about the whole, to give to its model.
-    pub(super) instructions: Option<Arc<str>>,
     pub(super) now: Duration,
-    pub(super) answers: AnswerWriter,
-    /// Who asks, where clients wait for one another.
-    pub(super) fairness_key: FairnessKey,
-    pub(super) actions: VecDeque<SessionAction>,
     /// Sessions may begin with one.
     pub(super) shakes_hands: bool,
-    /// The revision that the handshake came to.
-    pub(super) session: Option<Revision>,
+    pub(super) client: ClientProfile,
+    /// Who asks, where clients wait for one another.
+    pub(super) fairness_key: FairnessKey,
+    pub(super) offers: SessionOffers,
     /// What there is of jobs behind the session.
     pub(super) jobs: JobsBehind,
-    /// For how long the window that asks waits for the answer to a call, where it has said so.
-    pub(super) window_limit: Option<CallLimit>,
-    /// What the client of the session calls itself, and its version.
-    pub(super) session_client: Option<(Box<str>, Option<Box<str>>)>,
-    pub(super) calls: InFlight<SessionCall>,
-    /// Calls that have not ended yet, with the ids of those that are waited for.
-    pub(super) running: HashMap<CallKey, Option<Id>>,
-    pub(super) next_key: CallKey,
-    /// What the client has said of itself at the beginning of its session, as a stateless server is told it.
-    pub(super) signature: Option<Arc<Signature>>,
-    /// From which level on the client of the session wants to hear what is logged.
-    pub(super) log_from: Option<Level>,
-    /// What the client is asked on behalf of servers, by our own ids.
-    pub(super) questions: HashMap<Id, OpenQuestion>,
+    pub(super) answers: AnswerWriter,
+    pub(super) calls: SessionCalls,
+    /// What the client is asked on behalf of servers.
+    pub(super) questions: ClientQuestions,
     pub(super) parking: Parking,
-    /// Resources that the client of the session wants to hear of, and what it calls them.
-    pub(super) watched: HashMap<Resource, String>,
+    pub(super) watched: WatchedResources,
+    pub(super) actions: VecDeque<SessionAction>,
     pub(super) end: SessionEnd,
 }
 
@@ -390,35 +244,27 @@ impl McpSession {
     pub fn new(limits: Limits, tools: Arc<[Definition]>, instructions: Option<Arc<str>>) -> McpSession {
         McpSession {
             limits,
-            tools,
-            tools_change: false,
-            servers: None,
-            instructions,
             now: Duration::ZERO,
-            answers: AnswerWriter::default(),
-            fairness_key: FairnessKey::new(""),
-            actions: VecDeque::new(),
             shakes_hands: true,
-            session: None,
+            client: ClientProfile::default(),
+            fairness_key: FairnessKey::new(""),
+            offers: SessionOffers::new(tools, instructions),
             jobs: JobsBehind::default(),
-            window_limit: None,
-            session_client: None,
-            // A call is known by its key, so no answer can be taken for another's and none has to be remembered.
-            calls: InFlight::new(0),
-            running: HashMap::new(),
-            next_key: 0,
-            signature: None,
-            log_from: None,
-            questions: HashMap::new(),
+            answers: AnswerWriter::default(),
+            calls: SessionCalls::default(),
+            questions: ClientQuestions::default(),
             parking: Parking::default(),
-            watched: HashMap::new(),
+            watched: WatchedResources::default(),
+            actions: VecDeque::new(),
             end: SessionEnd::None,
         }
     }
 
     /// The same with servers behind it.
-    pub fn with_servers(self, known: KnownServers) -> McpSession {
-        McpSession { servers: Some(known), ..self }
+    #[must_use]
+    pub fn with_servers(mut self, known: KnownServers) -> McpSession {
+        self.offers.put_servers(known);
+        self
     }
 
     /// The same, counted with others.
@@ -466,7 +312,7 @@ impl McpSession {
 
     /// The revision that the handshake came to.
     pub fn revision(&self) -> Option<Revision> {
-        self.session
+        self.client.revision()
     }
 
     /// What was counted so far.
@@ -482,7 +328,87 @@ impl McpSession {
 
     /// Something that came on this stream has no answer yet.
     pub fn awaits(&self, stream: StreamKey) -> bool {
-        self.calls.iter().any(|(_, call)| call.way.stream == stream)
+        self.calls.awaits(stream)
+    }
+
+    /// There may be other tools of ours later, of which clients are to hear.
+    pub fn tools_may_change(&mut self) {
+        self.offers.tools_may_change();
+    }
+
+    /// Calls may be parked under names that begin with this, which nobody guesses.
+    pub fn parks_under(&mut self, secret: String) {
+        self.parking.park_under(secret);
+    }
+
+    /// Calls wait for their clients to come back.
+    pub fn has_parked(&self) -> bool {
+        !self.parking.is_empty()
+    }
+
+    /// When [`McpSession::tick`] is due at the latest.
+    pub fn next_tick(&self) -> Option<Duration> {
+        let end = match self.end {
+            SessionEnd::Draining { until, .. } | SessionEnd::Stopping { until, .. } => Some(until),
+            SessionEnd::None | SessionEnd::Over => None,
+        };
+        let calls = self.calls.next_moment().filter(|_| stands("tool-deadline"));
+        end.into_iter().chain(calls).chain(self.parking.next_tick()).min()
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Duration, effects: &mut impl SessionEffects) {
+        self.now = now;
+        while let Some((id, call)) = self.next_over(effects) {
+            if let Awaited::List(list) = call.awaited {
+                // What is known by now has to do.
+                self.answer_list(&id, list, &call, effects);
+                continue;
+            }
+            let unanswered = self.questions.unanswered(&call);
+            self.abandon(call.key, effects);
+            let silent =
+                || format!("`{}` did not answer within {}", call.awaited.name(), in_words(call.limit));
+            let (happened, hint) = unanswered.unwrap_or_else(|| (silent(), call.awaited.hint_to_wait()));
+            let error_report = ErrorReport { kind: FaultKind::Deadline, summary: happened, hint };
+            self.answers.tell(self.now, &id, &call, error_report, effects);
+        }
+        self.parking.forget(Some(now), &mut self.actions);
+        self.check_drained(effects);
+        match self.end {
+            SessionEnd::Draining { until, cause } if now >= until => {
+                self.stop(now, exit::DONE, cause, effects);
+            }
+            SessionEnd::Stopping { until, code } if now >= until => self.finish(code),
+            _ => {}
+        }
+    }
+
+    /// The next call that is over, once whatever is due about others has been done.
+    fn next_over(&mut self, effects: &mut impl SessionEffects) -> Option<(Id, SessionCall)> {
+        let now = self.now;
+        while let Some(id) = self.calls.due(now) {
+            if let Some(call) = self.calls.get_mut(&id) {
+                self.actions.extend(call.hand_over_where_due(now, &self.questions));
+                call.beat_where_due(now, effects);
+            }
+            if !self.calls.put_off(&id, now) {
+                break;
+            }
+        }
+        self.calls.take_due(now)
+    }
+
+    /// Answers with a list, as far as it is known.
+    pub(super) fn answer_list(
+        &mut self,
+        id: &Id,
+        list: ServerList,
+        call: &SessionCall,
+        effects: &mut impl SessionEffects,
+    ) {
+        let result = self.offers.list(list, call, self.jobs);
+        self.answers.answer_raw(id, call.way, &result, effects);
     }
 
     /// The client's stdin ended: what is in flight may still be answered for a while.
@@ -508,7 +434,7 @@ impl McpSession {
             return;
         }
         self.end = SessionEnd::Stopping { until: now + STOP_LIMIT, code };
-        self.unpark(None);
+        self.parking.forget(None, &mut self.actions);
         self.end_all_changes(effects);
         for (id, call) in self.calls.take_all() {
             self.abandon(call.key, effects);
@@ -536,23 +462,35 @@ impl McpSession {
         self.check_stopped();
     }
 
-    /// A call has come to its end. Gives the id under which it is still waited for.
+    /// Ends all subscriptions: nobody hears them any more.
+    fn end_all_changes(&mut self, effects: &mut impl SessionEffects) {
+        for id in self.calls.ids_of(|awaited| matches!(awaited, Awaited::Changes(_))) {
+            if let Some(call) = self.calls.take(&id) {
+                self.follow_no_more(&call, effects);
+                self.answers.answer_raw(&id, call.way, &end_of_changes(&id), effects);
+            }
+        }
+    }
+
+    /// Ends what follows tasks for a subscription that is over.
+    pub(super) fn follow_no_more(&mut self, ended: &SessionCall, effects: &mut impl SessionEffects) {
+        if let Awaited::Changes(filter) = &ended.awaited
+            && stands("tasks-followed-until-the-end")
+        {
+            filter.followed().iter().for_each(|key| self.abandon(*key, effects));
+        }
+    }
+
+    /// Ends a call on which nobody works any more. Gives the id under which it is still waited for.
     pub(super) fn over(&mut self, key: CallKey, effects: &mut impl SessionEffects) -> Option<Id> {
-        self.forget_questions(key, effects);
-        self.running.remove(&key).flatten()
+        self.questions.forget(key, &self.calls, &mut self.actions, effects);
+        self.calls.end(key)
     }
 
     /// Nobody waits for this call any more.
     pub(super) fn abandon(&mut self, key: CallKey, effects: &mut impl SessionEffects) {
-        self.forget_questions(key, effects);
-        if let Some(id) = self.running.get_mut(&key) {
-            if stands("late-tool-answer-dropped") {
-                *id = None;
-            }
-            if stands("abandoned-call-is-cancelled") {
-                self.actions.push_back(SessionAction::Cancel(key));
-            }
-        }
+        self.questions.forget(key, &self.calls, &mut self.actions, effects);
+        self.calls.abandon(key, &mut self.actions);
     }
 
     /// Once the client has ended and waits for nothing, we end.
@@ -565,15 +503,16 @@ impl McpSession {
         }
     }
 
+    /// Once everything has been stopped and has ended, we end.
     pub(super) fn check_stopped(&mut self) {
         if let SessionEnd::Stopping { code, .. } = self.end
-            && self.running.is_empty()
+            && self.calls.have_ended()
         {
             self.finish(code);
         }
     }
 
-    pub(super) fn finish(&mut self, code: u8) {
+    fn finish(&mut self, code: u8) {
         self.end = SessionEnd::Over;
         self.actions.push_back(SessionAction::Exit(code));
     }

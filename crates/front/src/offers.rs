@@ -1,6 +1,6 @@
-//! What is listed of servers' tools beyond what they say themselves, where their calls may become jobs.
+//! What a session offers its client: tools of ours, and what is known of servers.
 //!
-//! Theory of operation. A tool that says what its structured results look like is held to it by its client, some of which refuse a result
+//! Theory of operation. Where calls may become jobs, more is listed of servers' tools than they say themselves. A tool that says what its structured results look like is held to it by its client, some of which refuse a result
 //! that is anything else. The result that hands a call over as a job is something else; so the tool is listed with both.
 //!
 //! Invariants
@@ -8,7 +8,7 @@
 //! - A tool whose calls never become jobs is listed as it is.
 //! - A schema means what it meant, beside what we add; one of which that cannot be said is left out.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
 use unhang_bridge::{
@@ -16,15 +16,18 @@ use unhang_bridge::{
     tasks::{Support, with_task_support},
 };
 use unhang_switches::stands;
-use unhang_wire::{Id, Json, text_member};
+use unhang_wire::{Json, text_member};
 
 use super::{
     answers::implementation,
+    client_request::{ClientRequest, invalid_params},
     handover::PromotionReply,
-    mcp_session::{McpSession, SessionCall, SessionEffects},
+    owners::{missing, no_such},
+    session_calls::SessionCall,
+    tasks::JobsBehind,
 };
-use unhang_core::{config::LIST_LIFE, promotion::Promotion, revision::Revision};
-use unhang_gateway::RequestPatience;
+use unhang_core::{config::LIST_LIFE, promotion::Promotion, refusal::ErrorReport, revision::Revision};
+use unhang_gateway::{KnownServers, RequestPatience};
 use unhang_tools::{Definition, ToolListing, handed_over_schema};
 use unhang_upstream::client::ServerList;
 
@@ -35,17 +38,147 @@ const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 const PLACES: [&str; 6] =
     ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
 
-impl McpSession {
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct SessionOffers {
+    /// Tools of ours.
+    tools: Arc<[Definition]>,
+    /// There may be others later.
+    tools_change: bool,
+    /// What is known of the servers behind us, where there are any.
+    servers: Option<KnownServers>,
+    /// What the client is told about the whole, to give to its model.
+    instructions: Option<Arc<str>>,
+}
+
+impl SessionOffers {
+    /// These tools, without servers.
+    pub(super) fn new(tools: Arc<[Definition]>, instructions: Option<Arc<str>>) -> SessionOffers {
+        SessionOffers { tools, tools_change: false, servers: None, instructions }
+    }
+
+    /// Has servers behind it from now on.
+    pub(super) fn put_servers(&mut self, known: KnownServers) {
+        self.servers = Some(known);
+    }
+
+    /// Notes what is known of the servers now, where there are any. Gives what was known before.
+    pub(super) fn update_servers(&mut self, known: &KnownServers) -> Option<KnownServers> {
+        self.servers.replace(known.clone())
+    }
+
+    /// What is known of the servers behind us, where there are any.
+    pub(super) fn servers(&self) -> Option<&KnownServers> {
+        self.servers.as_ref()
+    }
+
+    /// There may be other tools of ours later.
+    pub(super) fn tools_may_change(&mut self) {
+        self.tools_change = true;
+    }
+
+    /// Has these tools of ours from now on. Says whether they are others than before.
+    pub(super) fn change_tools(&mut self, tools: Arc<[Definition]>) -> bool {
+        let are_others = *self.tools != *tools;
+        if are_others {
+            self.tools = tools;
+        }
+        are_others
+    }
+
+    /// Writes what both handshakes say of us.
+    pub(super) fn introduce(&self, revision: Revision, jobs: JobsBehind, result: &mut Map<String, Value>) {
+        let mut capabilities = match &self.servers {
+            None if !self.tools_change => json!({ "tools": {} }),
+            None => json!({ "tools": { "listChanged": true } }),
+            // Those that come later have prompts and resources for sessions that begin later.
+            Some(known) if known.patience.is_empty() => json!({ "tools": { "listChanged": true } }),
+            Some(_) => json!({
+                "tools": { "listChanged": true },
+                "prompts": { "listChanged": true },
+                "resources": { "listChanged": true, "subscribe": true },
+                "completions": {},
+                "logging": {},
+            }),
+        };
+        if self.has_tasks(jobs) {
+            jobs.offer_tasks(revision, &mut capabilities);
+        }
+        result.insert("capabilities".to_owned(), capabilities);
+        if let Some(instructions) = &self.instructions {
+            result.insert("instructions".to_owned(), (&**instructions).into());
+        }
+    }
+
+    /// Whether anything here may be a task: a tool of ours that is a job, or the call of a server's tool.
+    fn has_tasks(&self, jobs: JobsBehind) -> bool {
+        let patience = self.servers.iter().flat_map(|known| known.patience.values());
+        let promotes = || jobs.promotes && patience.into_iter().any(RequestPatience::promotes);
+        jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes())
+    }
+
+    /// Whether this is a tool of ours.
+    pub(super) fn has_tool(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool.name == name)
+    }
+
+    /// Whether this is a tool of a server, and none of ours.
+    pub(super) fn is_of_a_server(&self, name: &str) -> bool {
+        !self.has_tool(name) && self.servers.as_ref().is_some_and(|known| known.tool(name).is_some())
+    }
+
+    /// Whether this is a tool of ours that is a job.
+    pub(super) fn is_job(&self, name: &str) -> bool {
+        self.tools.iter().any(|known| known.name == name && known.is_job)
+    }
+
+    /// Whether lists can be answered: every server has been listed, or there is none.
+    pub(super) fn has_lists(&self) -> bool {
+        self.servers.as_ref().is_none_or(|known| known.has_lists)
+    }
+
+    /// The result of a request for a list: what we have ourselves, and what the servers have.
+    pub(super) fn list(&self, list: ServerList, call: &SessionCall, jobs: JobsBehind) -> String {
+        let own = |listing: ToolListing| {
+            let own =
+                self.tools.iter().filter(move |tool| list == ServerList::Tools && tool.listing == listing);
+            own.map(|tool| own_tool(tool, call.revision, jobs))
+        };
+        let mut items: Vec<String> = own(ToolListing::First).collect();
+        let known = self.servers.as_ref();
+        let others = known.map_or("[]", |known| known.catalog.list(list, call.revision.era()));
+        let copes_with_tasks = call.hand_over.promotion_reply != PromotionReply::Words;
+        let others = match list {
+            ServerList::Tools if jobs.promotes => {
+                self.with_jobs_in_mind(others, call.revision, copes_with_tasks)
+            }
+            _ => Cow::Borrowed(others),
+        };
+        let others = others.strip_prefix('[').and_then(|others| others.strip_suffix(']'));
+        items.extend(others.filter(|others| !others.is_empty()).map(str::to_owned));
+        items.extend(own(ToolListing::Last));
+        let (member, items) = (list.member(), items.join(","));
+        if call.revision.is_stateless() {
+            // What servers have may change at any time, and whoever has not asked to hear of it does not.
+            let life = if known.is_some() { Duration::ZERO } else { LIST_LIFE };
+            format!(
+                r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"cacheScope":"private","resultType":"complete","{member}":[{items}],"ttlMs":{}}}"#,
+                implementation(),
+                life.as_millis()
+            )
+        } else {
+            format!(r#"{{"{member}":[{items}]}}"#)
+        }
+    }
+
     /// The tools of servers as they are listed for this revision; `list` is an array of them.
-    pub(super) fn with_jobs_in_mind<'a>(
+    fn with_jobs_in_mind<'a>(
         &self,
         list: &'a str,
         revision: Revision,
         copes_with_tasks: bool,
     ) -> Cow<'a, str> {
-        let Some(list_json) = Json::new(list.as_bytes()).filter(|_| self.jobs.promotes) else {
-            return list.into();
-        };
+        let Some(list_json) = Json::new(list.as_bytes()) else { return list.into() };
         let (mut changed, mut tools) = (false, Vec::new());
         list_json.each_element(|tool| {
             let listed = match self.may_become_a_job(tool) {
@@ -59,55 +192,6 @@ impl McpSession {
         if changed { format!("[{}]", tools.join(",")).into() } else { list.into() }
     }
 
-    /// Answers with a list: what we have ourselves, and then what the servers have.
-    pub(super) fn answer_list(
-        &mut self,
-        id: &Id,
-        list: ServerList,
-        call: &SessionCall,
-        effects: &mut impl SessionEffects,
-    ) {
-        let own = |listing: ToolListing| {
-            let own =
-                self.tools.iter().filter(move |tool| list == ServerList::Tools && tool.listing == listing);
-            own.map(|tool| self.own_tool(tool, call.revision))
-        };
-        let mut items: Vec<String> = own(ToolListing::First).collect();
-        let known = self.servers.as_ref();
-        let others = known.map_or("[]", |known| known.catalog.list(list, call.revision.era()));
-        let copes_with_tasks = call.hand_over.promotion_reply != PromotionReply::Words;
-        let others = match list {
-            ServerList::Tools => self.with_jobs_in_mind(others, call.revision, copes_with_tasks),
-            _ => Cow::Borrowed(others),
-        };
-        let others = others.strip_prefix('[').and_then(|others| others.strip_suffix(']'));
-        items.extend(others.filter(|others| !others.is_empty()).map(str::to_owned));
-        items.extend(own(ToolListing::Last));
-        let (member, items) = (list.member(), items.join(","));
-        let result = if call.revision.is_stateless() {
-            // What servers have may change at any time, and whoever has not asked to hear of it does not.
-            let life = if known.is_some() { Duration::ZERO } else { LIST_LIFE };
-            format!(
-                r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"cacheScope":"private","resultType":"complete","{member}":[{items}],"ttlMs":{}}}"#,
-                implementation(),
-                life.as_millis()
-            )
-        } else {
-            format!(r#"{{"{member}":[{items}]}}"#)
-        };
-        self.answers.answer_raw(id, call.way, &result, effects);
-    }
-
-    /// A tool of ours as it is listed for this revision.
-    pub(super) fn own_tool(&self, tool: &Definition, revision: Revision) -> String {
-        let listed = tool.to_json(revision).to_string();
-        let can_be_a_task = tool.is_job && self.jobs.are_there && revision == Revision::V2025November;
-        let with_support = Json::new(listed.as_bytes())
-            .filter(|_| can_be_a_task)
-            .and_then(|tool| Some(with_task_support(tool, Support::Optional)?.into_owned()));
-        with_support.unwrap_or(listed)
-    }
-
     fn may_become_a_job(&self, tool: Json<'_>) -> bool {
         let Some((known, name)) = self.servers.as_ref().zip(text_member(tool, "name")) else { return false };
         let Some(owner) = known.catalog.tool(&name) else { return false };
@@ -115,6 +199,46 @@ impl McpSession {
         let promotion = promotion.map(|patience: &RequestPatience| patience.of_promotion(&owner.name));
         promotion.unwrap_or_default() != Promotion::Off
     }
+
+    /// The tool of ours and the arguments of a `tools/call`, or what is wrong with them.
+    pub(super) fn called(
+        &self,
+        request: &ClientRequest<'_>,
+        name: Option<String>,
+    ) -> Result<(String, Map<String, Value>), ErrorReport<'static>> {
+        let Some(name) = name else {
+            return Err(invalid_params("`tools/call` names no tool".to_owned(), "give params.name"));
+        };
+        if !self.has_tool(&name) {
+            if let Some(error_report) = self.servers.as_ref().and_then(|known| missing(known, "tool", &name))
+            {
+                return Err(error_report);
+            }
+            let own = self.tools.iter().filter(|tool| tool.listing != ToolListing::Nowhere);
+            let own = own.map(|tool| tool.name.as_str());
+            let others = self.servers.iter().flat_map(|known| known.catalog.tool_names());
+            return Err(no_such("tool", "tools/list names all of them", &name, own.chain(others)));
+        }
+        let arguments = request.params.and_then(|params| params.member("arguments"));
+        let arguments = match arguments.filter(|arguments| arguments.get() != "null") {
+            None => Map::new(),
+            Some(arguments) => serde_json::from_str(arguments.get()).map_err(|error| {
+                let happened = format!("the arguments of `{name}` cannot be read: {error}");
+                invalid_params(happened, "give params.arguments as an object, or leave it out")
+            })?,
+        };
+        Ok((name, arguments))
+    }
+}
+
+/// A tool of ours as it is listed for this revision.
+fn own_tool(tool: &Definition, revision: Revision, jobs: JobsBehind) -> String {
+    let listed = tool.to_json(revision).to_string();
+    let can_be_a_task = tool.is_job && jobs.are_there && revision == Revision::V2025November;
+    let with_support = Json::new(listed.as_bytes())
+        .filter(|_| can_be_a_task)
+        .and_then(|tool| Some(with_task_support(tool, Support::Optional)?.into_owned()));
+    with_support.unwrap_or(listed)
 }
 
 /// A tool whose calls may become jobs, as it is listed for whoever may ask for a task (2025-11-25), and for whoever is handed over in words.

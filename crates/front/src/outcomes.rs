@@ -5,22 +5,32 @@
 //! - What comes for a call goes by its key, so it reaches nobody who came later under the same id.
 //! - What a server tells beside an answer reaches the client only while it waits for that answer.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
-use unhang_bridge::Splice;
+use unhang_bridge::{Era, Splice};
 use unhang_switches::stands;
-use unhang_wire::{Json, one_line, text_member};
+use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
+    followed,
     handover::PromotionReply,
     mcp_session::{
-        Awaited, CallKey, McpSession, QuestionKey, QuestionSubject, SessionAction, SessionEffects, To,
+        CallKey, McpSession, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects,
+        SessionEnd, To,
     },
+    owners::is_of_nobody_yet,
+    parking::InputRequiredAnswer,
+    questions::AskedParams,
+    session_calls::{Awaited, SessionCall},
+    subscriptions::ListListeners,
+    tasks::{TaskTold, TasksTold},
 };
-use unhang_core::{fault::FaultKind, queue::Class};
+use unhang_background::WhoIsAsked;
+use unhang_core::{config::REQUEST_TIMEOUT, fault::FaultKind, queue::Class};
 use unhang_gateway::{KnownServers, Level, ServerAnswer};
-use unhang_tools::ToolAnswer;
+use unhang_tools::{Definition, ToolAnswer, job_report::JobReport};
+use unhang_upstream::client::Error;
 
 impl McpSession {
     /// A call has come to its end.
@@ -34,11 +44,12 @@ impl McpSession {
         self.now = now;
         let id = self.over(key, effects);
         if let Some(id) = id
-            && let Some(call) = self.calls.cancel(&id)
+            && let Some(call) = self.calls.take(&id)
         {
             match &answer.job {
                 Some(job) if call.hand_over.promotion_reply != PromotionReply::Words => {
-                    self.hand_over_as(&id, &call, job, effects);
+                    let result = call.handed_over(job, self.jobs.ttl);
+                    self.answers.answer_raw(&id, call.way, &result, effects);
                 }
                 _ => {
                     let result = answer.to_json(call.revision);
@@ -59,16 +70,18 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        if self.answered_meanwhile(key, answered) {
-            self.running.remove(&key);
+        if self.parking.answered_meanwhile(key, answered) {
+            self.calls.end(key);
             return;
         }
         // As long as it is known what is asked.
-        let late = self.with_why_it_was_late(key, answered);
+        let client = self.answers.client_name();
+        let late = self.calls.by_key(key);
+        let late = late.and_then(|call| self.questions.with_why_it_was_late(call, answered, client));
         let answered = late.as_ref().unwrap_or(answered);
         let id = self.over(key, effects);
         if let Some(id) = id
-            && let Some(call) = self.calls.cancel(&id)
+            && let Some(call) = self.calls.take(&id)
         {
             self.answers.pass_on(self.now, &id, &call, answered, effects);
         }
@@ -93,8 +106,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        let id = self.running.get(&key).and_then(Option::as_ref);
-        let Some(call) = id.and_then(|id| self.calls.get_mut(id)) else { return };
+        let Some(call) = self.calls.by_key_mut(key) else { return };
         let Awaited::Server { token: Some(token), .. } = &call.awaited else { return };
         let Some(params) = Json::new(params.get().as_bytes()) else { return };
         let raised = call.heartbeat.as_mut().and_then(|heartbeat| heartbeat.server_said(now, params));
@@ -119,19 +131,10 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        let id = self.running.get(&key).and_then(Option::as_ref);
-        let Some(call) = id.and_then(|id| self.calls.get(id)) else { return };
+        let Some(call) = self.calls.by_key(key) else { return };
         let level = Json::new(params.get().as_bytes()).and_then(|params| text_member(params, "level"));
         let Some(level) = level.as_deref().and_then(Level::named) else { return };
-        // A session that has not said what it wants to hear hears all; a request that stands alone says it for itself. A window does it
-        // for its own client.
-        let said = match call.revision.is_stateless() {
-            true => call.awaited.introduced().and_then(|introduced| introduced.log_from),
-            false => self.log_from,
-        };
-        let hears_all = !call.revision.is_stateless() || self.jobs.are_of_windows;
-        let from = said.or(hears_all.then_some(Level::Debug));
-        if from.is_some_and(|from| level >= from) || !stands("logs-as-asked") {
+        if self.client.hears(call, level, self.jobs.are_of_windows) {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{params}}}"#);
             effects.to_client(To::Beside(call.way.stream), Class::Log, &one_line(line.as_bytes()));
         }
@@ -154,6 +157,153 @@ impl McpSession {
         }
     }
 
+    /// Asks the client on behalf of a server.
+    ///
+    /// # Errors
+    /// Why it is not asked.
+    fn ask_client(
+        &mut self,
+        about: QuestionSubject,
+        question: QuestionKey,
+        asked: AskedParams<'_>,
+        effects: &mut impl SessionEffects,
+    ) -> Result<(), &'static str> {
+        let (QuestionSubject::Call(key) | QuestionSubject::OneOfSeveral(key)) = about;
+        let call = self.calls.by_key(key).or_else(|| self.parking.call(key));
+        let call = call.ok_or("nobody waits for the call any more")?;
+        self.client.can_be_asked(call, asked)?;
+        if !call.revision.is_stateless() {
+            let several = matches!(about, QuestionSubject::OneOfSeveral(_));
+            let newest = several.then(|| self.calls.newest());
+            return self.questions.ask(call, question, asked, newest, effects);
+        }
+        let is_ending = !matches!(self.end, SessionEnd::None);
+        let parked = self.parking.park(key, question, asked, is_ending, &mut self.calls)?;
+        if let Some(InputRequiredAnswer { id, way, result }) = parked {
+            self.answers.answer_raw(&id, way, &result, effects);
+        }
+        Ok(())
+    }
+
+    /// Whether the client of this call is being asked something about it, beside it or by its answer.
+    pub(super) fn is_asked(&self, key: CallKey) -> bool {
+        let is_asked = self.calls.by_key(key).is_some_and(|call| self.questions.about(call).is_some())
+            || self.parking.call(key).is_some();
+        is_asked && stands("asked-call-stays-a-call")
+    }
+
+    /// Whether the client of this call has asked for a task (2025-11-25).
+    pub(super) fn wants_a_task(&self, key: CallKey) -> bool {
+        self.calls.by_key(key).is_some_and(SessionCall::wants_a_task)
+    }
+
+    /// A call is a job now, on the disk. Says who can be asked about it from now on; nothing where its client waits for nothing any more.
+    pub fn promoted(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        report: &JobReport,
+        effects: &mut impl SessionEffects,
+    ) -> Option<WhoIsAsked> {
+        self.now = now;
+        let id = self.over(key, effects);
+        let call = id.as_ref().and_then(|id| self.calls.take(id));
+        if let (Some(id), Some(call)) = (&id, &call) {
+            tracing::info!(
+                session = self.answers.session_name(),
+                client = self.answers.client_name(),
+                job = report.job_id.as_str(),
+                "`{}` goes on as a job",
+                call.awaited.name()
+            );
+            self.answers.answer_raw(id, call.way, &call.handed_over(report, self.jobs.ttl), effects);
+        }
+        self.check_drained(effects);
+        self.check_stopped();
+        call.map(|call| self.client.who_is_asked(&call))
+    }
+
+    /// What was asked of tasks is known.
+    pub fn task_told(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        told: &TasksTold,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.now = now;
+        let id = self.over(key, effects);
+        if let Some(id) = id
+            && let Some(call) = self.calls.take(&id)
+        {
+            if let (Awaited::Job(uri), TasksTold::Unknown(_)) = (&call.awaited, told) {
+                self.answers.refuse_resource(&id, uri, call.revision, call.way, effects);
+                return self.check_drained(effects);
+            }
+            match told.answer(&call, self.jobs.ttl) {
+                Ok(result) => self.answers.answer_raw(&id, call.way, &result, effects),
+                Err(error) => self.answers.refuse_raw(&id, call.way, &error, effects),
+            }
+        }
+        self.check_drained(effects);
+        self.check_stopped();
+    }
+
+    /// A task that somebody follows is another than it was.
+    pub fn task_changed(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        told: &TaskTold,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.now = now;
+        let Some((id, call)) = self.calls.id_of(key).zip(self.calls.by_key(key)) else { return };
+        let (class, line) = followed::notification(told, id, self.jobs.ttl);
+        effects.to_client(To::Beside(call.way.stream), class, &one_line(line.as_bytes()));
+    }
+
+    /// A server tells of a resource from now on, or why it does not.
+    pub fn watched(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        resource: &Resource,
+        outcome: Result<(), Error>,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.now = now;
+        if outcome.is_err() {
+            self.watched.remove(resource);
+        }
+        let outcome = outcome.map(|()| RawValue::from_string("{}".to_owned()).unwrap_or_default());
+        let answered = ServerAnswer { era: Era::Legacy, server_info: None, outcome, asked_for: None };
+        self.answered(now, key, &answered, effects);
+    }
+
+    /// A resource has changed: whoever wants to hear of it does.
+    pub fn updated(&mut self, now: Duration, changed: &Resource, effects: &mut impl SessionEffects) {
+        self.now = now;
+        self.watched.tell_of_update(changed, &self.calls, effects);
+    }
+
+    /// There are other tools of ours.
+    pub fn tools_changed(
+        &mut self,
+        now: Duration,
+        tools: Arc<[Definition]>,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.now = now;
+        if self.offers.change_tools(tools) {
+            self.listeners().tell_of_tools(effects);
+        }
+    }
+
+    fn listeners(&self) -> ListListeners<'_> {
+        ListListeners { has_session: self.client.revision().is_some(), calls: &self.calls }
+    }
+
     /// Something else is known of the servers.
     pub fn servers_changed(
         &mut self,
@@ -162,20 +312,47 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        let Some(before) = self.servers.replace(known.clone()) else { return };
-        self.tell_of_changes(&before, effects);
-        self.follow_resources();
+        let Some(before) = self.offers.update_servers(known) else { return };
+        self.listeners().tell_of_servers(&before, known, effects);
+        for (before, now) in self.watched.follow(&known.catalog, &mut self.calls) {
+            self.actions.push_back(SessionAction::Unwatch(before));
+            self.watch_beside(now);
+        }
         self.resume_owned(effects);
         if known.has_lists {
-            let lists = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::List(_)));
-            for id in lists.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
-                if let Some(call) = self.calls.cancel(&id)
+            for id in self.calls.ids_of(|awaited| matches!(awaited, Awaited::List(_))) {
+                if let Some(call) = self.calls.take(&id)
                     && let Awaited::List(list) = call.awaited
                 {
                     self.answer_list(&id, list, &call, effects);
                 }
             }
             self.check_drained(effects);
+        }
+    }
+
+    /// Hears of a resource from now on. What comes of it nobody waits for.
+    pub(super) fn watch_beside(&mut self, resource: Resource) {
+        let key = self.calls.begin_beside(None);
+        self.actions.push_back(SessionAction::Watch { key, resource, limit: REQUEST_TIMEOUT });
+    }
+
+    /// Goes on with those whose servers are known now; with all, once nothing more is awaited.
+    fn resume_owned(&mut self, effects: &mut impl SessionEffects) {
+        let waiting = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::Owner(_)));
+        let mut waiting: Vec<(CallKey, Id)> = waiting.map(|(id, call)| (call.key, id.clone())).collect();
+        // As they came, so that who came last waits longest, or is refused.
+        waiting.sort_unstable_by_key(|(key, _)| *key);
+        for (_, id) in waiting {
+            let Some(call) = self.calls.take(&id) else { continue };
+            let Awaited::Owner(ownerless) = &call.awaited else { continue };
+            let waited = self.now.saturating_sub(call.since);
+            let request = ownerless.request(id.clone(), call.way, waited);
+            if is_of_nobody_yet(&self.offers, &request) {
+                self.calls.put_in_flight(id, call);
+            } else {
+                self.dispatch(&request, call.revision, effects);
+            }
         }
     }
 }

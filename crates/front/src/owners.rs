@@ -3,7 +3,7 @@
 //! Invariants: a name that no server has been found to own is refused once every server whose it could be has been listed, or has failed
 //! to be, and not before; what a request has waited for that is part of its limit.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use serde_json::Value;
 use unhang_bridge::Splice;
@@ -11,21 +11,19 @@ use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json};
 
 use super::{
-    mcp_session::{Awaited, CallKey, McpSession, SessionCall, SessionEffects},
-    requests::{ClientRequest, MOST_ECHOED, invalid_params},
+    client_request::{ClientRequest, MOST_ECHOED, invalid_params},
+    mcp_session::Way,
+    offers::SessionOffers,
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
 };
 use unhang_core::{
-    clients,
     refusal::ErrorReport,
-    revision::Revision,
     wording::{nearest, shortened},
 };
 use unhang_gateway::{
     KnownServers,
     route::{catalog::Catalog, names::Owner},
 };
-use unhang_upstream::http::headers::CallLimit;
 
 /// What a server is asked, in its own words.
 pub(super) struct Subject {
@@ -172,69 +170,43 @@ pub(super) fn no_such<'a>(
     invalid_params(happened, hint)
 }
 
-impl McpSession {
-    /// Whether a request is about something that a server may turn out to have which is still coming up.
-    pub(super) fn is_of_nobody_yet(&self, request: &ClientRequest<'_>) -> bool {
-        let Some(known) = self.servers.as_ref().filter(|known| !known.is_settled) else { return false };
-        let Some(wanted) = Wanted::by(request) else { return false };
-        let is_ours = |name: &str| self.tools.iter().any(|tool| tool.name == name);
-        // A name says by its beginning whose it could be; a URI does not.
-        let may_come = |about: &str| match wanted.member {
-            "name" => known.absent.iter().any(|absent| absent.may_bring(about)),
-            _ => true,
-        };
-        let is_unknown = wanted.owner(&known.catalog).is_none()
-            && wanted
-                .about
-                .as_deref()
-                .is_some_and(|name| may_come(name) && (wanted.method != "tools/call" || !is_ours(name)));
-        is_unknown && stands("unknown-name-waits-for-servers")
-    }
+/// Whether a request is about something that a server may turn out to have which is still coming up.
+pub(super) fn is_of_nobody_yet(offers: &SessionOffers, request: &ClientRequest<'_>) -> bool {
+    let Some(known) = offers.servers().filter(|known| !known.is_settled) else { return false };
+    let Some(wanted) = Wanted::by(request) else { return false };
+    // A name says by its beginning whose it could be; a URI does not.
+    let may_come = |about: &str| match wanted.member {
+        "name" => known.absent.iter().any(|absent| absent.may_bring(about)),
+        _ => true,
+    };
+    let is_unknown = wanted.owner(&known.catalog).is_none()
+        && wanted
+            .about
+            .as_deref()
+            .is_some_and(|name| may_come(name) && (wanted.method != "tools/call" || !offers.has_tool(name)));
+    is_unknown && stands("unknown-name-waits-for-servers")
+}
 
-    /// Has it wait until servers have been listed.
-    pub(super) fn wait_for_owner(&mut self, request: &ClientRequest<'_>, revision: Revision) {
-        // Nothing else comes here.
-        let Some(Wanted { method, about: Some(about), .. }) = Wanted::by(request) else { return };
-        let limit = match method {
-            "tools/call" => {
-                let own = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
-                self.window_limit.map_or(own, CallLimit::left)
-            }
-            _ => self.limits.request_timeout,
-        };
+impl Ownerless {
+    /// The request, where it is about something that has a name.
+    pub(super) fn of(request: &ClientRequest<'_>, known: Option<&KnownServers>) -> Option<Ownerless> {
+        let Wanted { method, about: Some(about), .. } = Wanted::by(request)? else { return None };
         let params = request.params.unwrap_or(Json::EMPTY).get().to_owned();
-        let absent = self.servers.iter().flat_map(|known| known.absent.iter());
+        let absent = known.iter().flat_map(|known| known.absent.iter());
         let mut may_be = absent.filter(|absent| method != "resources/read" && absent.may_bring(&about));
         let server = may_be.next().filter(|_| may_be.next().is_none()).map(|absent| absent.server.clone());
-        let awaited = Awaited::Owner(Box::new(Ownerless { method, about, params, server }));
-        let (key, since, way) = (self.new_key(), self.now, request.way);
-        let call = SessionCall::new((key, awaited), (revision, way), since, limit);
-        self.put_in_flight(request.id.clone(), call);
+        Some(Ownerless { method, about, params, server })
     }
 
-    /// Goes on with those whose servers are known now; with all, once nothing more is awaited.
-    pub(super) fn resume_owned(&mut self, effects: &mut impl SessionEffects) {
-        let waiting = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::Owner(_)));
-        let mut waiting: Vec<(CallKey, Id)> = waiting.map(|(id, call)| (call.key, id.clone())).collect();
-        // As they came, so that who came last waits longest, or is refused.
-        waiting.sort_unstable_by_key(|(key, _)| *key);
-        for (_, id) in waiting {
-            let Some(call) = self.calls.cancel(&id) else { continue };
-            let (now, since) = (self.now, call.since);
-            let Awaited::Owner(ownerless) = &call.awaited else { continue };
-            let request = ClientRequest {
-                id: id.clone(),
-                method: ownerless.method.into(),
-                params: Json::new(ownerless.params.as_bytes()),
-                way: call.way,
-                waited: now.saturating_sub(since),
-                server: ownerless.server.as_deref(),
-            };
-            if self.is_of_nobody_yet(&request) {
-                self.put_in_flight(id, call);
-            } else {
-                self.dispatch(&request, call.revision, effects);
-            }
+    /// The request as it came, after it has waited for so long.
+    pub(super) fn request(&self, id: Id, way: Way, waited: Duration) -> ClientRequest<'_> {
+        ClientRequest {
+            id,
+            method: self.method.into(),
+            params: Json::new(self.params.as_bytes()),
+            way,
+            waited,
+            server: self.server.as_deref(),
         }
     }
 }

@@ -14,7 +14,7 @@
 //! - What the server answers meanwhile waits for the client.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
     time::Duration,
 };
@@ -26,23 +26,17 @@ use unhang_wire::{Id, Json, progress_token, text_member};
 
 use super::{
     answers::implementation,
-    mcp_session::{
-        Awaited, CallKey, McpSession, QuestionKey, SessionAction, SessionCall, SessionEffects, SessionEnd,
-        Way,
-    },
+    mcp_session::{CallKey, QuestionKey, SessionAction, Way},
     questions::{AskedParams, members},
+    session_calls::{Awaited, SessionCall, SessionCalls},
 };
-use unhang_core::{
-    fault::FaultKind,
-    refusal::{Addressee, ErrorReport},
-    revision::Revision,
-};
+use unhang_core::{fault::FaultKind, revision::Revision};
 use unhang_gateway::ServerAnswer;
 use unhang_upstream::question::STATE;
 
 /// A call that waits for its client.
 #[derive(Debug)]
-pub(super) struct Parked {
+struct Parked {
     call: SessionCall,
     /// The state under which the client comes back.
     state: String,
@@ -58,13 +52,66 @@ impl Parked {
     fn digest(&self) -> Option<u64> {
         self.call.awaited.introduced().map(|introduced| introduced.digest)
     }
+
+    /// Goes on under a new request with these params.
+    fn goes_on(&mut self, now: Duration, params: Json<'_>, (revision, way): (Revision, Way)) {
+        let call = &mut self.call;
+        (call.revision, call.way) = (revision, way);
+        if let Awaited::Server { token, .. } = &mut call.awaited
+            && stands("progress-by-the-newest-token")
+        {
+            // What was named before is over with its request, for whoever hears of progress.
+            *token = progress_token(params);
+            let heartbeat = call.heartbeat.take().zip(token.clone());
+            call.heartbeat = heartbeat.map(|(heartbeat, token)| heartbeat.renamed(now, token).into());
+        }
+    }
+
+    /// Takes the replies with which the client comes back. What it does not reply to stays a question.
+    fn take_replies(&mut self, params: Json<'_>, actions: &mut VecDeque<SessionAction>) {
+        let responses = params.member("inputResponses");
+        let answers = std::mem::take(&mut self.questions).into_iter().filter_map(|(question, asked)| {
+            let name = format!("question-{question}");
+            match responses.and_then(|responses| responses.member(&name)) {
+                Some(response) => {
+                    let replied = Ok(response.get().to_owned());
+                    actions.push_back(SessionAction::Reply { question, replied });
+                    None
+                }
+                None => Some((question, asked)),
+            }
+        });
+        self.questions = answers.collect();
+    }
+}
+
+/// What a request is answered with in place of its real answer.
+pub(super) struct InputRequiredAnswer {
+    pub id: Id,
+    pub way: Way,
+    pub result: String,
+}
+
+/// A call whose client has come back.
+pub(super) struct Resumed {
+    pub call: SessionCall,
+    /// What the server has answered meanwhile.
+    pub answered: Option<ServerAnswer>,
+}
+
+/// Why a call does not go on though its client has come back.
+pub(super) enum NotResumed {
+    /// There is none for this request, or its time is over.
+    Unknown,
+    /// This is the answer that asks once more.
+    AskedAgain(String),
 }
 
 /// What is known of parked calls.
 #[derive(Debug, Default)]
 pub(super) struct Parking {
     /// Not to be guessed; none where nobody can come back.
-    pub secret: Option<String>,
+    secret: Option<String>,
     calls: HashMap<CallKey, Parked>,
     /// States that were given out, so that each is good for one time.
     given: u64,
@@ -108,6 +155,113 @@ impl Parking {
         }
     }
 
+    /// Parks calls under names that begin with this, which nobody guesses.
+    pub(super) fn park_under(&mut self, secret: String) {
+        self.secret = Some(secret);
+    }
+
+    /// Asks about a call what cannot be asked beside its request: it is the answer to it. Gives nothing where the call is parked already,
+    /// for then the client hears of it when it comes back.
+    ///
+    /// # Errors
+    /// Why it is not asked.
+    pub(super) fn park(
+        &mut self,
+        key: CallKey,
+        question: QuestionKey,
+        asked: AskedParams<'_>,
+        is_ending: bool,
+        calls: &mut SessionCalls,
+    ) -> Result<Option<InputRequiredAnswer>, &'static str> {
+        let asked = format!("{{{}}}", members(asked, Era::Modern, ""));
+        if let Some(parked) = self.calls.get_mut(&key) {
+            parked.questions.push((question, asked));
+            return Ok(None);
+        }
+        if self.secret.is_none() {
+            return Err("nobody could come back with the answer");
+        }
+        if is_ending {
+            // The call itself gets the time that an end has.
+            return Err("unhang is ending, and nobody could come back with the answer");
+        }
+        let (id, call) = calls.park(key).ok_or("nobody waits for the call any more")?;
+        let until = call.since + call.limit;
+        let way = call.way;
+        let questions = vec![(question, asked)];
+        let parked = Parked { call, state: String::new(), questions, answered: None, until };
+        Ok(Some(InputRequiredAnswer { id, way, result: self.keep(key, parked) }))
+    }
+
+    /// Keeps a call until its client comes back. Gives what its request is answered with: what is to be known before the real answer.
+    fn keep(&mut self, key: CallKey, mut parked: Parked) -> String {
+        parked.state = self.new_state();
+        let requests = parked.questions.iter();
+        let requests: Vec<String> =
+            requests.map(|(question, asked)| format!(r#""question-{question}":{asked}"#)).collect();
+        let result = input_required(&requests, &parked.state);
+        self.calls.insert(key, parked);
+        result
+    }
+
+    /// Takes out the call to which a request comes back.
+    ///
+    /// # Errors
+    /// The call waits on, for it is not known yet what is to be known; or there is none.
+    pub(super) fn come_back(
+        &mut self,
+        now: Duration,
+        method: &str,
+        params: Json<'_>,
+        (revision, way): (Revision, Way),
+        actions: &mut VecDeque<SessionAction>,
+    ) -> Result<Resumed, NotResumed> {
+        let state = own_state(Some(params)).unwrap_or_default();
+        let is_same = |parked: &Parked| {
+            parked.digest() == Some(digest(method, params)) || !stands("parked-call-for-its-request")
+        };
+        let found = self.calls.iter().find(|(_, parked)| parked.state == state && is_same(parked));
+        let key = found.map(|(key, _)| *key).ok_or(NotResumed::Unknown)?;
+        let mut parked = self.calls.remove(&key).ok_or(NotResumed::Unknown)?;
+        parked.goes_on(now, params, (revision, way));
+        parked.take_replies(params, actions);
+        if !parked.questions.is_empty() && parked.answered.is_none() {
+            // What is still to be known is asked once more.
+            return Err(NotResumed::AskedAgain(self.keep(key, parked)));
+        }
+        for (question, _) in parked.questions {
+            actions.push_back(SessionAction::Reply { question, replied: Err(over()) });
+        }
+        Ok(Resumed { call: parked.call, answered: parked.answered })
+    }
+
+    /// The server has answered a parked call; true where it is one.
+    pub(super) fn answered_meanwhile(&mut self, key: CallKey, answered: &ServerAnswer) -> bool {
+        match self.calls.get_mut(&key) {
+            Some(parked) => {
+                parked.answered = Some(answered.clone());
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Forgets parked calls whose time is over; all of them at the end.
+    pub(super) fn forget(&mut self, until: Option<Duration>, actions: &mut VecDeque<SessionAction>) {
+        let is_over = |parked: &Parked| until.is_none_or(|now| parked.until <= now);
+        let over_now: Vec<CallKey> =
+            self.calls.iter().filter(|(_, parked)| is_over(parked)).map(|(key, _)| *key).collect();
+        for key in over_now {
+            let Some(parked) = self.calls.remove(&key) else { continue };
+            for (question, _) in parked.questions {
+                actions.push_back(SessionAction::Reply { question, replied: Err(over()) });
+            }
+            if parked.answered.is_none() && stands("forgotten-call-is-cancelled") {
+                actions.push_back(SessionAction::Cancel(key));
+            }
+        }
+    }
+
     /// A state that was never given out.
     fn new_state(&mut self) -> String {
         self.given += 1;
@@ -141,155 +295,6 @@ pub(super) fn input_required(requests: &[String], state: &str) -> String {
 /// The state that a request comes with, where it is one of ours.
 pub(super) fn own_state(params: Option<Json<'_>>) -> Option<String> {
     text_member(params?, "requestState").filter(|state| state.starts_with(STATE))
-}
-
-impl McpSession {
-    /// Calls may be parked under names that begin with this, which nobody guesses.
-    pub fn parks_under(&mut self, secret: String) {
-        self.parking.secret = Some(secret);
-    }
-
-    /// Calls wait for their clients to come back.
-    pub fn has_parked(&self) -> bool {
-        !self.parking.is_empty()
-    }
-
-    /// A question about this call cannot be asked beside its request: it is the answer to it.
-    pub(super) fn park(
-        &mut self,
-        key: CallKey,
-        question: QuestionKey,
-        asked: AskedParams<'_>,
-        effects: &mut impl SessionEffects,
-    ) -> Result<(), &'static str> {
-        let asked = format!("{{{}}}", members(asked, Era::Modern, ""));
-        if let Some(parked) = self.parking.calls.get_mut(&key) {
-            // The client hears of it when it comes back.
-            parked.questions.push((question, asked));
-            return Ok(());
-        }
-        if self.parking.secret.is_none() {
-            return Err("nobody could come back with the answer");
-        }
-        if !matches!(self.end, SessionEnd::None) {
-            // The call itself gets the time that an end has.
-            return Err("unhang is ending, and nobody could come back with the answer");
-        }
-        let id = self.running.get(&key).cloned().flatten().ok_or("nobody waits for the call any more")?;
-        let call = self.calls.cancel(&id).ok_or("nobody waits for the call any more")?;
-        self.running.insert(key, None);
-        let until = call.since + call.limit;
-        let questions = vec![(question, asked)];
-        let parked = Parked { call, state: String::new(), questions, answered: None, until };
-        self.ask_by_answer(&id, key, parked, effects);
-        Ok(())
-    }
-
-    /// Answers a request with what is to be known before its real answer, and keeps the call until its client comes back.
-    fn ask_by_answer(
-        &mut self,
-        id: &Id,
-        key: CallKey,
-        mut parked: Parked,
-        effects: &mut impl SessionEffects,
-    ) {
-        parked.state = self.parking.new_state();
-        let requests = parked.questions.iter();
-        let requests: Vec<String> =
-            requests.map(|(question, asked)| format!(r#""question-{question}":{asked}"#)).collect();
-        let result = input_required(&requests, &parked.state);
-        self.answers.answer_raw(id, parked.call.way, &result, effects);
-        self.parking.calls.insert(key, parked);
-    }
-
-    /// A request that comes back to a parked call.
-    pub(super) fn come_back(
-        &mut self,
-        id: &Id,
-        method: &str,
-        params: Json<'_>,
-        (revision, way): (Revision, Way),
-        effects: &mut impl SessionEffects,
-    ) {
-        let state = own_state(Some(params)).unwrap_or_default();
-        let is_same = |parked: &Parked| {
-            parked.digest() == Some(digest(method, params)) || !stands("parked-call-for-its-request")
-        };
-        let found = self.parking.calls.iter().find(|(_, parked)| parked.state == state && is_same(parked));
-        let Some(key) = found.map(|(key, _)| *key) else {
-            let happened =
-                format!("the requestState of `{method}` is not one that this request was given, or is over");
-            let hint = "make the request anew, without requestState and inputResponses";
-            let error_report = ErrorReport { kind: FaultKind::InvalidParams, summary: happened, hint };
-            return self.answers.refuse(way, Addressee::request(id, method, None), error_report, effects);
-        };
-        let Some(mut parked) = self.parking.calls.remove(&key) else { return };
-        parked.call.way = way;
-        parked.call.revision = revision;
-        if let Awaited::Server { token, .. } = &mut parked.call.awaited
-            && stands("progress-by-the-newest-token")
-        {
-            // What was named before is over with its request, for whoever hears of progress.
-            *token = progress_token(params);
-            let heartbeat = parked.call.heartbeat.take().zip(token.clone());
-            parked.call.heartbeat =
-                heartbeat.map(|(heartbeat, token)| heartbeat.renamed(self.now, token).into());
-        }
-        let responses = params.member("inputResponses");
-        let answers = std::mem::take(&mut parked.questions).into_iter().filter_map(|(question, asked)| {
-            let name = format!("question-{question}");
-            match responses.and_then(|responses| responses.member(&name)) {
-                Some(response) => {
-                    let replied = Ok(response.get().to_owned());
-                    self.actions.push_back(SessionAction::Reply { question, replied });
-                    None
-                }
-                None => Some((question, asked)),
-            }
-        });
-        parked.questions = answers.collect();
-        if !parked.questions.is_empty() && parked.answered.is_none() {
-            // What is still to be known is asked once more.
-            return self.ask_by_answer(id, key, parked, effects);
-        }
-        for (question, _) in parked.questions {
-            self.actions.push_back(SessionAction::Reply { question, replied: Err(over()) });
-        }
-        match parked.answered {
-            Some(answered) => self.answers.pass_on(self.now, id, &parked.call, &answered, effects),
-            None => {
-                self.running.insert(key, Some(id.clone()));
-                self.put_in_flight(id.clone(), parked.call);
-            }
-        }
-    }
-
-    /// The server has answered a parked call; true where it is one.
-    pub(super) fn answered_meanwhile(&mut self, key: CallKey, answered: &ServerAnswer) -> bool {
-        match self.parking.calls.get_mut(&key) {
-            Some(parked) => {
-                parked.answered = Some(answered.clone());
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Forgets parked calls whose time is over; all of them at the end.
-    pub(super) fn unpark(&mut self, until: Option<Duration>) {
-        let is_over = |parked: &Parked| until.is_none_or(|now| parked.until <= now);
-        let over_now: Vec<CallKey> =
-            self.parking.calls.iter().filter(|(_, parked)| is_over(parked)).map(|(key, _)| *key).collect();
-        for key in over_now {
-            let Some(parked) = self.parking.calls.remove(&key) else { continue };
-            for (question, _) in parked.questions {
-                self.actions.push_back(SessionAction::Reply { question, replied: Err(over()) });
-            }
-            if parked.answered.is_none() && stands("forgotten-call-is-cancelled") {
-                self.actions.push_back(SessionAction::Cancel(key));
-            }
-        }
-    }
 }
 
 /// Why a question has no answer.

@@ -6,88 +6,46 @@
 //!   in words that say how to begin.
 //! - Calls are bounded by `max-in-flight`, those that were withdrawn and have not ended yet included.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use serde_json::{Map, Value, json};
-use unhang_bridge::{
-    params::{LOG_LEVEL, Signature},
-    tasks::{self, Dialect},
-};
+use serde_json::{Map, Value};
+use unhang_bridge::tasks::{self, Dialect};
+use unhang_jobs::id::JobId;
 use unhang_switches::stands;
-use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, read};
+use unhang_wire::{self as wire, Body, Json, Line, Message, Piece, Shape, read};
 
 use super::{
     answers::implementation,
-    handover::{PromotionPlan, PromotionReply},
-    mcp_session::{
-        Awaited, CallKey, Introduced, McpSession, NAME, SessionAction, SessionCall, SessionEffects,
-        SessionEnd, StreamKey, Way,
+    call_terms::{CallTerms, CallTiming},
+    client_request::{
+        CLIENT_CAPABILITIES, ClientRequest, MOST_ECHOED, capabilities, declares_capabilities, invalid_params,
     },
-    owners::{Subject, Unasked, missing, no_such, subject},
-    parking::{digest, own_state},
+    followed::tasks_wanted,
+    handover::PromotionReply,
+    mcp_session::{McpSession, NAME, SessionAction, SessionEffects, SessionEnd, StreamKey, To, Way},
+    owners::{Ownerless, Subject, Unasked, is_of_nobody_yet, subject},
+    parking::{NotResumed, Resumed, own_state},
     questions::replied,
-    subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
+    session_calls::{Awaited, SessionCall},
+    subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, resource},
+    tasks::TaskAsked,
+    time::heartbeat,
     urls::{self, Resumption},
 };
 use unhang_core::{
     clients,
-    config::{LIST_LIFE, LIST_PATIENCE},
+    config::{LIST_LIFE, LIST_PATIENCE, REQUEST_TIMEOUT},
     fault::FaultKind,
+    queue::Class,
     refusal::{self, Addressee, ErrorReport, gets_an_answer},
     revision::Revision,
     wording::shortened,
 };
-use unhang_gateway::{Joining, Level, RequestPatience, ServerRequest, leader_lost};
-use unhang_tools::ToolListing;
-use unhang_upstream::client::{LISTEN, ServerList};
-
-/// The member of a request's `_meta` for what its client can do.
-const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-
-/// How much of a name that the client sent is told back to it.
-pub(super) const MOST_ECHOED: usize = 200;
-
-/// A request as it came.
-pub(super) struct ClientRequest<'a> {
-    pub id: Id,
-    /// At most [`MOST_ECHOED`] of it; no method that there is has a longer name.
-    pub method: Cow<'a, str>,
-    pub params: Option<Json<'a>>,
-    pub way: Way,
-    /// What of its limit is over.
-    pub waited: Duration,
-    /// The server that it has waited for.
-    pub server: Option<&'a str>,
-}
-
-impl<'a> ClientRequest<'a> {
-    pub(super) fn addressee(&'a self) -> Addressee<'a> {
-        let Self { server, waited, .. } = *self;
-        Addressee { server, waited, ..Addressee::request(&self.id, &self.method, self.way.batch) }
-    }
-
-    pub(super) fn text(&self, member: &str) -> Option<String> {
-        wire::text_member(self.params?, member)
-    }
-}
-
-/// Whether a request says what its client can do, as each has to that names its revision.
-pub(super) fn declares_capabilities(params: Json<'_>) -> bool {
-    capabilities(params).is_some()
-}
-
-fn text_in_meta(params: Json<'_>, member: &str) -> Option<String> {
-    wire::text_member(params.member("_meta")?, member)
-}
-
-pub(super) fn capabilities(params: Json<'_>) -> Option<Json<'_>> {
-    let capabilities = params.member("_meta")?.member(CLIENT_CAPABILITIES)?;
-    capabilities.get().starts_with('{').then_some(capabilities)
-}
-
-pub(super) fn invalid_params(happened: String, hint: &str) -> ErrorReport<'_> {
-    ErrorReport { kind: FaultKind::InvalidParams, summary: happened, hint }
-}
+use unhang_gateway::{Level, RequestPatience, ServerRequest, leader_lost, route::names::Owner};
+use unhang_upstream::{
+    client::{LISTEN, ServerList},
+    http::headers::CallLimit,
+};
 
 impl McpSession {
     /// A line came from the client, on this stream.
@@ -131,7 +89,12 @@ impl McpSession {
                     self.request(&ClientRequest { id, method, params, way, waited, server }, effects);
                 }
                 Body::Notification { method, params } => self.notification(&method, params, effects),
-                Body::Response { id, outcome, .. } => self.client_answered(&id, replied(outcome)),
+                Body::Response { id, outcome, .. } => {
+                    if let Some(question) = self.questions.answered(&id) {
+                        let replied = replied(outcome);
+                        self.actions.push_back(SessionAction::Reply { question, replied });
+                    }
+                }
             },
             Piece::Batch(pieces) => self.batch(pieces, way, effects),
             Piece::Invalid(_) | Piece::Junk(_) if !stands("front-answers-garbage") => {}
@@ -148,7 +111,7 @@ impl McpSession {
     }
 
     fn batch(&mut self, pieces: Vec<Piece<'_>>, way: Way, effects: &mut impl SessionEffects) {
-        if !self.session.is_some_and(Revision::has_batches) && stands("front-batch-by-revision") {
+        if !self.client.revision().is_some_and(Revision::has_batches) && stands("front-batch-by-revision") {
             return self.answers.refuse(way, Addressee::nobody(), refusal::foreign_batch(), effects);
         }
         let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
@@ -161,7 +124,7 @@ impl McpSession {
     fn notification(&mut self, method: &str, params: Option<Json<'_>>, effects: &mut impl SessionEffects) {
         if method == "notifications/cancelled"
             && let Some(id) = params.and_then(wire::cancelled_request)
-            && let Some(call) = self.calls.cancel(&id)
+            && let Some(call) = self.calls.take(&id)
         {
             self.answers.withdrawn(&id);
             self.abandon(call.key, effects);
@@ -180,12 +143,12 @@ impl McpSession {
             self.answers.refuse(request.way, request.addressee(), error_report, effects);
             return self.answers.traces().put_back(first);
         }
-        self.answers.trace(request, self.session);
+        self.answers.trace(request, self.client.revision());
         if request.method == "initialize" && self.shakes_hands {
             return self.initialize(request, effects);
         }
         let named = request.params.and_then(wire::request_version);
-        match (named, self.session) {
+        match (named, self.client.revision()) {
             (Some(name), session) => match Revision::of_request(&name) {
                 Some(revision) => self.stateless(request, revision, effects),
                 // Some clients of a session name its revision with each request too.
@@ -227,18 +190,11 @@ impl McpSession {
         if request.way.batch.is_some() && request.method == "initialize" {
             return Some(refusal::handshake_in_batch());
         }
-        // Lists that wait have nobody who works for them, and what was withdrawn may still be worked for.
-        let in_flight = self.running.len().max(self.calls.len());
+        let in_flight = self.calls.len();
         if in_flight >= self.limits.max_in_flight && stands("front-max-in-flight") {
             return Some(refusal::overloaded(NAME, in_flight));
         }
         None
-    }
-
-    /// Whose request it is, by the client's own name for itself.
-    fn notice_client(&mut self, request: &ClientRequest<'_>) {
-        let name = request.params.and_then(wire::client_name);
-        self.answers.name_client(name.map(|name| shortened(&name, MOST_ECHOED).into()));
     }
 
     fn initialize(&mut self, request: &ClientRequest<'_>, effects: &mut impl SessionEffects) {
@@ -253,51 +209,16 @@ impl McpSession {
             );
         };
         let revision = Revision::negotiated(&asked);
-        self.session = Some(revision);
-        self.notice_client(request);
-        let said = |member, nothing: &str| {
-            let said = request.params.and_then(|params| params.member(member));
-            said.filter(|said| said.get().starts_with('{')).map_or(nothing, Json::get).to_owned()
-        };
-        self.signature = Some(Arc::new(Signature {
-            revision: Revision::V2026July.name(),
-            client_info: said("clientInfo", r#"{"name":"unknown","version":"0"}"#),
-            client_capabilities: said("capabilities", "{}"),
-            log_level: None,
-        }));
+        let name = request.client_name();
+        self.answers.name_client(name.clone());
+        self.client.shake_hands(revision, request, name);
         let (session, client) = (self.answers.session_name(), self.answers.client_name());
         tracing::info!(session, client, "a session of revision {} begins", revision.name());
-        let version =
-            request.params.and_then(wire::client_info).and_then(|info| wire::text_member(info, "version"));
-        let version = version.map(|version| shortened(&version, MOST_ECHOED).into());
-        self.session_client = client.map(|name| (name.into(), version));
         let mut result = Map::new();
         result.insert("protocolVersion".to_owned(), revision.name().into());
         result.insert("serverInfo".to_owned(), implementation());
-        self.introduce(revision, &mut result);
+        self.offers.introduce(revision, self.jobs, &mut result);
         self.answers.answer(&request.id, revision, request.way, result, effects);
-    }
-
-    /// What both handshakes say of us.
-    fn introduce(&self, revision: Revision, result: &mut Map<String, Value>) {
-        let mut capabilities = match &self.servers {
-            None if !self.tools_change => json!({ "tools": {} }),
-            None => json!({ "tools": { "listChanged": true } }),
-            // Those that come later have prompts and resources for sessions that begin later.
-            Some(known) if known.patience.is_empty() => json!({ "tools": { "listChanged": true } }),
-            Some(_) => json!({
-                "tools": { "listChanged": true },
-                "prompts": { "listChanged": true },
-                "resources": { "listChanged": true, "subscribe": true },
-                "completions": {},
-                "logging": {},
-            }),
-        };
-        self.offer_tasks(revision, &mut capabilities);
-        result.insert("capabilities".to_owned(), capabilities);
-        if let Some(instructions) = &self.instructions {
-            result.insert("instructions".to_owned(), (&**instructions).into());
-        }
     }
 
     /// A request that names its revision itself.
@@ -307,7 +228,7 @@ impl McpSession {
         revision: Revision,
         effects: &mut impl SessionEffects,
     ) {
-        self.notice_client(request);
+        self.answers.name_client(request.client_name());
         if !request.params.is_some_and(declares_capabilities) {
             let happened = format!("`{}` has no {CLIENT_CAPABILITIES} in params._meta", request.method);
             let hint = "give each request both members; an empty object will do";
@@ -327,12 +248,13 @@ impl McpSession {
         revision: Revision,
         effects: &mut impl SessionEffects,
     ) {
-        if let Some((id, uri)) = self.job_read(request) {
+        if let Some((id, uri)) = self.jobs.read_by(request) {
             return self.read_job(request, revision, id, uri);
         }
-        if self.is_of_nobody_yet(request) {
+        if is_of_nobody_yet(&self.offers, request) {
             return self.wait_for_owner(request, revision);
         }
+        let has_servers = self.offers.servers().is_some();
         match &*request.method {
             "ping" if !revision.is_stateless() => {
                 self.answers.answer(&request.id, revision, request.way, Map::new(), effects);
@@ -340,39 +262,39 @@ impl McpSession {
             "server/discover" if revision.is_stateless() => {
                 let mut result = cacheable();
                 result.insert("supportedVersions".to_owned(), Revision::stateless().into());
-                self.introduce(revision, &mut result);
+                self.offers.introduce(revision, self.jobs, &mut result);
                 self.answers.answer(&request.id, revision, request.way, result, effects);
             }
             "tools/list" => self.list(request, ServerList::Tools, revision, effects),
             "tools/call" => self.call(request, revision, effects),
-            "prompts/list" if self.servers.is_some() => {
+            "prompts/list" if has_servers => {
                 self.list(request, ServerList::Prompts, revision, effects);
             }
-            "resources/list" if self.servers.is_some() => {
+            "resources/list" if has_servers => {
                 self.list(request, ServerList::Resources, revision, effects);
             }
-            "resources/templates/list" if self.servers.is_some() => {
+            "resources/templates/list" if has_servers => {
                 self.list(request, ServerList::ResourceTemplates, revision, effects);
             }
-            "prompts/get" | "resources/read" | "completion/complete" if self.servers.is_some() => {
+            "prompts/get" | "resources/read" | "completion/complete" if has_servers => {
                 self.ask(request, revision, effects);
             }
-            method if self.is_about_tasks(method, revision) => self.task(request, revision, effects),
-            method @ (SUBSCRIBE | UNSUBSCRIBE) if self.servers.is_some() && !revision.is_stateless() => {
+            method if self.jobs.answer_tasks(method, revision) => self.task(request, revision, effects),
+            method @ (SUBSCRIBE | UNSUBSCRIBE) if has_servers && !revision.is_stateless() => {
                 self.subscription(request, method == SUBSCRIBE, revision, effects);
             }
-            "logging/setLevel" if self.servers.is_some() && !revision.is_stateless() => {
+            "logging/setLevel" if has_servers && !revision.is_stateless() => {
                 self.set_level(request, revision, effects);
             }
-            LISTEN if (self.servers.is_some() || self.jobs.are_there) && revision.is_stateless() => {
-                self.listen(&request.id, request.params, (revision, request.way), effects);
+            LISTEN if (has_servers || self.jobs.are_there) && revision.is_stateless() => {
+                self.listen(request, revision, effects);
             }
             method => {
                 let happened =
                     format!("there is no method `{method}` in the revision {} here", revision.name());
-                let hint = match self.servers {
-                    None => "there are tools/list and tools/call",
-                    Some(_) => "there are those of tools, prompts, resources and completions",
+                let hint = match has_servers {
+                    false => "there are tools/list and tools/call",
+                    true => "there are those of tools, prompts, resources and completions",
                 };
                 let error_report = ErrorReport { kind: FaultKind::MethodNotFound, summary: happened, hint };
                 self.answers.refuse(request.way, request.addressee(), error_report, effects);
@@ -391,10 +313,7 @@ impl McpSession {
             let error_report = invalid_params(happened, "name one from debug, which says most, to emergency");
             return self.answers.refuse(request.way, request.addressee(), error_report, effects);
         };
-        self.log_from = Some(level);
-        if let Some(signature) = &mut self.signature {
-            Arc::make_mut(signature).log_level = Some(level.name().to_owned());
-        }
+        self.client.log_from(level);
         self.actions.push_back(SessionAction::Log(level));
         self.answers.answer(&request.id, revision, request.way, Map::new(), effects);
     }
@@ -418,79 +337,50 @@ impl McpSession {
                 effects,
             );
         }
-        let awaited = (self.new_key(), Awaited::List(list));
+        let awaited = (self.calls.new_key(), Awaited::List(list));
         let mut call = SessionCall::new(awaited, (revision, request.way), self.now, LIST_PATIENCE);
-        call.hand_over.promotion_reply = self.promotion_reply(request, revision);
-        if self.servers.as_ref().is_none_or(|known| known.has_lists) || !stands("list-waits-for-servers") {
+        call.hand_over.promotion_reply = self.jobs.promotion_reply(request, revision);
+        if self.offers.has_lists() || !stands("list-waits-for-servers") {
             return self.answer_list(&request.id, list, &call, effects);
         }
-        self.put_in_flight(request.id.clone(), call);
+        self.calls.put_in_flight(request.id.clone(), call);
     }
 
     fn call(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let name = request.text("name");
-        let is_servers = |name: &String| {
-            let is_ours = self.tools.iter().any(|tool| tool.name == *name);
-            !is_ours && self.servers.as_ref().is_some_and(|known| known.tool(name).is_some())
-        };
-        if name.as_ref().is_some_and(is_servers) {
+        if name.as_ref().is_some_and(|name| self.offers.is_of_a_server(name)) {
             return self.ask(request, revision, effects);
         }
-        let (tool, arguments) = match self.called(request, name) {
+        let (tool, arguments) = match self.offers.called(request, name) {
             Ok(called) => called,
             Err(error_report) => {
                 return self.answers.refuse(request.way, request.addressee(), error_report, effects);
             }
         };
-        let promotion_reply = self.promotion_reply(request, revision);
-        let is_job = self.tools.iter().any(|known| known.name == tool && known.is_job);
+        let promotion_reply = self.jobs.promotion_reply(request, revision);
+        let is_job = self.offers.is_job(&tool);
         if promotion_reply == PromotionReply::Task(Dialect::Core) && !is_job {
             return self.answers.refuse_raw(&request.id, request.way, &tasks::not_as_task(&tool), effects);
         }
         let limit = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
         let limit = limit.saturating_sub(request.waited);
-        let key = self.new_key();
+        let key = self.calls.new_key();
         let awaited = Awaited::Tool(tool.clone());
         let mut call = SessionCall::new((key, awaited), (revision, request.way), self.now, limit);
         call.hand_over.promotion_reply = promotion_reply;
         let beats = self.limits.promote_after.has_heartbeats();
-        call.heartbeat = beats.then(|| self.heartbeat(request, revision, &tool)).flatten();
-        self.begin(&request.id, call);
+        call.heartbeat = beats.then(|| heartbeat(self.now, request, revision, &tool, self.jobs)).flatten();
+        self.calls.begin(&request.id, call);
         let length = request.params.map_or(0, |params| params.get().len());
         self.actions.push_back(SessionAction::Call { key, tool, arguments, length });
     }
 
-    /// Puts a request in flight for which somebody works.
-    pub(super) fn begin(&mut self, id: &Id, call: SessionCall) {
-        self.running.insert(call.key, Some(id.clone()));
-        self.put_in_flight(id.clone(), call);
-    }
-
-    pub(super) fn put_in_flight(&mut self, id: Id, call: SessionCall) {
-        // It is free: a repeated id was refused, and none is remembered.
-        let _registered = self.calls.register(id, Some(call.next_moment()), call);
-    }
-
-    pub(super) fn new_key(&mut self) -> CallKey {
-        self.next_key += 1;
-        self.next_key
-    }
-
     /// After how long the client gives a call up, where that is known.
-    pub(super) fn clock(&self, request: &ClientRequest<'_>, revision: Revision) -> Option<Duration> {
-        let call = |name: &str, version: Option<&str>| match &self.servers {
-            Some(known) => known.clocks.call(name, version),
-            None => clients::call_clock(name, version),
-        };
-        if revision.is_stateless() {
-            let info = wire::client_info(request.params?)?;
-            return call(&wire::text_member(info, "name")?, wire::text_member(info, "version").as_deref());
-        }
-        let (name, version) = self.session_client.as_ref()?;
-        call(name, version.as_deref())
+    fn clock(&self, request: &ClientRequest<'_>, revision: Revision) -> Option<Duration> {
+        self.client.clock(request, revision, self.offers.servers())
     }
 
-    /// Asks the server whose it is.
+    /// Asks the server whose it is, or goes on with what was asked before.
     fn ask(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let again = request.params.filter(|_| revision.is_stateless()).and_then(urls::made_again);
         let first = match &again {
@@ -503,13 +393,8 @@ impl McpSession {
                 return self.answers.refuse(request.way, request.addressee(), error_report, effects);
             }
         };
-        let request = &ClientRequest {
-            id: request.id.clone(),
-            method: request.method.clone(),
-            params: first.or(request.params),
-            ..*request
-        };
-        let Some(known) = &self.servers else { return };
+        let request = &request.with_params(first.or(request.params));
+        let Some(known) = self.offers.servers() else { return };
         // Another gateway's states look as ours do, and are its own affair.
         let is_ours = |state: &str| !known.follows || self.parking.gave(state);
         let state = own_state(request.params).filter(|state| is_ours(state));
@@ -521,123 +406,251 @@ impl McpSession {
         }
         let comes_back = state.is_some();
         if let Some(params) = request.params.filter(|_| comes_back && revision.is_stateless()) {
-            return self.come_back(&request.id, &request.method, params, (revision, request.way), effects);
+            return self.come_back(request, params, revision, effects);
         }
-        let Subject { method, owner, params, about, asked_for } = match subject(known, request) {
-            Ok(subject) => subject,
+        match subject(known, request) {
+            Ok(subject) => self.ask_about(subject, request, revision, effects),
             Err(Unasked::Resource(uri)) => {
-                return self.answers.refuse_resource(&request.id, &uri, revision, request.way, effects);
+                self.answers.refuse_resource(&request.id, &uri, revision, request.way, effects);
             }
             Err(Unasked::Told(error_report)) => {
-                return self.answers.refuse(request.way, request.addressee(), error_report, effects);
+                self.answers.refuse(request.way, request.addressee(), error_report, effects);
             }
-        };
-        let usual = RequestPatience::default();
-        let patience = known.patience.get(&owner.server).unwrap_or(&usual);
-        let (limit, clock) = match method {
-            "tools/call" => {
-                let (clock, most) = (self.clock(request, revision), patience.of_call(&owner.name));
-                let limit = clients::call_limit(clock, most);
-                (limit, clock.filter(|_| limit < most))
-            }
-            _ => (patience.request, None),
-        };
-        let limit = limit.saturating_sub(request.waited);
-        let job_limit = patience.of_job(&owner.name);
-        let hand_over = match method {
-            "tools/call" => {
-                let promotion = patience.of_promotion(&owner.name);
-                // As a job it would have ended already.
-                self.hand_over(request, revision, promotion, limit.min(job_limit))
-            }
-            _ => PromotionPlan::never(),
-        };
-        if hand_over.is_refused() {
+        }
+    }
+
+    /// Asks a server about what it has.
+    fn ask_about(
+        &mut self,
+        subject: Subject,
+        request: &ClientRequest<'_>,
+        revision: Revision,
+        effects: &mut impl SessionEffects,
+    ) {
+        let terms = self.terms(&subject, request, revision);
+        let Subject { method, owner, params, about, asked_for } = subject;
+        if terms.hand_over.is_refused() {
             return self.answers.refuse_raw(&request.id, request.way, &tasks::not_as_task(&about), effects);
         }
-        let beats = method == "tools/call" && patience.has_heartbeat(&owner.name);
-        let heartbeat = beats.then(|| self.heartbeat(request, revision, &about)).flatten();
-        // What may become a job is given the time for that; until then the limit is ours to keep.
-        let may_be_a_job = hand_over.at.is_some();
-        let joining = if may_be_a_job { patience.of_joining(&owner.name) } else { Joining::Never };
-        let window = self.window_limit.filter(|_| method == "tools/call");
-        let waited = request.waited + window.map(|window| window.waited).unwrap_or_default();
-        let asked_limit = match method {
-            "tools/call" if may_be_a_job => job_limit,
-            // Whoever serves their clients knows when to stop, and says so.
-            "tools/call" if self.jobs.are_of_windows => {
-                window.map_or(job_limit.max(limit), |window| window.limit.saturating_sub(waited))
-            }
-            _ => limit,
-        };
+        let beats = terms.has_heartbeat;
+        let heartbeat = beats.then(|| heartbeat(self.now, request, revision, &about, self.jobs)).flatten();
+        let may_be_a_job = terms.may_be_a_job();
         let token = request.params.and_then(wire::progress_token);
         let said = request.params.filter(|_| revision.is_stateless()).and_then(wire::client_name);
-        let fairness_key = self.fairness_key.saying(said.as_deref());
         let asked = ServerRequest {
             server: owner.server,
             method,
-            params: hand_over.asked(params).into(),
+            params: terms.hand_over.asked(params).into(),
             client: revision.era(),
-            signature: self.signature.clone().filter(|_| !revision.is_stateless()),
+            signature: self.client.signature_for(revision),
             wants_progress: token.is_some(),
             tool: (method == "tools/call").then_some(owner.name),
             may_wait: may_be_a_job || self.jobs.are_of_windows,
-            limit: asked_limit.saturating_add(waited),
-            waited,
+            limit: terms.asked_limit.saturating_add(terms.waited),
+            waited: terms.waited,
             asked_for,
-            fairness_key,
+            fairness_key: self.fairness_key.saying(said.as_deref()),
             session: None,
             trace: self.answers.traces().trace_of(&request.id),
         };
-        let key = self.new_key();
-        let introduced = request.params.filter(|_| revision.is_stateless()).map(|params| Introduced {
-            offers: capabilities(params).map_or("{}", Json::get).into(),
-            digest: digest(method, params),
-            log_from: text_in_meta(params, LOG_LEVEL).as_deref().and_then(Level::named),
-        });
+        let introduced = request.introduced(method, revision);
         let level = introduced.as_ref().and_then(|introduced| introduced.log_from);
         if let Some(level) = level.filter(|_| self.jobs.are_of_windows) {
             // What a window's client has set once comes with each of its requests.
             self.actions.push_back(SessionAction::Log(level));
         }
+        let (key, joining) = (self.calls.new_key(), terms.joining);
         let awaited = Awaited::Server { method, about, token, introduced };
-        // Where windows ask, whoever serves their clients knows when to stop.
-        let limit = if self.jobs.are_of_windows { asked_limit } else { limit };
-        let mut call = SessionCall::new((key, awaited), (revision, request.way), self.now, limit);
-        (call.hand_over, call.heartbeat, call.clock) = (hand_over, heartbeat, clock);
+        let mut call = SessionCall::new((key, awaited), (revision, request.way), self.now, terms.limit);
+        (call.hand_over, call.heartbeat, call.clock) = (terms.hand_over, heartbeat, terms.clock);
         call.server = Some(asked.server);
-        self.begin(&request.id, call);
+        self.calls.begin(&request.id, call);
         self.actions.push_back(SessionAction::Ask { key, asked, may_be_a_job, joining });
     }
 
-    /// The tool and the arguments of a `tools/call`, or what is wrong with them.
-    fn called(
-        &self,
-        request: &ClientRequest<'_>,
-        name: Option<String>,
-    ) -> Result<(String, Map<String, Value>), ErrorReport<'static>> {
-        let Some(name) = name else {
-            return Err(invalid_params("`tools/call` names no tool".to_owned(), "give params.name"));
-        };
-        if self.tools.iter().all(|tool| tool.name != name) {
-            if let Some(error_report) = self.servers.as_ref().and_then(|known| missing(known, "tool", &name))
-            {
-                return Err(error_report);
-            }
-            let own = self.tools.iter().filter(|tool| tool.listing != ToolListing::Nowhere);
-            let own = own.map(|tool| tool.name.as_str());
-            let others = self.servers.iter().flat_map(|known| known.catalog.tool_names());
-            return Err(no_such("tool", "tools/list names all of them", &name, own.chain(others)));
+    /// On which terms a server is asked this.
+    fn terms(&self, subject: &Subject, request: &ClientRequest<'_>, revision: Revision) -> CallTerms {
+        let usual = RequestPatience::default();
+        let patience = self.offers.servers().and_then(|known| known.patience.get(&subject.owner.server));
+        let patience = patience.unwrap_or(&usual);
+        if subject.method != "tools/call" {
+            return CallTerms::of_request(patience, request.waited);
         }
-        let arguments = request.params.and_then(|params| params.member("arguments"));
-        let arguments = match arguments.filter(|arguments| arguments.get() != "null") {
-            None => Map::new(),
-            Some(arguments) => serde_json::from_str(arguments.get()).map_err(|error| {
-                let happened = format!("the arguments of `{name}` cannot be read: {error}");
-                invalid_params(happened, "give params.arguments as an object, or leave it out")
-            })?,
+        let timing = CallTiming {
+            now: self.now,
+            waited: request.waited,
+            clock: self.clock(request, revision),
+            window: self.client.window_limit,
         };
-        Ok((name, arguments))
+        let promotion_reply = self.jobs.promotion_reply(request, revision);
+        CallTerms::of_call(&subject.owner.name, patience, promotion_reply, self.jobs, timing)
+    }
+
+    /// Goes on with a parked call to which its client comes back.
+    fn come_back(
+        &mut self,
+        request: &ClientRequest<'_>,
+        params: Json<'_>,
+        revision: Revision,
+        effects: &mut impl SessionEffects,
+    ) {
+        let (id, method, how) = (&request.id, &*request.method, (revision, request.way));
+        match self.parking.come_back(self.now, method, params, how, &mut self.actions) {
+            Ok(Resumed { call, answered: Some(answered) }) => {
+                self.answers.pass_on(self.now, id, &call, &answered, effects);
+            }
+            Ok(Resumed { call, answered: None }) => self.calls.begin(id, call),
+            Err(NotResumed::AskedAgain(result)) => {
+                self.answers.answer_raw(id, request.way, &result, effects);
+            }
+            Err(NotResumed::Unknown) => {
+                let happened = format!(
+                    "the requestState of `{method}` is not one that this request was given, or is over"
+                );
+                let hint = "make the request anew, without requestState and inputResponses";
+                let to = Addressee::request(id, method, None);
+                self.answers.refuse(request.way, to, invalid_params(happened, hint), effects);
+            }
+        }
+    }
+
+    /// Has a request wait until the servers have been listed whose it could be.
+    fn wait_for_owner(&mut self, request: &ClientRequest<'_>, revision: Revision) {
+        // Nothing else comes here.
+        let Some(ownerless) = Ownerless::of(request, self.offers.servers()) else { return };
+        let limit = match ownerless.method {
+            "tools/call" => {
+                let own = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
+                self.client.window_limit.map_or(own, CallLimit::left)
+            }
+            _ => self.limits.request_timeout,
+        };
+        let awaited = (self.calls.new_key(), Awaited::Owner(Box::new(ownerless)));
+        let call = SessionCall::new(awaited, (revision, request.way), self.now, limit);
+        self.calls.put_in_flight(request.id.clone(), call);
+    }
+
+    /// Asks for what has come of a job, as a resource.
+    fn read_job(&mut self, request: &ClientRequest<'_>, revision: Revision, id: JobId, uri: String) {
+        let (key, awaited) = (self.calls.new_key(), Awaited::Job(uri.into()));
+        let limit = self.limits.request_timeout;
+        let call = SessionCall::new((key, awaited), (revision, request.way), self.now, limit);
+        self.calls.begin(&request.id, call);
+        self.actions.push_back(SessionAction::Task { key, asked: TaskAsked::Resource(id) });
+    }
+
+    /// Asks for what is known of a task.
+    fn task(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
+        let is_declared = request.params.and_then(capabilities).is_some_and(tasks::declares);
+        if revision.is_stateless() && !is_declared {
+            let error = tasks::missing_capability();
+            return self.answers.refuse_raw(&request.id, request.way, &error, effects);
+        }
+        let call_limit = || clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
+        let asked = match TaskAsked::by(request, call_limit) {
+            Ok(asked) => asked,
+            Err(error) => return self.answers.refuse_raw(&request.id, request.way, &error, effects),
+        };
+        let (method, limit) = asked.method_and_limit(self.limits.request_timeout);
+        let (key, awaited) = (self.calls.new_key(), Awaited::Task(method));
+        let call = SessionCall::new((key, awaited), (revision, request.way), self.now, limit);
+        self.calls.begin(&request.id, call);
+        self.actions.push_back(SessionAction::Task { key, asked });
+    }
+
+    /// A client wants to hear of changes from now on.
+    fn listen(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
+        let (id, way) = (&request.id, request.way);
+        if !effects.takes_more(way.stream) {
+            let happened = format!("`{LISTEN}` came from a client that takes nothing but an answer");
+            let error_report = ErrorReport {
+                kind: FaultKind::InvalidRequest,
+                summary: happened,
+                hint: "accept text/event-stream",
+            };
+            return self.answers.refuse(way, Addressee::request(id, LISTEN, None), error_report, effects);
+        }
+        let tasks = if self.jobs.are_there { tasks_wanted(request.params) } else { Vec::new() };
+        let catalog = self.offers.servers().map(|known| Arc::clone(&known.catalog)).unwrap_or_default();
+        let mut filter = Filter::of(request.params, &catalog, tasks);
+        for resource in filter.resources() {
+            self.watch_beside(resource.clone());
+        }
+        let told = filter.acknowledgement(id);
+        let follow = |task: &JobId| {
+            let key = self.calls.begin_beside(Some(id));
+            self.actions.push_back(SessionAction::FollowTask { key, id: *task });
+            key
+        };
+        let followed = filter.tasks().iter().map(follow).collect();
+        filter.follow_by(followed);
+        let awaited = (self.calls.new_key(), Awaited::Changes(filter));
+        let call = SessionCall::new(awaited, (revision, way), self.now, Duration::MAX);
+        self.calls.put_in_flight_for_ever(id.clone(), call);
+        effects.to_client(To::Beside(way.stream), Class::Kept, told.as_bytes());
+    }
+
+    /// A client of a session wants to hear of a resource from now on, or no more.
+    fn subscription(
+        &mut self,
+        request: &ClientRequest<'_>,
+        begins: bool,
+        revision: Revision,
+        effects: &mut impl SessionEffects,
+    ) {
+        let Some(uri) = request.text("uri") else {
+            let happened = format!("`{}` names no resource in params.uri", request.method);
+            let error_report = invalid_params(happened, "name what it is about");
+            return self.answers.refuse(request.way, request.addressee(), error_report, effects);
+        };
+        match self.offers.servers().and_then(|known| known.catalog.resource(&uri)) {
+            Some(owner) if begins => self.subscribe(request, uri, owner, revision, effects),
+            Some(owner) => {
+                let resource = resource(owner);
+                if self.watched.remove(&resource) {
+                    self.actions.push_back(SessionAction::Unwatch(resource));
+                }
+                self.answers.answer(&request.id, revision, request.way, Map::new(), effects);
+            }
+            None => self.answers.refuse_resource(&request.id, &uri, revision, request.way, effects),
+        }
+    }
+
+    /// A client of a session wants to hear of a resource, which this server has.
+    fn subscribe(
+        &mut self,
+        request: &ClientRequest<'_>,
+        uri: String,
+        owner: Owner,
+        revision: Revision,
+        effects: &mut impl SessionEffects,
+    ) {
+        let (id, way) = (&request.id, request.way);
+        let patience = self.offers.servers().and_then(|known| known.patience.get(&owner.server));
+        let limit = patience.map_or(REQUEST_TIMEOUT, |patience| patience.request);
+        let resource = resource(owner);
+        if let Err(count) = self.watched.add(resource.clone(), uri.clone()) {
+            let happened = format!("the session hears of {count} resources already");
+            let error_report = ErrorReport {
+                kind: FaultKind::Overloaded,
+                summary: happened,
+                hint: "unsubscribe from some of them",
+            };
+            return self.answers.refuse(way, Addressee::request(id, SUBSCRIBE, None), error_report, effects);
+        }
+        let key = self.calls.new_key();
+        let awaited = Awaited::Server { method: SUBSCRIBE, about: uri, token: None, introduced: None };
+        let call = SessionCall::new((key, awaited), (revision, way), self.now, limit);
+        self.calls.begin(id, call);
+        self.actions.push_back(SessionAction::Watch { key, resource, limit });
+    }
+
+    /// Watches no more what a subscription that is over was about, and nothing else in its session is.
+    fn unwatch_after(&mut self, ended: &SessionCall) {
+        let Awaited::Changes(filter) = &ended.awaited else { return };
+        for resource in self.watched.unwatched_after(filter, &self.calls) {
+            self.actions.push_back(SessionAction::Unwatch(resource.clone()));
+        }
     }
 }
 

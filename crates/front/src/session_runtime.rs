@@ -183,7 +183,7 @@ impl SessionRuntime {
     /// The same for one of this session of a window; from nobody but windows that counts.
     pub(super) fn of_window(mut self, window: Option<OfWindow>) -> SessionRuntime {
         let window = window.filter(|_| self.mcp_session.jobs.are_of_windows);
-        self.mcp_session.window_limit = window.and_then(|window| window.limit);
+        self.mcp_session.client.window_limit = window.and_then(|window| window.limit);
         SessionRuntime { window: window.map(|window| window.session), ..self }
     }
 
@@ -485,7 +485,7 @@ mod tests {
             let window = OfWindow { session: named, limit };
             let work = SessionRuntime::new(Limits::default(), &context, FairnessKey::new("one"), None)
                 .of_window(Some(window));
-            assert_eq!((work.window, work.mcp_session.window_limit), expect);
+            assert_eq!((work.window, work.mcp_session.client.window_limit), expect);
         }
     }
 }

@@ -24,13 +24,12 @@ use unhang_wire::Json;
 
 use super::{
     answers::implementation,
-    mcp_session::{Awaited, CallKey, McpSession, SessionAction, SessionCall, SessionEffects},
+    client_request::{ClientRequest, invalid_params},
     questions::members,
-    requests::{ClientRequest, capabilities, invalid_params},
+    session_calls::{Awaited, SessionCall},
 };
 use unhang_background::OpenInput;
-use unhang_core::{clients, config::VERDICT_SLACK, fault::FaultKind, revision::Revision};
-use unhang_gateway::RequestPatience;
+use unhang_core::{config::VERDICT_SLACK, fault::FaultKind, revision::Revision};
 use unhang_tools::{job_report::JobReport, service::CallAnswer};
 
 /// How the URI of a job begins, as a resource.
@@ -258,102 +257,51 @@ fn error_of(report: &JobReport) -> Value {
     })
 }
 
-impl McpSession {
+impl JobsBehind {
     /// Whether this is a request about tasks that a client of this revision can make here.
-    pub(super) fn is_about_tasks(&self, method: &str, revision: Revision) -> bool {
+    pub(super) fn answer_tasks(self, method: &str, revision: Revision) -> bool {
         let core = revision == Revision::V2025November;
-        self.jobs.are_there
+        self.are_there
             && match method {
                 tasks::GET | tasks::CANCEL => core || revision.is_stateless(),
                 tasks::RESULT => core,
-                tasks::LIST => core && self.jobs.tells_callers_apart,
+                tasks::LIST => core && self.tells_callers_apart,
                 tasks::UPDATE => revision.is_stateless(),
                 _ => false,
             }
     }
 
-    /// Whether anything here may be a task: a tool of ours that is a job, or the call of a server's tool.
-    fn has_tasks(&self) -> bool {
-        let patience = self.servers.iter().flat_map(|known| known.patience.values());
-        let promotes = || self.jobs.promotes && patience.into_iter().any(RequestPatience::promotes);
-        self.jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes())
-    }
-
     /// Says in our capabilities that there are tasks.
-    pub(super) fn offer_tasks(&self, revision: Revision, capabilities: &mut Value) {
+    pub(super) fn offer_tasks(self, revision: Revision, capabilities: &mut Value) {
         let dialect = match revision {
-            _ if !self.has_tasks() => return,
             Revision::V2025November => Dialect::Core,
             _ if revision.is_stateless() => Dialect::Extension,
             _ => return,
         };
-        let (member, offer) = tasks::offer(dialect, self.jobs.tells_callers_apart);
+        let (member, offer) = tasks::offer(dialect, self.tells_callers_apart);
         capabilities[member] = serde_json::from_str(offer).unwrap_or_default();
     }
 
     /// The job that a client reads as a resource, where it does.
-    pub(super) fn job_read(&self, request: &ClientRequest<'_>) -> Option<(JobId, String)> {
-        let is_read = request.method == "resources/read" && self.jobs.are_there;
+    pub(super) fn read_by(self, request: &ClientRequest<'_>) -> Option<(JobId, String)> {
+        let is_read = request.method == "resources/read" && self.are_there;
         let uri = is_read.then(|| request.text("uri")).flatten()?;
         Some((job_of(&uri)?, uri))
     }
+}
 
-    /// Asks for what has come of a job, as a resource.
-    pub(super) fn read_job(
-        &mut self,
+impl TaskAsked {
+    /// What this request asks, or the error for whoever asks. A result is waited for as long as a call.
+    pub(super) fn by(
         request: &ClientRequest<'_>,
-        revision: Revision,
-        id: JobId,
-        uri: String,
-    ) {
-        let awaited = (self.new_key(), Awaited::Job(uri.into()));
-        let key = awaited.0;
-        let limit = self.limits.request_timeout;
-        let call = SessionCall::new(awaited, (revision, request.way), self.now, limit);
-        self.begin(&request.id, call);
-        self.actions.push_back(SessionAction::Task { key, asked: TaskAsked::Resource(id) });
-    }
-
-    /// Asks for what is known of a task.
-    pub(super) fn task(
-        &mut self,
-        request: &ClientRequest<'_>,
-        revision: Revision,
-        effects: &mut impl SessionEffects,
-    ) {
-        let is_declared = request.params.and_then(capabilities).is_some_and(tasks::declares);
-        if revision.is_stateless() && !is_declared {
-            return self.answers.refuse_raw(&request.id, request.way, &tasks::missing_capability(), effects);
-        }
-        let asked = match self.task_asked(request, revision) {
-            Ok(asked) => asked,
-            Err(error) => return self.answers.refuse_raw(&request.id, request.way, &error, effects),
-        };
-        let (method, limit) = match &asked {
-            TaskAsked::Get(_) | TaskAsked::Resource(_) => (tasks::GET, self.limits.request_timeout),
-            TaskAsked::Result(_, limit) => (tasks::RESULT, *limit + VERDICT_SLACK),
-            TaskAsked::Cancel(_) => (tasks::CANCEL, self.limits.request_timeout),
-            TaskAsked::Update(..) => (tasks::UPDATE, self.limits.request_timeout),
-            TaskAsked::List(_) => (tasks::LIST, self.limits.request_timeout),
-        };
-        let (key, since, way) = (self.new_key(), self.now, request.way);
-        let awaited = Awaited::Task(method);
-        let call = SessionCall::new((key, awaited), (revision, way), since, limit);
-        self.begin(&request.id, call);
-        self.actions.push_back(SessionAction::Task { key, asked });
-    }
-
-    /// What is asked, or the error for whoever asks.
-    fn task_asked(&self, request: &ClientRequest<'_>, revision: Revision) -> Result<TaskAsked, String> {
+        call_limit: impl FnOnce() -> Duration,
+    ) -> Result<TaskAsked, String> {
         let job = |id: &str| id.parse::<JobId>().map_err(|_| tasks::unknown_task(id));
         let about = || job(&tasks::about_whom(&request.method, request.params)?);
         Ok(match &*request.method {
             tasks::GET => TaskAsked::Get(about()?),
             tasks::CANCEL => TaskAsked::Cancel(about()?),
-            tasks::RESULT => {
-                let clock = self.clock(request, revision);
-                TaskAsked::Result(about()?, clients::call_limit(clock, self.limits.call_timeout))
-            }
+            tasks::RESULT => TaskAsked::Result(about()?, call_limit()),
             tasks::UPDATE => {
                 let (id, responses) = tasks::input_responses(request.params)?;
                 TaskAsked::Update(job(&id)?, responses)
@@ -368,48 +316,35 @@ impl McpSession {
         })
     }
 
-    /// What was asked of tasks is known.
-    pub fn task_told(
-        &mut self,
-        now: Duration,
-        key: CallKey,
-        told: &TasksTold,
-        effects: &mut impl SessionEffects,
-    ) {
-        self.now = now;
-        let id = self.over(key, effects);
-        if let Some(id) = id
-            && let Some(call) = self.calls.cancel(&id)
-        {
-            if let (Awaited::Job(uri), TasksTold::Unknown(_)) = (&call.awaited, told) {
-                self.answers.refuse_resource(&id, uri, call.revision, call.way, effects);
-                return self.check_drained(effects);
-            }
-            match self.about_task(&call, told) {
-                Ok(result) => self.answers.answer_raw(&id, call.way, &result, effects),
-                Err(error) => self.answers.refuse_raw(&id, call.way, &error, effects),
-            }
+    /// The method by which it is asked, and how long that may take where a request has so long.
+    pub(super) fn method_and_limit(&self, request_limit: Duration) -> (&'static str, Duration) {
+        match self {
+            TaskAsked::Get(_) | TaskAsked::Resource(_) => (tasks::GET, request_limit),
+            TaskAsked::Result(_, limit) => (tasks::RESULT, *limit + VERDICT_SLACK),
+            TaskAsked::Cancel(_) => (tasks::CANCEL, request_limit),
+            TaskAsked::Update(..) => (tasks::UPDATE, request_limit),
+            TaskAsked::List(_) => (tasks::LIST, request_limit),
         }
-        self.check_drained(effects);
-        self.check_stopped();
     }
+}
 
-    /// The result of a request about tasks, or its error.
-    fn about_task(&self, call: &SessionCall, told: &TasksTold) -> Result<String, String> {
+impl TasksTold {
+    /// The result of a request about tasks, or its error. A job is kept for `ttl` after its end.
+    pub(super) fn answer(&self, call: &SessionCall, ttl: Option<Duration>) -> Result<String, String> {
         let dialect = if call.revision.is_stateless() { Dialect::Extension } else { Dialect::Core };
         let server = implementation().to_string();
-        let view = |report: &JobReport| TaskView::of(report, self.jobs.ttl, POLL_INTERVAL);
+        let view = |report: &JobReport| TaskView::of(report, ttl, POLL_INTERVAL);
         let failed = |why: &str| {
             let error_report = invalid_params(why.to_owned(), "");
             json!({ "code": FaultKind::ShuttingDown.code(), "message": error_report.summary }).to_string()
         };
-        if let (Awaited::Job(uri), TasksTold::One(told)) = (&call.awaited, told) {
+        if let (Awaited::Job(uri), TasksTold::One(told)) = (&call.awaited, self) {
             let result = as_resource(uri, told);
             let modern = || result::to_modern("resources/read", Json::new(result.as_bytes())?, Some(&server));
             let modern = if call.revision.is_stateless() { modern().map(Into::into) } else { None };
             return Ok(modern.unwrap_or(result));
         }
-        match (told, call.awaited.method()) {
+        match (self, call.awaited.method()) {
             (TasksTold::Unknown(id), _) => Err(tasks::unknown_task(id.as_str())),
             (TasksTold::Failed(why), _) => Err(failed(why)),
             (TasksTold::NotYet, _) => Err(failed("the task has not ended yet; ask for its result again")),

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json};
 
-use super::requests::{ClientRequest, MOST_ECHOED};
+use super::client_request::{ClientRequest, MOST_ECHOED};
 use unhang_core::{
     fault::Fault,
     revision::Revision,

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use unhang_bridge::{Era, Splice, error, question::is_offered};
 use unhang_wire::{Json, text_member};
 
-use super::{mcp_session::SessionCall, parking::input_required, questions::members};
+use super::{parking::input_required, questions::members, session_calls::SessionCall};
 use unhang_gateway::ServerAnswer;
 
 /// The state with which such a request comes back. It stands for nothing that would have to be kept secret.

@@ -107,9 +107,9 @@ impl Fronted {
 
     /// The client has said that it can do this.
     fn offers(&mut self, capabilities: &str) {
-        let signature = self.mcp_session.signature.as_deref().cloned().expect("it has shaken hands");
+        let signature = self.mcp_session.client.signature.as_deref().cloned().expect("it has shaken hands");
         let signature = Signature { client_capabilities: capabilities.to_owned(), ..signature };
-        self.mcp_session.signature = Some(signature.into());
+        self.mcp_session.client.signature = Some(signature.into());
     }
 
     fn calls(&mut self, id: impl Into<Value>) {

@@ -117,7 +117,7 @@ impl Ledger {
 
 /// A call comes to its end; one of a server now with an answer, and now without, when nobody waits for it any more.
 fn end(front: &mut Fronted, key: CallKey, is_server: bool) {
-    let is_awaited = front.mcp_session.running.get(&key).is_some_and(Option::is_some);
+    let is_awaited = front.mcp_session.calls.id_of(key).is_some();
     match (is_server, is_awaited) {
         (false, _) => front.ends(key, "x"),
         (true, true) => {

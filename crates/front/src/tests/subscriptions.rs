@@ -137,8 +137,9 @@ fn a_subscription_without_a_session_hears_of_resources_too() {
 #[test]
 fn subscriptions_of_a_session_are_bounded() {
     let (mut front, _) = subscribed();
-    for number in 0..unhang_core::config::MAX_SUBSCRIPTIONS {
-        front.mcp_session.watched.insert((0, number.to_string().into()), number.to_string());
+    // It hears of one already.
+    for number in 1..unhang_core::config::MAX_SUBSCRIPTIONS {
+        front.mcp_session.watched.add((0, number.to_string().into()), number.to_string()).expect("room");
     }
     front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"note:2"}}"#);
     front.heard_fault(2, -31005);
@@ -175,8 +176,7 @@ fn other_tools_of_ours_are_told_of_where_they_differ() {
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     listens(&mut front, "9", r#"{"toolsListChanged":true}"#);
     front.heard();
-    let tools = Arc::clone(&front.mcp_session.tools);
-    front.mcp_session.tools_changed(front.now, tools, &mut front.effects);
+    front.mcp_session.tools_changed(front.now, [echo()].into(), &mut front.effects);
     assert!(front.heard().is_empty(), "they are the same");
     front.mcp_session.tools_changed(front.now, [].into(), &mut front.effects);
     let told = front.heard();

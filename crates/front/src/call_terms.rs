@@ -1,0 +1,102 @@
+//! On which terms a server is asked: how long its client waits, how long the server has, and whether a job may be made of it meanwhile.
+//!
+//! Invariants
+//!
+//! - What a request has waited for its server to come up is part of its limit.
+//! - What may become a job is given the time for that; until then the client's limit is ours to keep.
+
+use std::time::Duration;
+
+use super::{
+    handover::{PromotionPlan, PromotionReply},
+    tasks::JobsBehind,
+};
+use unhang_core::{clients, promotion::Promotion};
+use unhang_gateway::{Joining, RequestPatience};
+use unhang_upstream::http::headers::CallLimit;
+
+/// What is known of the time of a call when it comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallTiming {
+    pub now: Duration,
+    /// For how long the request has waited already.
+    pub waited: Duration,
+    /// After how long the client gives it up, where that is known.
+    pub clock: Option<Duration>,
+    /// For how long the window that asks waits, where it has said so.
+    pub window: Option<CallLimit>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct CallTerms {
+    /// For how long the client waits.
+    pub limit: Duration,
+    /// The client's own clock, where the limit is that short because of it.
+    pub clock: Option<Duration>,
+    /// For how long the server is asked from now on.
+    pub asked_limit: Duration,
+    /// What is over of that.
+    pub waited: Duration,
+    /// How it becomes a job, where it may.
+    pub hand_over: PromotionPlan,
+    /// Whether it joins the job that the same call has become.
+    pub joining: Joining,
+    /// Its client may hear that it is waited for.
+    pub has_heartbeat: bool,
+}
+
+impl CallTerms {
+    /// Those of a request that is no call of a tool, and has waited for so long.
+    pub(super) fn of_request(patience: &RequestPatience, waited: Duration) -> CallTerms {
+        let limit = patience.request.saturating_sub(waited);
+        CallTerms {
+            limit,
+            clock: None,
+            asked_limit: limit,
+            waited,
+            hand_over: PromotionPlan::never(),
+            joining: Joining::Never,
+            has_heartbeat: false,
+        }
+    }
+
+    /// Those of a call of this tool, whose client gets this where a job is made of it.
+    pub(super) fn of_call(
+        tool: &str,
+        patience: &RequestPatience,
+        promotion_reply: PromotionReply,
+        jobs: JobsBehind,
+        timing: CallTiming,
+    ) -> CallTerms {
+        let most = patience.of_call(tool);
+        let limit = clients::call_limit(timing.clock, most);
+        let clock = timing.clock.filter(|_| limit < most);
+        let limit = limit.saturating_sub(timing.waited);
+        let job_limit = patience.of_job(tool);
+        let promotion = if jobs.promotes { patience.of_promotion(tool) } else { Promotion::Off };
+        // As a job it would have ended already.
+        let hand_over = PromotionPlan::of(promotion_reply, promotion, limit.min(job_limit), timing);
+        let may_be_a_job = hand_over.at.is_some();
+        let joining = if may_be_a_job { patience.of_joining(tool) } else { Joining::Never };
+        let window = timing.window;
+        let waited = timing.waited + window.map(|window| window.waited).unwrap_or_default();
+        let asked_limit = match (may_be_a_job, jobs.are_of_windows) {
+            (true, _) => job_limit,
+            // Whoever serves their clients knows when to stop, and says so.
+            (false, true) => {
+                window.map_or(job_limit.max(limit), |window| window.limit.saturating_sub(waited))
+            }
+            (false, false) => limit,
+        };
+        // Where windows ask, whoever serves their clients knows when to stop.
+        let limit = if jobs.are_of_windows { asked_limit } else { limit };
+        let has_heartbeat = patience.has_heartbeat(tool);
+        CallTerms { limit, clock, asked_limit, waited, hand_over, joining, has_heartbeat }
+    }
+
+    /// Whether a job may be made of it.
+    pub(super) fn may_be_a_job(&self) -> bool {
+        self.hand_over.at.is_some()
+    }
+}
