@@ -11,7 +11,7 @@ use unhang_wire::{Id, Json, one_line};
 
 use super::{
     client_request::{ClientRequest, MOST_ECHOED},
-    mcp_session::{ErrorAnswer, NAME, SessionCounters, SessionEffects, To, Way},
+    effects::{ErrorAnswer, SessionCounters, SessionEffects, To, Way},
     session_calls::SessionCall,
     tally::{Tally, add_one},
     traces::Traces,
@@ -27,6 +27,9 @@ use unhang_core::{
 };
 use unhang_gateway::ServerAnswer;
 use unhang_upstream::client::Error;
+
+/// What the session calls itself in errors.
+pub(super) const NAME: &str = "unhang";
 
 /// The error of 2026-07-28 for a revision that we do not speak (protocol.md 1.3).
 const UNSUPPORTED_VERSION: i32 = -32022;
@@ -261,6 +264,16 @@ impl AnswerWriter {
         let limit = (error_report.kind == FaultKind::Deadline).then_some(call.limit);
         let to = Addressee::request(id, call.awaited.method(), call.way.batch);
         self.fault(call.way, to, error_report, now.saturating_sub(call.since), limit, effects);
+    }
+
+    /// Answers a request that never became a call.
+    pub(super) fn refuse_request(
+        &mut self,
+        request: &ClientRequest<'_>,
+        error_report: ErrorReport<'_>,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.refuse(request.way, request.addressee(), error_report, effects);
     }
 
     /// Answers what never became a call.

@@ -12,7 +12,7 @@ use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
 use unhang_wire::Json;
 
-use super::{call_tasks::Ended, mcp_session::CallKey, tasks::era_of};
+use super::{call_tasks::Ended, effects::CallKey, tasks::era_of};
 use unhang_background::{
     CallSource, Calling, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, RunningCall, SameCall,
     ToolOfCaller, UpstreamRequest, joined, not_kept,

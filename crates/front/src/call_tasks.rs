@@ -16,7 +16,7 @@ use unhang_switches::stands;
 
 use super::{
     asking::PromotionOrder,
-    mcp_session::{CallKey, Resource},
+    effects::{CallKey, Resource},
     tasks::TasksTold,
 };
 use unhang_gateway::{ServerAnswer, Watch};

@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use unhang_bridge::params::LOG_LEVEL;
 use unhang_wire::{self as wire, Id, Json};
 
-use super::{mcp_session::Way, parking::digest, session_calls::Introduced};
+use super::{effects::Way, parking::digest, session_calls::Introduced};
 use unhang_core::{
     fault::FaultKind,
     refusal::{Addressee, ErrorReport},

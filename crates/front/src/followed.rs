@@ -20,8 +20,8 @@ use unhang_wire::{Id, Json};
 
 use super::{
     client_request::capabilities,
+    effects::CallKey,
     jobs::SessionJobs,
-    mcp_session::CallKey,
     tasks::{Came, POLL_INTERVAL, TaskTold, TaskView},
 };
 use unhang_core::queue::Class;

@@ -3,8 +3,8 @@
 //! Theory of operation. A call that may become a job knows the moment of its hand-over. Then the owner is asked to
 //! make a job of it ([`SessionAction::Promote`]), which takes a write to the disk, and the call is in flight until its real limit, as it would be
 //! if nothing had happened: where no job comes of it the client is none the worse. Whichever comes first is the answer: the server's own,
-//! or the job ([`McpSession::promoted`](super::mcp_session::McpSession::promoted)). A client that has asked for a task (2025-11-25) may get nothing else: its call is a job before the
-//! server is asked, and refused where none comes of it.
+//! or the job ([`McpSession::promoted`](super::mcp_session::McpSession::promoted)). A client that has asked for a task (2025-11-25) may get
+//! nothing else: its call is a job before the server is asked, and refused where none comes of it.
 //!
 //! Invariants
 //!
@@ -26,7 +26,7 @@ use super::{
     answers::{implementation, own_result},
     call_terms::CallTiming,
     client_request::{ClientRequest, capabilities},
-    mcp_session::SessionAction,
+    effects::SessionAction,
     questions::ClientQuestions,
     session_calls::SessionCall,
     tasks::{JobsBehind, POLL_INTERVAL, TaskView},

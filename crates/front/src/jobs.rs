@@ -12,7 +12,7 @@ use unhang_jobs::{id::JobId, record::JobState};
 use unhang_wire::Json;
 
 use super::{
-    mcp_session::CallKey,
+    effects::CallKey,
     tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
 };
 use unhang_background::{EngineService, OpenInput, PromotedCalls};

@@ -1,7 +1,7 @@
 //! The front: one MCP session over two pipes, in every revision of the protocol, with tools of our own behind it.
 //!
 //! Two halves, as in the guard. [`mcp_session::McpSession`] is pure: it is told what happened (a line, a tick, the end of a call)
-//! and answers with what is to be written and done. [`run`] is the thin shell that owns the descriptors, the clock and a
+//! and answers with what is to be written and done. [`run()`] is the thin shell that owns the descriptors, the clock and a
 //! task for each call. What lies behind the tools is a [`Toolbox`](unhang_tools::Toolbox).
 //!
 //! Invariants
@@ -16,6 +16,7 @@ mod call_tasks;
 mod call_terms;
 mod client_profile;
 mod client_request;
+mod effects;
 mod followed;
 mod handover;
 pub mod http;

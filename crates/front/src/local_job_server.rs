@@ -8,8 +8,8 @@ use tokio::time::sleep_until;
 use unhang_wire::Line;
 
 use super::{
+    effects::{ONLY_STREAM, SessionEffects, StreamKey, To},
     jobs::SessionJobs,
-    mcp_session::{ONLY_STREAM, SessionEffects, StreamKey, To},
     session_context::SessionContext,
     session_runtime::SessionRuntime,
 };

@@ -12,200 +12,51 @@
 //! End:  None ──eof──► Draining ──all answered, or grace──► Stopping ──all calls ended──► Over
 //!       None ──signal, client gone────────────────────────► Stopping
 //! ```
+//!
+//! The session is a small core. Its state lies in parts, each in the file of its subject: `SessionCalls`, `ClientQuestions`, `Parking`,
+//! `WatchedResources`, `SessionOffers`, `ClientProfile` and `AnswerWriter`. A part is given the other parts that it needs, and never
+//! the session. What concerns several of them is here, in `requests.rs` (what the client asks for) and in `outcomes.rs` (what comes of it).
+//!
+//! Invariant: a line that is no message is answered, for real servers stay silent on garbage (contract 4).
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use serde_json::{Map, Value};
-use unhang_jobs::id::JobId;
 use unhang_switches::stands;
-use unhang_wire::Id;
+use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, read};
 
 use super::{
     answers::AnswerWriter,
     client_profile::ClientProfile,
+    client_request::{ClientRequest, MOST_ECHOED},
+    effects::Way,
     offers::SessionOffers,
     parking::Parking,
-    questions::ClientQuestions,
+    questions::{ClientQuestions, replied},
     session_calls::{Awaited, SessionCall, SessionCalls},
     subscriptions::{WatchedResources, end_of_changes},
     tally::Tally,
-    tasks::{JobsBehind, TaskAsked},
+    tasks::JobsBehind,
     traces::Traces,
 };
 use unhang_core::{
-    batch::BatchId,
     config::STOP_LIMIT,
     exit,
     fault::FaultKind,
     limits::Limits,
-    queue::Class,
-    refusal::ErrorReport,
+    refusal::{self, Addressee, ErrorReport, gets_an_answer},
     revision::Revision,
     telemetry::{Parent, Telemetry},
     units::in_words,
+    wording::shortened,
 };
-use unhang_gateway::{FairnessKey, Joining, KnownServers, Level, Replied, ServerRequest};
+use unhang_gateway::{FairnessKey, KnownServers};
 use unhang_tools::Definition;
 use unhang_upstream::client::ServerList;
 
-/// What the session calls itself in errors.
-pub(super) const NAME: &str = "unhang";
-
-/// Names what a client says at once and is answered at once: a POST. Over pipes there is one stream for everything.
-pub type StreamKey = u64;
-
-/// The stream of a session that has no other.
-pub const ONLY_STREAM: StreamKey = 0;
-
-/// An answer that is an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ErrorAnswer {
-    /// Its code.
-    pub code: i32,
-    /// Whether we refuse what was asked. Otherwise a server does, and to us it is an answer like any other.
-    pub is_ours: bool,
-}
-
-/// Where a line belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
-    /// It answers what came on this stream.
-    Answer {
-        /// The stream.
-        stream: StreamKey,
-        /// The error that it is, where it is one and stands alone.
-        error: Option<ErrorAnswer>,
-    },
-    /// It tells something beside, while what came on this stream is worked on.
-    Beside(StreamKey),
-    /// It is about the session.
-    Session,
-}
-
-/// How an answer goes back: on the stream on which it was asked for, in its batch where it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
-    pub stream: StreamKey,
-    pub batch: Option<BatchId>,
-}
-
-/// What the session sees of the world and may do to it. None of these may wait.
-pub trait SessionEffects {
-    /// Sends one line (without its ending) to the client.
-    fn to_client(&mut self, to: To, class: Class, line: &[u8]);
-    /// What came on this stream gets no answer any more: the client has withdrawn it.
-    fn nothing_to_client(&mut self, stream: StreamKey);
-    /// Whether something can be said beside the answer to what came on this stream.
-    fn takes_more(&self, stream: StreamKey) -> bool;
-    /// Bytes that wait for the client.
-    fn client_backlog(&self) -> usize;
-}
-
-/// Names a call while it runs, which can be longer than its request waits: an id can be in use again by then.
-pub type CallKey = u64;
-
-/// A resource of a server, as the server calls it: its place and the URI.
-pub type Resource = (usize, Arc<str>);
-
-/// Names a question that a server has asked.
-pub type QuestionKey = u64;
-
-/// What a question of a server is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuestionSubject {
-    /// This call.
-    Call(CallKey),
-    /// This call, or another one of the session that the same server has.
-    OneOfSeveral(CallKey),
-}
-
-/// What the owner has to do.
-#[derive(Clone, Debug, PartialEq)]
-pub enum SessionAction {
-    /// Call a tool, then say [`McpSession::ended`].
-    Call {
-        /// What to call it by.
-        key: CallKey,
-        /// The tool's name, one of those that are listed.
-        tool: String,
-        /// What it is called with.
-        arguments: Map<String, Value>,
-        /// How long that was, as JSON.
-        length: usize,
-    },
-    /// Ask a server, then say [`McpSession::answered`].
-    Ask {
-        /// What to call it by.
-        key: CallKey,
-        /// What it is asked.
-        asked: ServerRequest,
-        /// Whether it may become a job.
-        may_be_a_job: bool,
-        /// Whether it joins the job that the same call has become.
-        joining: Joining,
-    },
-    /// Hear of a resource, then say [`McpSession::watched`].
-    Watch {
-        /// What to call it by.
-        key: CallKey,
-        /// Which one.
-        resource: Resource,
-        /// How long it may take.
-        limit: Duration,
-    },
-    /// Hear of it no more.
-    Unwatch(Resource),
-    /// Have servers log from this level on.
-    Log(Level),
-    /// This came of a question that a server has asked.
-    Reply {
-        /// The question.
-        question: QuestionKey,
-        /// What the client answered, or why there is no answer.
-        replied: Replied,
-    },
-    /// Make a job of what a server is asked, then say [`McpSession::promoted`], unless it is answered before.
-    Promote {
-        /// The call.
-        key: CallKey,
-        /// What its client calls the tool.
-        name: String,
-        /// For how long it has been asked.
-        elapsed: Duration,
-    },
-    /// Ask for what is known of a task, then say [`McpSession::task_told`].
-    Task {
-        /// What to call it by.
-        key: CallKey,
-        /// What is asked.
-        asked: TaskAsked,
-    },
-    /// Say [`McpSession::task_changed`] whenever this task is another than it was, until it has ended.
-    FollowTask {
-        /// What to call it by.
-        key: CallKey,
-        /// The task.
-        id: JobId,
-    },
-    /// Nobody waits for this call any more: it is to come to its end soon.
-    Cancel(CallKey),
-    /// Deliver what waits for the client, then end with this code.
-    Exit(u8),
-}
-
-/// What was counted in the life of a front; shown at its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SessionCounters {
-    /// Requests of the client.
-    pub requests: u64,
-    /// Requests that were answered with a result.
-    pub answered: u64,
-    /// Lines and requests that were answered with an error.
-    pub faults: u64,
-    /// Requests that the client withdrew.
-    pub withdrawn: u64,
-}
+pub use super::effects::{
+    CallKey, ErrorAnswer, ONLY_STREAM, QuestionKey, QuestionSubject, Resource, SessionAction,
+    SessionCounters, SessionEffects, StreamKey, To,
+};
 
 /// The way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -411,6 +262,93 @@ impl McpSession {
         self.answers.answer_raw(id, call.way, &result, effects);
     }
 
+    /// A line came from the client, on this stream.
+    pub fn client_line(
+        &mut self,
+        now: Duration,
+        stream: StreamKey,
+        line: Line<'_>,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.now = now;
+        let way = Way { stream, batch: None };
+        match line {
+            Line::Whole(bytes) => {
+                for piece in read(bytes) {
+                    self.piece(piece, way, effects);
+                }
+            }
+            Line::Oversized(oversized) => {
+                let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
+                let to = match oversized.shape {
+                    Shape::Request => Addressee { id, method, ..Addressee::nobody() },
+                    Shape::Response | Shape::Unknown => Addressee::nobody(),
+                };
+                self.answers.refuse(
+                    way,
+                    to,
+                    refusal::oversized(&oversized, self.limits.max_message),
+                    effects,
+                );
+            }
+        }
+    }
+
+    fn piece(&mut self, piece: Piece<'_>, way: Way, effects: &mut impl SessionEffects) {
+        match piece {
+            Piece::Message(Message { body, .. }) => match body {
+                Body::Request { id, method, params, .. } => {
+                    let method = shortened(&method, MOST_ECHOED);
+                    let (waited, server) = (Duration::ZERO, None);
+                    self.request(&ClientRequest { id, method, params, way, waited, server }, effects);
+                }
+                Body::Notification { method, params } => self.notification(&method, params, effects),
+                Body::Response { id, outcome, .. } => {
+                    if let Some(question) = self.questions.answered(&id) {
+                        let replied = replied(outcome);
+                        self.actions.push_back(SessionAction::Reply { question, replied });
+                    }
+                }
+            },
+            Piece::Batch(pieces) => self.batch(pieces, way, effects),
+            Piece::Invalid(_) | Piece::Junk(_) if !stands("front-answers-garbage") => {}
+            Piece::Invalid(invalid) => {
+                let to = Addressee::of_invalid(&invalid, way.batch);
+                // An answer that is none is not counted among those of a batch.
+                let way = Way { batch: to.batch, ..way };
+                self.answers.refuse(way, to, refusal::invalid(&invalid), effects);
+            }
+            Piece::Junk(bytes) => {
+                self.answers.refuse(way, Addressee::nobody(), refusal::junk(bytes), effects);
+            }
+        }
+    }
+
+    fn batch(&mut self, pieces: Vec<Piece<'_>>, way: Way, effects: &mut impl SessionEffects) {
+        if !self.client.revision().is_some_and(Revision::has_batches) && stands("front-batch-by-revision") {
+            return self.answers.refuse(way, Addressee::nobody(), refusal::foreign_batch(), effects);
+        }
+        let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
+        let batch = (answers > 0).then(|| self.answers.open_batch(answers));
+        for piece in pieces {
+            self.piece(piece, Way { batch, ..way }, effects);
+        }
+    }
+
+    fn notification(&mut self, method: &str, params: Option<Json<'_>>, effects: &mut impl SessionEffects) {
+        if method == "notifications/cancelled"
+            && let Some(id) = params.and_then(wire::cancelled_request)
+            && let Some(call) = self.calls.take(&id)
+        {
+            self.answers.withdrawn(&id);
+            self.abandon(call.key, effects);
+            self.unwatch_after(&call);
+            self.follow_no_more(&call, effects);
+            self.answers.answer_nothing(call.way, effects);
+            self.check_drained(effects);
+        }
+    }
+
     /// The client's stdin ended: what is in flight may still be answered for a while.
     pub fn client_end(&mut self, now: Duration, effects: &mut impl SessionEffects) {
         self.drain(now, "the client closed its stream", effects);
@@ -469,6 +407,14 @@ impl McpSession {
                 self.follow_no_more(&call, effects);
                 self.answers.answer_raw(&id, call.way, &end_of_changes(&id), effects);
             }
+        }
+    }
+
+    /// Watches no more what a subscription that is over was about, and nothing else in its session is.
+    fn unwatch_after(&mut self, ended: &SessionCall) {
+        let Awaited::Changes(filter) = &ended.awaited else { return };
+        for resource in self.watched.unwatched_after(filter, &self.calls) {
+            self.actions.push_back(SessionAction::Unwatch(resource.clone()));
         }
     }
 

@@ -13,12 +13,10 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
+    effects::{CallKey, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects, To},
     followed,
     handover::PromotionReply,
-    mcp_session::{
-        CallKey, McpSession, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects,
-        SessionEnd, To,
-    },
+    mcp_session::{McpSession, SessionEnd},
     owners::is_of_nobody_yet,
     parking::InputRequiredAnswer,
     questions::AskedParams,

@@ -12,7 +12,7 @@ use unhang_wire::{self as wire, Id, Json};
 
 use super::{
     client_request::{ClientRequest, MOST_ECHOED, invalid_params},
-    mcp_session::Way,
+    effects::Way,
     offers::SessionOffers,
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
 };

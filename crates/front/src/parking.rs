@@ -26,7 +26,7 @@ use unhang_wire::{Id, Json, progress_token, text_member};
 
 use super::{
     answers::implementation,
-    mcp_session::{CallKey, QuestionKey, SessionAction, Way},
+    effects::{CallKey, QuestionKey, SessionAction, Way},
     questions::{AskedParams, members},
     session_calls::{Awaited, SessionCall, SessionCalls},
 };

@@ -17,7 +17,7 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, ResponseOutcome, one_line};
 
 use super::{
-    mcp_session::{CallKey, QuestionKey, SessionAction, SessionEffects, To, Way},
+    effects::{CallKey, QuestionKey, SessionAction, SessionEffects, To, Way},
     session_calls::{SessionCall, SessionCalls},
 };
 use unhang_core::{clients, fault::FaultKind, queue::Class, units::in_words};

@@ -1,7 +1,7 @@
-//! What the client says, and what becomes of it.
+//! What the client requests, and what becomes of it.
 //!
 //! Invariants
-//! - A line that is no message is answered, and so is every request: real servers stay silent on garbage (contract 4).
+//! - Every request is answered, or begins a call that will be.
 //! - A request belongs to the revision that it names itself, else to the one of the handshake; without either it is refused
 //!   in words that say how to begin.
 //! - Calls are bounded by `max-in-flight`, those that were withdrawn and have not ended yet included.
@@ -12,20 +12,20 @@ use serde_json::{Map, Value};
 use unhang_bridge::tasks::{self, Dialect};
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
-use unhang_wire::{self as wire, Body, Json, Line, Message, Piece, Shape, read};
+use unhang_wire::{self as wire, Json};
 
 use super::{
-    answers::implementation,
+    answers::{NAME, implementation},
     call_terms::{CallTerms, CallTiming},
     client_request::{
         CLIENT_CAPABILITIES, ClientRequest, MOST_ECHOED, capabilities, declares_capabilities, invalid_params,
     },
+    effects::{SessionAction, SessionEffects, To},
     followed::tasks_wanted,
     handover::PromotionReply,
-    mcp_session::{McpSession, NAME, SessionAction, SessionEffects, SessionEnd, StreamKey, To, Way},
+    mcp_session::{McpSession, SessionEnd},
     owners::{Ownerless, Subject, Unasked, is_of_nobody_yet, subject},
     parking::{NotResumed, Resumed, own_state},
-    questions::replied,
     session_calls::{Awaited, SessionCall},
     subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, resource},
     tasks::TaskAsked,
@@ -37,7 +37,7 @@ use unhang_core::{
     config::{LIST_LIFE, LIST_PATIENCE, REQUEST_TIMEOUT},
     fault::FaultKind,
     queue::Class,
-    refusal::{self, Addressee, ErrorReport, gets_an_answer},
+    refusal::{self, Addressee, ErrorReport},
     revision::Revision,
     wording::shortened,
 };
@@ -48,99 +48,13 @@ use unhang_upstream::{
 };
 
 impl McpSession {
-    /// A line came from the client, on this stream.
-    pub fn client_line(
-        &mut self,
-        now: Duration,
-        stream: StreamKey,
-        line: Line<'_>,
-        effects: &mut impl SessionEffects,
-    ) {
-        self.now = now;
-        let way = Way { stream, batch: None };
-        match line {
-            Line::Whole(bytes) => {
-                for piece in read(bytes) {
-                    self.piece(piece, way, effects);
-                }
-            }
-            Line::Oversized(oversized) => {
-                let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
-                let to = match oversized.shape {
-                    Shape::Request => Addressee { id, method, ..Addressee::nobody() },
-                    Shape::Response | Shape::Unknown => Addressee::nobody(),
-                };
-                self.answers.refuse(
-                    way,
-                    to,
-                    refusal::oversized(&oversized, self.limits.max_message),
-                    effects,
-                );
-            }
-        }
-    }
-
-    fn piece(&mut self, piece: Piece<'_>, way: Way, effects: &mut impl SessionEffects) {
-        match piece {
-            Piece::Message(Message { body, .. }) => match body {
-                Body::Request { id, method, params, .. } => {
-                    let method = shortened(&method, MOST_ECHOED);
-                    let (waited, server) = (Duration::ZERO, None);
-                    self.request(&ClientRequest { id, method, params, way, waited, server }, effects);
-                }
-                Body::Notification { method, params } => self.notification(&method, params, effects),
-                Body::Response { id, outcome, .. } => {
-                    if let Some(question) = self.questions.answered(&id) {
-                        let replied = replied(outcome);
-                        self.actions.push_back(SessionAction::Reply { question, replied });
-                    }
-                }
-            },
-            Piece::Batch(pieces) => self.batch(pieces, way, effects),
-            Piece::Invalid(_) | Piece::Junk(_) if !stands("front-answers-garbage") => {}
-            Piece::Invalid(invalid) => {
-                let to = Addressee::of_invalid(&invalid, way.batch);
-                // An answer that is none is not counted among those of a batch.
-                let way = Way { batch: to.batch, ..way };
-                self.answers.refuse(way, to, refusal::invalid(&invalid), effects);
-            }
-            Piece::Junk(bytes) => {
-                self.answers.refuse(way, Addressee::nobody(), refusal::junk(bytes), effects);
-            }
-        }
-    }
-
-    fn batch(&mut self, pieces: Vec<Piece<'_>>, way: Way, effects: &mut impl SessionEffects) {
-        if !self.client.revision().is_some_and(Revision::has_batches) && stands("front-batch-by-revision") {
-            return self.answers.refuse(way, Addressee::nobody(), refusal::foreign_batch(), effects);
-        }
-        let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
-        let batch = (answers > 0).then(|| self.answers.open_batch(answers));
-        for piece in pieces {
-            self.piece(piece, Way { batch, ..way }, effects);
-        }
-    }
-
-    fn notification(&mut self, method: &str, params: Option<Json<'_>>, effects: &mut impl SessionEffects) {
-        if method == "notifications/cancelled"
-            && let Some(id) = params.and_then(wire::cancelled_request)
-            && let Some(call) = self.calls.take(&id)
-        {
-            self.answers.withdrawn(&id);
-            self.abandon(call.key, effects);
-            self.unwatch_after(&call);
-            self.follow_no_more(&call, effects);
-            self.answers.answer_nothing(call.way, effects);
-            self.check_drained(effects);
-        }
-    }
-
-    fn request(&mut self, request: &ClientRequest<'_>, effects: &mut impl SessionEffects) {
+    /// Takes a request, and sees that it is answered once.
+    pub(super) fn request(&mut self, request: &ClientRequest<'_>, effects: &mut impl SessionEffects) {
         self.answers.requested(&request.method);
         if let Some(error_report) = self.refusal(request) {
             // Not of a trace: under a repeated id the first request is.
             let first = self.answers.traces().set_aside(&request.id);
-            self.answers.refuse(request.way, request.addressee(), error_report, effects);
+            self.answers.refuse_request(request, error_report, effects);
             return self.answers.traces().put_back(first);
         }
         self.answers.trace(request, self.client.revision());
@@ -169,12 +83,7 @@ impl McpSession {
                 let happened = format!("`{}` names no revision, and there was no handshake", request.method);
                 let hint = "begin with `initialize`, or give each request params._meta with \
                             io.modelcontextprotocol/protocolVersion and /clientCapabilities";
-                self.answers.refuse(
-                    request.way,
-                    request.addressee(),
-                    invalid_params(happened, hint),
-                    effects,
-                );
+                self.answers.refuse_request(request, invalid_params(happened, hint), effects);
             }
         }
     }
@@ -201,12 +110,7 @@ impl McpSession {
         let Some(asked) = request.text("protocolVersion") else {
             let happened = "`initialize` names no protocolVersion".to_owned();
             let hint = "name the newest revision that the client speaks";
-            return self.answers.refuse(
-                request.way,
-                request.addressee(),
-                invalid_params(happened, hint),
-                effects,
-            );
+            return self.answers.refuse_request(request, invalid_params(happened, hint), effects);
         };
         let revision = Revision::negotiated(&asked);
         let name = request.client_name();
@@ -232,12 +136,7 @@ impl McpSession {
         if !request.params.is_some_and(declares_capabilities) {
             let happened = format!("`{}` has no {CLIENT_CAPABILITIES} in params._meta", request.method);
             let hint = "give each request both members; an empty object will do";
-            return self.answers.refuse(
-                request.way,
-                request.addressee(),
-                invalid_params(happened, hint),
-                effects,
-            );
+            return self.answers.refuse_request(request, invalid_params(happened, hint), effects);
         }
         self.dispatch(request, revision, effects);
     }
@@ -297,7 +196,7 @@ impl McpSession {
                     true => "there are those of tools, prompts, resources and completions",
                 };
                 let error_report = ErrorReport { kind: FaultKind::MethodNotFound, summary: happened, hint };
-                self.answers.refuse(request.way, request.addressee(), error_report, effects);
+                self.answers.refuse_request(request, error_report, effects);
             }
         }
     }
@@ -311,7 +210,7 @@ impl McpSession {
         let Some(level) = request.text("level").as_deref().and_then(Level::named) else {
             let happened = "`logging/setLevel` names no level that there is".to_owned();
             let error_report = invalid_params(happened, "name one from debug, which says most, to emergency");
-            return self.answers.refuse(request.way, request.addressee(), error_report, effects);
+            return self.answers.refuse_request(request, error_report, effects);
         };
         self.client.log_from(level);
         self.actions.push_back(SessionAction::Log(level));
@@ -330,12 +229,7 @@ impl McpSession {
             let happened =
                 format!("`{}` was asked for a page with a cursor that was never given out", list.method());
             let hint = "everything is on the first page, which has no cursor";
-            return self.answers.refuse(
-                request.way,
-                request.addressee(),
-                invalid_params(happened, hint),
-                effects,
-            );
+            return self.answers.refuse_request(request, invalid_params(happened, hint), effects);
         }
         let awaited = (self.calls.new_key(), Awaited::List(list));
         let mut call = SessionCall::new(awaited, (revision, request.way), self.now, LIST_PATIENCE);
@@ -354,7 +248,7 @@ impl McpSession {
         let (tool, arguments) = match self.offers.called(request, name) {
             Ok(called) => called,
             Err(error_report) => {
-                return self.answers.refuse(request.way, request.addressee(), error_report, effects);
+                return self.answers.refuse_request(request, error_report, effects);
             }
         };
         let promotion_reply = self.jobs.promotion_reply(request, revision);
@@ -390,7 +284,7 @@ impl McpSession {
                 let happened = format!("`{}` needs a URL to be opened, and nobody has", request.method);
                 let hint = "make the request anew, without requestState and inputResponses";
                 let error_report = ErrorReport { kind: FaultKind::Cancelled, summary: happened, hint };
-                return self.answers.refuse(request.way, request.addressee(), error_report, effects);
+                return self.answers.refuse_request(request, error_report, effects);
             }
         };
         let request = &request.with_params(first.or(request.params));
@@ -402,7 +296,7 @@ impl McpSession {
             // Whose it was is known to the window that asks.
             let (happened, hint) = leader_lost(None, &request.method);
             let error_report = ErrorReport { kind: FaultKind::ServerExited, summary: happened, hint };
-            return self.answers.refuse(request.way, request.addressee(), error_report, effects);
+            return self.answers.refuse_request(request, error_report, effects);
         }
         let comes_back = state.is_some();
         if let Some(params) = request.params.filter(|_| comes_back && revision.is_stateless()) {
@@ -414,7 +308,7 @@ impl McpSession {
                 self.answers.refuse_resource(&request.id, &uri, revision, request.way, effects);
             }
             Err(Unasked::Told(error_report)) => {
-                self.answers.refuse(request.way, request.addressee(), error_report, effects);
+                self.answers.refuse_request(request, error_report, effects);
             }
         }
     }
@@ -601,7 +495,7 @@ impl McpSession {
         let Some(uri) = request.text("uri") else {
             let happened = format!("`{}` names no resource in params.uri", request.method);
             let error_report = invalid_params(happened, "name what it is about");
-            return self.answers.refuse(request.way, request.addressee(), error_report, effects);
+            return self.answers.refuse_request(request, error_report, effects);
         };
         match self.offers.servers().and_then(|known| known.catalog.resource(&uri)) {
             Some(owner) if begins => self.subscribe(request, uri, owner, revision, effects),
@@ -643,14 +537,6 @@ impl McpSession {
         let call = SessionCall::new((key, awaited), (revision, way), self.now, limit);
         self.calls.begin(id, call);
         self.actions.push_back(SessionAction::Watch { key, resource, limit });
-    }
-
-    /// Watches no more what a subscription that is over was about, and nothing else in its session is.
-    fn unwatch_after(&mut self, ended: &SessionCall) {
-        let Awaited::Changes(filter) = &ended.awaited else { return };
-        for resource in self.watched.unwatched_after(filter, &self.calls) {
-            self.actions.push_back(SessionAction::Unwatch(resource.clone()));
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Theory of operation. One task, one `select!`. Reads feed the session, the session writes through [`PipeEffects`], which hands
 //! to the kernel what it takes now and queues the rest.
 //!
-//! Invariants: no branch awaits a write or a call; after [`SessionAction::Exit`](super::mcp_session::Action::Exit) nothing is read any more, tasks that have not ended
+//! Invariants: no branch awaits a write or a call; after [`SessionAction::Exit`](super::effects::SessionAction::Exit) nothing is read any more, tasks that have not ended
 //! are dropped, and what waits for the client is delivered for as long as it reads, within [`EXIT_LIMIT`].
 
 use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc};
@@ -17,8 +17,8 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
+    effects::{ONLY_STREAM, SessionEffects, StreamKey, To},
     jobs::SessionJobs,
-    mcp_session::{ONLY_STREAM, SessionEffects, StreamKey, To},
     session_context::SessionContext,
     session_runtime::{SessionRuntime, random_name},
 };

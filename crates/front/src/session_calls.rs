@@ -18,8 +18,8 @@ use unhang_upstream::client::{LISTEN, ServerList};
 use unhang_wire::{Id, InFlight};
 
 use super::{
+    effects::{CallKey, SessionAction, StreamKey, Way},
     handover::PromotionPlan,
-    mcp_session::{CallKey, SessionAction, StreamKey, Way},
     owners::Ownerless,
     subscriptions::Filter,
 };

@@ -21,11 +21,10 @@ use unhang_jobs::id::JobId;
 use super::{
     asking::{MayPromote, ProgressSinks, PromotionOrder, answered, ask},
     call_tasks::{CallTasks, Ended, FinishedTask},
+    effects::{CallKey, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects},
     followed::Following,
     jobs::SessionJobs,
-    mcp_session::{
-        CallKey, McpSession, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects,
-    },
+    mcp_session::McpSession,
     session_context::SessionContext,
     tally::{CountedCall, Tally},
     tasks::{TaskAsked, TaskTold},

@@ -16,7 +16,7 @@ use unhang_wire::{Id, Json};
 
 use super::{
     answers::implementation,
-    mcp_session::{CallKey, Resource, SessionEffects, To},
+    effects::{CallKey, Resource, SessionEffects, To},
     session_calls::{Awaited, SessionCall, SessionCalls},
 };
 use unhang_core::{config::MAX_SUBSCRIPTIONS, queue::Class};

@@ -16,7 +16,7 @@ use unhang_wire::progress_token;
 
 use super::{
     client_request::ClientRequest,
-    mcp_session::{SessionEffects, To},
+    effects::{SessionEffects, To},
     session_calls::{Awaited, SessionCall},
     tasks::JobsBehind,
 };

@@ -31,7 +31,7 @@ use super::{
     shown,
     stream::parse_id,
 };
-use crate::{mcp_session::ErrorAnswer, session_runtime::OfWindow};
+use crate::{effects::ErrorAnswer, session_runtime::OfWindow};
 use unhang_core::{
     config::{RETRY_MOST, ROOM_PATIENCE},
     fault::{Evidence, Fault, FaultKind},

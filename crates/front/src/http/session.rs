@@ -34,7 +34,7 @@ use super::{
     stream::{BufferedBytes, EventMarks, Stream, StreamBody},
 };
 use crate::{
-    mcp_session::{ErrorAnswer, SessionEffects, StreamKey, To},
+    effects::{ErrorAnswer, SessionEffects, StreamKey, To},
     session_runtime::SessionRuntime,
     tally::add_one,
 };

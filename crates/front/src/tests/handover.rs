@@ -11,7 +11,7 @@ use super::{
     *,
 };
 use crate::{
-    mcp_session::QuestionKey,
+    effects::QuestionKey,
     tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
 };
 use unhang_background::{OpenInput, WhoIsAsked};

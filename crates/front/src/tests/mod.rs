@@ -16,9 +16,8 @@ use serde_json::{Map, Value, json};
 use unhang_bridge::params::Signature;
 use unhang_wire::Lines;
 
-use super::mcp_session::{
-    CallKey, McpSession, ONLY_STREAM, QuestionSubject, SessionAction, SessionEffects, StreamKey, To,
-};
+use super::effects::{CallKey, ONLY_STREAM, QuestionSubject, SessionAction, SessionEffects, StreamKey, To};
+use super::mcp_session::McpSession;
 use unhang_core::{limits::Limits, queue::Class};
 use unhang_tools::{Definition, Hints, ToolAnswer, ToolListing};
 
