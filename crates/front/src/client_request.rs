@@ -45,6 +45,12 @@ impl<'a> ClientRequest<'a> {
         wire::text_member(self.params?, member)
     }
 
+    /// Where the page of a list begins for which it asks, if not at the beginning.
+    pub(super) fn cursor(&self) -> Option<Json<'a>> {
+        let cursor = self.params.and_then(|params| params.member("cursor"));
+        cursor.filter(|cursor| cursor.get() != "null")
+    }
+
     /// The client's own name for itself, as much of it as is told back.
     pub(super) fn client_name(&self) -> Option<Box<str>> {
         let name = self.params.and_then(wire::client_name);

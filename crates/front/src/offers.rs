@@ -26,7 +26,9 @@ use super::{
     session_calls::SessionCall,
     tasks::JobsBehind,
 };
-use unhang_core::{config::LIST_LIFE, promotion::Promotion, refusal::ErrorReport, revision::Revision};
+use unhang_core::{
+    config::LIST_LIFE, fault::FaultKind, promotion::Promotion, refusal::ErrorReport, revision::Revision,
+};
 use unhang_gateway::{KnownServers, RequestPatience};
 use unhang_tools::{Definition, ToolListing, handed_over_schema};
 use unhang_upstream::client::ServerList;
@@ -86,8 +88,25 @@ impl SessionOffers {
         are_others
     }
 
-    /// Writes what both handshakes say of us.
-    pub(super) fn introduce(&self, revision: Revision, jobs: JobsBehind, result: &mut Map<String, Value>) {
+    /// The result of `initialize`, in a session that comes to this revision.
+    pub(super) fn handshake(&self, revision: Revision, jobs: JobsBehind) -> Map<String, Value> {
+        let mut result = Map::new();
+        result.insert("protocolVersion".to_owned(), revision.name().into());
+        result.insert("serverInfo".to_owned(), implementation());
+        self.introduce(revision, jobs, &mut result);
+        result
+    }
+
+    /// The result of `server/discover`, in this stateless revision.
+    pub(super) fn discovery(&self, revision: Revision, jobs: JobsBehind) -> Map<String, Value> {
+        let mut result = cacheable();
+        result.insert("supportedVersions".to_owned(), Revision::stateless().into());
+        self.introduce(revision, jobs, &mut result);
+        result
+    }
+
+    /// Writes what both say of us.
+    fn introduce(&self, revision: Revision, jobs: JobsBehind, result: &mut Map<String, Value>) {
         let mut capabilities = match &self.servers {
             None if !self.tools_change => json!({ "tools": {} }),
             None => json!({ "tools": { "listChanged": true } }),
@@ -115,6 +134,16 @@ impl SessionOffers {
         let patience = self.servers.iter().flat_map(|known| known.patience.values());
         let promotes = || jobs.promotes && patience.into_iter().any(RequestPatience::promotes);
         jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes())
+    }
+
+    /// The error for a request of a method that is not offered.
+    pub(super) fn no_such_method(&self, method: &str, revision: Revision) -> ErrorReport<'static> {
+        let happened = format!("there is no method `{method}` in the revision {} here", revision.name());
+        let hint = match self.servers {
+            None => "there are tools/list and tools/call",
+            Some(_) => "there are those of tools, prompts, resources and completions",
+        };
+        ErrorReport { kind: FaultKind::MethodNotFound, summary: happened, hint }
     }
 
     /// Whether this is a tool of ours.
@@ -229,6 +258,15 @@ impl SessionOffers {
         };
         Ok((name, arguments))
     }
+}
+
+/// The members of what a client of a stateless revision may keep for a while.
+fn cacheable() -> Map<String, Value> {
+    let mut result = Map::new();
+    let life = u64::try_from(LIST_LIFE.as_millis()).unwrap_or(u64::MAX);
+    result.insert("ttlMs".to_owned(), life.into());
+    result.insert("cacheScope".to_owned(), "private".into());
+    result
 }
 
 /// A tool of ours as it is listed for this revision.

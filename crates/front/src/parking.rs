@@ -26,11 +26,12 @@ use unhang_wire::{Id, Json, progress_token, text_member};
 
 use super::{
     answers::implementation,
+    client_request::invalid_params,
     effects::{CallKey, QuestionKey, SessionAction, Way},
     questions::{AskedParams, members},
     session_calls::{Awaited, SessionCall, SessionCalls},
 };
-use unhang_core::{fault::FaultKind, revision::Revision};
+use unhang_core::{fault::FaultKind, refusal::ErrorReport, revision::Revision};
 use unhang_gateway::ServerAnswer;
 use unhang_upstream::question::STATE;
 
@@ -102,10 +103,21 @@ pub(super) struct Resumed {
 /// Why a call does not go on though its client has come back.
 pub(super) enum NotResumed {
     /// There is none for this request, or its time is over.
-    Unknown,
+    Unknown(ErrorReport<'static>),
     /// This is the answer that asks once more.
     AskedAgain(String),
 }
+
+impl NotResumed {
+    fn unknown(method: &str) -> NotResumed {
+        let happened =
+            format!("the requestState of `{method}` is not one that this request was given, or is over");
+        NotResumed::Unknown(invalid_params(happened, MAKE_ANEW))
+    }
+}
+
+/// What to do with a request that comes back to nothing.
+pub(super) const MAKE_ANEW: &str = "make the request anew, without requestState and inputResponses";
 
 /// What is known of parked calls.
 #[derive(Debug, Default)]
@@ -221,8 +233,8 @@ impl Parking {
             parked.digest() == Some(digest(method, params)) || !stands("parked-call-for-its-request")
         };
         let found = self.calls.iter().find(|(_, parked)| parked.state == state && is_same(parked));
-        let key = found.map(|(key, _)| *key).ok_or(NotResumed::Unknown)?;
-        let mut parked = self.calls.remove(&key).ok_or(NotResumed::Unknown)?;
+        let found = found.map(|(key, _)| *key).and_then(|key| self.calls.remove_entry(&key));
+        let (key, mut parked) = found.ok_or_else(|| NotResumed::unknown(method))?;
         parked.goes_on(now, params, (revision, way));
         parked.take_replies(params, actions);
         if !parked.questions.is_empty() && parked.answered.is_none() {

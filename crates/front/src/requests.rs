@@ -8,33 +8,33 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::{Map, Value};
+use serde_json::Map;
 use unhang_bridge::tasks::{self, Dialect};
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Json};
 
 use super::{
-    answers::{NAME, implementation},
+    answers::NAME,
     call_terms::{CallTerms, CallTiming},
     client_request::{
         CLIENT_CAPABILITIES, ClientRequest, MOST_ECHOED, capabilities, declares_capabilities, invalid_params,
     },
-    effects::{SessionAction, SessionEffects, To},
+    effects::{CallKey, SessionAction, SessionEffects, To},
     followed::tasks_wanted,
     handover::PromotionReply,
     mcp_session::{McpSession, SessionEnd},
     owners::{Ownerless, Subject, Unasked, is_of_nobody_yet, subject},
     parking::{NotResumed, Resumed, own_state},
     session_calls::{Awaited, SessionCall},
-    subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, resource},
+    subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, not_listening, resource},
     tasks::TaskAsked,
     time::heartbeat,
     urls::{self, Resumption},
 };
 use unhang_core::{
     clients,
-    config::{LIST_LIFE, LIST_PATIENCE, REQUEST_TIMEOUT},
+    config::{LIST_PATIENCE, REQUEST_TIMEOUT},
     fault::FaultKind,
     queue::Class,
     refusal::{self, Addressee, ErrorReport},
@@ -118,10 +118,7 @@ impl McpSession {
         self.client.shake_hands(revision, request, name);
         let (session, client) = (self.answers.session_name(), self.answers.client_name());
         tracing::info!(session, client, "a session of revision {} begins", revision.name());
-        let mut result = Map::new();
-        result.insert("protocolVersion".to_owned(), revision.name().into());
-        result.insert("serverInfo".to_owned(), implementation());
-        self.offers.introduce(revision, self.jobs, &mut result);
+        let result = self.offers.handshake(revision, self.jobs);
         self.answers.answer(&request.id, revision, request.way, result, effects);
     }
 
@@ -159,9 +156,7 @@ impl McpSession {
                 self.answers.answer(&request.id, revision, request.way, Map::new(), effects);
             }
             "server/discover" if revision.is_stateless() => {
-                let mut result = cacheable();
-                result.insert("supportedVersions".to_owned(), Revision::stateless().into());
-                self.offers.introduce(revision, self.jobs, &mut result);
+                let result = self.offers.discovery(revision, self.jobs);
                 self.answers.answer(&request.id, revision, request.way, result, effects);
             }
             "tools/list" => self.list(request, ServerList::Tools, revision, effects),
@@ -189,13 +184,7 @@ impl McpSession {
                 self.listen(request, revision, effects);
             }
             method => {
-                let happened =
-                    format!("there is no method `{method}` in the revision {} here", revision.name());
-                let hint = match has_servers {
-                    false => "there are tools/list and tools/call",
-                    true => "there are those of tools, prompts, resources and completions",
-                };
-                let error_report = ErrorReport { kind: FaultKind::MethodNotFound, summary: happened, hint };
+                let error_report = self.offers.no_such_method(method, revision);
                 self.answers.refuse_request(request, error_report, effects);
             }
         }
@@ -224,8 +213,7 @@ impl McpSession {
         revision: Revision,
         effects: &mut impl SessionEffects,
     ) {
-        let cursor = request.params.and_then(|params| params.member("cursor"));
-        if cursor.is_some_and(|cursor| cursor.get() != "null") {
+        if request.cursor().is_some() {
             let happened =
                 format!("`{}` was asked for a page with a cursor that was never given out", list.method());
             let hint = "everything is on the first page, which has no cursor";
@@ -281,9 +269,7 @@ impl McpSession {
             None => None,
             Some(Resumption::Asked(params)) => Json::new(params.as_bytes()),
             Some(Resumption::Declined) => {
-                let happened = format!("`{}` needs a URL to be opened, and nobody has", request.method);
-                let hint = "make the request anew, without requestState and inputResponses";
-                let error_report = ErrorReport { kind: FaultKind::Cancelled, summary: happened, hint };
+                let error_report = urls::declined(&request.method);
                 return self.answers.refuse_request(request, error_report, effects);
             }
         };
@@ -294,8 +280,8 @@ impl McpSession {
         let state = own_state(request.params).filter(|state| is_ours(state));
         if state.as_deref().is_some_and(|state| self.parking.was_given_elsewhere(state)) {
             // Whose it was is known to the window that asks.
-            let (happened, hint) = leader_lost(None, &request.method);
-            let error_report = ErrorReport { kind: FaultKind::ServerExited, summary: happened, hint };
+            let (summary, hint) = leader_lost(None, &request.method);
+            let error_report = ErrorReport { kind: FaultKind::ServerExited, summary, hint };
             return self.answers.refuse_request(request, error_report, effects);
         }
         let comes_back = state.is_some();
@@ -397,13 +383,8 @@ impl McpSession {
             Err(NotResumed::AskedAgain(result)) => {
                 self.answers.answer_raw(id, request.way, &result, effects);
             }
-            Err(NotResumed::Unknown) => {
-                let happened = format!(
-                    "the requestState of `{method}` is not one that this request was given, or is over"
-                );
-                let hint = "make the request anew, without requestState and inputResponses";
-                let to = Addressee::request(id, method, None);
-                self.answers.refuse(request.way, to, invalid_params(happened, hint), effects);
+            Err(NotResumed::Unknown(error_report)) => {
+                self.answers.refuse(request.way, Addressee::request(id, method, None), error_report, effects);
             }
         }
     }
@@ -424,12 +405,24 @@ impl McpSession {
         self.calls.put_in_flight(request.id.clone(), call);
     }
 
-    /// Asks for what has come of a job, as a resource.
-    fn read_job(&mut self, request: &ClientRequest<'_>, revision: Revision, id: JobId, uri: String) {
-        let (key, awaited) = (self.calls.new_key(), Awaited::Job(uri.into()));
-        let limit = self.limits.request_timeout;
+    /// Begins a call that waits for this, and is an answer or nothing.
+    fn begin(
+        &mut self,
+        request: &ClientRequest<'_>,
+        revision: Revision,
+        awaited: Awaited,
+        limit: Duration,
+    ) -> CallKey {
+        let key = self.calls.new_key();
         let call = SessionCall::new((key, awaited), (revision, request.way), self.now, limit);
         self.calls.begin(&request.id, call);
+        key
+    }
+
+    /// Asks for what has come of a job, as a resource.
+    fn read_job(&mut self, request: &ClientRequest<'_>, revision: Revision, id: JobId, uri: String) {
+        let awaited = Awaited::Job(uri.into());
+        let key = self.begin(request, revision, awaited, self.limits.request_timeout);
         self.actions.push_back(SessionAction::Task { key, asked: TaskAsked::Resource(id) });
     }
 
@@ -446,9 +439,7 @@ impl McpSession {
             Err(error) => return self.answers.refuse_raw(&request.id, request.way, &error, effects),
         };
         let (method, limit) = asked.method_and_limit(self.limits.request_timeout);
-        let (key, awaited) = (self.calls.new_key(), Awaited::Task(method));
-        let call = SessionCall::new((key, awaited), (revision, request.way), self.now, limit);
-        self.calls.begin(&request.id, call);
+        let key = self.begin(request, revision, Awaited::Task(method), limit);
         self.actions.push_back(SessionAction::Task { key, asked });
     }
 
@@ -456,13 +447,8 @@ impl McpSession {
     fn listen(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let (id, way) = (&request.id, request.way);
         if !effects.takes_more(way.stream) {
-            let happened = format!("`{LISTEN}` came from a client that takes nothing but an answer");
-            let error_report = ErrorReport {
-                kind: FaultKind::InvalidRequest,
-                summary: happened,
-                hint: "accept text/event-stream",
-            };
-            return self.answers.refuse(way, Addressee::request(id, LISTEN, None), error_report, effects);
+            let to = Addressee::request(id, LISTEN, None);
+            return self.answers.refuse(way, to, not_listening(), effects);
         }
         let tasks = if self.jobs.are_there { tasks_wanted(request.params) } else { Vec::new() };
         let catalog = self.offers.servers().map(|known| Arc::clone(&known.catalog)).unwrap_or_default();
@@ -519,32 +505,15 @@ impl McpSession {
         revision: Revision,
         effects: &mut impl SessionEffects,
     ) {
-        let (id, way) = (&request.id, request.way);
         let patience = self.offers.servers().and_then(|known| known.patience.get(&owner.server));
         let limit = patience.map_or(REQUEST_TIMEOUT, |patience| patience.request);
         let resource = resource(owner);
-        if let Err(count) = self.watched.add(resource.clone(), uri.clone()) {
-            let happened = format!("the session hears of {count} resources already");
-            let error_report = ErrorReport {
-                kind: FaultKind::Overloaded,
-                summary: happened,
-                hint: "unsubscribe from some of them",
-            };
-            return self.answers.refuse(way, Addressee::request(id, SUBSCRIBE, None), error_report, effects);
+        if let Err(error_report) = self.watched.add(resource.clone(), uri.clone()) {
+            let to = Addressee::request(&request.id, SUBSCRIBE, None);
+            return self.answers.refuse(request.way, to, error_report, effects);
         }
-        let key = self.calls.new_key();
         let awaited = Awaited::Server { method: SUBSCRIBE, about: uri, token: None, introduced: None };
-        let call = SessionCall::new((key, awaited), (revision, way), self.now, limit);
-        self.calls.begin(id, call);
+        let key = self.begin(request, revision, awaited, limit);
         self.actions.push_back(SessionAction::Watch { key, resource, limit });
     }
-}
-
-/// The members of what a client of a stateless revision may keep for a while.
-fn cacheable() -> Map<String, Value> {
-    let mut result = Map::new();
-    let life = u64::try_from(LIST_LIFE.as_millis()).unwrap_or(u64::MAX);
-    result.insert("ttlMs".to_owned(), life.into());
-    result.insert("cacheScope".to_owned(), "private".into());
-    result
 }

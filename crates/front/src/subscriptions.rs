@@ -19,12 +19,12 @@ use super::{
     effects::{CallKey, Resource, SessionEffects, To},
     session_calls::{Awaited, SessionCall, SessionCalls},
 };
-use unhang_core::{config::MAX_SUBSCRIPTIONS, queue::Class};
+use unhang_core::{config::MAX_SUBSCRIPTIONS, fault::FaultKind, queue::Class, refusal::ErrorReport};
 use unhang_gateway::{
     KnownServers,
     route::{catalog::Catalog, names::Owner},
 };
-use unhang_upstream::client::ServerList;
+use unhang_upstream::client::{LISTEN, ServerList};
 
 /// The requests of a session that wants to hear of a resource, and has heard enough.
 pub(super) const SUBSCRIBE: &str = "resources/subscribe";
@@ -124,6 +124,12 @@ impl Filter {
     }
 }
 
+/// The error for a client that wants to hear of changes on a stream that ends with the answer.
+pub(super) fn not_listening() -> ErrorReport<'static> {
+    let happened = format!("`{LISTEN}` came from a client that takes nothing but an answer");
+    ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint: "accept text/event-stream" }
+}
+
 /// The resource as its server calls it.
 pub(super) fn resource(owner: Owner) -> Resource {
     (owner.server, owner.name.into())
@@ -154,10 +160,12 @@ impl WatchedResources {
     /// Watches one that the client calls so.
     ///
     /// # Errors
-    /// How many there are, where that is all that there may be.
-    pub(super) fn add(&mut self, resource: Resource, public: String) -> Result<(), usize> {
+    /// There are as many as there may be.
+    pub(super) fn add(&mut self, resource: Resource, public: String) -> Result<(), ErrorReport<'static>> {
         if self.watched.len() >= MAX_SUBSCRIPTIONS && stands("front-subscriptions-bounded") {
-            return Err(self.watched.len());
+            let happened = format!("the session hears of {} resources already", self.watched.len());
+            let hint = "unsubscribe from some of them";
+            return Err(ErrorReport { kind: FaultKind::Overloaded, summary: happened, hint });
         }
         self.watched.insert(resource, public);
         Ok(())

@@ -307,9 +307,8 @@ impl TaskAsked {
                 TaskAsked::Update(job(&id)?, responses)
             }
             _ => {
-                let cursor = request.params.and_then(|params| params.member("cursor"));
-                let cursor = cursor.filter(|cursor| cursor.get() != "null");
-                let after = cursor
+                let after = request
+                    .cursor()
                     .map(|cursor| cursor.text().and_then(|id| id.parse().ok()).ok_or_else(no_such_page));
                 TaskAsked::List(after.transpose()?)
             }

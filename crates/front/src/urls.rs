@@ -7,7 +7,12 @@ use serde_json::value::RawValue;
 use unhang_bridge::{Era, Splice, error, question::is_offered};
 use unhang_wire::{Json, text_member};
 
-use super::{parking::input_required, questions::members, session_calls::SessionCall};
+use super::{
+    parking::{MAKE_ANEW, input_required},
+    questions::members,
+    session_calls::SessionCall,
+};
+use unhang_core::{fault::FaultKind, refusal::ErrorReport};
 use unhang_gateway::ServerAnswer;
 
 /// The state with which such a request comes back. It stands for nothing that would have to be kept secret.
@@ -44,6 +49,12 @@ pub(super) fn made_again(params: Json<'_>) -> Option<Resumption> {
     }
     let first = Splice::new(params).remove("requestState").remove("inputResponses").apply()?;
     Some(if is_done { Resumption::Asked(first.into_owned()) } else { Resumption::Declined })
+}
+
+/// The error for a request of this method whose person would not open what has to be opened.
+pub(super) fn declined(method: &str) -> ErrorReport<'static> {
+    let happened = format!("`{method}` needs a URL to be opened, and nobody has");
+    ErrorReport { kind: FaultKind::Cancelled, summary: happened, hint: MAKE_ANEW }
 }
 
 /// What becomes of a request that comes back.

@@ -139,7 +139,8 @@ fn subscriptions_of_a_session_are_bounded() {
     let (mut front, _) = subscribed();
     // It hears of one already.
     for number in 1..unhang_core::config::MAX_SUBSCRIPTIONS {
-        front.mcp_session.watched.add((0, number.to_string().into()), number.to_string()).expect("room");
+        let resource = (0, number.to_string().into());
+        assert!(front.mcp_session.watched.add(resource, number.to_string()).is_ok(), "there is room");
     }
     front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"note:2"}}"#);
     front.heard_fault(2, -31005);
