@@ -100,3 +100,54 @@ impl CallTerms {
         self.hand_over.at.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALL: Duration = Duration::from_secs(60);
+    const JOB: Duration = Duration::from_secs(600);
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    /// The terms of a call that becomes a job after so long, and has waited for a second.
+    fn terms(after: u64, call: Duration, are_of_windows: bool, window: Option<CallLimit>) -> CallTerms {
+        let promotion = Promotion::After(seconds(after));
+        let joining = Joining::Always;
+        let patience = RequestPatience { call, job: JOB, promotion, joining, ..RequestPatience::default() };
+        let jobs = JobsBehind {
+            are_there: true,
+            promotes: !are_of_windows,
+            are_of_windows,
+            ..JobsBehind::default()
+        };
+        let timing = CallTiming { now: seconds(100), waited: seconds(1), clock: None, window };
+        CallTerms::of_call("tool", &patience, PromotionReply::Words, jobs, timing)
+    }
+
+    #[test]
+    fn what_may_become_a_job_has_the_time_of_one() {
+        let terms = terms(5, CALL, false, None);
+        assert_eq!(terms.hand_over.at, Some(seconds(104)), "what it has waited counts");
+        assert_eq!((terms.limit, terms.asked_limit), (seconds(59), JOB));
+        assert_eq!((terms.waited, terms.joining), (seconds(1), Joining::Always));
+    }
+
+    #[test]
+    fn what_is_over_before_it_could_be_a_job_is_a_call() {
+        let terms = terms(5, seconds(4), false, None);
+        assert_eq!((terms.hand_over.at, terms.joining), (None, Joining::Never));
+        assert_eq!((terms.limit, terms.asked_limit), (seconds(3), seconds(3)));
+    }
+
+    #[test]
+    fn a_window_is_served_for_as_long_as_it_waits() {
+        let window = CallLimit { limit: seconds(10), waited: seconds(2) };
+        let said = terms(5, CALL, true, Some(window));
+        assert_eq!((said.limit, said.asked_limit, said.waited), (seconds(7), seconds(7), seconds(3)));
+        let unsaid = terms(5, CALL, true, None);
+        assert_eq!((unsaid.limit, unsaid.asked_limit, unsaid.waited), (JOB, JOB, seconds(1)));
+    }
+}
