@@ -11,9 +11,9 @@ use unhang_wire::{Id, Json, one_line};
 
 use super::{
     client_request::{ClientRequest, MOST_ECHOED},
-    effects::{ErrorAnswer, SessionCounters, SessionEffects, To, Way},
+    effects::{ErrorAnswer, ReplyRoute, SessionCounters, SessionEffects, To},
     session_calls::SessionCall,
-    tally::{Tally, add_one},
+    tally::{FrontTally, add_one},
     traces::Traces,
     urls,
 };
@@ -53,7 +53,7 @@ pub(super) fn own_result(mut result: Map<String, Value>, revision: Revision) -> 
 pub(super) struct AnswerWriter {
     counters: SessionCounters,
     /// What is counted of all sessions.
-    tally: Arc<Tally>,
+    tally: Arc<FrontTally>,
     /// What is told of its requests, where somebody wants to see that.
     traces: Traces,
     batches: Batches,
@@ -65,7 +65,7 @@ pub(super) struct AnswerWriter {
 
 impl AnswerWriter {
     /// Counts with others from now on.
-    pub(super) fn count_in(&mut self, tally: Arc<Tally>) {
+    pub(super) fn count_in(&mut self, tally: Arc<FrontTally>) {
         self.tally = tally;
     }
 
@@ -137,21 +137,27 @@ impl AnswerWriter {
         &mut self,
         id: &Id,
         revision: Revision,
-        way: Way,
+        route: ReplyRoute,
         result: Map<String, Value>,
         effects: &mut impl SessionEffects,
     ) {
-        self.answer_raw(id, way, &own_result(result, revision), effects);
+        self.answer_raw(id, route, &own_result(result, revision), effects);
     }
 
     /// Answers with a result as it stands.
-    pub(super) fn answer_raw(&mut self, id: &Id, way: Way, result: &str, effects: &mut impl SessionEffects) {
+    pub(super) fn answer_raw(
+        &mut self,
+        id: &Id,
+        route: ReplyRoute,
+        result: &str,
+        effects: &mut impl SessionEffects,
+    ) {
         self.counters.answered += 1;
         add_one(&self.tally.results);
         self.traces.answered(id, result);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.to_json());
         // A server over HTTP may have written it on several.
-        self.send(way, None, &one_line(line.as_bytes()), effects);
+        self.send(route, None, &one_line(line.as_bytes()), effects);
     }
 
     /// Answers with what a server has said, in the words of the client's era.
@@ -166,7 +172,7 @@ impl AnswerWriter {
         let (method, client) = (call.awaited.method(), call.revision.era());
         match &answered.outcome {
             Ok(result) => match result_for(client, method, answered, result) {
-                Ok(result) => self.answer_raw(id, call.way, &result, effects),
+                Ok(result) => self.answer_raw(id, call.route, &result, effects),
                 Err(why) => {
                     let happened = format!("`{}` answered `{method}` with {why}", call.awaited.name());
                     let hint = "this is a fault of the server";
@@ -184,10 +190,10 @@ impl AnswerWriter {
                 let wanted =
                     Json::new(own.as_bytes()).and_then(|error| urls::asked_for(call, answered, error));
                 if let Some(result) = wanted {
-                    return self.answer_raw(id, call.way, &result, effects);
+                    return self.answer_raw(id, call.route, &result, effects);
                 }
                 let error = error_for(client, method, answered, &own).unwrap_or(Cow::Borrowed(&own));
-                self.send_error(id, call.way, &error, false, effects);
+                self.send_error(id, call.route, &error, false, effects);
             }
             Err(Error::Failure(failure)) => {
                 let fault = failure.fault();
@@ -195,7 +201,7 @@ impl AnswerWriter {
                 self.count_fault();
                 self.traces.faulted(id, &fault);
                 let error = ErrorAnswer { code: fault.kind.code(), is_ours: true };
-                self.send(call.way, Some(error), &fault.response(Some(id)), effects);
+                self.send(call.route, Some(error), &fault.response(Some(id)), effects);
             }
             Err(other) => {
                 let happened = format!("`{}` cannot be asked: {other}", call.awaited.name());
@@ -207,15 +213,21 @@ impl AnswerWriter {
     }
 
     /// Answers with an error of ours as it stands.
-    pub(super) fn refuse_raw(&mut self, id: &Id, way: Way, error: &str, effects: &mut impl SessionEffects) {
-        self.send_error(id, way, error, true, effects);
+    pub(super) fn refuse_raw(
+        &mut self,
+        id: &Id,
+        route: ReplyRoute,
+        error: &str,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.send_error(id, route, error, true, effects);
     }
 
     /// Answers with an error as it stands, ours or a server's.
     fn send_error(
         &mut self,
         id: &Id,
-        way: Way,
+        route: ReplyRoute,
         error: &str,
         is_ours: bool,
         effects: &mut impl SessionEffects,
@@ -225,7 +237,7 @@ impl AnswerWriter {
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
         let code = Json::new(error.as_bytes()).and_then(|error| error.member("code")?.get().parse().ok());
         let error = code.map(|code| ErrorAnswer { code, is_ours });
-        self.send(way, error, &one_line(line.as_bytes()), effects);
+        self.send(route, error, &one_line(line.as_bytes()), effects);
     }
 
     /// Refuses to read a resource that nobody has, as the client's era has it.
@@ -234,7 +246,7 @@ impl AnswerWriter {
         id: &Id,
         uri: &str,
         revision: Revision,
-        way: Way,
+        route: ReplyRoute,
         effects: &mut impl SessionEffects,
     ) {
         let message = format!(
@@ -249,7 +261,7 @@ impl AnswerWriter {
         .to_string();
         let legacy = Json::new(modern.as_bytes()).filter(|_| !revision.is_stateless());
         let legacy = legacy.and_then(|modern| error::to_legacy("resources/read", modern));
-        self.refuse_raw(id, way, legacy.as_deref().unwrap_or(&modern), effects);
+        self.refuse_raw(id, route, legacy.as_deref().unwrap_or(&modern), effects);
     }
 
     /// Answers a call that will get no other answer.
@@ -262,8 +274,8 @@ impl AnswerWriter {
         effects: &mut impl SessionEffects,
     ) {
         let limit = (error_report.kind == FaultKind::Deadline).then_some(call.limit);
-        let to = Addressee::request(id, call.awaited.method(), call.way.batch);
-        self.fault(call.way, to, error_report, now.saturating_sub(call.since), limit, effects);
+        let to = Addressee::request(id, call.awaited.method(), call.route.batch);
+        self.fault(call.route, to, error_report, now.saturating_sub(call.since), limit, effects);
     }
 
     /// Answers a request that never became a call.
@@ -273,23 +285,23 @@ impl AnswerWriter {
         error_report: ErrorReport<'_>,
         effects: &mut impl SessionEffects,
     ) {
-        self.refuse(request.way, request.addressee(), error_report, effects);
+        self.refuse(request.route, request.addressee(), error_report, effects);
     }
 
     /// Answers what never became a call.
     pub(super) fn refuse(
         &mut self,
-        way: Way,
+        route: ReplyRoute,
         to: Addressee<'_>,
         error_report: ErrorReport<'_>,
         effects: &mut impl SessionEffects,
     ) {
-        self.fault(way, to, error_report, to.waited, None, effects);
+        self.fault(route, to, error_report, to.waited, None, effects);
     }
 
     fn fault(
         &mut self,
-        way: Way,
+        route: ReplyRoute,
         to: Addressee<'_>,
         error_report: ErrorReport<'_>,
         elapsed: Duration,
@@ -314,7 +326,7 @@ impl AnswerWriter {
             self.traces.faulted(id, &fault);
         }
         let error = ErrorAnswer { code: fault.kind.code(), is_ours: true };
-        self.send(way, Some(error), &to.line(&fault), effects);
+        self.send(route, Some(error), &to.line(&fault), effects);
     }
 
     /// Says to whoever reads the log who got which error.
@@ -340,7 +352,7 @@ impl AnswerWriter {
         &mut self,
         id: &Id,
         asked: &str,
-        way: Way,
+        route: ReplyRoute,
         effects: &mut impl SessionEffects,
     ) {
         let supported = Revision::stateless();
@@ -353,28 +365,34 @@ impl AnswerWriter {
             ),
             "data": { "supported": supported, "requested": asked, "origin": NAME, "kind": "unsupported_version" },
         });
-        self.refuse_raw(id, way, &error.to_string(), effects);
+        self.refuse_raw(id, route, &error.to_string(), effects);
     }
 
     /// The request was withdrawn: nothing goes out for it, but its batch may now be complete.
-    pub(super) fn answer_nothing(&mut self, way: Way, effects: &mut impl SessionEffects) {
-        let array = way.batch.and_then(|batch| self.batches.settle(batch, None));
+    pub(super) fn answer_nothing(&mut self, route: ReplyRoute, effects: &mut impl SessionEffects) {
+        let array = route.batch.and_then(|batch| self.batches.settle(batch, None));
         match array {
             Some(array) => {
-                effects.to_client(To::Answer { stream: way.stream, error: None }, Class::Kept, &array);
+                effects.to_client(To::Answer { stream: route.stream, error: None }, Class::Kept, &array);
             }
-            None if way.batch.is_some_and(|batch| self.batches.is_open(batch)) => {}
-            None => effects.nothing_to_client(way.stream),
+            None if route.batch.is_some_and(|batch| self.batches.is_open(batch)) => {}
+            None => effects.nothing_to_client(route.stream),
         }
     }
 
     /// Sends an answer, which may be this error.
-    fn send(&mut self, way: Way, error: Option<ErrorAnswer>, line: &[u8], effects: &mut impl SessionEffects) {
-        match way.batch {
-            None => effects.to_client(To::Answer { stream: way.stream, error }, Class::Kept, line),
+    fn send(
+        &mut self,
+        route: ReplyRoute,
+        error: Option<ErrorAnswer>,
+        line: &[u8],
+        effects: &mut impl SessionEffects,
+    ) {
+        match route.batch {
+            None => effects.to_client(To::Answer { stream: route.stream, error }, Class::Kept, line),
             Some(batch) => {
                 if let Some(array) = self.batches.settle(batch, Some(line)) {
-                    effects.to_client(To::Answer { stream: way.stream, error: None }, Class::Kept, &array);
+                    effects.to_client(To::Answer { stream: route.stream, error: None }, Class::Kept, &array);
                 }
             }
         }

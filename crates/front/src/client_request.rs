@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use unhang_bridge::params::LOG_LEVEL;
 use unhang_wire::{self as wire, Id, Json};
 
-use super::{effects::Way, parking::digest, session_calls::Introduced};
+use super::{effects::ReplyRoute, parking::digest, session_calls::Introduced};
 use unhang_core::{
     fault::FaultKind,
     refusal::{Addressee, ErrorReport},
@@ -26,7 +26,7 @@ pub(super) struct ClientRequest<'a> {
     /// At most [`MOST_ECHOED`] of it; no method that there is has a longer name.
     pub method: Cow<'a, str>,
     pub params: Option<Json<'a>>,
-    pub way: Way,
+    pub route: ReplyRoute,
     /// What of its limit is over.
     pub waited: Duration,
     /// The server that it has waited for.
@@ -37,7 +37,7 @@ impl<'a> ClientRequest<'a> {
     /// Whom an error about it is for.
     pub(super) fn addressee(&'a self) -> Addressee<'a> {
         let Self { server, waited, .. } = *self;
-        Addressee { server, waited, ..Addressee::request(&self.id, &self.method, self.way.batch) }
+        Addressee { server, waited, ..Addressee::request(&self.id, &self.method, self.route.batch) }
     }
 
     /// A text among its params.

@@ -44,7 +44,7 @@ pub enum To {
 
 /// How an answer goes back: on the stream on which it was asked for, in its batch where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct ReplyRoute {
     pub stream: StreamKey,
     pub batch: Option<BatchId>,
 }
@@ -124,7 +124,8 @@ pub enum SessionAction {
         /// What the client answered, or why there is no answer.
         replied: Replied,
     },
-    /// Make a job of what a server is asked, then say [`McpSession::promoted`](super::mcp_session::McpSession::promoted), unless it is answered before.
+    /// Make a job of what a server is asked, then say [`McpSession::promoted`](super::mcp_session::McpSession::promoted), unless it is
+    /// answered before.
     Promote {
         /// The call.
         key: CallKey,
@@ -140,7 +141,8 @@ pub enum SessionAction {
         /// What is asked.
         asked: TaskAsked,
     },
-    /// Say [`McpSession::task_changed`](super::mcp_session::McpSession::task_changed) whenever this task is another than it was, until it has ended.
+    /// Say [`McpSession::task_changed`](super::mcp_session::McpSession::task_changed) whenever this task is another than it was, until it has
+    /// ended.
     FollowTask {
         /// What to call it by.
         key: CallKey,

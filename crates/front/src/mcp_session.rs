@@ -28,13 +28,13 @@ use super::{
     answers::AnswerWriter,
     client_profile::ClientProfile,
     client_request::{ClientRequest, MOST_ECHOED},
-    effects::Way,
+    effects::ReplyRoute,
     offers::SessionOffers,
     parking::Parking,
     questions::{ClientQuestions, replied},
     session_calls::{Awaited, SessionCall, SessionCalls},
     subscriptions::{WatchedResources, end_of_changes},
-    tally::Tally,
+    tally::FrontTally,
     tasks::JobsBehind,
     traces::Traces,
 };
@@ -119,7 +119,7 @@ impl McpSession {
     }
 
     /// The same, counted with others.
-    pub(crate) fn counted_in(mut self, tally: Arc<Tally>) -> McpSession {
+    pub(crate) fn counted_in(mut self, tally: Arc<FrontTally>) -> McpSession {
         self.answers.count_in(tally);
         self
     }
@@ -259,7 +259,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         let result = self.offers.list(list, call, self.jobs);
-        self.answers.answer_raw(id, call.way, &result, effects);
+        self.answers.answer_raw(id, call.route, &result, effects);
     }
 
     /// A line came from the client, on this stream.
@@ -271,11 +271,11 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        let way = Way { stream, batch: None };
+        let route = ReplyRoute { stream, batch: None };
         match line {
             Line::Whole(bytes) => {
                 for piece in read(bytes) {
-                    self.piece(piece, way, effects);
+                    self.piece(piece, route, effects);
                 }
             }
             Line::Oversized(oversized) => {
@@ -285,7 +285,7 @@ impl McpSession {
                     Shape::Response | Shape::Unknown => Addressee::nobody(),
                 };
                 self.answers.refuse(
-                    way,
+                    route,
                     to,
                     refusal::oversized(&oversized, self.limits.max_message),
                     effects,
@@ -294,13 +294,13 @@ impl McpSession {
         }
     }
 
-    fn piece(&mut self, piece: Piece<'_>, way: Way, effects: &mut impl SessionEffects) {
+    fn piece(&mut self, piece: Piece<'_>, route: ReplyRoute, effects: &mut impl SessionEffects) {
         match piece {
             Piece::Message(Message { body, .. }) => match body {
                 Body::Request { id, method, params, .. } => {
                     let method = shortened(&method, MOST_ECHOED);
                     let (waited, server) = (Duration::ZERO, None);
-                    self.request(&ClientRequest { id, method, params, way, waited, server }, effects);
+                    self.request(&ClientRequest { id, method, params, route, waited, server }, effects);
                 }
                 Body::Notification { method, params } => self.notification(&method, params, effects),
                 Body::Response { id, outcome, .. } => {
@@ -310,28 +310,28 @@ impl McpSession {
                     }
                 }
             },
-            Piece::Batch(pieces) => self.batch(pieces, way, effects),
+            Piece::Batch(pieces) => self.batch(pieces, route, effects),
             Piece::Invalid(_) | Piece::Junk(_) if !stands("front-answers-garbage") => {}
             Piece::Invalid(invalid) => {
-                let to = Addressee::of_invalid(&invalid, way.batch);
+                let to = Addressee::of_invalid(&invalid, route.batch);
                 // An answer that is none is not counted among those of a batch.
-                let way = Way { batch: to.batch, ..way };
-                self.answers.refuse(way, to, refusal::invalid(&invalid), effects);
+                let route = ReplyRoute { batch: to.batch, ..route };
+                self.answers.refuse(route, to, refusal::invalid(&invalid), effects);
             }
             Piece::Junk(bytes) => {
-                self.answers.refuse(way, Addressee::nobody(), refusal::junk(bytes), effects);
+                self.answers.refuse(route, Addressee::nobody(), refusal::junk(bytes), effects);
             }
         }
     }
 
-    fn batch(&mut self, pieces: Vec<Piece<'_>>, way: Way, effects: &mut impl SessionEffects) {
+    fn batch(&mut self, pieces: Vec<Piece<'_>>, route: ReplyRoute, effects: &mut impl SessionEffects) {
         if !self.client.revision().is_some_and(Revision::has_batches) && stands("front-batch-by-revision") {
-            return self.answers.refuse(way, Addressee::nobody(), refusal::foreign_batch(), effects);
+            return self.answers.refuse(route, Addressee::nobody(), refusal::foreign_batch(), effects);
         }
         let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
         let batch = (answers > 0).then(|| self.answers.open_batch(answers));
         for piece in pieces {
-            self.piece(piece, Way { batch, ..way }, effects);
+            self.piece(piece, ReplyRoute { batch, ..route }, effects);
         }
     }
 
@@ -344,7 +344,7 @@ impl McpSession {
             self.abandon(call.key, effects);
             self.unwatch_after(&call);
             self.follow_no_more(&call, effects);
-            self.answers.answer_nothing(call.way, effects);
+            self.answers.answer_nothing(call.route, effects);
             self.check_drained(effects);
         }
     }
@@ -405,7 +405,7 @@ impl McpSession {
         for id in self.calls.ids_of(|awaited| matches!(awaited, Awaited::Changes(_))) {
             if let Some(call) = self.calls.take(&id) {
                 self.follow_no_more(&call, effects);
-                self.answers.answer_raw(&id, call.way, &end_of_changes(&id), effects);
+                self.answers.answer_raw(&id, call.route, &end_of_changes(&id), effects);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What a session offers its client: tools of ours, and what is known of servers.
 //!
-//! Theory of operation. Where calls may become jobs, more is listed of servers' tools than they say themselves. A tool that says what its structured results look like is held to it by its client, some of which refuse a result
-//! that is anything else. The result that hands a call over as a job is something else; so the tool is listed with both.
+//! Theory of operation. Where calls may become jobs, more is listed of servers' tools than they say themselves. A tool that says what its
+//! structured results look like is held to it by its client, some of which refuse a result that is anything else. The result that hands a
+//! call over as a job is something else; so the tool is listed with both.
 //!
 //! Invariants
 //!

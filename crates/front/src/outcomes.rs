@@ -47,11 +47,11 @@ impl McpSession {
             match &answer.job {
                 Some(job) if call.hand_over.promotion_reply != PromotionReply::Words => {
                     let result = call.handed_over(job, self.jobs.ttl);
-                    self.answers.answer_raw(&id, call.way, &result, effects);
+                    self.answers.answer_raw(&id, call.route, &result, effects);
                 }
                 _ => {
                     let result = answer.to_json(call.revision);
-                    self.answers.answer(&id, call.revision, call.way, result, effects);
+                    self.answers.answer(&id, call.revision, call.route, result, effects);
                 }
             }
         }
@@ -116,7 +116,7 @@ impl McpSession {
         if let Some(params) = told.apply() {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
             let class = Class::Progress(token.clone());
-            effects.to_client(To::Beside(call.way.stream), class, &one_line(line.as_bytes()));
+            effects.to_client(To::Beside(call.route.stream), class, &one_line(line.as_bytes()));
         }
     }
 
@@ -134,7 +134,7 @@ impl McpSession {
         let Some(level) = level.as_deref().and_then(Level::named) else { return };
         if self.client.hears(call, level, self.jobs.are_of_windows) {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{params}}}"#);
-            effects.to_client(To::Beside(call.way.stream), Class::Log, &one_line(line.as_bytes()));
+            effects.to_client(To::Beside(call.route.stream), Class::Log, &one_line(line.as_bytes()));
         }
     }
 
@@ -177,8 +177,8 @@ impl McpSession {
         }
         let is_ending = !matches!(self.end, SessionEnd::None);
         let parked = self.parking.park(key, question, asked, is_ending, &mut self.calls)?;
-        if let Some(InputRequiredAnswer { id, way, result }) = parked {
-            self.answers.answer_raw(&id, way, &result, effects);
+        if let Some(InputRequiredAnswer { id, route, result }) = parked {
+            self.answers.answer_raw(&id, route, &result, effects);
         }
         Ok(())
     }
@@ -214,7 +214,7 @@ impl McpSession {
                 "`{}` goes on as a job",
                 call.awaited.name()
             );
-            self.answers.answer_raw(id, call.way, &call.handed_over(report, self.jobs.ttl), effects);
+            self.answers.answer_raw(id, call.route, &call.handed_over(report, self.jobs.ttl), effects);
         }
         self.check_drained(effects);
         self.check_stopped();
@@ -235,12 +235,12 @@ impl McpSession {
             && let Some(call) = self.calls.take(&id)
         {
             if let (Awaited::Job(uri), TasksTold::Unknown(_)) = (&call.awaited, told) {
-                self.answers.refuse_resource(&id, uri, call.revision, call.way, effects);
+                self.answers.refuse_resource(&id, uri, call.revision, call.route, effects);
                 return self.check_drained(effects);
             }
             match told.answer(&call, self.jobs.ttl) {
-                Ok(result) => self.answers.answer_raw(&id, call.way, &result, effects),
-                Err(error) => self.answers.refuse_raw(&id, call.way, &error, effects),
+                Ok(result) => self.answers.answer_raw(&id, call.route, &result, effects),
+                Err(error) => self.answers.refuse_raw(&id, call.route, &error, effects),
             }
         }
         self.check_drained(effects);
@@ -258,7 +258,7 @@ impl McpSession {
         self.now = now;
         let Some((id, call)) = self.calls.id_of(key).zip(self.calls.by_key(key)) else { return };
         let (class, line) = followed::notification(told, id, self.jobs.ttl);
-        effects.to_client(To::Beside(call.way.stream), class, &one_line(line.as_bytes()));
+        effects.to_client(To::Beside(call.route.stream), class, &one_line(line.as_bytes()));
     }
 
     /// A server tells of a resource from now on, or why it does not.
@@ -345,7 +345,7 @@ impl McpSession {
             let Some(call) = self.calls.take(&id) else { continue };
             let Awaited::Owner(ownerless) = &call.awaited else { continue };
             let waited = self.now.saturating_sub(call.since);
-            let request = ownerless.request(id.clone(), call.way, waited);
+            let request = ownerless.request(id.clone(), call.route, waited);
             if is_of_nobody_yet(&self.offers, &request) {
                 self.calls.put_in_flight(id, call);
             } else {

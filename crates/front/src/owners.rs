@@ -12,7 +12,7 @@ use unhang_wire::{self as wire, Id, Json};
 
 use super::{
     client_request::{ClientRequest, MOST_ECHOED, invalid_params},
-    effects::Way,
+    effects::ReplyRoute,
     offers::SessionOffers,
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
 };
@@ -26,7 +26,7 @@ use unhang_gateway::{
 };
 
 /// What a server is asked, in its own words.
-pub(super) struct Subject {
+pub(super) struct RequestSubject {
     pub method: &'static str,
     pub owner: Owner,
     /// As the server knows what they are about; otherwise as the client wrote them.
@@ -57,7 +57,7 @@ pub(super) struct Ownerless {
 }
 
 /// What a request is about.
-struct Wanted<'a> {
+struct RequestedItem<'a> {
     method: &'static str,
     /// The member that names it.
     member: &'static str,
@@ -66,9 +66,9 @@ struct Wanted<'a> {
     about: Option<String>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> RequestedItem<'a> {
     /// Nothing where a request of this method is about nothing that has a name.
-    fn by(request: &ClientRequest<'a>) -> Option<Wanted<'a>> {
+    fn by(request: &ClientRequest<'a>) -> Option<RequestedItem<'a>> {
         let params = request.params.unwrap_or(Json::EMPTY);
         let (method, member, holder) = match &*request.method {
             "tools/call" => ("tools/call", "name", None),
@@ -85,7 +85,7 @@ impl<'a> Wanted<'a> {
             _ => return None,
         };
         let about = wire::text_member(holder.unwrap_or(params), member);
-        Some(Wanted { method, member, holder, about })
+        Some(RequestedItem { method, member, holder, about })
     }
 
     fn owner(&self, catalog: &Catalog) -> Option<Owner> {
@@ -110,14 +110,14 @@ impl<'a> Wanted<'a> {
 }
 
 /// Whose it is that a request is about.
-pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Result<Subject, Unasked> {
+pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Result<RequestSubject, Unasked> {
     let catalog = &*known.catalog;
     let told = |happened: String, hint| Unasked::Told(invalid_params(happened, hint));
-    let Some(wanted) = Wanted::by(request) else {
+    let Some(wanted) = RequestedItem::by(request) else {
         return Err(told(format!("`{}` is about nothing", request.method), "ask for something by its name"));
     };
     let owner = wanted.owner(catalog).or_else(|| wanted.unlisted(known));
-    let Wanted { method, member, holder, about } = wanted;
+    let RequestedItem { method, member, holder, about } = wanted;
     let Some(about) = about else {
         let place = if holder.is_some() { "params.ref" } else { "params" };
         let happened = format!("`{method}` names nothing in {place}.{member}");
@@ -146,7 +146,7 @@ pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Resu
     };
     // What has members can be changed.
     let params = params.unwrap_or_default();
-    Ok(Subject { method, owner, params, asked_for: (member == "uri").then_some(own), about })
+    Ok(RequestSubject { method, owner, params, asked_for: (member == "uri").then_some(own), about })
 }
 
 /// There is nothing of this name because the server that its name says could not be listed, and why; nothing where that is not so.
@@ -173,7 +173,7 @@ pub(super) fn no_such<'a>(
 /// Whether a request is about something that a server may turn out to have which is still coming up.
 pub(super) fn is_of_nobody_yet(offers: &SessionOffers, request: &ClientRequest<'_>) -> bool {
     let Some(known) = offers.servers().filter(|known| !known.is_settled) else { return false };
-    let Some(wanted) = Wanted::by(request) else { return false };
+    let Some(wanted) = RequestedItem::by(request) else { return false };
     // A name says by its beginning whose it could be; a URI does not.
     let may_come = |about: &str| match wanted.member {
         "name" => known.absent.iter().any(|absent| absent.may_bring(about)),
@@ -190,7 +190,9 @@ pub(super) fn is_of_nobody_yet(offers: &SessionOffers, request: &ClientRequest<'
 impl Ownerless {
     /// The request, where it is about something that has a name.
     pub(super) fn of(request: &ClientRequest<'_>, known: Option<&KnownServers>) -> Option<Ownerless> {
-        let Wanted { method, about: Some(about), .. } = Wanted::by(request)? else { return None };
+        let RequestedItem { method, about: Some(about), .. } = RequestedItem::by(request)? else {
+            return None;
+        };
         let params = request.params.unwrap_or(Json::EMPTY).get().to_owned();
         let absent = known.iter().flat_map(|known| known.absent.iter());
         let mut may_be = absent.filter(|absent| method != "resources/read" && absent.may_bring(&about));
@@ -199,12 +201,12 @@ impl Ownerless {
     }
 
     /// The request as it came, after it has waited for so long.
-    pub(super) fn request(&self, id: Id, way: Way, waited: Duration) -> ClientRequest<'_> {
+    pub(super) fn request(&self, id: Id, route: ReplyRoute, waited: Duration) -> ClientRequest<'_> {
         ClientRequest {
             id,
             method: self.method.into(),
             params: Json::new(self.params.as_bytes()),
-            way,
+            route,
             waited,
             server: self.server.as_deref(),
         }

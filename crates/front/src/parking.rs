@@ -27,7 +27,7 @@ use unhang_wire::{Id, Json, progress_token, text_member};
 use super::{
     answers::implementation,
     client_request::invalid_params,
-    effects::{CallKey, QuestionKey, SessionAction, Way},
+    effects::{CallKey, QuestionKey, ReplyRoute, SessionAction},
     questions::{AskedParams, members},
     session_calls::{Awaited, SessionCall, SessionCalls},
 };
@@ -55,9 +55,9 @@ impl Parked {
     }
 
     /// Goes on under a new request with these params.
-    fn goes_on(&mut self, now: Duration, params: Json<'_>, (revision, way): (Revision, Way)) {
+    fn goes_on(&mut self, now: Duration, params: Json<'_>, (revision, route): (Revision, ReplyRoute)) {
         let call = &mut self.call;
-        (call.revision, call.way) = (revision, way);
+        (call.revision, call.route) = (revision, route);
         if let Awaited::Server { token, .. } = &mut call.awaited
             && stands("progress-by-the-newest-token")
         {
@@ -89,7 +89,7 @@ impl Parked {
 /// What a request is answered with in place of its real answer.
 pub(super) struct InputRequiredAnswer {
     pub id: Id,
-    pub way: Way,
+    pub route: ReplyRoute,
     pub result: String,
 }
 
@@ -199,10 +199,10 @@ impl Parking {
         }
         let (id, call) = calls.park(key).ok_or("nobody waits for the call any more")?;
         let until = call.since + call.limit;
-        let way = call.way;
+        let route = call.route;
         let questions = vec![(question, asked)];
         let parked = Parked { call, state: String::new(), questions, answered: None, until };
-        Ok(Some(InputRequiredAnswer { id, way, result: self.keep(key, parked) }))
+        Ok(Some(InputRequiredAnswer { id, route, result: self.keep(key, parked) }))
     }
 
     /// Keeps a call until its client comes back. Gives what its request is answered with: what is to be known before the real answer.
@@ -225,7 +225,7 @@ impl Parking {
         now: Duration,
         method: &str,
         params: Json<'_>,
-        (revision, way): (Revision, Way),
+        (revision, route): (Revision, ReplyRoute),
         actions: &mut VecDeque<SessionAction>,
     ) -> Result<Resumed, NotResumed> {
         let state = own_state(Some(params)).unwrap_or_default();
@@ -235,7 +235,7 @@ impl Parking {
         let found = self.calls.iter().find(|(_, parked)| parked.state == state && is_same(parked));
         let found = found.map(|(key, _)| *key).and_then(|key| self.calls.remove_entry(&key));
         let (key, mut parked) = found.ok_or_else(|| NotResumed::unknown(method))?;
-        parked.goes_on(now, params, (revision, way));
+        parked.goes_on(now, params, (revision, route));
         parked.take_replies(params, actions);
         if !parked.questions.is_empty() && parked.answered.is_none() {
             // What is still to be known is asked once more.

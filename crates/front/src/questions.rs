@@ -17,7 +17,7 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, ResponseOutcome, one_line};
 
 use super::{
-    effects::{CallKey, QuestionKey, SessionAction, SessionEffects, To, Way},
+    effects::{CallKey, QuestionKey, ReplyRoute, SessionAction, SessionEffects, To},
     session_calls::{SessionCall, SessionCalls},
 };
 use unhang_core::{clients, fault::FaultKind, queue::Class, units::in_words};
@@ -46,19 +46,19 @@ struct OpenQuestion {
     /// What is asked.
     method: &'static str,
     call: CallKey,
-    way: Way,
+    route: ReplyRoute,
     /// Which other calls it may be about.
     others: Option<Others>,
 }
 
 impl OpenQuestion {
     /// Another call that it may be about, and that is waited for.
-    fn another(&self, calls: &SessionCalls) -> Option<(CallKey, Way)> {
+    fn another(&self, calls: &SessionCalls) -> Option<(CallKey, ReplyRoute)> {
         let others = self.others?;
         let calls = calls.iter().map(|(_, call)| call);
         let newest =
             calls.filter(|call| call.key != self.call && others.have(call)).max_by_key(|call| call.key);
-        newest.map(|call| (call.key, call.way))
+        newest.map(|call| (call.key, call.route))
     }
 }
 
@@ -108,8 +108,8 @@ impl ClientQuestions {
         newest: Option<CallKey>,
         effects: &mut impl SessionEffects,
     ) -> Result<(), &'static str> {
-        let way = call.way;
-        if !effects.takes_more(way.stream) {
+        let route = call.route;
+        if !effects.takes_more(route.stream) {
             return Err("the client that made the call takes nothing but its answer");
         }
         let name = format!("unhang-{question}");
@@ -119,8 +119,8 @@ impl ClientQuestions {
         let known = CAPABILITIES.iter().find(|(method, _)| *method == asked.0);
         let method = known.map_or("a question", |(method, _)| method);
         let others = call.server.zip(newest).map(|(server, newest)| Others { server, newest });
-        self.open.insert(id, OpenQuestion { question, method, call: call.key, way, others });
-        effects.to_client(To::Beside(way.stream), Class::Kept, &one_line(line.as_bytes()));
+        self.open.insert(id, OpenQuestion { question, method, call: call.key, route, others });
+        effects.to_client(To::Beside(route.stream), Class::Kept, &one_line(line.as_bytes()));
         Ok(())
     }
 
@@ -181,8 +181,8 @@ impl ClientQuestions {
             self.open.iter().filter(|(_, open)| open.call == call).map(|(id, _)| id.clone()).collect();
         for id in of_call {
             let Some(open) = self.open.remove(&id) else { continue };
-            if let Some((call, way)) = open.another(calls) {
-                self.open.insert(id, OpenQuestion { call, way, ..open });
+            if let Some((call, route)) = open.another(calls) {
+                self.open.insert(id, OpenQuestion { call, route, ..open });
                 continue;
             }
             let why = (FaultKind::Cancelled.code(), "the call that it was about is over".to_owned());
@@ -192,7 +192,7 @@ impl ClientQuestions {
                     r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the call that it was about is over"}}}}"#,
                     id.to_json()
                 );
-                effects.to_client(To::Beside(open.way.stream), Class::Kept, line.as_bytes());
+                effects.to_client(To::Beside(open.route.stream), Class::Kept, line.as_bytes());
             }
         }
     }

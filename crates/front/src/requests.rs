@@ -24,7 +24,7 @@ use super::{
     followed::tasks_wanted,
     handover::PromotionReply,
     mcp_session::{McpSession, SessionEnd},
-    owners::{Ownerless, Subject, Unasked, is_of_nobody_yet, subject},
+    owners::{Ownerless, RequestSubject, Unasked, is_of_nobody_yet, subject},
     parking::{NotResumed, Resumed, own_state},
     session_calls::{Awaited, SessionCall},
     subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, not_listening, resource},
@@ -71,13 +71,13 @@ impl McpSession {
                 }
                 None => {
                     let name = shortened(&name, MOST_ECHOED);
-                    self.answers.refuse_version(&request.id, &name, request.way, effects);
+                    self.answers.refuse_version(&request.id, &name, request.route, effects);
                 }
             },
             (None, Some(revision)) => self.dispatch(request, revision, effects),
             // Harmless, and some clients ask before they shake hands.
             (None, None) if request.method == "ping" && self.shakes_hands => {
-                self.answers.answer(&request.id, Revision::V2025November, request.way, Map::new(), effects);
+                self.answers.answer(&request.id, Revision::V2025November, request.route, Map::new(), effects);
             }
             (None, None) => {
                 let happened = format!("`{}` names no revision, and there was no handshake", request.method);
@@ -96,7 +96,7 @@ impl McpSession {
         if self.calls.contains(&request.id) && stands("front-refuses-a-repeated-id") {
             return Some(refusal::repeated_id(&request.id));
         }
-        if request.way.batch.is_some() && request.method == "initialize" {
+        if request.route.batch.is_some() && request.method == "initialize" {
             return Some(refusal::handshake_in_batch());
         }
         let in_flight = self.calls.len();
@@ -119,7 +119,7 @@ impl McpSession {
         let (session, client) = (self.answers.session_name(), self.answers.client_name());
         tracing::info!(session, client, "a session of revision {} begins", revision.name());
         let result = self.offers.handshake(revision, self.jobs);
-        self.answers.answer(&request.id, revision, request.way, result, effects);
+        self.answers.answer(&request.id, revision, request.route, result, effects);
     }
 
     /// A request that names its revision itself.
@@ -153,11 +153,11 @@ impl McpSession {
         let has_servers = self.offers.servers().is_some();
         match &*request.method {
             "ping" if !revision.is_stateless() => {
-                self.answers.answer(&request.id, revision, request.way, Map::new(), effects);
+                self.answers.answer(&request.id, revision, request.route, Map::new(), effects);
             }
             "server/discover" if revision.is_stateless() => {
                 let result = self.offers.discovery(revision, self.jobs);
-                self.answers.answer(&request.id, revision, request.way, result, effects);
+                self.answers.answer(&request.id, revision, request.route, result, effects);
             }
             "tools/list" => self.list(request, ServerList::Tools, revision, effects),
             "tools/call" => self.call(request, revision, effects),
@@ -203,7 +203,7 @@ impl McpSession {
         };
         self.client.log_from(level);
         self.actions.push_back(SessionAction::Log(level));
-        self.answers.answer(&request.id, revision, request.way, Map::new(), effects);
+        self.answers.answer(&request.id, revision, request.route, Map::new(), effects);
     }
 
     fn list(
@@ -220,7 +220,7 @@ impl McpSession {
             return self.answers.refuse_request(request, invalid_params(happened, hint), effects);
         }
         let awaited = (self.calls.new_key(), Awaited::List(list));
-        let mut call = SessionCall::new(awaited, (revision, request.way), self.now, LIST_PATIENCE);
+        let mut call = SessionCall::new(awaited, (revision, request.route), self.now, LIST_PATIENCE);
         call.hand_over.promotion_reply = self.jobs.promotion_reply(request, revision);
         if self.offers.has_lists() || !stands("list-waits-for-servers") {
             return self.answer_list(&request.id, list, &call, effects);
@@ -242,13 +242,13 @@ impl McpSession {
         let promotion_reply = self.jobs.promotion_reply(request, revision);
         let is_job = self.offers.is_job(&tool);
         if promotion_reply == PromotionReply::Task(Dialect::Core) && !is_job {
-            return self.answers.refuse_raw(&request.id, request.way, &tasks::not_as_task(&tool), effects);
+            return self.answers.refuse_raw(&request.id, request.route, &tasks::not_as_task(&tool), effects);
         }
         let limit = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
         let limit = limit.saturating_sub(request.waited);
         let key = self.calls.new_key();
         let awaited = Awaited::Tool(tool.clone());
-        let mut call = SessionCall::new((key, awaited), (revision, request.way), self.now, limit);
+        let mut call = SessionCall::new((key, awaited), (revision, request.route), self.now, limit);
         call.hand_over.promotion_reply = promotion_reply;
         let beats = self.limits.promote_after.has_heartbeats();
         call.heartbeat = beats.then(|| heartbeat(self.now, request, revision, &tool, self.jobs)).flatten();
@@ -291,7 +291,7 @@ impl McpSession {
         match subject(known, request) {
             Ok(subject) => self.ask_about(subject, request, revision, effects),
             Err(Unasked::Resource(uri)) => {
-                self.answers.refuse_resource(&request.id, &uri, revision, request.way, effects);
+                self.answers.refuse_resource(&request.id, &uri, revision, request.route, effects);
             }
             Err(Unasked::Told(error_report)) => {
                 self.answers.refuse_request(request, error_report, effects);
@@ -302,15 +302,15 @@ impl McpSession {
     /// Asks a server about what it has.
     fn ask_about(
         &mut self,
-        subject: Subject,
+        subject: RequestSubject,
         request: &ClientRequest<'_>,
         revision: Revision,
         effects: &mut impl SessionEffects,
     ) {
         let terms = self.terms(&subject, request, revision);
-        let Subject { method, owner, params, about, asked_for } = subject;
+        let RequestSubject { method, owner, params, about, asked_for } = subject;
         if terms.hand_over.is_refused() {
-            return self.answers.refuse_raw(&request.id, request.way, &tasks::not_as_task(&about), effects);
+            return self.answers.refuse_raw(&request.id, request.route, &tasks::not_as_task(&about), effects);
         }
         let beats = terms.has_heartbeat;
         let heartbeat = beats.then(|| heartbeat(self.now, request, revision, &about, self.jobs)).flatten();
@@ -341,7 +341,7 @@ impl McpSession {
         }
         let (key, joining) = (self.calls.new_key(), terms.joining);
         let awaited = Awaited::Server { method, about, token, introduced };
-        let mut call = SessionCall::new((key, awaited), (revision, request.way), self.now, terms.limit);
+        let mut call = SessionCall::new((key, awaited), (revision, request.route), self.now, terms.limit);
         (call.hand_over, call.heartbeat, call.clock) = (terms.hand_over, heartbeat, terms.clock);
         call.server = Some(asked.server);
         self.calls.begin(&request.id, call);
@@ -349,7 +349,7 @@ impl McpSession {
     }
 
     /// On which terms a server is asked this.
-    fn terms(&self, subject: &Subject, request: &ClientRequest<'_>, revision: Revision) -> CallTerms {
+    fn terms(&self, subject: &RequestSubject, request: &ClientRequest<'_>, revision: Revision) -> CallTerms {
         let usual = RequestPatience::default();
         let patience = self.offers.servers().and_then(|known| known.patience.get(&subject.owner.server));
         let patience = patience.unwrap_or(&usual);
@@ -374,17 +374,22 @@ impl McpSession {
         revision: Revision,
         effects: &mut impl SessionEffects,
     ) {
-        let (id, method, how) = (&request.id, &*request.method, (revision, request.way));
+        let (id, method, how) = (&request.id, &*request.method, (revision, request.route));
         match self.parking.come_back(self.now, method, params, how, &mut self.actions) {
             Ok(Resumed { call, answered: Some(answered) }) => {
                 self.answers.pass_on(self.now, id, &call, &answered, effects);
             }
             Ok(Resumed { call, answered: None }) => self.calls.begin(id, call),
             Err(NotResumed::AskedAgain(result)) => {
-                self.answers.answer_raw(id, request.way, &result, effects);
+                self.answers.answer_raw(id, request.route, &result, effects);
             }
             Err(NotResumed::Unknown(error_report)) => {
-                self.answers.refuse(request.way, Addressee::request(id, method, None), error_report, effects);
+                self.answers.refuse(
+                    request.route,
+                    Addressee::request(id, method, None),
+                    error_report,
+                    effects,
+                );
             }
         }
     }
@@ -401,7 +406,7 @@ impl McpSession {
             _ => self.limits.request_timeout,
         };
         let awaited = (self.calls.new_key(), Awaited::Owner(Box::new(ownerless)));
-        let call = SessionCall::new(awaited, (revision, request.way), self.now, limit);
+        let call = SessionCall::new(awaited, (revision, request.route), self.now, limit);
         self.calls.put_in_flight(request.id.clone(), call);
     }
 
@@ -414,7 +419,7 @@ impl McpSession {
         limit: Duration,
     ) -> CallKey {
         let key = self.calls.new_key();
-        let call = SessionCall::new((key, awaited), (revision, request.way), self.now, limit);
+        let call = SessionCall::new((key, awaited), (revision, request.route), self.now, limit);
         self.calls.begin(&request.id, call);
         key
     }
@@ -431,12 +436,12 @@ impl McpSession {
         let is_declared = request.params.and_then(capabilities).is_some_and(tasks::declares);
         if revision.is_stateless() && !is_declared {
             let error = tasks::missing_capability();
-            return self.answers.refuse_raw(&request.id, request.way, &error, effects);
+            return self.answers.refuse_raw(&request.id, request.route, &error, effects);
         }
         let call_limit = || clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
         let asked = match TaskAsked::by(request, call_limit) {
             Ok(asked) => asked,
-            Err(error) => return self.answers.refuse_raw(&request.id, request.way, &error, effects),
+            Err(error) => return self.answers.refuse_raw(&request.id, request.route, &error, effects),
         };
         let (method, limit) = asked.method_and_limit(self.limits.request_timeout);
         let key = self.begin(request, revision, Awaited::Task(method), limit);
@@ -445,10 +450,10 @@ impl McpSession {
 
     /// A client wants to hear of changes from now on.
     fn listen(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
-        let (id, way) = (&request.id, request.way);
-        if !effects.takes_more(way.stream) {
+        let (id, route) = (&request.id, request.route);
+        if !effects.takes_more(route.stream) {
             let to = Addressee::request(id, LISTEN, None);
-            return self.answers.refuse(way, to, not_listening(), effects);
+            return self.answers.refuse(route, to, not_listening(), effects);
         }
         let tasks = if self.jobs.are_there { tasks_wanted(request.params) } else { Vec::new() };
         let catalog = self.offers.servers().map(|known| Arc::clone(&known.catalog)).unwrap_or_default();
@@ -465,9 +470,9 @@ impl McpSession {
         let followed = filter.tasks().iter().map(follow).collect();
         filter.follow_by(followed);
         let awaited = (self.calls.new_key(), Awaited::Changes(filter));
-        let call = SessionCall::new(awaited, (revision, way), self.now, Duration::MAX);
+        let call = SessionCall::new(awaited, (revision, route), self.now, Duration::MAX);
         self.calls.put_in_flight_for_ever(id.clone(), call);
-        effects.to_client(To::Beside(way.stream), Class::Kept, told.as_bytes());
+        effects.to_client(To::Beside(route.stream), Class::Kept, told.as_bytes());
     }
 
     /// A client of a session wants to hear of a resource from now on, or no more.
@@ -490,9 +495,9 @@ impl McpSession {
                 if self.watched.remove(&resource) {
                     self.actions.push_back(SessionAction::Unwatch(resource));
                 }
-                self.answers.answer(&request.id, revision, request.way, Map::new(), effects);
+                self.answers.answer(&request.id, revision, request.route, Map::new(), effects);
             }
-            None => self.answers.refuse_resource(&request.id, &uri, revision, request.way, effects),
+            None => self.answers.refuse_resource(&request.id, &uri, revision, request.route, effects),
         }
     }
 
@@ -510,7 +515,7 @@ impl McpSession {
         let resource = resource(owner);
         if let Err(error_report) = self.watched.add(resource.clone(), uri.clone()) {
             let to = Addressee::request(&request.id, SUBSCRIBE, None);
-            return self.answers.refuse(request.way, to, error_report, effects);
+            return self.answers.refuse(request.route, to, error_report, effects);
         }
         let awaited = Awaited::Server { method: SUBSCRIBE, about: uri, token: None, introduced: None };
         let key = self.begin(request, revision, awaited, limit);

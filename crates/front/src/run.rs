@@ -3,8 +3,8 @@
 //! Theory of operation. One task, one `select!`. Reads feed the session, the session writes through [`PipeEffects`], which hands
 //! to the kernel what it takes now and queues the rest.
 //!
-//! Invariants: no branch awaits a write or a call; after [`SessionAction::Exit`](super::effects::SessionAction::Exit) nothing is read any more, tasks that have not ended
-//! are dropped, and what waits for the client is delivered for as long as it reads, within [`EXIT_LIMIT`].
+//! Invariants: no branch awaits a write or a call; after [`SessionAction::Exit`](super::effects::SessionAction::Exit) nothing is read any
+//! more, tasks that have not ended are dropped, and what waits for the client is delivered for as long as it reads, within [`EXIT_LIMIT`].
 
 use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc};
 

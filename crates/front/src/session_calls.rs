@@ -18,7 +18,7 @@ use unhang_upstream::client::{LISTEN, ServerList};
 use unhang_wire::{Id, InFlight};
 
 use super::{
-    effects::{CallKey, SessionAction, StreamKey, Way},
+    effects::{CallKey, ReplyRoute, SessionAction, StreamKey},
     handover::PromotionPlan,
     owners::Ownerless,
     subscriptions::Filter,
@@ -67,7 +67,7 @@ pub(super) struct SessionCall {
     pub limit: Duration,
     /// The client's own clock, where the limit is that short because of it.
     pub clock: Option<Duration>,
-    pub way: Way,
+    pub route: ReplyRoute,
     /// How it becomes a job, where it may.
     pub hand_over: PromotionPlan,
     /// What its client hears while nothing comes of it, where it wants to hear of that.
@@ -78,13 +78,13 @@ impl SessionCall {
     /// One that begins now, may take so long, and is an answer or nothing.
     pub(super) fn new(
         (key, awaited): (CallKey, Awaited),
-        (revision, way): (Revision, Way),
+        (revision, route): (Revision, ReplyRoute),
         since: Duration,
         limit: Duration,
     ) -> SessionCall {
         let hand_over = PromotionPlan::never();
         let (server, clock, heartbeat) = (None, None, None);
-        SessionCall { key, awaited, server, revision, since, limit, clock, way, hand_over, heartbeat }
+        SessionCall { key, awaited, server, revision, since, limit, clock, route, hand_over, heartbeat }
     }
 }
 
@@ -237,7 +237,7 @@ impl SessionCalls {
 
     /// Whether something that came on this stream has no answer yet.
     pub(super) fn awaits(&self, stream: StreamKey) -> bool {
-        self.in_flight.iter().any(|(_, call)| call.way.stream == stream)
+        self.in_flight.iter().any(|(_, call)| call.route.stream == stream)
     }
 
     /// Whether nobody waits for anything.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{jobs::SessionJobs, tally::Tally};
+use super::{jobs::SessionJobs, tally::FrontTally};
 use unhang_core::telemetry::Telemetry;
 use unhang_gateway::{FairnessKey, MayRead, Servers};
 use unhang_tools::{Toolbox, service::Caller};
@@ -23,7 +23,7 @@ pub(super) struct SessionContext {
     pub caller: Caller,
     pub instructions: Option<Arc<str>>,
     /// What is counted of all sessions in front of it.
-    pub tally: Arc<Tally>,
+    pub tally: Arc<FrontTally>,
     /// Where its requests are told, where somebody wants to see them, and what carries them there.
     pub telemetry: Option<Telemetry>,
     pub transport: &'static str,

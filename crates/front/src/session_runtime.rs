@@ -26,7 +26,7 @@ use super::{
     jobs::SessionJobs,
     mcp_session::McpSession,
     session_context::SessionContext,
-    tally::{CountedCall, Tally},
+    tally::{CountedCall, FrontTally},
     tasks::{TaskAsked, TaskTold},
 };
 use unhang_background::{Promoted, RunningCall};
@@ -87,7 +87,7 @@ pub(super) struct SessionRuntime {
     window: Option<OfSession>,
     /// Whose the questions about its calls are: the session's, or the caller's where there is none.
     asks_as: SessionKey,
-    tally: Arc<Tally>,
+    tally: Arc<FrontTally>,
     known: Option<watch::Receiver<KnownServers>>,
     /// Resources that the client watches.
     watches: HashMap<Resource, Watch>,
@@ -187,7 +187,7 @@ impl SessionRuntime {
     }
 
     /// What is counted of all sessions.
-    pub(super) fn tally(&self) -> &Arc<Tally> {
+    pub(super) fn tally(&self) -> &Arc<FrontTally> {
         &self.tally
     }
 

@@ -201,7 +201,7 @@ impl WatchedResources {
                 let id = id.to_json();
                 let class = Class::ListChanged(format!("{public} {id}").into());
                 let line = line(&public, &format!(r#""_meta":{{"{SUBSCRIPTION}":{id}}},"#));
-                effects.to_client(To::Beside(call.way.stream), class, line.as_bytes());
+                effects.to_client(To::Beside(call.route.stream), class, line.as_bytes());
             }
         }
     }
@@ -305,7 +305,7 @@ impl ListListeners<'_> {
                 let id = id.to_json();
                 let params = format!(r#","params":{{"_meta":{{"{SUBSCRIPTION}":{id}}}}}"#);
                 let class = Class::ListChanged(format!("{kind} {id}").into());
-                effects.to_client(To::Beside(call.way.stream), class, line(&params).as_bytes());
+                effects.to_client(To::Beside(call.route.stream), class, line(&params).as_bytes());
             }
         }
     }

@@ -51,7 +51,7 @@ pub(crate) type Label = (&'static str, Cow<'static, str>);
 
 /// What was counted. Shared by all sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct FrontTally {
     /// Requests of clients, by method.
     pub(crate) requests: Family<[Label; 1], Counter>,
     /// Calls of our own tools, by tool and outcome.
@@ -71,7 +71,7 @@ pub(crate) struct Tally {
     responses: [AtomicU64; STATUSES.len()],
 }
 
-impl Tally {
+impl FrontTally {
     /// A client has made a request.
     pub(crate) fn requested(&self, method: &str) {
         let known = METHODS.into_iter().find(|known| *known == method);
@@ -105,14 +105,14 @@ pub(crate) fn add_one(count: &AtomicU64) {
 
 /// A call of a tool of ours that has begun; counted with what came of it, also where that is nothing.
 pub(super) struct CountedCall {
-    tally: Arc<Tally>,
+    tally: Arc<FrontTally>,
     /// One of those that are listed.
     tool: String,
     outcome: &'static str,
 }
 
 impl CountedCall {
-    pub(super) fn begin(tally: Arc<Tally>, tool: String) -> Self {
+    pub(super) fn begin(tally: Arc<FrontTally>, tool: String) -> Self {
         Self { tally, tool, outcome: "cancelled" }
     }
 

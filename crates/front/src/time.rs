@@ -47,7 +47,7 @@ impl SessionCall {
         let Some(heartbeat) = &mut self.heartbeat else { return };
         if let Some(line) = heartbeat.beat(now) {
             let class = Class::Progress(heartbeat.token().clone());
-            effects.to_client(To::Beside(self.way.stream), class, line.as_bytes());
+            effects.to_client(To::Beside(self.route.stream), class, line.as_bytes());
         }
     }
 }

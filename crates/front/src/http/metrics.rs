@@ -17,7 +17,7 @@ use prometheus_client::{
 };
 
 use super::operators::Counts;
-use crate::tally::Tally;
+use crate::tally::FrontTally;
 use unhang_gateway::{ServerState, ServerStatus, Servers};
 
 /// The types that the page comes in: the newer one for whoever asks for it, the older one for all others.
@@ -33,7 +33,7 @@ pub(super) struct Snapshot {
     /// Requests that stand alone, and have not ended.
     pub alone: usize,
     /// What was counted of all sessions.
-    pub tally: Arc<Tally>,
+    pub tally: Arc<FrontTally>,
     /// The servers, where there are any.
     pub servers: Option<Servers>,
     /// How they are, in their order.

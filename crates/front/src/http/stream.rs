@@ -26,7 +26,7 @@ use tokio::{
 use unhang_net::serve::axum::body::{Bytes, HttpBody};
 use unhang_switches::stands;
 
-use crate::tally::Tally;
+use crate::tally::FrontTally;
 use unhang_core::queue::{Class, Queue, Sink};
 
 /// Bytes of events that were taken and are kept, in case that their reader had not got them.
@@ -40,11 +40,11 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 pub(super) struct BufferedBytes {
     own: Arc<AtomicUsize>,
     /// What is counted of all sessions.
-    tally: Arc<Tally>,
+    tally: Arc<FrontTally>,
 }
 
 impl BufferedBytes {
-    pub(super) fn new(tally: Arc<Tally>) -> BufferedBytes {
+    pub(super) fn new(tally: Arc<FrontTally>) -> BufferedBytes {
         BufferedBytes { own: Arc::default(), tally }
     }
 

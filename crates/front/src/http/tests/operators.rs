@@ -8,7 +8,7 @@ use super::{
     super::stream::{BufferedBytes, EventMarks, Stream},
     *,
 };
-use crate::tally::Tally;
+use crate::tally::FrontTally;
 use unhang_core::{config::STATUS_PATIENCE, queue::Class};
 
 async fn get(web: &Web, path: &str) -> String {
@@ -127,7 +127,7 @@ async fn a_stranger_hears_nothing() {
 
 #[test]
 fn what_is_left_out_for_a_client_that_does_not_read_is_counted() {
-    let tally = Arc::<Tally>::default();
+    let tally = Arc::<FrontTally>::default();
     let stream =
         Stream::new(1, 4 << 10, EventMarks::None, BufferedBytes::new(Arc::clone(&tally)), Arc::default());
     for _ in 0..100 {
