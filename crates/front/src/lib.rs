@@ -29,6 +29,7 @@ mod owners;
 mod parking;
 mod questions;
 mod requests;
+mod resource_watches;
 mod run;
 mod session_calls;
 mod session_context;

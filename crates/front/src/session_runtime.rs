@@ -12,7 +12,7 @@ use data_encoding::BASE32_NOPAD;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{broadcast::error::RecvError, mpsc, oneshot, watch},
+    sync::{mpsc, oneshot, watch},
     time::Instant,
 };
 use unhang_bridge::Era;
@@ -25,6 +25,7 @@ use super::{
     followed::Following,
     jobs::SessionJobs,
     mcp_session::McpSession,
+    resource_watches::ResourceWatches,
     session_context::SessionContext,
     tally::{CountedCall, FrontTally},
     tasks::{TaskAsked, TaskTold},
@@ -32,8 +33,8 @@ use super::{
 use unhang_background::{Promoted, RunningCall};
 use unhang_core::limits::Limits;
 use unhang_gateway::{
-    Changes, FairnessKey, Joining, KnownServers, OfSession, OpenServerQuestion, Replied, ServerRequest,
-    Servers, SessionKey, SideMessage, Updated, Watch,
+    FairnessKey, Joining, KnownServers, OfSession, OpenServerQuestion, Replied, ServerRequest, Servers,
+    SessionKey, SideMessage, Updated,
 };
 use unhang_tools::{Cancellation, ToolCall, Toolbox, service::Caller};
 use unhang_upstream::http::headers::CallLimit;
@@ -89,10 +90,7 @@ pub(super) struct SessionRuntime {
     asks_as: SessionKey,
     tally: Arc<FrontTally>,
     known: Option<watch::Receiver<KnownServers>>,
-    /// Resources that the client watches.
-    watches: HashMap<Resource, Watch>,
-    /// Changes of those that anybody watches, since this client does: who watches nothing is not woken for others.
-    updates: Option<Changes>,
+    watches: ResourceWatches,
     /// Progress of requests to servers, on its way from their tasks to the session.
     tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
     told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
@@ -155,8 +153,7 @@ impl SessionRuntime {
             asks_as: session,
             tally: Arc::clone(&context.tally),
             known,
-            watches: HashMap::new(),
-            updates: None,
+            watches: ResourceWatches::default(),
             tell,
             told,
             aside,
@@ -224,7 +221,7 @@ impl SessionRuntime {
                         servers.log_from(level);
                     }
                 }
-                SessionAction::Unwatch(resource) => drop(self.watches.remove(&resource)),
+                SessionAction::Unwatch(resource) => self.watches.end(&resource),
                 SessionAction::Reply { question, replied } => {
                     if let Some(reply) = self.replies.remove(&question) {
                         // The server may have gone meanwhile.
@@ -303,8 +300,7 @@ impl SessionRuntime {
 
     fn watch(&mut self, key: CallKey, resource: Resource, limit: Duration) {
         let Some(servers) = self.servers.clone() else { return };
-        // Before the server is asked, so that nothing is missed.
-        self.updates.get_or_insert_with(|| servers.updates());
+        self.watches.listen(&servers);
         self.calls.spawn(key, async move {
             let (server, uri) = resource.clone();
             Ended::Watched(resource, servers.watch(server, uri, limit).await)
@@ -320,7 +316,7 @@ impl SessionRuntime {
             Some((key, told)) = self.followed.recv() => SessionEvent::Followed(key, told),
             () = changed(&mut self.known) => SessionEvent::Known,
             () = changed(&mut self.tools) => SessionEvent::Tools,
-            updated = updated(&mut self.updates) => SessionEvent::Updated(updated),
+            updated = self.watches.next() => SessionEvent::Updated(updated),
         }
     }
 
@@ -416,7 +412,7 @@ impl SessionRuntime {
                 self.mcp_session.answered(now, key, &answered, effects);
             }
             Ended::Watched(resource, outcome) => {
-                let outcome = outcome.map(|watch| drop(self.watches.insert(resource.clone(), watch)));
+                let outcome = outcome.map(|watch| self.watches.keep(resource.clone(), watch));
                 self.mcp_session.watched(now, key, &resource, outcome, effects);
             }
             Ended::Promoted(promoted) => self.promoted(key, *promoted, effects),
@@ -449,22 +445,6 @@ async fn changed<T>(watched: &mut Option<watch::Receiver<T>>) {
     };
     if !told {
         pending::<()>().await;
-    }
-}
-
-/// The next change of a resource; never, where there are no servers. Cancel-safe.
-async fn updated(updates: &mut Option<Changes>) -> Updated {
-    loop {
-        match updates {
-            None => return pending().await,
-            Some(changes) => match changes.recv().await {
-                Ok(updated) => return updated,
-                Err(RecvError::Lagged(missed)) => {
-                    tracing::warn!("{missed} changes of resources came faster than they could be told");
-                }
-                Err(RecvError::Closed) => *updates = None,
-            },
-        }
     }
 }
 
