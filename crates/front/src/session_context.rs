@@ -1,7 +1,7 @@
 //! What stands behind the sessions of one front: tools, servers, jobs, and where their requests are counted and traced.
 //!
-//! Invariant: a context holds handles alone. Nothing in it is of one session, but for the servers and the caller that [`SessionContext::for_session`]
-//! and [`SessionContext::called_by`] put in.
+//! Invariant: a context holds handles alone. Nothing in it is of one session, but for the servers and the caller that
+//! [`SessionContext::for_session`] and [`SessionContext::called_by`] put in.
 
 use std::sync::Arc;
 
