@@ -12,7 +12,7 @@ use unhang_wire::{
 };
 
 use super::{
-    handover::{HandOver, unrelated, without_task},
+    promotion::{PlannedPromotion, unrelated, without_task},
     tell::START_HINT,
     wrap_session::{
         ClientEra, GuardedCall, Role, ServerLink, WaitingForServer, WrapEffects, WrapEnd, WrapSession,
@@ -30,7 +30,7 @@ use unhang_core::{
 };
 
 /// A request as it came, with what is needed to judge it.
-pub(super) struct Request<'a> {
+pub(super) struct WrapRequest<'a> {
     pub id: Id,
     id_span: Range<usize>,
     pub method: &'a str,
@@ -57,7 +57,7 @@ impl WrapSession {
         match piece {
             Piece::Message(Message { raw, body }) => match body {
                 Body::Request { id, id_span, method, params } => {
-                    let request = Request { id, id_span, method: &method, params, raw, batch };
+                    let request = WrapRequest { id, id_span, method: &method, params, raw, batch };
                     self.client_request(&request, effects);
                 }
                 Body::Notification { method, params } => {
@@ -88,11 +88,11 @@ impl WrapSession {
         }
     }
 
-    fn client_request(&mut self, request: &Request<'_>, effects: &mut impl WrapEffects) {
+    fn client_request(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
         self.counters.requests += 1;
-        let is_for_desk = self.is_for_desk(request.method, request.params);
-        let of_whom = |wrap_session: &Self| match is_for_desk {
-            true => wrap_session.refusal_of_desk(effects),
+        let is_for_job_server = self.is_for_job_server(request.method, request.params);
+        let of_whom = |wrap_session: &Self| match is_for_job_server {
+            true => wrap_session.refusal_of_job_server(effects),
             false => wrap_session
                 .refusal_of_server(effects)
                 .or_else(|| wrap_session.refusal_of_task(request.method, request.params)),
@@ -105,8 +105,8 @@ impl WrapSession {
             }
             return;
         }
-        if is_for_desk {
-            return self.ask_desk(request, effects);
+        if is_for_job_server {
+            return self.ask_job_server(request, effects);
         }
         let verdict = self.breaker.ask(self.now);
         if let Verdict::Refuse(wait) = verdict {
@@ -128,7 +128,7 @@ impl WrapSession {
     }
 
     /// Why a request is not taken, if it is not.
-    fn refusal(&self, request: &Request<'_>) -> Option<ErrorReport<'static>> {
+    fn refusal(&self, request: &WrapRequest<'_>) -> Option<ErrorReport<'static>> {
         // Also for what comes behind the request that was the last to be waited for.
         if let Some(fault) = &self.start_fault
             && stands("later-requests-told-of-the-start")
@@ -176,7 +176,7 @@ impl WrapSession {
     }
 
     /// What the request tells about the client and its session.
-    pub(super) fn learn_from(&mut self, request: &Request<'_>) {
+    pub(super) fn learn_from(&mut self, request: &WrapRequest<'_>) {
         match (request.method, request.params) {
             ("initialize", params) => {
                 self.era = ClientEra::Legacy;
@@ -220,7 +220,7 @@ impl WrapSession {
         self.client_name = name;
     }
 
-    fn accept(&mut self, request: &Request<'_>, trial: bool, effects: &mut impl WrapEffects) {
+    fn accept(&mut self, request: &WrapRequest<'_>, trial: bool, effects: &mut impl WrapEffects) {
         self.learn_from(request);
         let role = match request.method {
             "initialize" => Role::Initialize,
@@ -236,9 +236,9 @@ impl WrapSession {
             request.id,
             limit.map_or_else(|| "until it ends".to_owned(), in_words)
         );
-        let hand_over = self.hand_over_of(request.method, request.params, limit);
-        let joins = hand_over.as_deref().and_then(|hand_over| self.joined_by(hand_over, effects));
-        let is_of_a_task = hand_over.as_deref().is_some_and(HandOver::is_of_a_task);
+        let promotion = self.plan_promotion(request.method, request.params, limit);
+        let joins = promotion.as_deref().and_then(|promotion| self.joined_by(promotion, effects));
+        let is_of_a_task = promotion.as_deref().is_some_and(PlannedPromotion::is_of_a_task);
         let call = GuardedCall {
             client_id: request.id.clone(),
             method: request.method.into(),
@@ -250,7 +250,7 @@ impl WrapSession {
             heartbeat: None,
             batch: request.batch,
             copes_with_tasks: self.is_list_for_tasks(request.method, request.params),
-            hand_over,
+            promotion,
             is_job: false,
             task: None,
             line: None,
@@ -389,7 +389,7 @@ impl WrapSession {
         if !stands("cancelled-is-over") {
             return self.forward(raw, effects);
         }
-        if self.desk_cancels(client_id, raw, effects) {
+        if self.cancel_at_job_server(client_id, raw, effects) {
             return;
         }
         let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());

@@ -13,7 +13,7 @@ use unhang_wire::{
 
 use super::{
     from_client::cancelled,
-    handover::with_params,
+    promotion::with_params,
     wrap_session::{ClientEra, GuardedCall, Role, ServerQuestion, WrapEffects, WrapSession},
 };
 use unhang_core::{fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};

@@ -39,8 +39,8 @@ impl GuardedCall {
     /// When something is to be done about it; never, for a subscription.
     pub(super) fn next_moment(&self) -> Option<Duration> {
         let heartbeat = self.heartbeat.as_ref().map(|heartbeat| heartbeat.next());
-        let hand_over = self.hand_over.as_ref().and_then(|hand_over| hand_over.at);
-        self.deadline.into_iter().chain(heartbeat).chain(hand_over).reduce(min)
+        let promotion = self.promotion.as_ref().and_then(|promotion| promotion.at);
+        self.deadline.into_iter().chain(heartbeat).chain(promotion).reduce(min)
     }
 
     fn is_over(&self, now: Duration) -> bool {

@@ -1,10 +1,10 @@
 //! Who keeps the jobs that calls of a guarded session become, and answers about jobs.
 //!
 //! ```text
-//! machine ─ WrapAction::Promote ─► JobBridge::order ─ the data folder, opened by the first ─ PromotedCalls::adopt ─► Event::Adopted
-//! machine ─ WrapEffects::to_job ─► JobBridge::tell ─► what the job waits for ─► PromotedCalls::keep ─► the job
-//! machine ◄── Event::Withdrawn ◄── nobody waits for it any more: it was cancelled, or has ended
-//! machine ─ WrapEffects::to_desk ─► JobBridge::serve ─► the local job server, opened by the first ─► JobBridge::said ─► machine
+//! session ─ WrapAction::Promote ─► JobBridge::order ─ the data folder, opened by the first ─ PromotedCalls::adopt ─► BridgeEvent::Adopted
+//! session ─ WrapEffects::to_job ─► JobBridge::tell ─► what the job waits for ─► PromotedCalls::keep ─► the job
+//! session ◄── BridgeEvent::Withdrawn ◄── nobody waits for it any more: it was cancelled, or has ended
+//! session ─ WrapEffects::to_job_server ─► JobBridge::serve ─► the local job server, opened by the first ─► JobBridge::said ─► session
 //! ```
 //!
 //! # Invariants
@@ -33,7 +33,7 @@ use unhang_jobs::{error::JobError as EngineError, id::JobId};
 use unhang_wire::{Body, Id, Json, Message, Piece, ResponseOutcome, read, text_member};
 
 use super::{
-    handover::{Join, JoinOutcome, Promote, WrapPromotionOrder},
+    promotion::{Join, JoinOutcome, Promote, WrapPromotionOrder},
     wrap_session::JobNews,
 };
 use unhang_background::{
@@ -59,15 +59,15 @@ pub type OpenJobs = Box<dyn FnOnce() -> EngineService + Send>;
 const MOST_JOINING: usize = 1024;
 
 /// Requests of jobs that may wait to be made. Each job has one at a time.
-const MOST_WISHES: usize = 1024;
+const MOST_FOLLOW_UPS: usize = 1024;
 
-/// The data folder, once somebody needs it.
-struct House {
+/// The data folder that jobs lie in, opened by the first who needs it.
+struct LazyDataFolder {
     opened: OnceCell<EngineService>,
     open: Mutex<Option<OpenJobs>>,
 }
 
-impl House {
+impl LazyDataFolder {
     /// What is in it, for whoever calls the tools by these names: the first who needs it decides.
     async fn service(&self, names: ToolNames) -> EngineService {
         let open = || async {
@@ -96,8 +96,8 @@ struct Relay {
     aside: mpsc::Sender<SideMessage>,
 }
 
-/// What the server is to be asked for a job.
-struct Wish {
+/// A further request to the server on behalf of a job, which is to be made.
+struct FollowUpRequest {
     params: Arc<str>,
     relay: Relay,
 }
@@ -116,7 +116,7 @@ pub(super) struct Adopted {
     calls: PromotedCalls,
 }
 
-/// What was to be done beside.
+/// What a task of the bridge has come to.
 enum BridgeResult {
     Adopted(Box<Adopted>),
     Refused(Id, WrapPromotionOrder, u64, JobError),
@@ -156,22 +156,22 @@ enum LazyJobServer {
 
 /// See the module's text.
 pub(super) struct JobBridge {
-    house: Arc<House>,
+    data_folder: Arc<LazyDataFolder>,
     server: String,
     /// The only one that there is.
     session: SessionKey,
     limits: Limits,
     relays: HashMap<Id, Relay>,
-    beside: JoinSet<BridgeResult>,
-    line: BridgeSender,
-    wishes: mpsc::Receiver<Wish>,
+    tasks: JoinSet<BridgeResult>,
+    sender: BridgeSender,
+    follow_ups: mpsc::Receiver<FollowUpRequest>,
     local_jobs: LazyJobServer,
 }
 
 /// The way from jobs to the bridge.
 #[derive(Clone)]
 struct BridgeSender {
-    wishes: mpsc::Sender<Wish>,
+    follow_ups: mpsc::Sender<FollowUpRequest>,
     /// Rung when somebody waits no more.
     withdrawn: Arc<Notify>,
     last_key: Arc<AtomicU64>,
@@ -179,9 +179,9 @@ struct BridgeSender {
 
 impl BridgeSender {
     /// One that as many requests of jobs can wait in, and who takes them.
-    fn new(most: usize) -> (BridgeSender, mpsc::Receiver<Wish>) {
-        let (wishes, taken) = mpsc::channel(most.clamp(1, MOST_WISHES));
-        (BridgeSender { wishes, withdrawn: Arc::default(), last_key: Arc::default() }, taken)
+    fn new(most: usize) -> (BridgeSender, mpsc::Receiver<FollowUpRequest>) {
+        let (follow_ups, taken) = mpsc::channel(most.clamp(1, MOST_FOLLOW_UPS));
+        (BridgeSender { follow_ups, withdrawn: Arc::default(), last_key: Arc::default() }, taken)
     }
 
     /// A request that is about to be made: what hears of it, and by what.
@@ -190,7 +190,7 @@ impl BridgeSender {
         let (answer, answered) = oneshot::channel();
         let (progress, seen) = watch::channel(None);
         let (aside, said) = mpsc::channel(ASIDES);
-        let waiting = Waiting { answered, is_over: false, withdrawn: Arc::clone(&self.withdrawn) };
+        let waiting = AwaitedAnswer { answered, is_over: false, withdrawn: Arc::clone(&self.withdrawn) };
         let answering = Box::pin(async move {
             // All of it moves in, so that its end is that of the wait.
             let mut waiting = waiting;
@@ -207,14 +207,14 @@ fn unanswered(why: Error) -> ServerAnswer {
     ServerAnswer { era: Era::Legacy, server_info: None, outcome: Err(why), asked_for: None }
 }
 
-/// Tells that nobody waits any more, unless there was an answer.
-struct Waiting {
+/// An answer that a job waits for. Dropped before it came, it tells that nobody waits any more.
+struct AwaitedAnswer {
     answered: oneshot::Receiver<ServerAnswer>,
     is_over: bool,
     withdrawn: Arc<Notify>,
 }
 
-impl Drop for Waiting {
+impl Drop for AwaitedAnswer {
     fn drop(&mut self) {
         if !self.is_over {
             self.answered.close();
@@ -225,9 +225,9 @@ impl Drop for Waiting {
 
 impl CallSource for BridgeSender {
     fn ask(&mut self, params: Arc<str>) -> PendingCall {
-        let (way, relay) = self.open();
-        if self.wishes.try_send(Wish { params, relay }).is_ok() {
-            return way;
+        let (pending_call, relay) = self.open();
+        if self.follow_ups.try_send(FollowUpRequest { params, relay }).is_ok() {
+            return pending_call;
         }
         let failure = Failure {
             kind: FaultKind::Overloaded,
@@ -235,23 +235,23 @@ impl CallSource for BridgeSender {
             hint: "make the call again when some of them have ended".to_owned(),
             ..Failure::ended()
         };
-        PendingCall { answering: Box::pin(ready(unanswered(failure.into()))), ..way }
+        PendingCall { answering: Box::pin(ready(unanswered(failure.into()))), ..pending_call }
     }
 }
 
 impl JobBridge {
     /// One for this server, within these limits.
     pub(super) fn new(server: String, limits: Limits, open: OpenJobs) -> JobBridge {
-        let (line, wishes) = BridgeSender::new(limits.max_in_flight);
+        let (sender, follow_ups) = BridgeSender::new(limits.max_in_flight);
         JobBridge {
-            house: Arc::new(House { opened: OnceCell::new(), open: Mutex::new(Some(open)) }),
+            data_folder: Arc::new(LazyDataFolder { opened: OnceCell::new(), open: Mutex::new(Some(open)) }),
             server,
             session: SessionKey::drawn(),
             limits,
             relays: HashMap::new(),
-            beside: JoinSet::new(),
-            line,
-            wishes,
+            tasks: JoinSet::new(),
+            sender,
+            follow_ups,
             local_jobs: LazyJobServer::Closed,
         }
     }
@@ -266,7 +266,7 @@ impl JobBridge {
 
     /// The job that the same call has become before.
     pub(super) fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
-        let calls = self.house.calls().filter(|calls| !calls.same().is_empty())?;
+        let calls = self.data_folder.calls().filter(|calls| !calls.same().is_empty())?;
         let params = Json::new(params)?;
         let tool = self.tool_of(client, &text_member(params, "name")?);
         let arguments = || params.member("arguments").map(Json::get);
@@ -291,7 +291,7 @@ impl JobBridge {
             ..
         } = order;
         let Ok(params) = String::from_utf8(params.into_vec()) else { return };
-        let (way, relay) = self.line.open();
+        let (pending_call, relay) = self.sender.open();
         let key = relay.key;
         self.relays.insert(call.clone(), relay);
         let json = Json::new(params.as_bytes()).unwrap_or(Json::EMPTY);
@@ -309,10 +309,11 @@ impl JobBridge {
                 .then(|| self.tool_of(client.as_deref(), &tool).call(arguments)),
         };
         let who = who_is_asked(json, promotion_reply);
-        let going = RunningCall { params: params.into(), way, source: Box::new(self.line.clone()) };
-        let house = Arc::clone(&self.house);
-        self.beside.spawn(async move {
-            let service = house.service(names).await;
+        let going =
+            RunningCall { params: params.into(), way: pending_call, source: Box::new(self.sender.clone()) };
+        let data_folder = Arc::clone(&self.data_folder);
+        self.tasks.spawn(async move {
+            let service = data_folder.service(names).await;
             let adopted = match (service.engine().await, service.promoted()) {
                 (Ok(_), Some(calls)) => {
                     calls.adopt(&Caller::owner(), promotable).await.map(|promoted| (calls, promoted))
@@ -335,8 +336,8 @@ impl JobBridge {
 
     /// Waits for a job that there is on behalf of a call.
     pub(super) fn join(&mut self, Join { call, order, job, limit }: Join) {
-        let calls = self.house.calls().filter(|_| self.beside.len() < MOST_JOINING);
-        self.beside.spawn(async move {
+        let calls = self.data_folder.calls().filter(|_| self.tasks.len() < MOST_JOINING);
+        self.tasks.spawn(async move {
             if let Some(calls) = calls {
                 // Whatever comes of it is seen when it is read.
                 let _over = calls.join(job, limit).await;
@@ -347,8 +348,8 @@ impl JobBridge {
 
     /// Reads what has come of a job, for a call that still waits for it: from then on it has been read.
     pub(super) fn read(&mut self, call: Id, order: WrapPromotionOrder, job: JobId) {
-        let service = self.house.opened.get().cloned();
-        self.beside.spawn(async move {
+        let service = self.data_folder.opened.get().cloned();
+        self.tasks.spawn(async move {
             let result = match service {
                 Some(service) => result_of(&service, job).await,
                 None => None,
@@ -359,8 +360,8 @@ impl JobBridge {
 
     /// A call that waits for a job has waited long enough: unless that has ended, its client is told to go on waiting for it by itself.
     fn still_waits(&mut self, job: JobId, promote: Promote) {
-        let Some(service) = self.house.opened.get().cloned() else { return };
-        self.beside.spawn(async move {
+        let Some(service) = self.data_folder.opened.get().cloned() else { return };
+        self.tasks.spawn(async move {
             let Promote { call, order, params, revision, promotion_reply, .. } = promote;
             let tool = Json::new(&params).and_then(|params| text_member(params, "name")).unwrap_or_default();
             match service.status(job, Duration::ZERO).await {
@@ -384,14 +385,15 @@ impl JobBridge {
             LazyJobServer::Opening(said) => said.push(line.to_vec()),
             LazyJobServer::Closed => {
                 self.local_jobs = LazyJobServer::Opening(vec![line.to_vec()]);
-                let house = Arc::clone(&self.house);
-                self.beside.spawn(async move { BridgeResult::Opened(house.service(names).await, names) });
+                let data_folder = Arc::clone(&self.data_folder);
+                self.tasks
+                    .spawn(async move { BridgeResult::Opened(data_folder.service(names).await, names) });
             }
         }
     }
 
     /// Bytes that wait for the local job server to be opened.
-    pub(super) fn desk_backlog(&self) -> usize {
+    pub(super) fn job_server_backlog(&self) -> usize {
         match &self.local_jobs {
             LazyJobServer::Opening(said) => said.iter().map(Vec::len).sum(),
             LazyJobServer::Closed | LazyJobServer::Open(_) => 0,
@@ -406,7 +408,7 @@ impl JobBridge {
         }
     }
 
-    fn open_desk(&mut self, service: EngineService, names: ToolNames) {
+    fn open_job_server(&mut self, service: EngineService, names: ToolNames) {
         let mut local_jobs = Box::new(LocalJobServer::new(self.limits.clone(), service, names));
         if let LazyJobServer::Opening(said) = &self.local_jobs {
             said.iter().for_each(|line| local_jobs.hear(line));
@@ -448,7 +450,7 @@ impl JobBridge {
     pub(super) async fn event(&mut self) -> BridgeEvent {
         loop {
             tokio::select! {
-                Some(done) = self.beside.join_next() => match done {
+                Some(done) = self.tasks.join_next() => match done {
                     Ok(BridgeResult::Adopted(adopted)) => return BridgeEvent::Adopted(adopted),
                     Ok(BridgeResult::Refused(call, order, relay, why)) => {
                         self.forget(&call, relay);
@@ -457,22 +459,22 @@ impl JobBridge {
                     Ok(BridgeResult::Over(call, order, job)) => return BridgeEvent::Over(call, order, job),
                     Ok(BridgeResult::Joined(call, order, came)) => return BridgeEvent::Joined(call, order, came),
                     Ok(BridgeResult::Opened(service, names)) => {
-                        self.open_desk(service, names);
+                        self.open_job_server(service, names);
                         return BridgeEvent::Said;
                     }
                     // A panic, which has been told; a call stays one.
                     Err(_panic) => {}
                 },
                 // What was withdrawn meanwhile is not asked at all.
-                Some(Wish { params, relay }) = self.wishes.recv() => if !relay.answer.is_closed() {
+                Some(FollowUpRequest { params, relay }) = self.follow_ups.recv() => if !relay.answer.is_closed() {
                     return BridgeEvent::Asked(params, RepeatedRequest(relay));
                 },
-                () = self.line.withdrawn.notified() => {
+                () = self.sender.withdrawn.notified() => {
                     let call = self.relays.iter().find(|(_, relay)| relay.answer.is_closed());
                     if let Some(call) = call.map(|(call, _)| call.clone()) {
                         self.relays.remove(&call);
                         // There may be others.
-                        self.line.withdrawn.notify_one();
+                        self.sender.withdrawn.notify_one();
                         return BridgeEvent::Withdrawn(call);
                     }
                 }
@@ -506,7 +508,7 @@ impl JobBridge {
 
     /// Ends all jobs, each with the reason.
     pub(super) async fn end(&self, why: CallsEnd) {
-        let Some(service) = self.house.opened.get() else { return };
+        let Some(service) = self.data_folder.opened.get() else { return };
         if let Some(calls) = service.promoted() {
             calls.end(why).await;
         }
@@ -563,18 +565,18 @@ mod tests {
 
     #[tokio::test]
     async fn f_58_requests_of_jobs_wait_in_a_bounded_queue() {
-        let (mut line, mut wishes) = BridgeSender::new(2);
+        let (mut line, mut follow_ups) = BridgeSender::new(2);
         let first = line.ask("1".into());
         let _second = line.ask("2".into());
         let third = line.ask("3".into()).answering.await;
         let refused = third.outcome.expect_err("there is no room").to_string();
         assert!(refused.contains("too many requests of jobs wait for the server"), "{refused}");
-        let wish = wishes.recv().await.expect("the first");
-        assert_eq!(&*wish.params, "1");
+        let follow_up = follow_ups.recv().await.expect("the first");
+        assert_eq!(&*follow_up.params, "1");
         drop(first);
-        assert!(wish.relay.answer.is_closed(), "a job that stopped waiting is told of");
+        assert!(follow_up.relay.answer.is_closed(), "a job that stopped waiting is told of");
         let _fourth = line.ask("4".into());
-        assert_eq!(&*wishes.recv().await.expect("the second").params, "2");
-        assert_eq!(&*wishes.recv().await.expect("the fourth has its place").params, "4");
+        assert_eq!(&*follow_ups.recv().await.expect("the second").params, "2");
+        assert_eq!(&*follow_ups.recv().await.expect("the fourth has its place").params, "4");
     }
 }

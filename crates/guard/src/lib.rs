@@ -16,11 +16,11 @@ mod from_server;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod handover;
 mod heartbeats;
 mod job_bridge;
 mod local_jobs;
 mod offers;
+mod promotion;
 mod run;
 mod supervise;
 mod tell;

@@ -4,8 +4,8 @@
 //! knows jobs and nothing else. It is opened with the first line for it, and told the session first, if there is one.
 //!
 //! ```text
-//! client ─ WrapSession::client_line ─ about jobs? ─ WrapEffects::to_desk ─► the local job server
-//! client ◄─ WrapSession::desk_line ◄─ what it says ◄──────────────────────┘
+//! client ─ WrapSession::client_line ─ about jobs? ─ WrapEffects::to_job_server ─► the local job server
+//! client ◄─ WrapSession::job_server_line ◄─ what it says ◄──────────────────────┘
 //! ```
 //!
 //! # Invariants
@@ -22,7 +22,7 @@ use unhang_switches::stands;
 use unhang_wire::{Body, Completion, Id, InFlight, Json, Message, Piece, read, text_member};
 
 use super::{
-    from_client::{Request, cancelled},
+    from_client::{WrapRequest, cancelled},
     wrap_session::{Role, WrapEffects, WrapSession},
 };
 use unhang_core::{
@@ -87,7 +87,7 @@ impl LocalJobs {
 
 impl WrapSession {
     /// Whether this is about jobs.
-    pub(super) fn is_for_desk(&self, method: &str, params: Option<Json<'_>>) -> bool {
+    pub(super) fn is_for_job_server(&self, method: &str, params: Option<Json<'_>>) -> bool {
         let (Some(offers), Some(params)) = (&self.offers, params) else { return false };
         let has_tasks = offers.has_tasks();
         let is_of_a_job = |id: Json<'_>| id.text().is_some_and(|id| names_a_job(&id));
@@ -109,26 +109,26 @@ impl WrapSession {
     }
 
     /// Has a request answered there.
-    pub(super) fn ask_desk(&mut self, request: &Request<'_>, effects: &mut impl WrapEffects) {
+    pub(super) fn ask_job_server(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
         self.learn_from(request);
-        self.introduce_desk(effects);
+        self.introduce_job_server(effects);
         let role = if request.method == "subscriptions/listen" { Role::Listen } else { Role::Other };
         let deadline = self.limit_of(request.method, role).map(|limit| self.now + limit + VERDICT_SLACK);
         let (method, since) = (request.method.into(), self.now);
         let asked = LocalRequest { method, role, batch: request.batch, since };
         // One that is in flight was refused.
         let _registered = self.local_jobs.asked.register(request.id.clone(), deadline, asked);
-        self.tell_desk(request.raw, effects);
+        self.tell_job_server(request.raw, effects);
     }
 
-    fn tell_desk(&mut self, line: &[u8], effects: &mut impl WrapEffects) {
+    fn tell_job_server(&mut self, line: &[u8], effects: &mut impl WrapEffects) {
         if let Some(offers) = &mut self.offers {
-            effects.to_desk(line, offers.names());
+            effects.to_job_server(line, offers.names());
         }
     }
 
     /// Tells it the session, as it has come to be with the server.
-    fn introduce_desk(&mut self, effects: &mut impl WrapEffects) {
+    fn introduce_job_server(&mut self, effects: &mut impl WrapEffects) {
         if std::mem::replace(&mut self.local_jobs.knows_the_session, true) {
             return;
         }
@@ -142,26 +142,32 @@ impl WrapSession {
         };
         let opening = negotiated().unwrap_or(opening);
         self.local_jobs.handshake = Some(id);
-        self.tell_desk(&opening, effects);
-        self.tell_desk(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, effects);
+        self.tell_job_server(&opening, effects);
+        self.tell_job_server(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, effects);
     }
 
     /// The client withdraws what the local job server has; false, where it has not.
-    pub(super) fn desk_cancels(
+    pub(super) fn cancel_at_job_server(
         &mut self,
         client_id: &Id,
         raw: &[u8],
         effects: &mut impl WrapEffects,
     ) -> bool {
         let Some(asked) = self.local_jobs.asked.cancel(client_id) else { return false };
-        self.tell_desk(raw, effects);
+        self.tell_job_server(raw, effects);
         self.answer_nothing(asked.batch, effects);
         self.after_call(effects);
         true
     }
 
     /// The local job server has said this.
-    pub fn desk_line(&mut self, now: Duration, class: &Class, line: &[u8], effects: &mut impl WrapEffects) {
+    pub fn job_server_line(
+        &mut self,
+        now: Duration,
+        class: &Class,
+        line: &[u8],
+        effects: &mut impl WrapEffects,
+    ) {
         self.now = now;
         for piece in read(line) {
             let Piece::Message(Message { body, .. }) = piece else { continue };
@@ -176,15 +182,18 @@ impl WrapSession {
                 }
                 Body::Notification { .. } => self.tell_client(class.clone(), line, effects),
                 Body::Request { method, .. } => {
-                    tracing::warn!(server = self.name, "the desk asked `{method}`, which nobody can answer");
+                    tracing::warn!(
+                        server = self.name,
+                        "the local job server asked `{method}`, which nobody can answer"
+                    );
                 }
             }
         }
     }
 
     /// Why nothing is asked there now, if it is not.
-    pub(super) fn refusal_of_desk(&self, effects: &impl WrapEffects) -> Option<ErrorReport<'static>> {
-        let waiting = effects.desk_backlog();
+    pub(super) fn refusal_of_job_server(&self, effects: &impl WrapEffects) -> Option<ErrorReport<'static>> {
+        let waiting = effects.job_server_backlog();
         (waiting > self.limits.queue_bytes && stands("desk-backlog-bounded")).then(|| {
             let happened = format!("the folder of jobs is still being opened; {waiting} bytes wait for that");
             ErrorReport {
@@ -196,9 +205,9 @@ impl WrapSession {
     }
 
     /// What has waited for too long is answered in its place, and is over.
-    pub(super) fn expire_desk(&mut self, effects: &mut impl WrapEffects) {
+    pub(super) fn expire_job_server_requests(&mut self, effects: &mut impl WrapEffects) {
         while let Some((id, asked)) = self.local_jobs.asked.expire(self.now) {
-            self.tell_desk(&cancelled(&id, "unhang: no answer in time"), effects);
+            self.tell_job_server(&cancelled(&id, "unhang: no answer in time"), effects);
             let waited = in_words(self.now.saturating_sub(asked.since));
             let happened =
                 format!("the folder of jobs could not be asked about `{}` within {waited}", asked.method);
@@ -210,7 +219,7 @@ impl WrapSession {
     }
 
     /// The session ends: what the local job server has is answered in its place.
-    pub(super) fn close_desk(&mut self, cause: &str, effects: &mut impl WrapEffects) {
+    pub(super) fn end_job_server_requests(&mut self, cause: &str, effects: &mut impl WrapEffects) {
         let asked = self.local_jobs.asked.take_all().into_iter();
         for (id, asked) in asked.filter(|_| stands("desk-answered-at-the-end")) {
             let error_report = refusal::ended(cause, &asked.method);

@@ -24,7 +24,7 @@ use unhang_switches::stands;
 use unhang_wire::{Json, ResponseOutcome, text_member};
 
 use super::{
-    handover::HandOver,
+    promotion::PlannedPromotion,
     wrap_session::{ClientEra, GuardedCall, WrapEffects, WrapSession},
 };
 use unhang_core::{queue::Class, revision::Revision};
@@ -205,11 +205,11 @@ impl WrapSession {
     /// Notes that a server gives out a task to a client that has not declared that it copes with any (SEP-2663), which has it as it is.
     pub(super) fn note_undeclared_task(&self, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
         let ResponseOutcome::Result(result) = outcome else { return };
-        let is_declared = |hand_over: &HandOver| hand_over.declares_tasks(self.revision());
+        let is_declared = |promotion: &PlannedPromotion| promotion.declares_tasks(self.revision());
         // A task is short, and what is long is not read once more for this.
         if self.era == ClientEra::Modern
             && result.get().len() <= MOST_OF_A_TASK
-            && call.hand_over.as_deref().is_some_and(|hand_over| !is_declared(hand_over))
+            && call.promotion.as_deref().is_some_and(|promotion| !is_declared(promotion))
             && result::kind(*result) == result::ResultKind::Task
         {
             tracing::warn!(

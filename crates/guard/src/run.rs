@@ -95,7 +95,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             event = kept(&mut shell.effects.bridge) => shell.job_event(event),
             () = &mut timer => shell.tick(),
         }
-        shell.hear_desk();
+        shell.hear_job_server();
         shell.effects.to_client.flush();
         shell.effects.flush_server();
         shell.notice_lost_peers();
@@ -172,14 +172,14 @@ impl WrapEffects for ProcessEffects {
         }
     }
 
-    fn to_desk(&mut self, line: &[u8], names: ToolNames) {
+    fn to_job_server(&mut self, line: &[u8], names: ToolNames) {
         if let Some(bridge) = &mut self.bridge {
             bridge.serve(line, names);
         }
     }
 
-    fn desk_backlog(&self) -> usize {
-        self.bridge.as_ref().map_or(0, JobBridge::desk_backlog)
+    fn job_server_backlog(&self) -> usize {
+        self.bridge.as_ref().map_or(0, JobBridge::job_server_backlog)
     }
 
     fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
@@ -469,13 +469,13 @@ impl GuardLoop {
     }
 
     /// What the local job server has said goes its way.
-    fn hear_desk(&mut self) {
+    fn hear_job_server(&mut self) {
         let Some(bridge) = &mut self.effects.bridge else { return };
         let said = bridge.said();
         if !said.is_empty() {
             let now = self.now();
             said.iter().for_each(|(class, line)| {
-                self.wrap_session.desk_line(now, class, line, &mut self.effects);
+                self.wrap_session.job_server_line(now, class, line, &mut self.effects);
             });
         }
     }

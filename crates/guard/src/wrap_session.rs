@@ -21,10 +21,10 @@ use unhang_switches::stands;
 use unhang_wire::{Id, InFlight};
 
 use super::{
-    handover::{HandOver, Join, Promote},
     heartbeats::Tokens,
     local_jobs::LocalJobs,
     offers::Offers,
+    promotion::{Join, PlannedPromotion, Promote},
 };
 use unhang_core::{
     batch::{BatchId, Batches},
@@ -65,9 +65,9 @@ pub trait WrapEffects {
     /// Tells whoever keeps the job that this call has become, by its id on the server's side.
     fn to_job(&mut self, call: &Id, news: JobNews<'_>);
     /// Sends one line (without its ending) to the local job server, which is opened with the first; its tools are called by these names.
-    fn to_desk(&mut self, line: &[u8], names: ToolNames);
+    fn to_job_server(&mut self, line: &[u8], names: ToolNames);
     /// Bytes that wait for the local job server.
-    fn desk_backlog(&self) -> usize;
+    fn job_server_backlog(&self) -> usize;
     /// The job that a call of this client with these params has become before.
     fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId>;
 }
@@ -148,7 +148,7 @@ pub(super) struct GuardedCall {
     pub heartbeat: Option<Box<Heartbeat>>,
     pub batch: Option<BatchId>,
     /// When and of what a job is made, where one may be.
-    pub hand_over: Option<Box<HandOver>>,
+    pub promotion: Option<Box<PlannedPromotion>>,
     /// A list that is shown to a client which copes with tasks.
     pub copes_with_tasks: bool,
     /// Its client has had the id of a job; `client_id` is that on the server's side since.
@@ -465,7 +465,7 @@ impl WrapSession {
                 self.tell_shutting_down(&call, cause, effects);
             }
         }
-        self.close_desk(cause, effects);
+        self.end_job_server_requests(cause, effects);
         self.release_quiet(effects);
         if self.process_alive {
             self.ask_to_stop();
@@ -503,7 +503,7 @@ impl WrapSession {
             for (_, call) in unanswered.filter(|_| stands("nothing-unanswered-at-the-end")) {
                 self.tell_shutting_down(&call, "the session is over", effects);
             }
-            self.close_desk("the session is over", effects);
+            self.end_job_server_requests("the session is over", effects);
             // A start that was due in the same moment would be for nobody.
             self.actions.retain(|action| *action != WrapAction::StartServer);
             self.actions.push_back(WrapAction::Exit(code));
@@ -530,7 +530,7 @@ impl WrapSession {
         while let Some((client_side_id, ask)) = self.asks.expire(self.now) {
             self.ask_expired(&client_side_id, &ask, effects);
         }
-        self.expire_desk(effects);
+        self.expire_job_server_requests(effects);
         while let Some((id, own)) = self.own.expire(self.now) {
             if own == OwnRequest::Handshake && !self.is_judged(effects) {
                 let _not_late = self.own.complete(&id);

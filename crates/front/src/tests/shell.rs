@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::*;
 use crate::{FrontSpec, run};
-use unhang_core::{exit, shell::Stop};
+use unhang_core::{exit, limits::Limits, shell::Stop};
 use unhang_tools::{Answering, ToolCall, Toolbox};
 
 /// Tools that misbehave.

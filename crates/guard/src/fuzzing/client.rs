@@ -18,7 +18,7 @@ use unhang_core::{fault::FaultKind, limits::Limits};
 
 /// A request that was not answered yet.
 #[derive(Clone, Debug)]
-struct Owed {
+struct UnansweredRequest {
     number: Option<u64>,
     since: Duration,
     /// When it must have been answered.
@@ -35,7 +35,7 @@ struct Owed {
 #[derive(Debug)]
 pub(super) struct ClientModel {
     limits: Limits,
-    owed: HashMap<Id, Vec<Owed>>,
+    owed: HashMap<Id, Vec<UnansweredRequest>>,
     /// Answers without a usable id: those that must come, and those that may.
     nameless: (usize, usize),
     /// Requests of the server that the client may answer, the newest last.
@@ -163,7 +163,7 @@ impl ClientModel {
             *uses
         });
         let latest = self.patience(method, moment.started).map(|patience| moment.now + patience);
-        let owed = Owed {
+        let owed = UnansweredRequest {
             number: params.and_then(number),
             since: moment.now,
             latest,
@@ -208,7 +208,7 @@ impl ClientModel {
 
     /// No progress may come for its token, unless a client that ought to know better has used it for another request too: one that
     /// is still open, or one that came later, when this one had been given up and only its batch was still to be answered.
-    fn bury(&mut self, ended: &Owed) {
+    fn bury(&mut self, ended: &UnansweredRequest) {
         let still_used =
             |token: &Id| self.owed.values().flatten().any(|owed| owed.token.as_ref() == Some(token));
         let used_later = |token: &Id| self.token_uses.get(token) != Some(&ended.token_use);
@@ -293,7 +293,7 @@ impl ClientModel {
     }
 
     /// The requests of a batch that these answers would settle, if they settle it whole.
-    fn fit(&self, answers: &[HeardAnswer], batch: u64, trusting: bool) -> Option<Vec<Owed>> {
+    fn fit(&self, answers: &[HeardAnswer], batch: u64, trusting: bool) -> Option<Vec<UnansweredRequest>> {
         let mut open = self.owed.clone();
         let take = |answer: &HeardAnswer| answer.take(open.get_mut(&answer.id)?, Some(batch), trusting);
         let settled: Vec<_> = answers.iter().map(take).collect::<Option<_>>()?;
@@ -301,7 +301,7 @@ impl ClientModel {
         (!settled.is_empty() && left.all(|owed| owed.optional)).then_some(settled)
     }
 
-    fn settle(&mut self, now: Duration, answer: &HeardAnswer, owed: &Owed) {
+    fn settle(&mut self, now: Duration, answer: &HeardAnswer, owed: &UnansweredRequest) {
         if answer.gives_up {
             let shortest = self.limits.request_timeout.min(self.limits.call_timeout).min(SHORTEST_CLOCK);
             assert!(now - owed.since >= shortest, "given up after {:?}: {owed:?}", now - owed.since);
@@ -330,7 +330,7 @@ impl ClientModel {
         let chatter = matches!(method, "notifications/message" | "notifications/progress")
             || method.ends_with("/list_changed");
         // A subscription has no limit, and is no call.
-        let runs = |owed: &Owed| !owed.optional && owed.latest.is_some();
+        let runs = |owed: &UnansweredRequest| !owed.optional && owed.latest.is_some();
         let disturbs = hushed && chatter && self.owed.values().flatten().any(runs);
         assert!(!disturbs, "`{method}` while a call runs (G-13)");
     }
@@ -396,9 +396,14 @@ impl HeardAnswer {
 
     /// Takes the request that this answers; without a number that is the newest, as a refusal would be. `trusting` takes a
     /// suspicious answer for that of any.
-    fn take(&self, entries: &mut Vec<Owed>, batch: Option<u64>, trusting: bool) -> Option<Owed> {
+    fn take(
+        &self,
+        entries: &mut Vec<UnansweredRequest>,
+        batch: Option<u64>,
+        trusting: bool,
+    ) -> Option<UnansweredRequest> {
         let any = self.number.is_none() || (trusting && self.suspicious);
-        let fits = |owed: &Owed| owed.batch == batch && (any || self.number == owed.number);
+        let fits = |owed: &UnansweredRequest| owed.batch == batch && (any || self.number == owed.number);
         let owed = entries.iter().rposition(|owed| fits(owed) && !owed.optional);
         let position = owed.or_else(|| entries.iter().position(fits))?;
         Some(entries.remove(position))

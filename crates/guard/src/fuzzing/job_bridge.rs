@@ -10,7 +10,7 @@ use unhang_wire::{Body, Id, Json, Message, Piece, cancelled_request, read};
 
 use super::{
     super::{
-        handover::{Join, JoinOutcome, Promote, WrapPromotionOrder},
+        promotion::{Join, JoinOutcome, Promote, WrapPromotionOrder},
         wrap_session::JobNews,
     },
     speech::number,

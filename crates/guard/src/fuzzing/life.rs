@@ -13,7 +13,7 @@ use super::{
     client::SendContext,
     job_bridge::KeepersDeed,
     script::{ClientWord, Deed, ScriptEvent, ScriptedAnswer, ServerWord, Story},
-    speech::{self, IDS, Request, pick},
+    speech::{self, IDS, ScriptedRequest, pick},
     test_world::TestWorld,
 };
 use unhang_core::{
@@ -97,7 +97,7 @@ impl Life {
     pub(super) fn live(mut self, story: &Story) {
         self.settle();
         if story.shaken {
-            self.client_writes(&[Request::new(0, 5, 1, 0).text(), b"\n".to_vec()].concat());
+            self.client_writes(&[ScriptedRequest::new(0, 5, 1, 0).text(), b"\n".to_vec()].concat());
             self.settle();
             self.server_says(&ServerWord::Answer(0, ScriptedAnswer::Well))
                 .into_iter()
@@ -175,7 +175,7 @@ impl Life {
         Some(match word {
             ClientWord::Request { id, method, token } => {
                 self.numbers += 1;
-                let request = Request::new(*id, *method, *token, self.numbers);
+                let request = ScriptedRequest::new(*id, *method, *token, self.numbers);
                 let text = request.text();
                 self.world.requests.insert(self.numbers, request);
                 text
@@ -482,18 +482,18 @@ impl Life {
                 }
             }
         }
-        self.desk_answers();
+        self.job_server_answers();
     }
 
     /// It answers before any time passes.
-    fn desk_answers(&mut self) {
+    fn job_server_answers(&mut self) {
         for line in self.world.bridge.answers() {
-            self.wrap_session.desk_line(self.now, &Class::Kept, &line, &mut self.world);
+            self.wrap_session.job_server_line(self.now, &Class::Kept, &line, &mut self.world);
         }
     }
 
     fn pass(&mut self, length: Duration) {
-        self.desk_answers();
+        self.job_server_answers();
         self.now += length;
         self.world.now = self.now;
         if self.world.busy {

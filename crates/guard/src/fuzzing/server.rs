@@ -10,7 +10,7 @@ use std::{
 
 use unhang_wire::{self as wire, Body, Id, Line, Piece, Shape, read};
 
-use super::speech::{Request, number};
+use super::speech::{ScriptedRequest, number};
 
 /// A request that the server may answer.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct OpenRequest {
 }
 
 #[derive(Debug)]
-struct Owed {
+struct UnansweredQuestion {
     since: Duration,
     /// It was withdrawn, or could not be told.
     optional: bool,
@@ -28,17 +28,17 @@ struct Owed {
 
 /// The server's books; most are closed with its process.
 #[derive(Debug, Default)]
-pub(super) struct Server {
+pub(super) struct ServerModel {
     /// The newest last.
     pub(super) asked: Vec<OpenRequest>,
-    owed: HashMap<Id, Vec<Owed>>,
+    owed: HashMap<Id, Vec<UnansweredQuestion>>,
     /// How often each numbered request was sent, to any process.
     sent: HashMap<u64, u32>,
     /// Numbers of answers that were given under an id other than their own.
     pub(super) suspicious: HashSet<u64>,
 }
 
-impl Server {
+impl ServerModel {
     /// Another process knows nothing of what the one before it was asked.
     pub(super) fn restarted(&mut self) {
         self.asked.clear();
@@ -84,7 +84,7 @@ impl Server {
     }
 
     fn owe(&mut self, id: &Id, now: Duration) {
-        self.owed.entry(id.clone()).or_default().push(Owed { since: now, optional: false });
+        self.owed.entry(id.clone()).or_default().push(UnansweredQuestion { since: now, optional: false });
     }
 
     fn answered(&mut self, id: &Id, number: Option<u64>) {
@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// The guard has said something to the server.
-    pub(super) fn hears(&mut self, line: &[u8], requests: &HashMap<u64, Request>) {
+    pub(super) fn hears(&mut self, line: &[u8], requests: &HashMap<u64, ScriptedRequest>) {
         let text = String::from_utf8_lossy(line);
         let pieces: Vec<_> = read(line).collect();
         assert!(!line.contains(&b'\n') && !line.contains(&b'\r'), "one message, one line: {text}");
@@ -123,7 +123,7 @@ impl Server {
         }
     }
 
-    fn hears_request(&mut self, number: u64, request: &Request, method: &str, text: &str) {
+    fn hears_request(&mut self, number: u64, request: &ScriptedRequest, method: &str, text: &str) {
         let unchanged = text.starts_with(&request.before) && text.ends_with(&request.after);
         assert!(unchanged, "payload bytes are forwarded as they came: {text}");
         let sent = self.sent.entry(number).or_default();

@@ -51,14 +51,14 @@ pub(super) fn pick(from: &[&'static str], which: u8) -> &'static str {
 
 /// A request of the client; what stands before and behind its id must arrive as it is.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct ScriptedRequest {
     pub(super) before: String,
     pub(super) id: &'static str,
     pub(super) after: String,
 }
 
-impl Request {
-    pub(super) fn new(id: u8, method: u8, token: u8, number: u64) -> Request {
+impl ScriptedRequest {
+    pub(super) fn new(id: u8, method: u8, token: u8, number: u64) -> ScriptedRequest {
         let method = pick(&METHODS, method);
         let more = match (method, token % 8) {
             ("initialize", client) => format!(
@@ -71,7 +71,7 @@ impl Request {
             (_, token @ 4..) => format!(r#","_meta":{{"progressToken":{}}}"#, pick(&IDS, token)),
             _ => String::new(),
         };
-        Request {
+        ScriptedRequest {
             before: r#"{"jsonrpc":"2.0","id":"#.to_owned(),
             id: pick(&IDS, id),
             after: format!(r#","method":"{method}","params":{{"number":{number}{more}}}}}"#),

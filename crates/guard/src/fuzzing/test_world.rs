@@ -17,8 +17,8 @@ use super::{
     super::wrap_session::{JobNews, WrapEffects},
     client::ClientModel,
     job_bridge::TestJobBridge,
-    server::Server,
-    speech::Request,
+    server::ServerModel,
+    speech::ScriptedRequest,
 };
 use unhang_core::{
     limits::Limits,
@@ -93,8 +93,8 @@ impl Expected {
 pub(super) struct TestWorld {
     pub(super) now: Duration,
     pub(super) client: ClientModel,
-    pub(super) server: Server,
-    pub(super) requests: HashMap<u64, Request>,
+    pub(super) server: ServerModel,
+    pub(super) requests: HashMap<u64, ScriptedRequest>,
     pub(super) bridge: TestJobBridge,
     /// The server speaks, and nothing but answers may come of it while a call runs.
     pub(super) hushed: bool,
@@ -115,7 +115,7 @@ impl TestWorld {
         TestWorld {
             now: Duration::ZERO,
             client: ClientModel::new(limits),
-            server: Server::default(),
+            server: ServerModel::default(),
             requests: HashMap::new(),
             bridge: TestJobBridge::default(),
             hushed: false,
@@ -190,11 +190,11 @@ impl WrapEffects for TestWorld {
         self.bridge.hears(call, news);
     }
 
-    fn to_desk(&mut self, line: &[u8], _: ToolNames) {
+    fn to_job_server(&mut self, line: &[u8], _: ToolNames) {
         self.bridge.is_asked(line);
     }
 
-    fn desk_backlog(&self) -> usize {
+    fn job_server_backlog(&self) -> usize {
         0
     }
 

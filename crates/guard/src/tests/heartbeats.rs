@@ -1,7 +1,7 @@
 //! What the client hears while the server says nothing of its calls.
 
 use super::*;
-use unhang_core::{config::LATE_IDS, promotion::Promotion};
+use unhang_core::{config::LATE_IDS, limits::Limits, promotion::Promotion};
 
 impl Guarded {
     fn call_with(&mut self, id: u64, token: &str) {

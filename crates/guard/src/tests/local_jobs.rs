@@ -9,30 +9,30 @@ const ASKED: &str =
 
 impl Guarded {
     /// What the local job server was told since the last look, after it has heard of the session.
-    fn at_the_desk(&mut self) -> Vec<Value> {
+    fn asked_of_the_job_server(&mut self) -> Vec<Value> {
         self.effects.local_jobs.drain(..).map(|line| serde_json::from_str(&line).unwrap()).collect()
     }
 
-    fn desk_says(&mut self, line: &str) {
-        self.wrap_session.desk_line(self.now, &Class::Kept, line.as_bytes(), &mut self.effects);
+    fn job_server_says(&mut self, line: &str) {
+        self.wrap_session.job_server_line(self.now, &Class::Kept, line.as_bytes(), &mut self.effects);
     }
 }
 
 #[test]
-fn what_is_about_jobs_is_asked_at_the_desk_and_nothing_else() {
+fn what_is_about_jobs_is_asked_at_the_job_server_and_nothing_else() {
     let mut guarded = Guarded::with_jobs(Limits::default());
     guarded.client(ASKED);
     assert_eq!(guarded.said(), Vec::<Value>::new());
-    let told = guarded.at_the_desk();
+    let told = guarded.asked_of_the_job_server();
     assert_eq!(
         (&told[0]["method"], &told[0]["params"]["protocolVersion"]),
         (&json!("initialize"), &json!("2025-11-25"))
     );
     assert_eq!((&told[1]["method"], &told[2]["id"]), (&json!("notifications/initialized"), &json!(7)));
     // Its answer to the handshake is nobody's.
-    guarded.desk_says(&json!({"jsonrpc":"2.0","id":told[0]["id"],"result":{}}).to_string());
+    guarded.job_server_says(&json!({"jsonrpc":"2.0","id":told[0]["id"],"result":{}}).to_string());
     assert!(guarded.heard().is_empty());
-    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
+    guarded.job_server_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
     assert_eq!(guarded.heard(), [json!({"jsonrpc":"2.0","id":7,"result":{"content":[]}})]);
     for (method, params) in [
         ("tasks/get", json!({"taskId": "abcdefgh2345"})),
@@ -42,7 +42,7 @@ fn what_is_about_jobs_is_asked_at_the_desk_and_nothing_else() {
         ("tools/call", json!({"name": "unhang_get_job_results"})),
     ] {
         guarded.client(&json!({"jsonrpc":"2.0","id":method,"method":method,"params":params}).to_string());
-        assert_eq!((guarded.said().len(), guarded.at_the_desk().len()), (0, 1), "{method}");
+        assert_eq!((guarded.said().len(), guarded.asked_of_the_job_server().len()), (0, 1), "{method}");
     }
     for (method, params) in [
         ("tools/call", json!({"name": "list_jobs"})),
@@ -54,7 +54,11 @@ fn what_is_about_jobs_is_asked_at_the_desk_and_nothing_else() {
         guarded.client(
             &json!({"jsonrpc":"2.0","id":params.to_string(),"method":method,"params":params}).to_string(),
         );
-        assert_eq!((guarded.said().len(), guarded.at_the_desk().len()), (1, 0), "{method} {params}");
+        assert_eq!(
+            (guarded.said().len(), guarded.asked_of_the_job_server().len()),
+            (1, 0),
+            "{method} {params}"
+        );
     }
 }
 
@@ -62,7 +66,7 @@ fn what_is_about_jobs_is_asked_at_the_desk_and_nothing_else() {
 fn where_nobody_keeps_jobs_nothing_is_asked_there() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.client(ASKED);
-    assert_eq!((guarded.said().len(), guarded.at_the_desk().len()), (1, 0));
+    assert_eq!((guarded.said().len(), guarded.asked_of_the_job_server().len()), (1, 0));
 }
 
 #[test]
@@ -71,21 +75,21 @@ fn a_client_without_a_handshake_asks_about_its_tasks_there_and_about_others_its_
     guarded.wrap_session.session = Default::default();
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
     let mut id = 100;
-    let mut to_desk = |guarded: &mut Guarded, method: &str, mut params: Value| {
+    let mut to_job_server = |guarded: &mut Guarded, method: &str, mut params: Value| {
         params["_meta"] = meta.clone();
         id += 1;
         guarded.client(&json!({"jsonrpc":"2.0","id":id,"method":method,"params":params}).to_string());
-        let (server, local_jobs) = (guarded.said().len(), guarded.at_the_desk().len());
+        let (server, local_jobs) = (guarded.said().len(), guarded.asked_of_the_job_server().len());
         assert_eq!(server + local_jobs, 1, "{method}");
         local_jobs == 1
     };
     guarded.wrap_session.offers = Some(Box::default());
-    assert!(to_desk(&mut guarded, "tasks/get", json!({"taskId": "abcdefgh2345"})));
+    assert!(to_job_server(&mut guarded, "tasks/get", json!({"taskId": "abcdefgh2345"})));
     assert!(
-        !to_desk(&mut guarded, "tasks/get", json!({"taskId": "2b0e5a4c-task-of-theirs"})),
+        !to_job_server(&mut guarded, "tasks/get", json!({"taskId": "2b0e5a4c-task-of-theirs"})),
         "it may have some"
     );
-    assert!(to_desk(
+    assert!(to_job_server(
         &mut guarded,
         listen,
         json!({"notifications": {"taskIds": ["abcdefgh2345"], "toolsListChanged": false}})
@@ -95,12 +99,12 @@ fn a_client_without_a_handshake_asks_about_its_tasks_there_and_about_others_its_
         json!({"taskIds": ["abcdefgh2345", "theirs"]}),
         json!({"taskIds": []}),
     ] {
-        assert!(!to_desk(&mut guarded, listen, json!({"notifications": others})));
+        assert!(!to_job_server(&mut guarded, listen, json!({"notifications": others})));
     }
 }
 
 #[test]
-fn a_request_at_the_desk_is_in_flight_like_any_other() {
+fn a_request_at_the_job_server_is_in_flight_like_any_other() {
     let mut guarded = Guarded::with_jobs(Limits { max_in_flight: 2, ..Limits::default() });
     guarded.client(ASKED);
     // Under its id there is no other.
@@ -111,22 +115,22 @@ fn a_request_at_the_desk_is_in_flight_like_any_other() {
     guarded.call(1);
     guarded.call(2);
     guarded.heard_fault(2, -31005);
-    guarded.at_the_desk();
+    guarded.asked_of_the_job_server();
     // Withdrawn it is over, there and here.
     guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#);
-    assert_eq!(guarded.at_the_desk()[0]["params"]["requestId"], 7);
+    assert_eq!(guarded.asked_of_the_job_server()[0]["params"]["requestId"], 7);
     assert!(guarded.said().iter().all(|said| said["method"] == "tools/call"), "the server never heard of it");
-    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
+    guarded.job_server_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
     assert!(guarded.heard().is_empty());
 }
 
 #[test]
-fn the_end_of_the_session_waits_for_the_desk_and_answers_what_it_does_not() {
+fn the_end_of_the_session_waits_for_the_job_server_and_answers_what_it_does_not() {
     let mut guarded = Guarded::with_jobs(Limits::default());
     guarded.client(ASKED);
     guarded.ends();
     assert_eq!(guarded.actions(), [], "it is waited for");
-    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
+    guarded.job_server_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
     assert_eq!((guarded.heard().len(), guarded.actions()), (1, vec![WrapAction::StopServer]));
     let mut guarded = Guarded::with_jobs(Limits::default());
     guarded.client(ASKED);
@@ -136,12 +140,12 @@ fn the_end_of_the_session_waits_for_the_desk_and_answers_what_it_does_not() {
 }
 
 #[test]
-fn what_the_desk_answers_stands_in_its_batch() {
+fn what_the_job_server_answers_stands_in_its_batch() {
     let (mut guarded, _) = Guarded::introduced(Limits::default(), "2025-03-26", r#"{"tools":{}}"#);
     guarded.client(&format!(
         r#"[{ASKED},{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"t"}}}}]"#
     ));
-    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
+    guarded.job_server_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
     assert!(guarded.heard().is_empty());
     guarded.answer(1);
     let heard = guarded.heard();
@@ -149,33 +153,33 @@ fn what_the_desk_answers_stands_in_its_batch() {
 }
 
 #[test]
-fn the_desk_is_asked_while_the_server_does_not_read() {
+fn the_job_server_is_asked_while_the_server_does_not_read() {
     let mut guarded = Guarded::with_jobs(Limits::default());
     guarded.effects.server_backlog = usize::MAX;
     guarded.call(1);
     guarded.heard_fault(1, -31005);
     guarded.client(ASKED);
     assert!(guarded.heard().is_empty());
-    assert_eq!(guarded.at_the_desk().len(), 3);
+    assert_eq!(guarded.asked_of_the_job_server().len(), 3);
 }
 
 #[test]
-fn a_desk_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it() {
+fn a_job_server_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it() {
     let mut guarded = Guarded::with_jobs(Limits { call_timeout: seconds(20), ..Limits::default() });
     guarded.client(ASKED);
-    guarded.at_the_desk();
+    guarded.asked_of_the_job_server();
     guarded.wait(seconds(20));
     assert!(guarded.heard().is_empty(), "it has a limit of its own");
     guarded.wait(seconds(1));
     let error = guarded.heard_fault(7, -31001);
     assert!(error["message"].as_str().is_some_and(|text| text.contains("folder of jobs")), "{error}");
-    assert_eq!(guarded.at_the_desk()[0]["params"]["requestId"], 7, "nobody waits there either");
+    assert_eq!(guarded.asked_of_the_job_server()[0]["params"]["requestId"], 7, "nobody waits there either");
     // The id is free.
     guarded.client(ASKED);
-    assert_eq!((guarded.heard().len(), guarded.at_the_desk().len()), (0, 1));
-    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
+    assert_eq!((guarded.heard().len(), guarded.asked_of_the_job_server().len()), (0, 1));
+    guarded.job_server_says(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
     guarded.heard();
-    guarded.effects.desk_backlog = usize::MAX;
+    guarded.effects.job_server_backlog = usize::MAX;
     guarded.client(ASKED);
     guarded.heard_fault(7, -31005);
 }

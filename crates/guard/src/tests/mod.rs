@@ -1,12 +1,12 @@
 //! The session driven without a process: every event by hand, time as a number.
 
 mod bounds;
-mod handover;
 mod heartbeats;
 mod ids;
 mod life;
 mod local_jobs;
 mod offers;
+mod promotion;
 mod questions;
 mod restarts;
 mod talk;
@@ -31,7 +31,7 @@ struct Fake {
     jobs: Vec<(Id, String)>,
     local_jobs: Vec<String>,
     same: Option<JobId>,
-    desk_backlog: usize,
+    job_server_backlog: usize,
     client_backlog: usize,
     server_backlog: usize,
 }
@@ -62,11 +62,11 @@ impl WrapEffects for Fake {
         let (JobNews::Answer(_, text) | JobNews::Progress(text) | JobNews::Log(text)) = news;
         self.jobs.push((call.clone(), String::from_utf8(text.to_vec()).unwrap()));
     }
-    fn to_desk(&mut self, line: &[u8], _: ToolNames) {
+    fn to_job_server(&mut self, line: &[u8], _: ToolNames) {
         self.local_jobs.push(String::from_utf8(line.to_vec()).unwrap());
     }
-    fn desk_backlog(&self) -> usize {
-        self.desk_backlog
+    fn job_server_backlog(&self) -> usize {
+        self.job_server_backlog
     }
     fn same_call(&self, _: Option<&str>, _: &[u8]) -> Option<JobId> {
         self.same

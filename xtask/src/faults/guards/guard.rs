@@ -81,25 +81,25 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("guard", "tests::heartbeats::tokens_of_calls_that_are_over_are_forgotten_in_time");
     "guarded-asked-call-stays-a-call" [1]
         "Behind the guard, too, a call stays one while its client is asked something."
-        unit("guard", "tests::handover::a_call_stays_one_while_its_client_is_asked_something");
+        unit("guard", "tests::promotion::a_call_stays_one_while_its_client_is_asked_something");
     "guarded-same-call-joins" [1]
         "Behind the guard, too, the same call waits for the job that it has become and does not run twice."
-        unit("guard", "tests::handover::the_same_call_has_the_answer_of_the_job_that_it_has_become");
+        unit("guard", "tests::promotion::the_same_call_has_the_answer_of_the_job_that_it_has_become");
     "question-of-a-task-says-so" [1]
         "A client that has asked for a task hears of which one its server's question is, where that is known."
-        unit("guard", "tests::handover::a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call");
+        unit("guard", "tests::promotion::a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call");
     "order-is-of-its-call" [1, 2]
         "A job that comes late is not handed to another call that has the id by then."
-        unit("guard", "tests::handover::a_job_that_comes_too_late_is_not_that_of_another_call_with_the_id");
+        unit("guard", "tests::promotion::a_job_that_comes_too_late_is_not_that_of_another_call_with_the_id");
     "jobs-keep-nobody-waiting" [1]
         "What has become a job holds up neither the end of the session nor what is kept back while a call runs."
-        unit("guard", "tests::handover::a_job_keeps_nobody_waiting");
+        unit("guard", "tests::promotion::a_job_keeps_nobody_waiting");
     "kept-params-bounded" [3]
         "Large arguments of calls that may become jobs are kept for so many of them as the queue has room for."
-        unit("guard", "tests::handover::arguments_that_are_kept_are_bounded");
+        unit("guard", "tests::promotion::arguments_that_are_kept_are_bounded");
     "tokens-of-jobs-bounded" [3]
         "Tokens of jobs that have ended are forgotten in time."
-        unit("guard", "tests::handover::tokens_of_jobs_that_have_ended_are_forgotten");
+        unit("guard", "tests::promotion::tokens_of_jobs_that_have_ended_are_forgotten");
     "their-tool-stays-theirs" [2]
         "A tool of the server is called there, also where one of ours would be called the same."
         unit("guard", "tests::offers::tools_of_ours_are_called_what_none_of_the_server_is");
@@ -114,16 +114,16 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("guard", "tests::local_jobs::a_client_without_a_handshake_asks_about_its_tasks_there_and_about_others_its_server");
     "desk-deadline" [1]
         "What is asked about jobs is answered in time also where the folder of jobs does not open."
-        unit("guard", "tests::local_jobs::a_desk_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it");
+        unit("guard", "tests::local_jobs::a_job_server_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it");
     "desk-backlog-bounded" [3]
         "What waits for the folder of jobs to open is bounded."
-        unit("guard", "tests::local_jobs::a_desk_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it");
+        unit("guard", "tests::local_jobs::a_job_server_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it");
     "desk-ids-in-flight" [2]
-        "An id that is in flight at the desk is not used for another request."
-        unit("guard", "tests::local_jobs::a_request_at_the_desk_is_in_flight_like_any_other");
+        "An id that is in flight at the local job server is not used for another request."
+        unit("guard", "tests::local_jobs::a_request_at_the_job_server_is_in_flight_like_any_other");
     "desk-answered-at-the-end" [1]
         "What was asked about jobs is answered when the session ends before that."
-        unit("guard", "tests::local_jobs::the_end_of_the_session_waits_for_the_desk_and_answers_what_it_does_not");
+        unit("guard", "tests::local_jobs::the_end_of_the_session_waits_for_the_job_server_and_answers_what_it_does_not");
     "dead-tokens-bounded" [3]
         "Progress tokens of ended calls are forgotten in time."
         unit("guard", "tests::bounds::tokens_of_ended_calls_are_forgotten_in_time");

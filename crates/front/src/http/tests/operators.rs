@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use crate::tally::FrontTally;
-use unhang_core::{config::STATUS_PATIENCE, queue::Class};
+use unhang_core::{config::STATUS_PATIENCE, limits::Limits, queue::Class};
 
 async fn get(web: &Web, path: &str) -> String {
     let response = web.ask("GET", path, &[], Body::empty()).await;

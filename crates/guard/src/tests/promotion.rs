@@ -4,8 +4,8 @@ use super::*;
 use unhang_bridge::tasks::Dialect;
 use unhang_jobs::id::JobId;
 
-use crate::handover::{JoinOutcome, Promote, WrapPromotionOrder};
-use unhang_core::{clients::CLOCKS, config::PROMOTE_PERCENT, promotion::Promotion};
+use crate::promotion::{JoinOutcome, Promote, WrapPromotionOrder};
+use unhang_core::{clients::CLOCKS, config::PROMOTE_PERCENT, limits::Limits, promotion::Promotion};
 use unhang_front::PromotionReply;
 use unhang_tools::service::JobError;
 

@@ -1,6 +1,6 @@
 //! Calls that are handed over as jobs before their clients give them up, while the server goes on with them undisturbed.
 //!
-//! Theory of operation. A call that may become a job knows the moment ([`HandOver`]). Then the owner is asked to make a job of it
+//! Theory of operation. A call that may become a job knows the moment ([`PlannedPromotion`]). Then the owner is asked to make a job of it
 //! ([`WrapAction::Promote`]), which takes a write to the disk, and meanwhile it is a call like any other: whichever comes first is the answer, the
 //! server's own or the job ([`WrapSession::promoted`]). From then on it stays in flight under its id on the server's side, and who keeps the job
 //! takes the place of the client ([`WrapEffects::to_job`]). The call of a client that has asked for a task (2025-11-25) is kept from the server
@@ -42,7 +42,7 @@ const WHILE_ASKED: Duration = Duration::from_secs(1);
 
 /// When a job is made of a call, and of what.
 #[derive(Debug)]
-pub(super) struct HandOver {
+pub(super) struct PlannedPromotion {
     /// When; not any more, where this says nothing.
     pub at: Option<Duration>,
     /// As they came.
@@ -107,7 +107,7 @@ pub enum JoinOutcome {
     Nothing,
 }
 
-impl HandOver {
+impl PlannedPromotion {
     /// Its client copes with tasks of the extension.
     pub(super) fn declares_tasks(&self, revision: Revision) -> bool {
         // Once they are with whoever makes a job of it, nobody knows any more.
@@ -141,21 +141,21 @@ pub(super) fn unrelated(line: &[u8]) -> Option<Vec<u8>> {
 impl GuardedCall {
     /// Its server is not asked before it is the task that its client has asked for.
     pub(super) fn waits_for_its_task(&self) -> bool {
-        !self.sent && self.hand_over.as_deref().is_some_and(HandOver::is_of_a_task)
+        !self.sent && self.promotion.as_deref().is_some_and(PlannedPromotion::is_of_a_task)
     }
 
     /// Whether it is time to hand it over. Once, unless its client is asked something.
     pub(super) fn is_due(&mut self, now: Duration, client_is_asked: bool) -> bool {
         let deadline = self.deadline;
-        let Some(hand_over) = &mut self.hand_over else { return false };
-        if hand_over.at.is_none_or(|at| at > now) {
+        let Some(promotion) = &mut self.promotion else { return false };
+        if promotion.at.is_none_or(|at| at > now) {
             return false;
         }
         let again = now + WHILE_ASKED;
         let is_asked = client_is_asked && stands("guarded-asked-call-stays-a-call");
-        hand_over.at =
+        promotion.at =
             Some(again).filter(|again| is_asked && deadline.is_none_or(|deadline| *again < deadline));
-        hand_over.at.is_none()
+        promotion.at.is_none()
     }
 }
 
@@ -167,12 +167,12 @@ impl WrapSession {
     }
 
     /// When a request becomes a job that may take so long as a call; never, for most.
-    pub(super) fn hand_over_of(
+    pub(super) fn plan_promotion(
         &self,
         method: &str,
         params: Option<Json<'_>>,
         limit: Option<Duration>,
-    ) -> Option<Box<HandOver>> {
+    ) -> Option<Box<PlannedPromotion>> {
         let offers = self.offers.as_ref().filter(|_| method == "tools/call")?;
         let params = params?;
         let after = self.limits.promote_after.moment(self.call_clock)?;
@@ -192,7 +192,14 @@ impl WrapSession {
         }
         let params = params.get().as_bytes().into();
         Some(
-            HandOver { at: Some(self.now + after), params, promotion_reply, joins: None, order: None }.into(),
+            PlannedPromotion {
+                at: Some(self.now + after),
+                params,
+                promotion_reply,
+                joins: None,
+                order: None,
+            }
+            .into(),
         )
     }
 
@@ -202,8 +209,8 @@ impl WrapSession {
         if length <= RETRY_BYTES || !stands("kept-params-bounded") {
             return true;
         }
-        let kept = self.calls.iter().filter_map(|(_, call)| call.hand_over.as_ref());
-        let kept: usize = kept.map(|hand_over| hand_over.params.len()).sum();
+        let kept = self.calls.iter().filter_map(|(_, call)| call.promotion.as_ref());
+        let kept: usize = kept.map(|promotion| promotion.params.len()).sum();
         let has_room = kept + length <= self.limits.queue_bytes;
         if !has_room {
             tracing::warn!(
@@ -223,14 +230,18 @@ impl WrapSession {
     }
 
     /// The job that the same call has become before.
-    pub(super) fn joined_by(&self, hand_over: &HandOver, effects: &impl WrapEffects) -> Option<JobId> {
-        let params = Json::new(&hand_over.params)?;
+    pub(super) fn joined_by(
+        &self,
+        promotion: &PlannedPromotion,
+        effects: &impl WrapEffects,
+    ) -> Option<JobId> {
+        let params = Json::new(&promotion.params)?;
         let is_safe =
             |offers: &Offers| text_member(params, "name").is_some_and(|tool| offers.is_repeatable(&tool));
         let joins = self.limits.join_same_call
             && self.offers.as_deref().is_some_and(is_safe)
             && stands("guarded-same-call-joins");
-        joins.then(|| effects.same_call(self.client_name.as_deref(), &hand_over.params)).flatten()
+        joins.then(|| effects.same_call(self.client_name.as_deref(), &promotion.params)).flatten()
     }
 
     /// Keeps a call from its server until it is the task that its client has asked for.
@@ -289,10 +300,10 @@ impl WrapSession {
         let order = self.next_order();
         let Some(call) = self.calls.get_mut(&wire_id) else { return };
         call.line = Some(line.to_vec());
-        let Some(hand_over) = &mut call.hand_over else { return };
-        (hand_over.joins, hand_over.order) = (Some(job), Some(order));
+        let Some(promotion) = &mut call.promotion else { return };
+        (promotion.joins, promotion.order) = (Some(job), Some(order));
         // Who has asked for a task gets the one that there is, which is handed over at once.
-        if !hand_over.is_of_a_task() {
+        if !promotion.is_of_a_task() {
             let limit = call.limit.unwrap_or(self.limits.call_timeout);
             self.actions.push_back(WrapAction::Join(Join { call: wire_id, order, job, limit }.into()));
         }
@@ -305,14 +316,14 @@ impl WrapSession {
 
     /// Whether this is still the call of which this was asked for.
     fn is_of(&self, wire_id: &Id, order: WrapPromotionOrder) -> bool {
-        let hand_over = self.calls.get(wire_id).and_then(|call| call.hand_over.as_ref());
-        hand_over.is_some_and(|hand_over| hand_over.order == Some(order) || !stands("order-is-of-its-call"))
+        let promotion = self.calls.get(wire_id).and_then(|call| call.promotion.as_ref());
+        promotion.is_some_and(|promotion| promotion.order == Some(order) || !stands("order-is-of-its-call"))
     }
 
     /// Whether a call still waits for the job that this was about.
     pub fn waits_for_a_job(&self, wire_id: &Id, order: WrapPromotionOrder) -> bool {
-        let hand_over = self.calls.get(wire_id).and_then(|call| call.hand_over.as_ref());
-        self.is_of(wire_id, order) && hand_over.is_some_and(|hand_over| hand_over.joins.is_some())
+        let promotion = self.calls.get(wire_id).and_then(|call| call.promotion.as_ref());
+        self.is_of(wire_id, order) && promotion.is_some_and(|promotion| promotion.joins.is_some())
     }
 
     /// Something has come of a call that waits for a job.
@@ -343,9 +354,9 @@ impl WrapSession {
                 self.answer_with(&client_id, batch, &result, effects);
             }
             JoinOutcome::Nothing => {
-                if let Some(hand_over) = &mut call.hand_over {
-                    hand_over.joins = None;
-                    hand_over.at.get_or_insert(now);
+                if let Some(promotion) = &mut call.promotion {
+                    promotion.joins = None;
+                    promotion.at.get_or_insert(now);
                 }
                 let is_of_a_task = call.waits_for_its_task();
                 self.look_at_its_moment(wire_id);
@@ -372,13 +383,13 @@ impl WrapSession {
     pub(super) fn order(&mut self, wire_id: &Id) {
         let (client, revision, next) = (self.client_name.clone(), self.revision(), self.next_order());
         let Some((call, offers)) = self.calls.get_mut(wire_id).zip(self.offers.as_mut()) else { return };
-        let Some(hand_over) = &mut call.hand_over else { return };
-        let (params, order) = match (hand_over.joins, hand_over.order) {
+        let Some(promotion) = &mut call.promotion else { return };
+        let (params, order) = match (promotion.joins, promotion.order) {
             // There may be nothing to wait for, and then it becomes a job itself.
-            (Some(_), Some(order)) => (hand_over.params.clone(), order),
-            _ => (std::mem::take(&mut hand_over.params), next),
+            (Some(_), Some(order)) => (promotion.params.clone(), order),
+            _ => (std::mem::take(&mut promotion.params), next),
         };
-        hand_over.order = Some(order);
+        promotion.order = Some(order);
         let tool = Json::new(&params).and_then(|params| text_member(params, "name")).unwrap_or_default();
         let promote = Promote {
             call: wire_id.clone(),
@@ -386,10 +397,10 @@ impl WrapSession {
             elapsed: self.now.saturating_sub(call.since),
             client,
             revision,
-            promotion_reply: hand_over.promotion_reply,
+            promotion_reply: promotion.promotion_reply,
             names: offers.names(),
             is_repeatable: offers.is_repeatable(&tool),
-            joins: hand_over.joins,
+            joins: promotion.joins,
             params,
         };
         self.actions.push_back(WrapAction::Promote(promote.into()));
@@ -417,15 +428,15 @@ impl WrapSession {
         }
         let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.is_job) else { return false };
         call.is_job = true;
-        let is_a_task = call.hand_over.as_deref().is_some_and(HandOver::is_of_a_task);
+        let is_a_task = call.promotion.as_deref().is_some_and(PlannedPromotion::is_of_a_task);
         let is_in_words = call
-            .hand_over
+            .promotion
             .as_deref()
-            .is_some_and(|hand_over| hand_over.promotion_reply == PromotionReply::Words);
+            .is_some_and(|promotion| promotion.promotion_reply == PromotionReply::Words);
         call.task = is_a_task.then(|| job.into());
         let limit = self.limits.job_timeout;
         (call.limit, call.deadline) = (Some(limit), Some(call.since + limit));
-        (call.heartbeat, call.hand_over) = (None, None);
+        (call.heartbeat, call.promotion) = (None, None);
         let client_id = std::mem::replace(&mut call.client_id, wire_id.clone());
         let (batch, token) = (call.batch.take(), call.token.take());
         tracing::info!(
@@ -490,7 +501,7 @@ impl WrapSession {
             token: None,
             heartbeat: None,
             batch: None,
-            hand_over: None,
+            promotion: None,
             copes_with_tasks: false,
             is_job: true,
             task: None,
