@@ -12,11 +12,10 @@ use unhang_wire::{
 };
 
 use super::{
+    effects::WrapEffects,
     promotion::{PlannedPromotion, unrelated, without_task},
     tell::START_HINT,
-    wrap_session::{
-        ClientEra, GuardedCall, Role, ServerLink, WaitingForServer, WrapEffects, WrapEnd, WrapSession,
-    },
+    wrap_session::{GuardedCall, Role, ServerLink, WrapEnd, WrapSession},
 };
 use unhang_core::{
     batch::BatchId,
@@ -32,9 +31,9 @@ use unhang_core::{
 /// A request as it came, with what is needed to judge it.
 pub(super) struct WrapRequest<'a> {
     pub id: Id,
-    id_span: Range<usize>,
+    pub id_span: Range<usize>,
     pub method: &'a str,
-    params: Option<Json<'a>>,
+    pub params: Option<Json<'a>>,
     pub raw: &'a [u8],
     pub batch: Option<BatchId>,
 }
@@ -77,7 +76,7 @@ impl WrapSession {
     }
 
     fn client_batch(&mut self, pieces: Vec<Piece<'_>>, effects: &mut impl WrapEffects) {
-        if self.negotiated.as_deref() != Some(BATCH_REVISION) && stands("batch-by-revision") {
+        if self.client.negotiated() != Some(BATCH_REVISION) && stands("batch-by-revision") {
             return self.refuse(Addressee::nobody(), refusal::foreign_batch(), effects);
         }
         let is_owed = |piece: &&Piece<'_>| gets_an_answer(piece) || !stands("batch-awaits-answers-alone");
@@ -166,7 +165,7 @@ impl WrapSession {
 
     /// Bytes on their way to the server.
     fn waiting_for_server(&self, effects: &impl WrapEffects) -> usize {
-        effects.server_backlog() + if stands("held-bytes-bounded") { self.held_bytes } else { 0 }
+        effects.server_backlog() + self.held.bytes()
     }
 
     fn is_in_flight(&self, client_id: &Id) -> bool {
@@ -175,49 +174,15 @@ impl WrapSession {
             || self.calls.get(client_id).is_some_and(|call| call.client_id == *client_id && !call.is_job)
     }
 
-    /// What the request tells about the client and its session.
+    /// Learns what the request tells about the client and its session.
     pub(super) fn learn_from(&mut self, request: &WrapRequest<'_>) {
-        match (request.method, request.params) {
-            ("initialize", params) => {
-                self.era = ClientEra::Legacy;
-                self.negotiated = None;
-                self.local_jobs.forget_session();
-                self.session.initialize(request.raw, request.id_span.clone());
-                self.learn_client(params);
-            }
-            ("logging/setLevel", _) => self.session.level(request.raw, request.id_span.clone()),
-            ("resources/subscribe", Some(params)) => {
-                if let Some(uri) = wire::text_member(params, "uri") {
-                    self.session.subscribe(uri, request.raw, request.id_span.clone());
-                }
-            }
-            ("resources/unsubscribe", Some(params)) => {
-                if let Some(uri) = wire::text_member(params, "uri") {
-                    self.session.unsubscribe(&uri);
-                }
-            }
-            (_, Some(params)) if self.era == ClientEra::Unknown => {
-                if let Some(version) = wire::request_version(params) {
-                    self.era = ClientEra::Modern;
-                    self.modern_version = Some(version);
-                    self.learn_client(Some(params));
-                }
-            }
-            _ => {}
+        let Some(introduction) = self.client.learn(request) else { return };
+        if introduction.is_new_session {
+            self.local_jobs.forget_session();
         }
-    }
-
-    fn learn_client(&mut self, params: Option<Json<'_>>) {
-        let info = params.and_then(wire::client_info);
-        let name = info.and_then(|info| wire::text_member(info, "name"));
-        let version = info.and_then(|info| wire::text_member(info, "version"));
-        self.call_clock = name.as_deref().and_then(|name| clients::call_clock(name, version.as_deref()));
-        // Without a handshake a client hears of changes only where it listens, and what is listed is not its own affair.
-        let follows = name.as_deref().is_some_and(|name| clients::follows_lists(name, version.as_deref()));
         if let Some(offers) = &mut self.offers {
-            offers.wait_for_a_use(follows && self.era == ClientEra::Legacy);
+            offers.wait_for_a_use(introduction.follows_lists);
         }
-        self.client_name = name;
     }
 
     fn accept(&mut self, request: &WrapRequest<'_>, trial: bool, effects: &mut impl WrapEffects) {
@@ -296,8 +261,7 @@ impl WrapSession {
         if live {
             effects.to_server(line);
         } else {
-            self.held_bytes += line.len();
-            self.held.push_back(WaitingForServer::Call(wire_id));
+            self.held.hold_call(wire_id, line.len());
             self.wake();
         }
     }
@@ -309,7 +273,7 @@ impl WrapSession {
         let deadline = call.next_moment();
         let variant = own_id.variant().filter(|_| stands("ids-apart-by-more-than-type"));
         let is_distinct = variant.is_none_or(|variant| self.calls.is_free(&variant));
-        let call = if is_distinct && (self.own.is_free(&own_id) || !stands("ids-apart-from-ours")) {
+        let call = if is_distinct && (self.own_requests.is_free(&own_id) || !stands("ids-apart-from-ours")) {
             match self.calls.register(own_id.clone(), deadline, call) {
                 Ok(()) => return own_id,
                 Err(RegisterError::InFlight(call) | RegisterError::AwaitsLate(call)) => call,
@@ -330,7 +294,7 @@ impl WrapSession {
             (_, Role::Initialize) => self.limits.start_timeout,
             // `tasks/result` blocks until the task ends, so it is a call too (protocol.md 2.1).
             ("tools/call" | "tasks/result", _) => {
-                clients::call_limit(self.call_clock, self.limits.call_timeout)
+                clients::call_limit(self.client.call_clock(), self.limits.call_timeout)
             }
             _ => self.limits.request_timeout,
         };
@@ -350,7 +314,7 @@ impl WrapSession {
         effects: &mut impl WrapEffects,
     ) {
         match method {
-            "notifications/initialized" => self.session.initialized(raw),
+            "notifications/initialized" => self.client.initialized(raw),
             "notifications/cancelled" => {
                 if let Some(id) = params.and_then(wire::cancelled_request) {
                     return self.client_cancels(&id, raw, effects);
@@ -376,11 +340,8 @@ impl WrapSession {
         match self.link {
             ServerLink::Live => effects.to_server(&line),
             // The replay says it again in its place; twice would be once too often.
-            _ if self.session.says(raw) => {}
-            _ => {
-                self.held_bytes += line.len();
-                self.held.push_back(WaitingForServer::Line(line.into_owned()));
-            }
+            _ if self.client.session().says(raw) => {}
+            _ => self.held.hold_line(line.into_owned()),
         }
     }
 
@@ -397,7 +358,7 @@ impl WrapSession {
             self.calls.get(&wire_id).is_some_and(|call| call.client_id == *client_id && !call.is_job);
         let Some(call) = is_theirs.then(|| self.calls.cancel(&wire_id)).flatten() else {
             // The server may know another request by this id, one that was renamed or is ours.
-            if self.calls.contains(client_id) || self.own.contains(client_id) {
+            if self.calls.contains(client_id) || self.own_requests.contains(client_id) {
                 return;
             }
             return self.forward(raw, effects);
@@ -437,8 +398,8 @@ impl WrapSession {
         if !stands("answers-to-questions-alone") {
             return effects.to_server(&one_line(raw));
         }
-        let (ask, repaired) = match self.asks.complete(id) {
-            Completion::Matched(ask) => (ask, false),
+        let (question, repaired) = match self.questions.complete(id) {
+            Completion::Matched(question) => (question, false),
             Completion::Repaired { entry, .. } => {
                 self.counters.repaired_ids += 1;
                 (entry, true)
@@ -454,11 +415,16 @@ impl WrapSession {
             }
         };
         let failed = matches!(outcome, ResponseOutcome::Error(_));
-        tracing::debug!(server = self.name, method = &*ask.method, failed, "the client answered the server");
-        let renamed = ((repaired || ask.server_id != *id) && stands("question-id-restored"))
-            .then(|| replace_id(raw, id_span, &ask.server_id));
+        tracing::debug!(
+            server = self.name,
+            method = &*question.method,
+            failed,
+            "the client answered the server"
+        );
+        let renamed = ((repaired || question.server_id != *id) && stands("question-id-restored"))
+            .then(|| replace_id(raw, id_span, &question.server_id));
         let line = one_line(renamed.as_deref().unwrap_or(raw));
-        match unrelated(&line).filter(|_| ask.is_of_a_task) {
+        match unrelated(&line).filter(|_| question.is_of_a_task) {
             Some(unrelated) => effects.to_server(&unrelated),
             None => effects.to_server(&line),
         }
@@ -473,18 +439,19 @@ impl WrapSession {
         if invalid.shape == Shape::Response
             && stands("invalid-reply-told")
             && let Some(id) = &invalid.id
-            && let Completion::Matched(ask) | Completion::Repaired { entry: ask, .. } = self.asks.complete(id)
+            && let Completion::Matched(question) | Completion::Repaired { entry: question, .. } =
+                self.questions.complete(id)
         {
             let happened = format!(
                 "the client answered `{}` with what is no valid response: {}",
-                ask.method, invalid.reason
+                question.method, invalid.reason
             );
             let error_report = ErrorReport {
                 kind: FaultKind::BadResponse,
                 summary: happened,
                 hint: "this is a fault of the client",
             };
-            self.answer_server(&ask.server_id, &ask.method, error_report, effects);
+            self.answer_server(&question.server_id, &question.method, error_report, effects);
             return;
         }
         self.refuse(Addressee::of_invalid(invalid, batch), refusal::invalid(invalid), effects);
@@ -501,9 +468,10 @@ impl WrapSession {
         }
         if stands("oversized-reply-told")
             && let Some(id) = &oversized.id
-            && let Completion::Matched(ask) | Completion::Repaired { entry: ask, .. } = self.asks.complete(id)
+            && let Completion::Matched(question) | Completion::Repaired { entry: question, .. } =
+                self.questions.complete(id)
         {
-            return self.answer_server(&ask.server_id, &ask.method, error_report, effects);
+            return self.answer_server(&question.server_id, &question.method, error_report, effects);
         }
         self.refuse(Addressee::nobody(), error_report, effects);
     }

@@ -7,14 +7,16 @@ use std::{ops::Range, time::Duration};
 
 use unhang_switches::stands;
 use unhang_wire::{
-    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, RegisterError,
-    ResponseOutcome, Shape, one_line, read, replace_id,
+    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, ResponseOutcome,
+    Shape, one_line, read, replace_id,
 };
 
 use super::{
+    effects::WrapEffects,
     from_client::cancelled,
     promotion::with_params,
-    wrap_session::{ClientEra, GuardedCall, Role, ServerQuestion, WrapEffects, WrapSession},
+    questions::ServerQuestion,
+    wrap_session::{GuardedCall, Role, WrapSession},
 };
 use unhang_core::{fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
 
@@ -75,7 +77,7 @@ impl WrapSession {
         outcome: &ResponseOutcome<'_>,
         effects: &mut impl WrapEffects,
     ) {
-        match self.own.complete(id) {
+        match self.own_requests.complete(id) {
             Completion::Matched(own) if stands("own-answers-swallowed") => {
                 return self.own_answered(own, outcome, effects);
             }
@@ -128,13 +130,11 @@ impl WrapSession {
         self.answered_ever = true;
         self.settle_trial(wire_id);
         if call.role == Role::Initialize {
-            if let ResponseOutcome::Result(result) = outcome {
-                self.negotiated = wire::text_member(*result, "protocolVersion");
-            }
+            self.client.learn_negotiated(outcome);
             tracing::info!(
                 server = self.name,
-                protocol = self.negotiated.as_deref(),
-                client = self.client_name.as_deref(),
+                protocol = self.client.negotiated(),
+                client = self.client.name(),
                 "ready {} after its start",
                 in_words(self.now.saturating_sub(self.spawned_at))
             );
@@ -157,7 +157,7 @@ impl WrapSession {
 
     /// A call has ended, however.
     pub(super) fn after_call(&mut self, effects: &mut impl WrapEffects) {
-        if !self.quiet_held.is_empty() && self.is_idle() {
+        if !self.quiet.is_empty() && self.is_idle() {
             self.release_quiet(effects);
         }
         self.check_drained(effects);
@@ -172,8 +172,8 @@ impl WrapSession {
         effects: &mut impl WrapEffects,
     ) {
         let error_report = |kind, happened: String, hint| ErrorReport { kind, summary: happened, hint };
-        if self.era == ClientEra::Modern && stands("stateless-never-asked") {
-            // A stateless server must not ask (protocol.md 1.1); it is told so rather than left waiting.
+        if self.client.is_modern() && stands("stateless-never-asked") {
+            // A stateless server must not question (protocol.md 1.1); it is told so rather than left waiting.
             self.quarantine(raw, "a request, which revision 2026-07-28 does not allow", effects);
             let happened = format!("`{method}` cannot be asked of a client of revision 2026-07-28");
             let error_report = error_report(
@@ -183,9 +183,9 @@ impl WrapSession {
             );
             return self.answer_server(id, method, error_report, effects);
         }
-        if self.asks.len() >= self.limits.max_in_flight && stands("questions-bounded") {
+        if self.questions.len() >= self.limits.max_in_flight && stands("questions-bounded") {
             let happened =
-                format!("the client has {} requests of `{}` unanswered", self.asks.len(), self.name);
+                format!("the client has {} requests of `{}` unanswered", self.questions.len(), self.name);
             return self.answer_server(
                 id,
                 method,
@@ -193,7 +193,7 @@ impl WrapSession {
                 effects,
             );
         }
-        if self.asks.iter().any(|(_, ask)| ask.server_id == *id) && stands("repeated-question-refused") {
+        if self.questions.is_open(id) && stands("repeated-question-refused") {
             let happened = format!("a request with the id {id} is still in flight");
             let error_report =
                 error_report(FaultKind::InvalidRequest, happened, "give each request an id of its own");
@@ -201,16 +201,16 @@ impl WrapSession {
         }
         let related = self.related(raw);
         let is_of_a_task = related.is_some();
-        let ask =
+        let question =
             ServerQuestion { server_id: id.clone(), is_of_a_task, method: method.into(), since: self.now };
         // A person may have to answer; a call's patience is the longest there is.
-        let deadline = Some(self.now + self.limits.call_timeout);
-        let renamed = match self.asks.register(id.clone(), deadline, ask) {
+        let deadline = self.now + self.limits.call_timeout;
+        let renamed = match self.questions.register(id.clone(), deadline, question) {
             Ok(()) => None,
             // The client still owes an answer to an earlier request of this id, of a process that is gone.
-            Err(RegisterError::InFlight(ask) | RegisterError::AwaitsLate(ask)) => {
+            Err(question) => {
                 let client_side_id = self.own_id();
-                let _registered = self.asks.register(client_side_id.clone(), deadline, ask);
+                let _registered = self.questions.register(client_side_id.clone(), deadline, question);
                 Some(replace_id(raw, id_span, &client_side_id))
             }
         };
@@ -222,19 +222,19 @@ impl WrapSession {
     }
 
     /// The client did not answer the server in time; both are told.
-    pub(super) fn ask_expired(
+    pub(super) fn question_expired(
         &mut self,
         client_side_id: &Id,
-        ask: &ServerQuestion,
+        question: &ServerQuestion,
         effects: &mut impl WrapEffects,
     ) {
-        let waited = in_words(self.now.saturating_sub(ask.since));
+        let waited = in_words(self.now.saturating_sub(question.since));
         let error_report = ErrorReport {
             kind: FaultKind::Deadline,
-            summary: format!("the client did not answer `{}` within {waited}", ask.method),
+            summary: format!("the client did not answer `{}` within {waited}", question.method),
             hint: "go on without its answer",
         };
-        self.answer_server(&ask.server_id, &ask.method, error_report, effects);
+        self.answer_server(&question.server_id, &question.method, error_report, effects);
         effects.to_client(Class::Kept, &cancelled(client_side_id, "unhang: it was not answered in time"));
     }
 
@@ -273,21 +273,10 @@ impl WrapSession {
     /// Tells the client something that it has not asked for.
     pub(super) fn tell_client(&mut self, class: Class, raw: &[u8], effects: &mut impl WrapEffects) {
         if self.limits.quiet && !self.is_idle() && stands("quiet-while-calling") {
-            self.keep_quiet(class, raw);
+            let is_kept = self.quiet.keep(class, raw, self.limits.queue_bytes);
+            self.counters.dropped_notifications += u64::from(!is_kept);
         } else {
             effects.to_client(class, &one_line(raw));
-        }
-    }
-
-    /// G-13: nothing but answers while a call runs. Log and progress would be stale afterwards and are dropped.
-    fn keep_quiet(&mut self, class: Class, raw: &[u8]) {
-        let is_stale = matches!(class, Class::Log | Class::Progress(_)) && stands("stale-dropped");
-        if is_stale || (self.quiet_bytes + raw.len() > self.limits.queue_bytes && stands("quiet-bounded")) {
-            self.counters.dropped_notifications += 1;
-        } else {
-            let line = one_line(raw).into_owned();
-            self.quiet_bytes += line.len();
-            self.quiet_held.push((class, line));
         }
     }
 
@@ -305,13 +294,9 @@ impl WrapSession {
             self.answer_nothing(call.batch, effects);
             return self.after_call(effects);
         }
-        let asked_as = self.asks.iter().find(|(_, ask)| ask.server_id == server_id).map(|(id, _)| id.clone());
-        if let Some(client_side_id) = asked_as
-            && stands("withdrawn-question-is-over")
-        {
-            let _withdrawn = self.asks.cancel(&client_side_id);
+        if let Some(client_side_id) = self.questions.withdraw(&server_id) {
             self.pass_on_cancel(raw, &server_id, &client_side_id, effects);
-        } else if !self.asks.contains(&server_id) {
+        } else if !self.questions.contains(&server_id) {
             // Otherwise the client knows another request of the server by this id.
             effects.to_client(Class::Kept, &one_line(raw));
         }

@@ -17,8 +17,11 @@ use unhang_bridge::Splice;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, progress_token, text_member};
 
-use super::wrap_session::{ClientEra, GuardedCall, WrapEffects, WrapSession};
-use unhang_core::{heartbeat::Heartbeat, queue::Class, revision::Revision};
+use super::{
+    effects::WrapEffects,
+    wrap_session::{GuardedCall, WrapSession},
+};
+use unhang_core::{heartbeat::Heartbeat, queue::Class};
 
 /// How many tokens are kept at least before those are looked for whose calls are over.
 const FEW: usize = 16;
@@ -67,10 +70,7 @@ impl WrapSession {
         if is_task || self.call_of(&token).is_some() && stands("one-heartbeat-for-a-token") {
             return;
         }
-        let is_known = |version: &String| Revision::of_handshake(version);
-        let negotiated = self.negotiated.as_ref().and_then(is_known);
-        let has_messages =
-            self.era == ClientEra::Modern || negotiated.is_some_and(Revision::has_progress_messages);
+        let has_messages = self.client.has_progress_messages();
         let tool = text_member(params, "name").unwrap_or_default();
         let Some(call) =
             self.calls.get_mut(wire_id).filter(|_| stands("guarded-silent-call-has-a-heartbeat"))
@@ -111,7 +111,7 @@ impl WrapSession {
             {
                 effects.to_client(Class::Progress(heartbeat.token().clone()), line.as_bytes());
             }
-            let is_due = call.is_due(self.now, !self.asks.is_empty());
+            let is_due = call.is_due(self.now, !self.questions.is_empty());
             let next = call.next_moment().filter(|next| *next > self.now);
             if is_due {
                 self.order(&wire_id);

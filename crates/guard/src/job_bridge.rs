@@ -33,8 +33,8 @@ use unhang_jobs::{error::JobError as EngineError, id::JobId};
 use unhang_wire::{Body, Id, Json, Message, Piece, ResponseOutcome, read, text_member};
 
 use super::{
+    effects::JobNews,
     promotion::{Join, JoinOutcome, Promote, WrapPromotionOrder},
-    wrap_session::JobNews,
 };
 use unhang_background::{
     CallSource, Calling, CallsEnd, EngineService, PendingCall, Promotable, Promoted, PromotedCalls,

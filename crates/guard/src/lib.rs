@@ -11,16 +11,22 @@
 //!   beside what the server says of itself and of its tools, and a task that a client wants is between the two of us.
 //! - Nothing in the session waits. The shell awaits reads, clocks and events, never a write.
 
+mod client_profile;
+mod effects;
 mod from_client;
 mod from_server;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod heartbeats;
+mod held_input;
 mod job_bridge;
 mod local_jobs;
 mod offers;
+mod own_requests;
 mod promotion;
+mod questions;
+mod quiet;
 mod run;
 mod supervise;
 mod tell;

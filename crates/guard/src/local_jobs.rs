@@ -22,8 +22,9 @@ use unhang_switches::stands;
 use unhang_wire::{Body, Completion, Id, InFlight, Json, Message, Piece, read, text_member};
 
 use super::{
+    effects::WrapEffects,
     from_client::{WrapRequest, cancelled},
-    wrap_session::{Role, WrapEffects, WrapSession},
+    wrap_session::{Role, WrapSession},
 };
 use unhang_core::{
     batch::BatchId,
@@ -133,10 +134,10 @@ impl WrapSession {
             return;
         }
         let id = self.own_id();
-        let Some(opening) = self.session.opening(&id) else { return };
+        let Some(opening) = self.client.session().opening(&id) else { return };
         let negotiated = || {
             let line = Json::new(&opening)?;
-            let version = serde_json::Value::from(self.negotiated.as_deref()?).to_string();
+            let version = serde_json::Value::from(self.client.negotiated()?).to_string();
             let params = Splice::new(line.member("params")?).set("protocolVersion", version);
             Some(Splice::new(line).set("params", params.apply()?).apply()?.into_owned().into_bytes())
         };

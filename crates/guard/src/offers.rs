@@ -24,8 +24,9 @@ use unhang_switches::stands;
 use unhang_wire::{Json, ResponseOutcome, text_member};
 
 use super::{
+    effects::WrapEffects,
     promotion::PlannedPromotion,
-    wrap_session::{ClientEra, GuardedCall, WrapEffects, WrapSession},
+    wrap_session::{GuardedCall, WrapSession},
 };
 use unhang_core::{queue::Class, revision::Revision};
 use unhang_front as front;
@@ -205,16 +206,16 @@ impl WrapSession {
     /// Notes that a server gives out a task to a client that has not declared that it copes with any (SEP-2663), which has it as it is.
     pub(super) fn note_undeclared_task(&self, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
         let ResponseOutcome::Result(result) = outcome else { return };
-        let is_declared = |promotion: &PlannedPromotion| promotion.declares_tasks(self.revision());
+        let is_declared = |promotion: &PlannedPromotion| promotion.declares_tasks(self.client.revision());
         // A task is short, and what is long is not read once more for this.
-        if self.era == ClientEra::Modern
+        if self.client.is_modern()
             && result.get().len() <= MOST_OF_A_TASK
             && call.promotion.as_deref().is_some_and(|promotion| !is_declared(promotion))
             && result::kind(*result) == result::ResultKind::Task
         {
             tracing::warn!(
                 server = self.name,
-                client = self.client_name,
+                client = self.client.name(),
                 "it answered `{}` (id {}) with a task, which its client has not declared to cope with; this is a fault of the server",
                 call.method,
                 call.client_id
@@ -233,7 +234,7 @@ impl WrapSession {
         if !matches!(&*call.method, "initialize" | "server/discover" | "tools/list") {
             return None;
         }
-        let revision = self.revision();
+        let revision = self.client.revision();
         let offers = self.offers.as_mut()?;
         let result = match &*call.method {
             "tools/list" => offers.listed(*result, revision, call.copes_with_tasks),

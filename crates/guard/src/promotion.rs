@@ -24,11 +24,9 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
+    effects::{JobNews, WrapAction, WrapEffects},
     offers::Offers,
-    wrap_session::{
-        ClientEra, GuardedCall, JobNews, Role, ServerLink, WaitingForServer, WrapAction, WrapEffects,
-        WrapEnd, WrapSession,
-    },
+    wrap_session::{GuardedCall, Role, ServerLink, WrapEnd, WrapSession},
 };
 use unhang_background::{NOT_KEPT_HINT, not_kept};
 use unhang_core::{
@@ -175,10 +173,13 @@ impl WrapSession {
     ) -> Option<Box<PlannedPromotion>> {
         let offers = self.offers.as_ref().filter(|_| method == "tools/call")?;
         let params = params?;
-        let after = self.limits.promote_after.moment(self.call_clock)?;
+        let after = self.limits.promote_after.moment(self.client.call_clock())?;
         let has_tasks = offers.has_tasks() == Some(true);
-        let promotion_reply =
-            if has_tasks { PromotionReply::Words } else { PromotionReply::of(params, self.revision()) };
+        let promotion_reply = if has_tasks {
+            PromotionReply::Words
+        } else {
+            PromotionReply::of(params, self.client.revision())
+        };
         let after = match promotion_reply {
             // It is what its client has asked for, which waits for that alone.
             PromotionReply::Task(Dialect::Core) => Duration::ZERO,
@@ -225,8 +226,9 @@ impl WrapSession {
     pub(super) fn is_list_for_tasks(&self, method: &str, params: Option<Json<'_>>) -> bool {
         self.offers.is_some()
             && method == "tools/list"
-            && params
-                .is_some_and(|params| PromotionReply::of(params, self.revision()) != PromotionReply::Words)
+            && params.is_some_and(|params| {
+                PromotionReply::of(params, self.client.revision()) != PromotionReply::Words
+            })
     }
 
     /// The job that the same call has become before.
@@ -241,7 +243,7 @@ impl WrapSession {
         let joins = self.limits.join_same_call
             && self.offers.as_deref().is_some_and(is_safe)
             && stands("guarded-same-call-joins");
-        joins.then(|| effects.same_call(self.client_name.as_deref(), &promotion.params)).flatten()
+        joins.then(|| effects.same_call(self.client.name(), &promotion.params)).flatten()
     }
 
     /// Keeps a call from its server until it is the task that its client has asked for.
@@ -259,10 +261,10 @@ impl WrapSession {
     ) -> Option<ErrorReport<'static>> {
         let offers = self.offers.as_ref().filter(|_| method == "tools/call")?;
         let params = params.filter(|_| offers.has_tasks() != Some(true))?;
-        self.limits.promote_after.moment(self.call_clock)?;
+        self.limits.promote_after.moment(self.client.call_clock())?;
         // The room is asked for first: nearly every call has it, and the kind of its caller costs a look into its parameters.
         let is_refused = !self.has_room_for(params)
-            && PromotionReply::of(params, self.revision()) == PromotionReply::Task(Dialect::Core);
+            && PromotionReply::of(params, self.client.revision()) == PromotionReply::Task(Dialect::Core);
         is_refused.then(|| ErrorReport {
             kind: FaultKind::Overloaded,
             summary: "the call cannot be kept as a task: too much is kept for others".to_owned(),
@@ -381,7 +383,8 @@ impl WrapSession {
 
     /// Has a call handed over whose time has come.
     pub(super) fn order(&mut self, wire_id: &Id) {
-        let (client, revision, next) = (self.client_name.clone(), self.revision(), self.next_order());
+        let (client, revision, next) =
+            (self.client.name().map(str::to_owned), self.client.revision(), self.next_order());
         let Some((call, offers)) = self.calls.get_mut(wire_id).zip(self.offers.as_mut()) else { return };
         let Some(promotion) = &mut call.promotion else { return };
         let (params, order) = match (promotion.joins, promotion.order) {
@@ -441,7 +444,7 @@ impl WrapSession {
         let (batch, token) = (call.batch.take(), call.token.take());
         tracing::info!(
             server = self.name,
-            client = self.client_name,
+            client = self.client.name(),
             job,
             "`{}` (id {client_id}) goes on as a job",
             call.method
@@ -524,17 +527,10 @@ impl WrapSession {
         }
         if let Some(call) = self.calls.get_mut(wire_id) {
             call.held_since = self.now;
-            self.held_bytes += call.line.as_ref().map_or(0, Vec::len);
+            let bytes = call.line.as_ref().map_or(0, Vec::len);
+            self.held.hold_call(wire_id.clone(), bytes);
         }
-        self.held.push_back(WaitingForServer::Call(wire_id.clone()));
         self.wake();
-    }
-
-    /// The revision that the client speaks; the first one, as long as that is not known.
-    pub fn revision(&self) -> Revision {
-        let modern = self.modern_version.as_deref().and_then(Revision::of_request);
-        let legacy = self.negotiated.as_deref().and_then(Revision::of_handshake);
-        modern.or(legacy).unwrap_or(Revision::V2024November)
     }
 
     /// The params of what the server asks, where that can only be about a call that is a task to its client, as that has to hear of it.
@@ -547,11 +543,8 @@ impl WrapSession {
 
     /// Tells a job what has come of its call.
     pub(super) fn answer_job(&self, wire_id: &Id, line: &[u8], effects: &mut impl WrapEffects) {
-        let era = if self.era == ClientEra::Modern {
-            unhang_bridge::Era::Modern
-        } else {
-            unhang_bridge::Era::Legacy
-        };
+        let era =
+            if self.client.is_modern() { unhang_bridge::Era::Modern } else { unhang_bridge::Era::Legacy };
         effects.to_job(wire_id, JobNews::Answer(era, line));
     }
 

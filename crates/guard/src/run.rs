@@ -27,8 +27,9 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Lines};
 
 use super::{
+    effects::{JobNews, WrapAction, WrapEffects},
     job_bridge::{self, JobBridge, OpenJobs},
-    wrap_session::{JobNews, WrapAction, WrapEffects, WrapSession},
+    wrap_session::WrapSession,
 };
 use unhang_background::CallsEnd;
 use unhang_core::{

@@ -4,24 +4,22 @@
 //! (X-14); there is at most one process; nothing is restarted over and over while nobody asks; a caller's deadline never
 //! stops a server (promise 8).
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
 use unhang_proc::server::{Exit, Swept};
 use unhang_switches::stands;
 use unhang_wire::{Id, ResponseOutcome};
 
 use super::{
-    from_client::cancelled,
-    wrap_session::{
-        ClientEra, GuardedCall, OwnRequest, Role, ServerLink, StartFault, WaitingForServer, WrapEffects,
-        WrapEnd, WrapSession,
-    },
+    effects::WrapEffects,
+    held_input::WaitingForServer,
+    own_requests::OwnRequest,
+    wrap_session::{GuardedCall, Role, ServerLink, StartFault, WrapEnd, WrapSession},
 };
 use unhang_core::{
     exit,
     fault::FaultKind,
     health::{Advice, Health},
-    queue::Class,
     refusal::ErrorReport,
     units::in_words,
 };
@@ -40,7 +38,7 @@ impl WrapSession {
         let id = self.own_id();
         let client_shakes_hands =
             self.calls.iter().any(|(_, call)| call.role == Role::Initialize && !call.sent);
-        match self.session.opening(&id) {
+        match self.client.session().opening(&id) {
             Some(line)
                 if self.link == ServerLink::Down
                     && (!client_shakes_hands || !stands("one-handshake"))
@@ -146,9 +144,9 @@ impl WrapSession {
         let opened = stands("deaths-counted") && self.breaker.failed(self.now);
         self.trial = None;
         if stands("dead-replay-forgotten") {
-            let _forgotten = self.own.take_all();
+            self.own_requests.forget_all();
         }
-        self.withdraw_asks(effects);
+        self.questions.withdraw_all(effects);
         let may_restart = self.end == WrapEnd::None && !opened;
         let delay = self.breaker.delay();
         self.restart_not_before = self.now + delay;
@@ -182,7 +180,7 @@ impl WrapSession {
         may_restart: bool,
         effects: &mut impl WrapEffects,
     ) {
-        let mut again = VecDeque::new();
+        let (mut again, mut again_bytes) = (Vec::new(), 0);
         for (wire_id, mut call) in self.calls.take_all() {
             let resend = call.sent && call.line.is_some() && call.may_be_sent_again();
             if may_restart && (!call.sent || resend) {
@@ -191,8 +189,8 @@ impl WrapSession {
                     call.sent = false;
                     call.held_since = self.now;
                     self.counters.retried += 1;
-                    self.held_bytes += call.line.as_ref().map_or(0, Vec::len);
-                    again.push_back(WaitingForServer::Call(wire_id.clone()));
+                    again_bytes += call.line.as_ref().map_or(0, Vec::len);
+                    again.push(wire_id.clone());
                 }
                 let _registered = self.calls.register(wire_id, call.next_moment(), call);
             } else if let (Some(exit), true) = (exit, call.sent) {
@@ -201,11 +199,9 @@ impl WrapSession {
                 self.tell_lost(&call, happened, effects);
             }
         }
-        again.append(&mut self.held);
-        self.held = again;
+        self.held.hold_first(again, again_bytes);
         if !may_restart {
-            self.held.clear();
-            self.held_bytes = 0;
+            let _given_up = self.held.take();
         }
     }
 
@@ -219,15 +215,6 @@ impl WrapSession {
         self.tell_call(call, error_report, None, effects);
     }
 
-    /// The client need not answer a process that is gone; if it does all the same, its answer goes nowhere.
-    fn withdraw_asks(&mut self, effects: &mut impl WrapEffects) {
-        let ids: Vec<Id> = self.asks.iter().map(|(id, _)| id.clone()).collect();
-        for id in ids.into_iter().filter(|_| stands("dead-questions-withdrawn")) {
-            let _withdrawn = self.asks.cancel(&id);
-            effects.to_client(Class::Kept, &cancelled(&id, "unhang: the server that asked has ended"));
-        }
-    }
-
     /// Somebody needs the server: start it as soon as the back-off allows.
     pub(super) fn wake(&mut self) {
         if self.link == ServerLink::Down && self.restart_at.is_none() {
@@ -239,8 +226,7 @@ impl WrapSession {
 
     fn go_live(&mut self, effects: &mut impl WrapEffects) {
         self.link = ServerLink::Live;
-        self.held_bytes = 0;
-        for held in std::mem::take(&mut self.held) {
+        for held in self.held.take() {
             match held {
                 WaitingForServer::Line(line) => effects.to_server(&line),
                 WaitingForServer::Call(wire_id) => {
@@ -283,14 +269,14 @@ impl WrapSession {
             tracing::warn!(server = self.name, "refused the replayed `initialize`: {}", error.get());
             return self.ask_to_stop();
         }
-        let session = std::mem::take(&mut self.session);
-        let lines = session.sequel(|| {
-            let id = self.own_id();
-            let deadline = Some(self.now + self.limits.request_timeout);
-            let _registered = self.own.register(id.clone(), deadline, OwnRequest::Whatever);
+        let deadline = self.now + self.limits.request_timeout;
+        let WrapSession { client, own_requests, calls, questions, local_jobs, .. } = self;
+        let is_free = |id: &Id| calls.is_free(id) && questions.is_free(id) && !local_jobs.has(id);
+        let lines = client.session().sequel(|| {
+            let id = own_requests.next_id(is_free);
+            own_requests.register(id.clone(), deadline);
             id
         });
-        self.session = session;
         lines.iter().for_each(|line| effects.to_server(line));
         tracing::info!(server = self.name, "is back and has been told the session again");
         effects.show(&format!("`{}` is back", self.name));
@@ -334,18 +320,12 @@ impl WrapSession {
 
     /// Health is watched while the server is up, the handshake is done, and nothing is in flight either way.
     pub(super) fn watches_health(&self) -> bool {
-        let shaken = match self.era {
-            _ if !stands("asked-after-the-handshake") => true,
-            ClientEra::Unknown => false,
-            ClientEra::Legacy => self.session.is_initialized(),
-            ClientEra::Modern => true,
-        };
-        shaken
+        self.client.allows_probes()
             && self.link == ServerLink::Live
             && self.process_alive
             && !self.stop_asked
             && self.end == WrapEnd::None
-            && (self.asks.is_empty() || !stands("asking-is-not-idle"))
+            && (self.questions.is_empty() || !stands("asking-is-not-idle"))
             && (self.server_is_idle() || !stands("busy-is-not-idle"))
     }
 
@@ -355,9 +335,9 @@ impl WrapSession {
             Advice::Probe => {
                 let id = self.own_id();
                 // Its deadline only cleans up; the misses are counted by `Health`.
-                let deadline = Some(self.now + self.limits.health_interval);
-                let line = self.probe(&id);
-                let _registered = self.own.register(id, deadline, OwnRequest::Whatever);
+                let deadline = self.now + self.limits.health_interval;
+                let line = self.client.probe(&id);
+                self.own_requests.register(id, deadline);
                 effects.to_server(&line);
             }
             Advice::Restart(misses) => {
@@ -367,21 +347,5 @@ impl WrapSession {
                 self.replace_server();
             }
         }
-    }
-
-    /// The cheapest question of the client's era (protocol.md 3.1).
-    fn probe(&self, id: &Id) -> Vec<u8> {
-        let id = id.to_json();
-        match &self.modern_version {
-            Some(version) if self.era == ClientEra::Modern && stands("asked-in-its-era") => {
-                let version = serde_json::Value::from(version.as_str());
-                let info = concat!(r#"{"name":"unhang","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
-                format!(
-                    r#"{{"jsonrpc":"2.0","id":{id},"method":"server/discover","params":{{"_meta":{{"io.modelcontextprotocol/protocolVersion":{version},"io.modelcontextprotocol/clientInfo":{info},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
-                )
-            }
-            _ => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#),
-        }
-        .into_bytes()
     }
 }

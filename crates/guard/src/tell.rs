@@ -8,7 +8,10 @@ use std::time::Duration;
 use unhang_proc::server::Exit;
 use unhang_switches::stands;
 
-use super::wrap_session::{GuardedCall, Role, WrapEffects, WrapSession};
+use super::{
+    effects::WrapEffects,
+    wrap_session::{GuardedCall, Role, WrapSession},
+};
 use unhang_core::{
     batch::BatchId,
     breaker::BreakerPhase,
@@ -130,13 +133,15 @@ impl WrapSession {
 
     pub(super) fn tell_deadline(&mut self, call: &GuardedCall, effects: &mut impl WrapEffects) {
         let limit = call.limit.unwrap_or_else(|| self.now.saturating_sub(call.since));
-        let client_clock =
-            self.call_clock.filter(|_| call.limit.is_some_and(|limit| limit < self.limits.call_timeout));
+        let client_clock = self
+            .client
+            .call_clock()
+            .filter(|_| call.limit.is_some_and(|limit| limit < self.limits.call_timeout));
         let never_started = !self.answered_ever;
         let awaiting = if call.sent { "did not answer" } else { "was not up again in time for" };
         let mut happened = format!("`{}` {awaiting} `{}` within {}", self.name, call.method, in_words(limit));
         // What it asks while it has one call is about that call.
-        let question = self.asks.iter().map(|(_, ask)| ask).find(|ask| ask.since >= call.since);
+        let question = self.questions.asked_since(call.since);
         let question = question.filter(|_| call.sent && &*call.method == "tools/call");
         if let Some(question) = question {
             happened = format!(
@@ -157,7 +162,7 @@ impl WrapSession {
         } else if never_started {
             "it has not answered anything since it was started; raise --start-timeout if it needs longer to start, or see its log"
         } else if let (Some(clock), "tools/call") = (client_clock, &*call.method) {
-            clock_hint = clients::cut_short(self.client_name.as_deref(), clock);
+            clock_hint = clients::cut_short(self.client.name(), clock);
             &clock_hint
         } else if &*call.method == "tools/call" {
             "the call was cancelled; raise --call-timeout if it needs longer"

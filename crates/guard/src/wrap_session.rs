@@ -12,19 +12,24 @@
 //! ```
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     time::Duration,
 };
 
-use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight};
 
+pub use super::effects::{JobNews, WrapAction, WrapEffects};
 use super::{
+    client_profile::ClientProfile,
     heartbeats::Tokens,
+    held_input::HeldInput,
     local_jobs::LocalJobs,
     offers::Offers,
-    promotion::{Join, PlannedPromotion, Promote},
+    own_requests::{OwnRequest, OwnRequests},
+    promotion::PlannedPromotion,
+    questions::ServerQuestions,
+    quiet::QuietNotifications,
 };
 use unhang_core::{
     batch::{BatchId, Batches},
@@ -35,68 +40,8 @@ use unhang_core::{
     heartbeat::Heartbeat,
     junk::Junk,
     limits::Limits,
-    queue::Class,
-    session::Session,
     units::in_words,
 };
-use unhang_tools::job_report::ToolNames;
-
-/// What the session sees of the world and may do to it. None of these may wait.
-pub trait WrapEffects {
-    /// Sends one line (without its ending) to the client.
-    fn to_client(&mut self, class: Class, line: &[u8]);
-    /// Sends one line (without its ending) to the server.
-    fn to_server(&mut self, line: &[u8]);
-    /// Bytes that wait for the client.
-    fn client_backlog(&self) -> usize;
-    /// Bytes that wait for the server.
-    fn server_backlog(&self) -> usize;
-    /// The server's last lines on stderr, at most [`TAIL_LINES`](unhang_core::config::TAIL_LINES).
-    fn stderr_tail(&self) -> Vec<String>;
-
-    /// How old the last of them is, where that is known.
-    fn stderr_age(&self) -> Option<Duration> {
-        None
-    }
-    /// Processor time used by the server's processes so far, where that can be read.
-    fn processor_time(&self) -> Option<Duration>;
-    /// Tells the person in front of the client something.
-    fn show(&mut self, text: &str);
-    /// Tells whoever keeps the job that this call has become, by its id on the server's side.
-    fn to_job(&mut self, call: &Id, news: JobNews<'_>);
-    /// Sends one line (without its ending) to the local job server, which is opened with the first; its tools are called by these names.
-    fn to_job_server(&mut self, line: &[u8], names: ToolNames);
-    /// Bytes that wait for the local job server.
-    fn job_server_backlog(&self) -> usize;
-    /// The job that a call of this client with these params has become before.
-    fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId>;
-}
-
-/// What the bridge of a job hears of its call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobNews<'a> {
-    /// The response, of the server or in its place, and of which era; the last there is.
-    Answer(unhang_bridge::Era, &'a [u8]),
-    /// The `params` of a `notifications/progress`.
-    Progress(&'a [u8]),
-    /// The `params` of a `notifications/message`.
-    Log(&'a [u8]),
-}
-
-/// What the owner has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WrapAction {
-    /// Start the server, then call [`WrapSession::server_spawned`] or [`WrapSession::start_failed`].
-    StartServer,
-    /// Stop the server by the ladder; its end is reported as any other.
-    StopServer,
-    /// Make a job of a call, then say [`WrapSession::promoted`].
-    Promote(Box<Promote>),
-    /// Have a call answered by the job that it has become before, then say [`WrapSession::joined`].
-    Join(Box<Join>),
-    /// Deliver what waits for the client, then end with this code.
-    Exit(u8),
-}
 
 /// What was counted in the life of a guard; shown at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -174,33 +119,6 @@ impl GuardedCall {
     }
 }
 
-/// A request of the server that waits for the client's answer. The table's key is the id on the client's side.
-#[derive(Debug)]
-pub(super) struct ServerQuestion {
-    pub server_id: Id,
-    /// It went out as one about a task of ours, of which the server is not to hear.
-    pub is_of_a_task: bool,
-    pub method: Box<str>,
-    pub since: Duration,
-}
-
-/// A request of our own to the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OwnRequest {
-    /// The replayed `initialize`.
-    Handshake,
-    /// Replayed level and subscriptions, and health checks: any answer will do.
-    Whatever,
-}
-
-/// How the client talks (protocol.md 1.4); the guard mirrors it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClientEra {
-    Unknown,
-    Legacy,
-    Modern,
-}
-
 /// The way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerLink {
@@ -222,13 +140,6 @@ pub(super) enum WrapEnd {
     Over,
 }
 
-/// Something that waits for the server to be live again, in order.
-#[derive(Debug)]
-pub(super) enum WaitingForServer {
-    Call(Id),
-    Line(Vec<u8>),
-}
-
 /// The session. See the module's text.
 #[derive(Debug)]
 pub struct WrapSession {
@@ -243,10 +154,7 @@ pub struct WrapSession {
     /// Client's id to the id on the server's side, where they differ.
     pub(super) renamed: HashMap<Id, Id>,
     pub(super) batches: Batches,
-    pub(super) era: ClientEra,
-    pub(super) client_name: Option<String>,
-    pub(super) call_clock: Option<Duration>,
-    pub(super) negotiated: Option<String>,
+    pub(super) client: ClientProfile,
     /// Progress tokens of requests that were cancelled or expired; their progress goes nowhere.
     pub(super) dead_tokens: VecDeque<Id>,
     /// Those of calls with a heartbeat.
@@ -259,11 +167,8 @@ pub struct WrapSession {
     pub(super) last_order: u64,
 
     // The server's side.
-    pub(super) asks: InFlight<ServerQuestion>,
-    pub(super) own: InFlight<OwnRequest>,
-    pub(super) next_own: u64,
-    pub(super) session: Session,
-    pub(super) modern_version: Option<String>,
+    pub(super) questions: ServerQuestions,
+    pub(super) own_requests: OwnRequests,
     pub(super) breaker: Breaker,
     pub(super) trial: Option<Id>,
     pub(super) health: Health,
@@ -277,12 +182,9 @@ pub struct WrapSession {
     pub(super) restart_not_before: Duration,
     /// One restart without anybody asking; earned anew by each answered request.
     pub(super) may_restart_unasked: bool,
-    pub(super) held: VecDeque<WaitingForServer>,
-    pub(super) held_bytes: usize,
+    pub(super) held: HeldInput,
     pub(super) junk: Junk,
-    pub(super) quiet_held: Vec<(Class, Vec<u8>)>,
-    /// Their bytes.
-    pub(super) quiet_bytes: usize,
+    pub(super) quiet: QuietNotifications,
 
     pub(super) end: WrapEnd,
     pub(super) start_fault: Option<StartFault>,
@@ -306,21 +208,15 @@ impl WrapSession {
             calls: InFlight::new(LATE_IDS),
             renamed: HashMap::new(),
             batches: Batches::default(),
-            era: ClientEra::Unknown,
-            client_name: None,
-            call_clock: None,
-            negotiated: None,
+            client: ClientProfile::default(),
             dead_tokens: VecDeque::new(),
             tokens: Tokens::default(),
             job_tokens: HashMap::new(),
             offers: None,
             local_jobs: LocalJobs::default(),
             last_order: 0,
-            asks: InFlight::new(LATE_IDS),
-            own: InFlight::new(LATE_IDS),
-            next_own: 0,
-            session: Session::default(),
-            modern_version: None,
+            questions: ServerQuestions::default(),
+            own_requests: OwnRequests::default(),
             breaker: Breaker::new(&limits, seed),
             trial: None,
             health: Health::new(&limits, Duration::ZERO),
@@ -333,11 +229,9 @@ impl WrapSession {
             restart_at: None,
             restart_not_before: Duration::ZERO,
             may_restart_unasked: true,
-            held: VecDeque::new(),
-            held_bytes: 0,
+            held: HeldInput::default(),
             junk: Junk::default(),
-            quiet_held: Vec::new(),
-            quiet_bytes: 0,
+            quiet: QuietNotifications::default(),
             end: WrapEnd::None,
             start_fault: None,
             limits,
@@ -390,8 +284,8 @@ impl WrapSession {
             restart,
             health.then(|| self.health.next_tick()),
             self.calls.next_deadline().filter(|_| stands("call-deadline")),
-            self.asks.next_deadline().filter(|_| stands("question-deadline")),
-            self.own.next_deadline().filter(|_| stands("replay-deadline")),
+            self.questions.next_deadline().filter(|_| stands("question-deadline")),
+            self.own_requests.next_deadline().filter(|_| stands("replay-deadline")),
             self.local_jobs.next_deadline(),
         ]
         .into_iter()
@@ -519,21 +413,20 @@ impl WrapSession {
 
     /// Enters the replayed `initialize`, which has as long as any start.
     pub(super) fn await_handshake(&mut self, id: Id) {
-        let deadline = Some(self.now + self.limits.start_timeout);
-        let _registered = self.own.register(id, deadline, OwnRequest::Handshake);
+        self.own_requests.register_handshake(id, self.now + self.limits.start_timeout);
     }
 
     fn expire(&mut self, effects: &mut impl WrapEffects) {
         while let Some((wire_id, call)) = self.next_over(effects) {
             self.call_expired(&wire_id, call, effects);
         }
-        while let Some((client_side_id, ask)) = self.asks.expire(self.now) {
-            self.ask_expired(&client_side_id, &ask, effects);
+        while let Some((client_side_id, question)) = self.questions.expire(self.now) {
+            self.question_expired(&client_side_id, &question, effects);
         }
         self.expire_job_server_requests(effects);
-        while let Some((id, own)) = self.own.expire(self.now) {
+        while let Some((id, own)) = self.own_requests.expire(self.now) {
             if own == OwnRequest::Handshake && !self.is_judged(effects) {
-                let _not_late = self.own.complete(&id);
+                let _not_late = self.own_requests.complete(&id);
                 self.await_handshake(id);
             } else if own == OwnRequest::Handshake {
                 tracing::warn!(
@@ -575,35 +468,14 @@ impl WrapSession {
         }
     }
 
-    /// Delivers what was kept back while a call ran, merged to one of a kind where one says it all.
+    /// Delivers what was kept back while a call ran.
     pub(super) fn release_quiet(&mut self, effects: &mut impl WrapEffects) {
-        let mut said = HashSet::new();
-        self.quiet_bytes = 0;
-        for (class, line) in std::mem::take(&mut self.quiet_held) {
-            let repeated = match &class {
-                Class::ListChanged(method) => !said.insert(method.clone()) && stands("quiet-merged"),
-                _ => false,
-            };
-            if repeated {
-                self.counters.dropped_notifications += 1;
-            } else {
-                effects.to_client(class, &line);
-            }
-        }
+        self.counters.dropped_notifications += self.quiet.release(effects);
     }
 
-    /// An id for a request of our own that nobody else uses at the moment, nor did for one whose answer may still come.
+    /// Gives an id for a request of our own that nobody else uses at the moment, nor did for one whose answer may still come.
     pub(super) fn own_id(&mut self) -> Id {
-        loop {
-            self.next_own += 1;
-            let id = Id::Text(format!("unhang-{}", self.next_own).into());
-            let is_free = self.calls.is_free(&id)
-                && self.own.is_free(&id)
-                && self.asks.is_free(&id)
-                && !self.local_jobs.has(&id);
-            if is_free || !stands("own-id-is-free") {
-                return id;
-            }
-        }
+        let WrapSession { own_requests, calls, questions, local_jobs, .. } = self;
+        own_requests.next_id(|id| calls.is_free(id) && questions.is_free(id) && !local_jobs.has(id))
     }
 }

@@ -10,8 +10,8 @@ use unhang_wire::{Body, Id, Json, Message, Piece, cancelled_request, read};
 
 use super::{
     super::{
+        effects::JobNews,
         promotion::{Join, JoinOutcome, Promote, WrapPromotionOrder},
-        wrap_session::JobNews,
     },
     speech::number,
 };

@@ -9,7 +9,11 @@ use unhang_proc::server::{Exit, Swept};
 use unhang_wire::{Line, Lines, Piece, read};
 
 use super::{
-    super::wrap_session::{ServerLink, WaitingForServer, WrapAction, WrapEnd, WrapSession},
+    super::{
+        effects::WrapAction,
+        held_input::WaitingForServer,
+        wrap_session::{ServerLink, WrapEnd, WrapSession},
+    },
     client::SendContext,
     job_bridge::KeepersDeed,
     script::{ClientWord, Deed, ScriptEvent, ScriptedAnswer, ServerWord, Story},
@@ -419,7 +423,7 @@ impl Life {
                 let moment = SendContext {
                     now: self.now,
                     started: self.wrap_session.answered_ever,
-                    takes_batches: self.wrap_session.negotiated.as_deref() == Some("2025-03-26"),
+                    takes_batches: self.wrap_session.client.negotiated() == Some("2025-03-26"),
                 };
                 self.world.client.says(&line, moment);
                 self.wrap_session.client_line(self.now, line, &mut self.world);
@@ -557,7 +561,7 @@ impl Life {
         });
         let held: usize = held.sum();
         assert!(held <= limit + SLACK, "{held} bytes are held");
-        let quiet: usize = wrap_session.quiet_held.iter().map(|(_, line)| line.len()).sum();
+        let (_, quiet) = wrap_session.quiet.kept();
         assert!(quiet <= limit, "{quiet} bytes are kept quiet");
         assert!(wrap_session.batches.cost() <= self.limits.max_message + SLACK, "answers of batches pile up");
         // Where the server never came up, nothing is asked under any name any more.
@@ -573,7 +577,7 @@ impl Life {
         assert!(wrap_session.dead_tokens.len() <= LATE_IDS && wrap_session.junk.lines().len() <= JUNK_LINES);
         assert!(
             wrap_session.in_flight() <= self.limits.max_in_flight + self.world.bridge.asked_again
-                && wrap_session.asks.len() <= self.limits.max_in_flight
+                && wrap_session.questions.len() <= self.limits.max_in_flight
         );
     }
 }

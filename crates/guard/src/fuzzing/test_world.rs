@@ -14,7 +14,7 @@ use unhang_jobs::id::JobId;
 use unhang_wire::Id;
 
 use super::{
-    super::wrap_session::{JobNews, WrapEffects},
+    super::effects::{JobNews, WrapEffects},
     client::ClientModel,
     job_bridge::TestJobBridge,
     server::ServerModel,

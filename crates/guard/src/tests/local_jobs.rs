@@ -72,7 +72,7 @@ fn where_nobody_keeps_jobs_nothing_is_asked_there() {
 #[test]
 fn a_client_without_a_handshake_asks_about_its_tasks_there_and_about_others_its_server() {
     let (mut guarded, listen) = (Guarded::with_jobs(Limits::default()), "subscriptions/listen");
-    guarded.wrap_session.session = Default::default();
+    guarded.wrap_session.client.forget_session();
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
     let mut id = 100;
     let mut to_job_server = |guarded: &mut Guarded, method: &str, mut params: Value| {

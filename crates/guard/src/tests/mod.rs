@@ -18,7 +18,10 @@ use unhang_jobs::id::JobId;
 use unhang_proc::server::{Exit, Swept};
 use unhang_wire::{Id, Lines};
 
-use super::wrap_session::{JobNews, WrapAction, WrapEffects, WrapSession};
+use super::{
+    effects::{JobNews, WrapAction, WrapEffects},
+    wrap_session::WrapSession,
+};
 use unhang_core::{exit, limits::Limits, queue::Class};
 use unhang_tools::job_report::ToolNames;
 

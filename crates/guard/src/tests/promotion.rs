@@ -290,7 +290,7 @@ fn no_client_is_cut_off_by_its_clock() {
         for length in [2, 30, 90] {
             let (length, handed_over) = (seconds(length), call / 100 * PROMOTE_PERCENT);
             let mut guarded = Guarded::with_jobs(Limits::default());
-            guarded.wrap_session.call_clock = Some(call);
+            guarded.wrap_session.client.set_call_clock(call);
             guarded.call(1);
             guarded.said();
             if length < handed_over {

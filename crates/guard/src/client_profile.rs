@@ -1,0 +1,174 @@
+//! What the client has told about itself and its session: its name, how it talks, and what a fresh process is told again.
+//!
+//! Invariant: the revision is what the server has answered to the handshake, or what a client without a handshake names.
+
+use std::time::Duration;
+
+use unhang_core::{clients, revision::Revision, session::Session};
+use unhang_switches::stands;
+use unhang_wire::{self as wire, Id, Json, ResponseOutcome};
+
+use super::from_client::WrapRequest;
+
+/// How the client talks (protocol.md 1.4); the guard mirrors it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ClientEra {
+    #[default]
+    Unknown,
+    Legacy,
+    Modern,
+}
+
+/// What is known of the client. See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct ClientProfile {
+    era: ClientEra,
+    name: Option<String>,
+    call_clock: Option<Duration>,
+    negotiated: Option<String>,
+    modern_version: Option<String>,
+    session: Session,
+}
+
+/// A request has introduced the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Introduction {
+    /// An earlier session is over.
+    pub(super) is_new_session: bool,
+    /// The client asks for lists anew when it hears that they have changed.
+    pub(super) follows_lists: bool,
+}
+
+impl ClientProfile {
+    /// Learns what a request tells about the client and its session.
+    pub(super) fn learn(&mut self, request: &WrapRequest<'_>) -> Option<Introduction> {
+        let (raw, id_span) = (request.raw, || request.id_span.clone());
+        match (request.method, request.params) {
+            ("initialize", params) => {
+                self.era = ClientEra::Legacy;
+                self.negotiated = None;
+                self.session.initialize(raw, id_span());
+                return Some(self.learn_client(params, true));
+            }
+            ("logging/setLevel", _) => self.session.level(raw, id_span()),
+            ("resources/subscribe", Some(params)) => {
+                if let Some(uri) = wire::text_member(params, "uri") {
+                    self.session.subscribe(uri, raw, id_span());
+                }
+            }
+            ("resources/unsubscribe", Some(params)) => {
+                if let Some(uri) = wire::text_member(params, "uri") {
+                    self.session.unsubscribe(&uri);
+                }
+            }
+            (_, Some(params)) if self.era == ClientEra::Unknown => {
+                if let Some(version) = wire::request_version(params) {
+                    self.era = ClientEra::Modern;
+                    self.modern_version = Some(version);
+                    return Some(self.learn_client(Some(params), false));
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn learn_client(&mut self, params: Option<Json<'_>>, is_new_session: bool) -> Introduction {
+        let info = params.and_then(wire::client_info);
+        let name = info.and_then(|info| wire::text_member(info, "name"));
+        let version = info.and_then(|info| wire::text_member(info, "version"));
+        self.call_clock = name.as_deref().and_then(|name| clients::call_clock(name, version.as_deref()));
+        // Without a handshake a client hears of changes only where it listens, and what is listed is not its own affair.
+        let follows = name.as_deref().is_some_and(|name| clients::follows_lists(name, version.as_deref()));
+        self.name = name;
+        Introduction { is_new_session, follows_lists: follows && self.era == ClientEra::Legacy }
+    }
+
+    /// Learns the revision from the server's answer to the handshake.
+    pub(super) fn learn_negotiated(&mut self, outcome: &ResponseOutcome<'_>) {
+        if let ResponseOutcome::Result(result) = outcome {
+            self.negotiated = wire::text_member(*result, "protocolVersion");
+        }
+    }
+
+    /// Notes that the client has ended its handshake.
+    pub(super) fn initialized(&mut self, raw: &[u8]) {
+        self.session.initialized(raw);
+    }
+
+    /// What the client calls itself.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// How long the client itself waits for a call, where that is known.
+    pub(super) fn call_clock(&self) -> Option<Duration> {
+        self.call_clock
+    }
+
+    /// The version that the server has answered to the handshake.
+    pub(super) fn negotiated(&self) -> Option<&str> {
+        self.negotiated.as_deref()
+    }
+
+    /// The client talks without a handshake.
+    pub(super) fn is_modern(&self) -> bool {
+        self.era == ClientEra::Modern
+    }
+
+    /// The revision that the client speaks; the first one, as long as that is not known.
+    pub(super) fn revision(&self) -> Revision {
+        let modern = self.modern_version.as_deref().and_then(Revision::of_request);
+        modern.or_else(|| self.negotiated_revision()).unwrap_or(Revision::V2024November)
+    }
+
+    fn negotiated_revision(&self) -> Option<Revision> {
+        self.negotiated.as_deref().and_then(Revision::of_handshake)
+    }
+
+    /// Whether its notifications about progress have a message.
+    pub(super) fn has_progress_messages(&self) -> bool {
+        self.is_modern() || self.negotiated_revision().is_some_and(Revision::has_progress_messages)
+    }
+
+    /// The server may be asked whether it lives: nothing may come before the end of a handshake.
+    pub(super) fn allows_probes(&self) -> bool {
+        match self.era {
+            _ if !stands("asked-after-the-handshake") => true,
+            ClientEra::Unknown => false,
+            ClientEra::Legacy => self.session.is_initialized(),
+            ClientEra::Modern => true,
+        }
+    }
+
+    /// The cheapest question of the client's era (protocol.md 3.1).
+    pub(super) fn probe(&self, id: &Id) -> Vec<u8> {
+        let id = id.to_json();
+        match &self.modern_version {
+            Some(version) if self.is_modern() && stands("asked-in-its-era") => {
+                let version = serde_json::Value::from(version.as_str());
+                let info = concat!(r#"{"name":"unhang","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"method":"server/discover","params":{{"_meta":{{"io.modelcontextprotocol/protocolVersion":{version},"io.modelcontextprotocol/clientInfo":{info},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+                )
+            }
+            _ => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#),
+        }
+        .into_bytes()
+    }
+
+    /// What a fresh process is told again.
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_call_clock(&mut self, call_clock: Duration) {
+        self.call_clock = Some(call_clock);
+    }
+
+    #[cfg(test)]
+    pub(super) fn forget_session(&mut self) {
+        self.session = Session::default();
+    }
+}

@@ -1,0 +1,80 @@
+//! Requests of the guard itself to the server: the replayed session and health checks.
+//!
+//! Invariant: an id of the guard is nobody else's at the moment, nor that of a request whose answer may still come.
+
+use std::time::Duration;
+
+use unhang_core::config::LATE_IDS;
+use unhang_switches::stands;
+use unhang_wire::{Completion, Id, InFlight};
+
+/// A request of the guard itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnRequest {
+    /// The replayed `initialize`.
+    Handshake,
+    /// Replayed level and subscriptions, and health checks: any answer will do.
+    Whatever,
+}
+
+/// The requests of the guard itself that wait for an answer.
+#[derive(Debug)]
+pub(super) struct OwnRequests {
+    in_flight: InFlight<OwnRequest>,
+    last: u64,
+}
+
+impl Default for OwnRequests {
+    fn default() -> Self {
+        Self { in_flight: InFlight::new(LATE_IDS), last: 0 }
+    }
+}
+
+impl OwnRequests {
+    /// Gives an id that is free here and, as `is_free_elsewhere` says, for the requests of others.
+    pub(super) fn next_id(&mut self, is_free_elsewhere: impl Fn(&Id) -> bool) -> Id {
+        loop {
+            self.last += 1;
+            let id = Id::Text(format!("unhang-{}", self.last).into());
+            if (self.in_flight.is_free(&id) && is_free_elsewhere(&id)) || !stands("own-id-is-free") {
+                return id;
+            }
+        }
+    }
+
+    /// Enters the replayed `initialize`.
+    pub(super) fn register_handshake(&mut self, id: Id, deadline: Duration) {
+        let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::Handshake);
+    }
+
+    /// Enters a request to which any answer will do.
+    pub(super) fn register(&mut self, id: Id, deadline: Duration) {
+        let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::Whatever);
+    }
+
+    pub(super) fn complete(&mut self, id: &Id) -> Completion<OwnRequest> {
+        self.in_flight.complete(id)
+    }
+
+    /// Gives the next request whose deadline has passed.
+    pub(super) fn expire(&mut self, now: Duration) -> Option<(Id, OwnRequest)> {
+        self.in_flight.expire(now)
+    }
+
+    /// Forgets what a process was asked that has ended.
+    pub(super) fn forget_all(&mut self) {
+        let _forgotten = self.in_flight.take_all();
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.in_flight.next_deadline()
+    }
+
+    pub(super) fn contains(&self, id: &Id) -> bool {
+        self.in_flight.contains(id)
+    }
+
+    pub(super) fn is_free(&self, id: &Id) -> bool {
+        self.in_flight.is_free(id)
+    }
+}

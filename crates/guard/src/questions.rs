@@ -1,0 +1,106 @@
+//! Requests of the server that wait for the client's answer.
+//!
+//! Invariant: the client knows each by an id under which it owes no other answer.
+
+use std::time::Duration;
+
+use unhang_core::{config::LATE_IDS, queue::Class};
+use unhang_switches::stands;
+use unhang_wire::{Completion, Id, InFlight, RegisterError};
+
+use super::{effects::WrapEffects, from_client::cancelled};
+
+/// A request of the server. The table's key is the id on the client's side.
+#[derive(Debug)]
+pub(super) struct ServerQuestion {
+    pub server_id: Id,
+    /// It went out as one about a task of ours, of which the server is not to hear.
+    pub is_of_a_task: bool,
+    pub method: Box<str>,
+    pub since: Duration,
+}
+
+/// The requests of the server that are open.
+#[derive(Debug)]
+pub(super) struct ServerQuestions {
+    in_flight: InFlight<ServerQuestion>,
+}
+
+impl Default for ServerQuestions {
+    fn default() -> Self {
+        Self { in_flight: InFlight::new(LATE_IDS) }
+    }
+}
+
+impl ServerQuestions {
+    pub(super) fn len(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Enters a question under this id on the client's side. Gives it back where the client still owes an answer under that.
+    pub(super) fn register(
+        &mut self,
+        client_side_id: Id,
+        deadline: Duration,
+        question: ServerQuestion,
+    ) -> Result<(), ServerQuestion> {
+        let registered = self.in_flight.register(client_side_id, Some(deadline), question);
+        registered.map_err(RegisterError::into_entry)
+    }
+
+    pub(super) fn complete(&mut self, client_side_id: &Id) -> Completion<ServerQuestion> {
+        self.in_flight.complete(client_side_id)
+    }
+
+    /// Gives the next question that the client did not answer in time.
+    pub(super) fn expire(&mut self, now: Duration) -> Option<(Id, ServerQuestion)> {
+        self.in_flight.expire(now)
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.in_flight.next_deadline()
+    }
+
+    pub(super) fn is_free(&self, client_side_id: &Id) -> bool {
+        self.in_flight.is_free(client_side_id)
+    }
+
+    pub(super) fn contains(&self, client_side_id: &Id) -> bool {
+        self.in_flight.contains(client_side_id)
+    }
+
+    /// Whether the server has an open question under this id of its own.
+    pub(super) fn is_open(&self, server_id: &Id) -> bool {
+        self.asked_as(server_id).is_some()
+    }
+
+    fn asked_as(&self, server_id: &Id) -> Option<&Id> {
+        self.in_flight.iter().find(|(_, question)| question.server_id == *server_id).map(|(id, _)| id)
+    }
+
+    /// Gives a question that was asked at this time or later.
+    pub(super) fn asked_since(&self, since: Duration) -> Option<&ServerQuestion> {
+        self.in_flight.iter().map(|(_, question)| question).find(|question| question.since >= since)
+    }
+
+    /// Ends a question that the server withdraws. Gives its id on the client's side.
+    pub(super) fn withdraw(&mut self, server_id: &Id) -> Option<Id> {
+        let client_side_id =
+            self.asked_as(server_id).cloned().filter(|_| stands("withdrawn-question-is-over"))?;
+        let _withdrawn = self.in_flight.cancel(&client_side_id);
+        Some(client_side_id)
+    }
+
+    /// Withdraws what a process asked that is gone; an answer of the client goes nowhere then.
+    pub(super) fn withdraw_all(&mut self, effects: &mut impl WrapEffects) {
+        let ids: Vec<Id> = self.in_flight.iter().map(|(id, _)| id.clone()).collect();
+        for id in ids.into_iter().filter(|_| stands("dead-questions-withdrawn")) {
+            let _withdrawn = self.in_flight.cancel(&id);
+            effects.to_client(Class::Kept, &cancelled(&id, "unhang: the server that asked has ended"));
+        }
+    }
+}

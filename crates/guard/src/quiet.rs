@@ -1,0 +1,61 @@
+//! Notifications that a client does not get while a call runs (`quiet`, G-13).
+//!
+//! Invariant: the bytes that are kept are bounded.
+
+use std::collections::HashSet;
+
+use unhang_core::queue::Class;
+use unhang_switches::stands;
+use unhang_wire::one_line;
+
+use super::effects::WrapEffects;
+
+/// Notifications that wait for the end of a call, in order.
+#[derive(Debug, Default)]
+pub(super) struct QuietNotifications {
+    lines: Vec<(Class, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl QuietNotifications {
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Keeps a notification until the client may hear it. False where it is dropped: log and progress would be stale by then, and what is kept
+    /// is at most `limit` bytes.
+    pub(super) fn keep(&mut self, class: Class, raw: &[u8], limit: usize) -> bool {
+        let is_stale = matches!(class, Class::Log | Class::Progress(_)) && stands("stale-dropped");
+        if is_stale || (self.bytes + raw.len() > limit && stands("quiet-bounded")) {
+            return false;
+        }
+        let line = one_line(raw).into_owned();
+        self.bytes += line.len();
+        self.lines.push((class, line));
+        true
+    }
+
+    /// Delivers what was kept, merged to one of a kind where one says it all. Gives the number of those that were left out.
+    pub(super) fn release(&mut self, effects: &mut impl WrapEffects) -> u64 {
+        let (mut said, mut dropped) = (HashSet::new(), 0);
+        self.bytes = 0;
+        for (class, line) in std::mem::take(&mut self.lines) {
+            let repeated = match &class {
+                Class::ListChanged(method) => !said.insert(method.clone()) && stands("quiet-merged"),
+                _ => false,
+            };
+            if repeated {
+                dropped += 1;
+            } else {
+                effects.to_client(class, &line);
+            }
+        }
+        dropped
+    }
+
+    /// The bytes that are kept: as they are counted, and as they are.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn kept(&self) -> (usize, usize) {
+        (self.bytes, self.lines.iter().map(|(_, line)| line.len()).sum())
+    }
+}
