@@ -7,15 +7,16 @@ use std::{ops::Range, time::Duration};
 
 use unhang_switches::stands;
 use unhang_wire::{
-    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, RegisterError,
-    ResponseOutcome, Shape, one_line, read, replace_id,
+    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, ResponseOutcome,
+    Shape, one_line, read, replace_id,
 };
 
 use super::{
+    calls::{GuardedCall, Role},
     effects::WrapEffects,
     promotion::{PlannedPromotion, unrelated, without_task},
     tell::START_HINT,
-    wrap_session::{GuardedCall, Role, ServerLink, WrapEnd, WrapSession},
+    wrap_session::{ServerLink, WrapEnd, WrapSession},
 };
 use unhang_core::{
     batch::BatchId,
@@ -169,9 +170,7 @@ impl WrapSession {
     }
 
     fn is_in_flight(&self, client_id: &Id) -> bool {
-        self.local_jobs.has(client_id)
-            || self.renamed.contains_key(client_id)
-            || self.calls.get(client_id).is_some_and(|call| call.client_id == *client_id && !call.is_job)
+        self.local_jobs.has(client_id) || self.calls.is_awaited(client_id)
     }
 
     /// Learns what the request tells about the client and its session.
@@ -224,9 +223,14 @@ impl WrapSession {
             held_since: self.now,
             held_for: Duration::ZERO,
         };
-        self.revive_token(call.token.as_ref());
-        let wire_id = self.register(call);
-        self.begin_heartbeat(&wire_id, request.method, request.params);
+        self.tokens.revive(call.token.as_ref());
+        let WrapSession { calls, own_requests, questions, local_jobs, .. } = self;
+        let is_free_elsewhere = |id: &Id| questions.is_free(id) && !local_jobs.has(id);
+        let wire_id = calls.register(call, own_requests, is_free_elsewhere);
+        if let Some(params) = request.params.filter(|_| self.has_heartbeats(request.method)) {
+            let has_messages = self.client.has_progress_messages();
+            self.tokens.begin_heartbeat((&wire_id, params), &mut self.calls, self.now, has_messages);
+        }
         if trial {
             self.trial = Some(wire_id.clone());
             // A subscription is answered when it ends; until then it says nothing about the server.
@@ -244,6 +248,12 @@ impl WrapSession {
             None if is_of_a_task => self.keep_for_its_task(&wire_id, &line),
             None => self.send(wire_id, &line, effects),
         }
+    }
+
+    /// Whether clients hear that requests of this method are waited for: not with `quiet`, nor where nothing becomes a job.
+    fn has_heartbeats(&self, method: &str) -> bool {
+        let is_wanted = method == "tools/call" && self.limits.promote_after.has_heartbeats();
+        is_wanted && !(self.limits.quiet && stands("quiet-guard-without-heartbeats"))
     }
 
     /// Sends a call to the server, or holds it until the server is back.
@@ -264,28 +274,6 @@ impl WrapSession {
             self.held.hold_call(wire_id, line.len());
             self.wake();
         }
-    }
-
-    /// Enters a call in the table under its own id, or under one of ours where the answer could be taken for another's: its
-    /// own is still awaited from an earlier, withdrawn request, or the same id in the other type is (servers change types).
-    fn register(&mut self, call: GuardedCall) -> Id {
-        let own_id = call.client_id.clone();
-        let deadline = call.next_moment();
-        let variant = own_id.variant().filter(|_| stands("ids-apart-by-more-than-type"));
-        let is_distinct = variant.is_none_or(|variant| self.calls.is_free(&variant));
-        let call = if is_distinct && (self.own_requests.is_free(&own_id) || !stands("ids-apart-from-ours")) {
-            match self.calls.register(own_id.clone(), deadline, call) {
-                Ok(()) => return own_id,
-                Err(RegisterError::InFlight(call) | RegisterError::AwaitsLate(call)) => call,
-            }
-        } else {
-            call
-        };
-        let wire_id = self.own_id();
-        self.renamed.insert(own_id, wire_id.clone());
-        // `own_id` is in no table, so this cannot be refused.
-        let _registered = self.calls.register(wire_id.clone(), deadline, call);
-        wire_id
     }
 
     pub(super) fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
@@ -353,10 +341,7 @@ impl WrapSession {
         if self.cancel_at_job_server(client_id, raw, effects) {
             return;
         }
-        let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());
-        let is_theirs =
-            self.calls.get(&wire_id).is_some_and(|call| call.client_id == *client_id && !call.is_job);
-        let Some(call) = is_theirs.then(|| self.calls.cancel(&wire_id)).flatten() else {
+        let Some((wire_id, call)) = self.calls.withdraw(client_id) else {
             // The server may know another request by this id, one that was renamed or is ours.
             if self.calls.contains(client_id) || self.own_requests.contains(client_id) {
                 return;
@@ -364,7 +349,7 @@ impl WrapSession {
             return self.forward(raw, effects);
         };
         self.settle_trial(&wire_id);
-        self.bury_token(call.token.clone());
+        self.tokens.end(call.token.clone());
         self.answer_nothing(call.batch, effects);
         if call.sent {
             if wire_id == *client_id || !stands("cancelled-by-its-id-there") {
@@ -374,7 +359,7 @@ impl WrapSession {
             }
         } else {
             // It never reached the server, so there is nobody to tell and no late answer to expect.
-            let _never_answered = self.calls.complete(&wire_id);
+            self.calls.await_nothing(&wire_id);
         }
         self.after_call(effects);
     }

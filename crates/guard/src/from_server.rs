@@ -12,11 +12,13 @@ use unhang_wire::{
 };
 
 use super::{
-    effects::WrapEffects,
+    calls::{GuardedCall, Role},
+    effects::{JobNews, WrapEffects},
     from_client::cancelled,
+    progress::ProgressAddressee,
     promotion::with_params,
     questions::ServerQuestion,
-    wrap_session::{GuardedCall, Role, WrapSession},
+    wrap_session::WrapSession,
 };
 use unhang_core::{fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
 
@@ -112,7 +114,7 @@ impl WrapSession {
         self.note_undeclared_task(&call, outcome);
         let renamed = (call.client_id != *id && stands("client-id-restored")).then(|| {
             if stands("answered-id-is-free") {
-                self.renamed.remove(&call.client_id);
+                self.calls.forget_name(&call.client_id);
             }
             replace_id(raw, id_span, &call.client_id)
         });
@@ -252,15 +254,26 @@ impl WrapSession {
                 Class::Log
             }
             "notifications/progress" => match params.and_then(wire::notified_token) {
-                Some(token) if self.job_progresses(&token, params, effects) => return,
-                Some(token) if self.dead_tokens.contains(&token) && stands("no-progress-after-the-end") => {
-                    self.counters.dropped_notifications += 1;
-                    return;
-                }
-                Some(token) => {
-                    raised = params.and_then(|params| self.raised(&token, params, raw));
-                    Class::Progress(token)
-                }
+                Some(token) => match self.tokens.addressee(&token) {
+                    ProgressAddressee::Job(wire_id) => {
+                        if let Some(params) = params
+                            && self.calls.get(wire_id).is_some_and(|call| call.is_job)
+                        {
+                            effects.to_job(wire_id, JobNews::Progress(params.get().as_bytes()));
+                        }
+                        return;
+                    }
+                    ProgressAddressee::Nobody => {
+                        self.counters.dropped_notifications += 1;
+                        return;
+                    }
+                    ProgressAddressee::Client => {
+                        raised = params.and_then(|params| {
+                            self.tokens.raised(&token, &mut self.calls, self.now, (params, raw))
+                        });
+                        Class::Progress(token)
+                    }
+                },
                 None => Class::Kept,
             },
             "notifications/cancelled" => return self.server_cancels(raw, params, effects),
@@ -289,7 +302,7 @@ impl WrapSession {
             && stands("ended-subscription-is-over")
             && let Some(call) = self.calls.cancel(&server_id)
         {
-            self.renamed.remove(&call.client_id);
+            self.calls.forget_name(&call.client_id);
             self.pass_on_cancel(raw, &server_id, &call.client_id, effects);
             self.answer_nothing(call.batch, effects);
             return self.after_call(effects);
@@ -341,9 +354,7 @@ impl WrapSession {
             }
             // An answer without a usable id can only be meant for the one request that waits.
             None if invalid.shape == Shape::Response && stands("answer-without-id-told") => {
-                if let Some(id) = self.calls.only().map(|(id, _)| id.clone())
-                    && let Some(call) = self.calls.cancel(&id)
-                {
+                if let Some(call) = self.calls.cancel_only() {
                     self.fail_response(&call, &reason, effects);
                 }
             }
@@ -381,9 +392,7 @@ impl WrapSession {
             }
             // Nobody can be told apart, unless only one waits.
             (None, None) if stands("oversized-line-without-id-told") => {
-                if let Some(id) = self.calls.only().map(|(id, _)| id.clone())
-                    && let Some(call) = self.calls.cancel(&id)
-                {
+                if let Some(call) = self.calls.cancel_only() {
                     self.tell_too_large(&call, length, effects);
                     self.end_trial();
                     self.after_call(effects);

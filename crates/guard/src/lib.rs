@@ -11,6 +11,7 @@
 //!   beside what the server says of itself and of its tools, and a task that a client wants is between the two of us.
 //! - Nothing in the session waits. The shell awaits reads, clocks and events, never a write.
 
+mod calls;
 mod client_profile;
 mod effects;
 mod from_client;
@@ -18,12 +19,12 @@ mod from_server;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod heartbeats;
 mod held_input;
 mod job_bridge;
 mod local_jobs;
 mod offers;
 mod own_requests;
+mod progress;
 mod promotion;
 mod questions;
 mod quiet;

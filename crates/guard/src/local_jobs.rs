@@ -22,9 +22,10 @@ use unhang_switches::stands;
 use unhang_wire::{Body, Completion, Id, InFlight, Json, Message, Piece, read, text_member};
 
 use super::{
+    calls::Role,
     effects::WrapEffects,
     from_client::{WrapRequest, cancelled},
-    wrap_session::{Role, WrapSession},
+    wrap_session::WrapSession,
 };
 use unhang_core::{
     batch::BatchId,

@@ -24,9 +24,7 @@ use unhang_switches::stands;
 use unhang_wire::{Json, ResponseOutcome, text_member};
 
 use super::{
-    effects::WrapEffects,
-    promotion::PlannedPromotion,
-    wrap_session::{GuardedCall, WrapSession},
+    calls::GuardedCall, effects::WrapEffects, promotion::PlannedPromotion, wrap_session::WrapSession,
 };
 use unhang_core::{queue::Class, revision::Revision};
 use unhang_front as front;

@@ -24,9 +24,10 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
+    calls::{GuardedCall, Role},
     effects::{JobNews, WrapAction, WrapEffects},
     offers::Offers,
-    wrap_session::{GuardedCall, Role, ServerLink, WrapEnd, WrapSession},
+    wrap_session::{ServerLink, WrapEnd, WrapSession},
 };
 use unhang_background::{NOT_KEPT_HINT, not_kept};
 use unhang_core::{
@@ -286,9 +287,9 @@ impl WrapSession {
             return;
         }
         let Some(call) = self.calls.cancel(wire_id) else { return };
-        let _never_answered = self.calls.complete(wire_id);
+        self.calls.await_nothing(wire_id);
         self.settle_trial(wire_id);
-        self.bury_token(call.token.clone());
+        self.tokens.end(call.token.clone());
         let line = call.line.as_deref().and_then(Json::new);
         let tool = line.and_then(|line| text_member(line.member("params")?, "name")).unwrap_or_default();
         let error_report =
@@ -346,10 +347,10 @@ impl WrapSession {
             JoinOutcome::Answer(result) | JoinOutcome::Still(result) => {
                 let (client_id, batch) = (call.client_id.clone(), call.batch);
                 let token = call.token.take();
-                let _never_answered = self.calls.complete(wire_id);
-                self.renamed.remove(&client_id);
+                self.calls.await_nothing(wire_id);
+                self.calls.forget_name(&client_id);
                 self.settle_trial(wire_id);
-                self.bury_token(token);
+                self.tokens.end(token);
                 if is_job_still {
                     self.list_job_tools(effects);
                 }
@@ -361,7 +362,7 @@ impl WrapSession {
                     promotion.at.get_or_insert(now);
                 }
                 let is_of_a_task = call.waits_for_its_task();
-                self.look_at_its_moment(wire_id);
+                self.calls.note_next_moment(wire_id);
                 if !is_of_a_task {
                     self.send_or_hold(wire_id, effects);
                 }
@@ -409,13 +410,6 @@ impl WrapSession {
         self.actions.push_back(WrapAction::Promote(promote.into()));
     }
 
-    /// Enters the first moment at which anything is to be done about a call.
-    pub(super) fn look_at_its_moment(&mut self, wire_id: &Id) {
-        if let Some(next) = self.calls.get(wire_id).and_then(GuardedCall::next_moment) {
-            self.calls.postpone(wire_id, next);
-        }
-    }
-
     /// A call is a job now, on the disk; `result` is what its client gets in place of the server's. False where nobody waits for that any
     /// more, so that the job is of no use.
     pub fn promoted(
@@ -449,13 +443,12 @@ impl WrapSession {
             "`{}` (id {client_id}) goes on as a job",
             call.method
         );
-        self.look_at_its_moment(wire_id);
+        self.calls.note_next_moment(wire_id);
         // Others are not kept waiting for what it says about the server: that may take hours.
         self.settle_trial(wire_id);
-        self.renamed.remove(&client_id);
+        self.calls.forget_name(&client_id);
         if let Some(token) = token {
-            self.forget_ended_jobs();
-            self.job_tokens.insert(token, wire_id.clone());
+            self.tokens.give_to_job(token, wire_id, &self.calls);
         }
         if is_in_words {
             self.list_job_tools(effects);
@@ -480,7 +473,7 @@ impl WrapSession {
             if call.sent {
                 self.cancel_at_server(wire_id, "the job was cancelled", effects);
             } else {
-                let _never_answered = self.calls.complete(wire_id);
+                self.calls.await_nothing(wire_id);
             }
         }
     }
@@ -515,7 +508,7 @@ impl WrapSession {
             held_for: Duration::ZERO,
         };
         // The id is free, so this cannot be refused.
-        let _registered = self.calls.register(wire_id.clone(), call.deadline, call);
+        self.calls.register_as(wire_id.clone(), call);
         self.send_or_hold(&wire_id, effects);
         wire_id
     }
@@ -546,30 +539,6 @@ impl WrapSession {
         let era =
             if self.client.is_modern() { unhang_bridge::Era::Modern } else { unhang_bridge::Era::Legacy };
         effects.to_job(wire_id, JobNews::Answer(era, line));
-    }
-
-    /// Tokens of jobs that have ended are as many at most as there are of others.
-    fn forget_ended_jobs(&mut self) {
-        if self.job_tokens.len() > 2 * self.calls.len() && stands("tokens-of-jobs-bounded") {
-            let calls = &self.calls;
-            self.job_tokens.retain(|_, wire_id| calls.get(wire_id).is_some_and(|call| call.is_job));
-        }
-    }
-
-    /// Whether this progress is that of a job, which has it then.
-    pub(super) fn job_progresses(
-        &self,
-        token: &Id,
-        params: Option<Json<'_>>,
-        effects: &mut impl WrapEffects,
-    ) -> bool {
-        let Some(wire_id) = self.job_tokens.get(token) else { return false };
-        if let Some(params) = params
-            && self.calls.get(wire_id).is_some_and(|call| call.is_job)
-        {
-            effects.to_job(wire_id, JobNews::Progress(params.get().as_bytes()));
-        }
-        true
     }
 
     /// The server logs something, which can only be about the call that it works on.

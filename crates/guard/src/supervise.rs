@@ -11,10 +11,11 @@ use unhang_switches::stands;
 use unhang_wire::{Id, ResponseOutcome};
 
 use super::{
+    calls::{GuardedCall, Role},
     effects::WrapEffects,
     held_input::WaitingForServer,
     own_requests::OwnRequest,
-    wrap_session::{GuardedCall, Role, ServerLink, StartFault, WrapEnd, WrapSession},
+    wrap_session::{ServerLink, StartFault, WrapEnd, WrapSession},
 };
 use unhang_core::{
     exit,
@@ -192,7 +193,7 @@ impl WrapSession {
                     again_bytes += call.line.as_ref().map_or(0, Vec::len);
                     again.push(wire_id.clone());
                 }
-                let _registered = self.calls.register(wire_id, call.next_moment(), call);
+                self.calls.register_as(wire_id, call);
             } else if let (Some(exit), true) = (exit, call.sent) {
                 self.tell_exited(&call, exit, self.end == WrapEnd::None, effects);
             } else {
@@ -239,16 +240,9 @@ impl WrapSession {
         }
     }
 
+    /// Sends the server a call that was held.
     pub(super) fn send_held(&mut self, wire_id: &Id, effects: &mut impl WrapEffects) {
-        // It may have been cancelled or have expired while it was held.
-        let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.sent || !stands("held-sent-once"))
-        else {
-            return;
-        };
-        call.sent = true;
-        // Only what may be sent a second time is kept beyond the first.
-        let line = if call.may_be_sent_again() { call.line.clone() } else { call.line.take() };
-        if let Some(line) = line {
+        if let Some(line) = self.calls.send_held(wire_id) {
             effects.to_server(&line);
         }
     }
@@ -293,7 +287,7 @@ impl WrapSession {
         self.tell_deadline(&call, effects);
         self.settle_trial(wire_id);
         let token = call.token.take();
-        self.bury_token(token);
+        self.tokens.end(token);
         if call.role == Role::Initialize && stands("handshake-never-cancelled") {
             // Never cancelled (protocol.md 3.1), and never killed for it: a slow start may be an installation, and
             // throwing it away would make the next start as slow (peers.md 3.1 I).
@@ -301,7 +295,7 @@ impl WrapSession {
         } else if call.sent && stands("expired-cancelled-at-server") {
             self.cancel_at_server(wire_id, "unhang: no answer in time", effects);
         } else {
-            let _never_answered = self.calls.complete(wire_id);
+            self.calls.await_nothing(wire_id);
         }
     }
 
@@ -326,7 +320,7 @@ impl WrapSession {
             && !self.stop_asked
             && self.end == WrapEnd::None
             && (self.questions.is_empty() || !stands("asking-is-not-idle"))
-            && (self.server_is_idle() || !stands("busy-is-not-idle"))
+            && (self.calls.server_is_idle() || !stands("busy-is-not-idle"))
     }
 
     pub(super) fn check_health(&mut self, effects: &mut impl WrapEffects) {

@@ -9,8 +9,9 @@ use unhang_proc::server::Exit;
 use unhang_switches::stands;
 
 use super::{
+    calls::{GuardedCall, Role},
     effects::WrapEffects,
-    wrap_session::{GuardedCall, Role, WrapSession},
+    wrap_session::WrapSession,
 };
 use unhang_core::{
     batch::BatchId,
@@ -32,7 +33,7 @@ impl WrapSession {
         effects: &mut impl WrapEffects,
     ) {
         if stands("told-id-is-free") {
-            self.renamed.remove(&call.client_id);
+            self.calls.forget_name(&call.client_id);
         }
         let fault = Fault {
             kind: error_report.kind,

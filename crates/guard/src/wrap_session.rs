@@ -11,35 +11,25 @@
 //!        None ──never came up──► Unstartable ──one request told, or grace──► Over
 //! ```
 
-use std::{
-    collections::{HashMap, VecDeque},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use unhang_switches::stands;
-use unhang_wire::{Id, InFlight};
+use unhang_wire::Id;
 
 pub use super::effects::{JobNews, WrapAction, WrapEffects};
 use super::{
+    calls::{CallEvent, CallTable, Role},
     client_profile::ClientProfile,
-    heartbeats::Tokens,
     held_input::HeldInput,
     local_jobs::LocalJobs,
     offers::Offers,
     own_requests::{OwnRequest, OwnRequests},
-    promotion::PlannedPromotion,
+    progress::ProgressTokens,
     questions::ServerQuestions,
     quiet::QuietNotifications,
 };
 use unhang_core::{
-    batch::{BatchId, Batches},
-    breaker::Breaker,
-    config::{LATE_IDS, STOP_SLACK},
-    exit,
-    health::Health,
-    heartbeat::Heartbeat,
-    junk::Junk,
-    limits::Limits,
+    batch::Batches, breaker::Breaker, config::STOP_SLACK, exit, health::Health, junk::Junk, limits::Limits,
     units::in_words,
 };
 
@@ -67,56 +57,6 @@ pub struct WrapCounters {
     pub retried: u64,
     /// Times the server was started again.
     pub restarts: u64,
-}
-
-/// The part a request plays in the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Initialize,
-    /// `subscriptions/listen`: answered when it ends, so it has no deadline (protocol.md 1.3).
-    Listen,
-    Other,
-}
-
-/// A request of the client that waits for its answer. The table's key is the id on the server's side.
-#[derive(Debug)]
-pub(super) struct GuardedCall {
-    /// What the client calls it; differs from the key only where that would be ambiguous.
-    pub client_id: Id,
-    pub method: Box<str>,
-    pub role: Role,
-    pub since: Duration,
-    pub deadline: Option<Duration>,
-    pub limit: Option<Duration>,
-    pub token: Option<Id>,
-    /// What its client hears while the server says nothing, where it wants to hear of that.
-    pub heartbeat: Option<Box<Heartbeat>>,
-    pub batch: Option<BatchId>,
-    /// When and of what a job is made, where one may be.
-    pub promotion: Option<Box<PlannedPromotion>>,
-    /// A list that is shown to a client which copes with tasks.
-    pub copes_with_tasks: bool,
-    /// Its client has had the id of a job; `client_id` is that on the server's side since.
-    pub is_job: bool,
-    /// The task that it is to its client, once it is one of 2025-11-25.
-    pub task: Option<Box<str>>,
-    /// The line as it goes to the server, kept while it has to be sent later or may have to be sent again.
-    pub line: Option<Vec<u8>>,
-    pub sent: bool,
-    pub retried: bool,
-    /// Since when it has been held, the last time; and for how long in all, until then.
-    pub held_since: Duration,
-    pub held_for: Duration,
-}
-
-impl GuardedCall {
-    /// Whether a restarted server may be asked this again: it changes nothing (X-14), or it is a subscription.
-    pub(super) fn may_be_sent_again(&self) -> bool {
-        let is_safe = self.method.ends_with("/list")
-            || &*self.method == "resources/read"
-            || !stands("only-safe-sent-again");
-        self.role == Role::Listen || (is_safe && (!self.retried || !stands("sent-again-once")))
-    }
 }
 
 /// The way to the server.
@@ -150,17 +90,10 @@ pub struct WrapSession {
     pub(super) actions: VecDeque<WrapAction>,
 
     // The client's side.
-    pub(super) calls: InFlight<GuardedCall>,
-    /// Client's id to the id on the server's side, where they differ.
-    pub(super) renamed: HashMap<Id, Id>,
+    pub(super) calls: CallTable,
     pub(super) batches: Batches,
     pub(super) client: ClientProfile,
-    /// Progress tokens of requests that were cancelled or expired; their progress goes nowhere.
-    pub(super) dead_tokens: VecDeque<Id>,
-    /// Those of calls with a heartbeat.
-    pub(super) tokens: Tokens,
-    /// Those of calls that are jobs.
-    pub(super) job_tokens: HashMap<Id, Id>,
+    pub(super) tokens: ProgressTokens,
     /// What is ours beside what the server has, where somebody keeps jobs.
     pub(super) offers: Option<Box<Offers>>,
     pub(super) local_jobs: LocalJobs,
@@ -205,13 +138,10 @@ impl WrapSession {
             now: Duration::ZERO,
             counters: WrapCounters::default(),
             actions: VecDeque::from([WrapAction::StartServer]),
-            calls: InFlight::new(LATE_IDS),
-            renamed: HashMap::new(),
+            calls: CallTable::default(),
             batches: Batches::default(),
             client: ClientProfile::default(),
-            dead_tokens: VecDeque::new(),
-            tokens: Tokens::default(),
-            job_tokens: HashMap::new(),
+            tokens: ProgressTokens::default(),
             offers: None,
             local_jobs: LocalJobs::default(),
             last_order: 0,
@@ -370,14 +300,7 @@ impl WrapSession {
 
     /// The client waits for nothing but what ends with the session.
     pub(super) fn is_idle(&self) -> bool {
-        let keeps_nobody_waiting = |call: &GuardedCall| call.is_job && stands("jobs-keep-nobody-waiting");
-        self.calls.iter().all(|(_, call)| call.role == Role::Listen || keeps_nobody_waiting(call))
-            && self.local_jobs.is_idle()
-    }
-
-    /// The server works on nothing.
-    pub(super) fn server_is_idle(&self) -> bool {
-        self.calls.iter().all(|(_, call)| call.role == Role::Listen)
+        self.calls.is_idle() && self.local_jobs.is_idle()
     }
 
     /// Once the client has ended and nothing is in flight, the server is let go.
@@ -417,8 +340,11 @@ impl WrapSession {
     }
 
     fn expire(&mut self, effects: &mut impl WrapEffects) {
-        while let Some((wire_id, call)) = self.next_over(effects) {
-            self.call_expired(&wire_id, call, effects);
+        while let Some(event) = self.calls.next_event(self.now, !self.questions.is_empty(), effects) {
+            match event {
+                CallEvent::PromotionDue(wire_id) => self.order(&wire_id),
+                CallEvent::Expired(wire_id, call) => self.call_expired(&wire_id, *call, effects),
+            }
         }
         while let Some((client_side_id, question)) = self.questions.expire(self.now) {
             self.question_expired(&client_side_id, &question, effects);
@@ -446,26 +372,6 @@ impl WrapSession {
         let text = self.junk.keep(line);
         tracing::warn!(target: "unhang::junk", "MCP server '{}' stdout ({why}): {text}", self.name);
         effects.show(&format!("`{}` wrote to stdout what is {why}: {text}", self.name));
-    }
-
-    /// Progress for this token goes nowhere from now on.
-    pub(super) fn bury_token(&mut self, token: Option<Id>) {
-        if let Some(token) = token {
-            if self.dead_tokens.len() >= LATE_IDS && stands("dead-tokens-bounded") {
-                self.dead_tokens.pop_front();
-            }
-            self.dead_tokens.push_back(token);
-        }
-    }
-
-    /// Progress for this token goes somewhere again: a token must be unique only among the requests in flight.
-    pub(super) fn revive_token(&mut self, token: Option<&Id>) {
-        if let Some(token) = token
-            && stands("reused-token-lives")
-        {
-            self.dead_tokens.retain(|dead| dead != token);
-            self.job_tokens.remove(token);
-        }
     }
 
     /// Delivers what was kept back while a call ran.

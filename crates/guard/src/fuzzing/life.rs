@@ -565,16 +565,14 @@ impl Life {
         assert!(quiet <= limit, "{quiet} bytes are kept quiet");
         assert!(wrap_session.batches.cost() <= self.limits.max_message + SLACK, "answers of batches pile up");
         // Where the server never came up, nothing is asked under any name any more.
-        let names = wrap_session.renamed.len();
+        let names = wrap_session.calls.renamed();
         assert!(
             names <= wrap_session.calls.len() || wrap_session.start_fault.is_some(),
             "a name outlives its request"
         );
-        assert!(
-            wrap_session.tokens.len() <= 20 + 2 * self.limits.max_in_flight,
-            "tokens of heartbeats pile up"
-        );
-        assert!(wrap_session.dead_tokens.len() <= LATE_IDS && wrap_session.junk.lines().len() <= JUNK_LINES);
+        let (ended, heartbeats, _) = wrap_session.tokens.kept();
+        assert!(heartbeats <= 20 + 2 * self.limits.max_in_flight, "tokens of heartbeats pile up");
+        assert!(ended <= LATE_IDS && wrap_session.junk.lines().len() <= JUNK_LINES);
         assert!(
             wrap_session.in_flight() <= self.limits.max_in_flight + self.world.bridge.asked_again
                 && wrap_session.questions.len() <= self.limits.max_in_flight

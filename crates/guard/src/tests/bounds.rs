@@ -44,7 +44,7 @@ fn tokens_of_ended_calls_are_forgotten_in_time() {
         call_with_token(&mut guarded, id, &id.to_string());
         cancel(&mut guarded, id);
     }
-    assert_eq!(guarded.wrap_session.dead_tokens.len(), LATE_IDS);
+    assert_eq!(guarded.wrap_session.tokens.kept().0, LATE_IDS);
 }
 
 #[test]

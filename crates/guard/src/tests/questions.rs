@@ -96,7 +96,7 @@ fn a_subscription_that_was_renamed_ends_under_the_clients_own_id() {
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{wire_id}}}}}"#
     ));
     assert_eq!(guarded.heard()[0]["params"]["requestId"], 1);
-    assert!(guarded.wrap_session.renamed.is_empty());
+    assert_eq!(guarded.wrap_session.calls.renamed(), 0);
 }
 
 #[test]
