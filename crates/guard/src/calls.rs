@@ -83,6 +83,17 @@ pub(super) enum CallEvent {
     Expired(Id, Box<GuardedCall>),
 }
 
+/// What becomes of the calls of a server that is gone.
+#[derive(Debug, Default)]
+pub(super) struct LostCalls {
+    /// They get no other answer than that the server is gone.
+    pub(super) unanswered: Vec<GuardedCall>,
+    /// They are sent again, in this order.
+    pub(super) again: Vec<Id>,
+    /// The bytes of those.
+    pub(super) again_bytes: usize,
+}
+
 /// The calls in flight. See the module's text.
 #[derive(Debug)]
 pub(super) struct CallTable {
@@ -161,6 +172,28 @@ impl CallTable {
     /// Ends all calls.
     pub(super) fn take_all(&mut self) -> Vec<(Id, GuardedCall)> {
         self.in_flight.take_all()
+    }
+
+    /// Sorts out the calls of a server that is gone: what is safe to send again stays in flight where there is a restart, and so does what the
+    /// server never had.
+    pub(super) fn sort_out_lost(&mut self, now: Duration, may_restart: bool) -> LostCalls {
+        let mut lost = LostCalls::default();
+        for (wire_id, mut call) in self.take_all() {
+            let resend = call.sent && call.line.is_some() && call.may_be_sent_again();
+            if !may_restart || (call.sent && !resend) {
+                lost.unanswered.push(call);
+                continue;
+            }
+            if call.sent {
+                call.retried = true;
+                call.sent = false;
+                call.held_since = now;
+                lost.again_bytes += call.line.as_ref().map_or(0, Vec::len);
+                lost.again.push(wire_id.clone());
+            }
+            self.register_as(wire_id, call);
+        }
+        lost
     }
 
     /// The client's id stands for no other any more.

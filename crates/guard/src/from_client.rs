@@ -15,8 +15,8 @@ use super::{
     calls::{GuardedCall, Role},
     effects::WrapEffects,
     promotion::{PlannedPromotion, unrelated, without_task},
-    tell::START_HINT,
-    wrap_session::{ServerLink, WrapEnd, WrapSession},
+    supervision::ServerLink,
+    wrap_session::{WrapEnd, WrapSession},
 };
 use unhang_core::{
     batch::BatchId,
@@ -82,7 +82,7 @@ impl WrapSession {
         }
         let is_owed = |piece: &&Piece<'_>| gets_an_answer(piece) || !stands("batch-awaits-answers-alone");
         let answers = pieces.iter().filter(is_owed).count();
-        let batch = (answers > 0).then(|| self.batches.open(answers));
+        let batch = self.answers.open(answers);
         for piece in pieces {
             self.client_piece(piece, batch, effects);
         }
@@ -110,18 +110,8 @@ impl WrapSession {
         }
         let verdict = self.breaker.ask(self.now);
         if let Verdict::Refuse(wait) = verdict {
-            let happened = format!(
-                "`{}` failed {} times in a row and is left alone for another {}",
-                self.name,
-                self.breaker.failures(),
-                in_words(wait)
-            );
-            let error_report = ErrorReport {
-                kind: FaultKind::BreakerOpen,
-                summary: happened,
-                hint: "mend what error.data.stderrTail shows, then try again",
-            };
             let to = Addressee::request(&request.id, request.method, request.batch);
+            let error_report = self.breaker.refusal(&self.name, wait);
             return self.refuse(to, error_report, effects);
         }
         self.accept(request, verdict == Verdict::Trial, effects);
@@ -130,11 +120,10 @@ impl WrapSession {
     /// Why a request is not taken, if it is not.
     fn refusal(&self, request: &WrapRequest<'_>) -> Option<ErrorReport<'static>> {
         // Also for what comes behind the request that was the last to be waited for.
-        if let Some(fault) = &self.start_fault
+        if let Some(fault) = self.server.start_fault()
             && stands("later-requests-told-of-the-start")
         {
-            let happened = fault.happened.clone();
-            return Some(ErrorReport { kind: FaultKind::StartFailed, summary: happened, hint: START_HINT });
+            return Some(fault.report());
         }
         if self.end != WrapEnd::None && stands("refused-while-ending") {
             return Some(refusal::ending());
@@ -232,10 +221,10 @@ impl WrapSession {
             self.tokens.begin_heartbeat((&wire_id, params), &mut self.calls, self.now, has_messages);
         }
         if trial {
-            self.trial = Some(wire_id.clone());
+            self.breaker.begin_trial(wire_id.clone());
             // A subscription is answered when it ends; until then it says nothing about the server.
             if role == Role::Listen && stands("subscription-is-no-trial") {
-                self.end_trial();
+                self.breaker.end_trial(self.now);
             }
         }
         let renamed =
@@ -258,7 +247,7 @@ impl WrapSession {
 
     /// Sends a call to the server, or holds it until the server is back.
     fn send(&mut self, wire_id: Id, line: &[u8], effects: &mut impl WrapEffects) {
-        let live = self.link == ServerLink::Live || !stands("held-until-replayed");
+        let live = self.server.is_live() || !stands("held-until-replayed");
         if let Some(call) = self.calls.get_mut(&wire_id) {
             call.sent = live;
             if !live
@@ -286,12 +275,7 @@ impl WrapSession {
             }
             _ => self.limits.request_timeout,
         };
-        if self.answered_ever || !stands("start-deadline-for-all") {
-            return Some(own);
-        }
-        // A server that is still starting has until its start deadline, whatever is asked first.
-        let until_started = (self.spawned_at + self.limits.start_timeout).saturating_sub(self.now);
-        Some(own.max(until_started))
+        Some(self.server.with_start(own, self.now, self.limits.start_timeout))
     }
 
     fn client_notification(
@@ -325,7 +309,7 @@ impl WrapSession {
             return;
         }
         let line = one_line(raw);
-        match self.link {
+        match self.server.link() {
             ServerLink::Live => effects.to_server(&line),
             // The replay says it again in its place; twice would be once too often.
             _ if self.client.session().says(raw) => {}
@@ -348,9 +332,9 @@ impl WrapSession {
             }
             return self.forward(raw, effects);
         };
-        self.settle_trial(&wire_id);
+        self.breaker.settle_trial(&wire_id, self.now);
         self.tokens.end(call.token.clone());
-        self.answer_nothing(call.batch, effects);
+        self.answers.send_nothing(call.batch, effects);
         if call.sent {
             if wire_id == *client_id || !stands("cancelled-by-its-id-there") {
                 self.forward(raw, effects);
@@ -366,7 +350,7 @@ impl WrapSession {
 
     /// Tells the server that nobody waits for this any more, best effort.
     pub(super) fn cancel_at_server(&mut self, wire_id: &Id, reason: &str, effects: &mut impl WrapEffects) {
-        if self.link == ServerLink::Live {
+        if self.server.is_live() {
             let line = cancelled(wire_id, reason);
             effects.to_server(&line);
         }

@@ -1,10 +1,14 @@
 //! What the server says, and who gets it.
 //!
+//! Also what becomes of its process: started, told the session again, lost, given up.
+//!
 //! Invariants: only whole, valid messages that somebody waits for reach the client (promise 2); an answer goes to the
-//! request with its id and to no other; what is filtered is kept, counted and shown.
+//! request with its id and to no other; what is filtered is kept, counted and shown. What was in
+//! flight when a process died is answered at once; only lists and reads are sent again, once.
 
 use std::{ops::Range, time::Duration};
 
+use unhang_proc::server::{Exit, Swept};
 use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, ResponseOutcome,
@@ -15,18 +19,21 @@ use super::{
     calls::{GuardedCall, Role},
     effects::{JobNews, WrapEffects},
     from_client::cancelled,
+    held_input::WaitingForServer,
+    own_requests::OwnRequest,
     progress::ProgressAddressee,
     promotion::with_params,
     questions::ServerQuestion,
-    wrap_session::WrapSession,
+    supervision::{ServerLink, StartFault},
+    wrap_session::{WrapEnd, WrapSession},
 };
-use unhang_core::{fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
+use unhang_core::{exit, fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
 
 impl WrapSession {
     /// A line came from the server's stdout.
     pub fn server_line(&mut self, now: Duration, line: Line<'_>, effects: &mut impl WrapEffects) {
         self.now = now;
-        self.health.life(now);
+        self.server.life(now);
         match line {
             Line::Oversized(oversized) => self.server_oversized(&oversized, effects),
             Line::Whole(bytes) => {
@@ -129,8 +136,8 @@ impl WrapSession {
     /// What an answer says about the server and the session.
     fn settle(&mut self, wire_id: &Id, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
         self.counters.answered += 1;
-        self.answered_ever = true;
-        self.settle_trial(wire_id);
+        self.server.answered();
+        self.breaker.settle_trial(wire_id, self.now);
         if call.role == Role::Initialize {
             self.client.learn_negotiated(outcome);
             tracing::info!(
@@ -138,23 +145,26 @@ impl WrapSession {
                 protocol = self.client.negotiated(),
                 client = self.client.name(),
                 "ready {} after its start",
-                in_words(self.now.saturating_sub(self.spawned_at))
+                in_words(self.server.age(self.now))
             );
         }
         if call.role != Role::Initialize || !stands("handshake-is-no-success") {
             self.breaker.succeeded();
-            self.may_restart_unasked = true;
+            self.server.earn_restart();
         }
     }
 
     fn deliver(&mut self, call: &GuardedCall, line: &[u8], effects: &mut impl WrapEffects) {
-        let array_is_too_large =
-            call.batch.is_some() && self.batches.cost() + line.len() > self.limits.max_message;
-        if array_is_too_large && stands("array-bounded") {
-            self.tell_too_large(call, line.len() as u64, effects);
+        if self.answers.has_room(call.batch, line.len(), self.limits.max_message) {
+            self.answers.send(call.batch, line, effects);
         } else {
-            self.answer(call.batch, line, effects);
+            self.tell_too_large(call, line.len() as u64, effects);
         }
+    }
+
+    fn tell_too_large(&mut self, call: &GuardedCall, length: u64, effects: &mut impl WrapEffects) {
+        let error_report = self.report(call).too_large(length, self.limits.max_message);
+        self.tell_call(call, error_report, None, effects);
     }
 
     /// A call has ended, however.
@@ -173,32 +183,19 @@ impl WrapSession {
         method: &str,
         effects: &mut impl WrapEffects,
     ) {
-        let error_report = |kind, happened: String, hint| ErrorReport { kind, summary: happened, hint };
         if self.client.is_modern() && stands("stateless-never-asked") {
             // A stateless server must not question (protocol.md 1.1); it is told so rather than left waiting.
             self.quarantine(raw, "a request, which revision 2026-07-28 does not allow", effects);
             let happened = format!("`{method}` cannot be asked of a client of revision 2026-07-28");
-            let error_report = error_report(
-                FaultKind::InvalidRequest,
-                happened,
-                "answer with resultType input_required instead",
-            );
+            let error_report = ErrorReport {
+                kind: FaultKind::InvalidRequest,
+                summary: happened,
+                hint: "answer with resultType input_required instead",
+            };
             return self.answer_server(id, method, error_report, effects);
         }
-        if self.questions.len() >= self.limits.max_in_flight && stands("questions-bounded") {
-            let happened =
-                format!("the client has {} requests of `{}` unanswered", self.questions.len(), self.name);
-            return self.answer_server(
-                id,
-                method,
-                error_report(FaultKind::Overloaded, happened, "wait for its answers"),
-                effects,
-            );
-        }
-        if self.questions.is_open(id) && stands("repeated-question-refused") {
-            let happened = format!("a request with the id {id} is still in flight");
-            let error_report =
-                error_report(FaultKind::InvalidRequest, happened, "give each request an id of its own");
+        let max_in_flight = self.limits.max_in_flight;
+        if let Some(error_report) = self.questions.refusal(&self.name, id, max_in_flight) {
             return self.answer_server(id, method, error_report, effects);
         }
         let related = self.related(raw);
@@ -304,7 +301,7 @@ impl WrapSession {
         {
             self.calls.forget_name(&call.client_id);
             self.pass_on_cancel(raw, &server_id, &call.client_id, effects);
-            self.answer_nothing(call.batch, effects);
+            self.answers.send_nothing(call.batch, effects);
             return self.after_call(effects);
         }
         if let Some(client_side_id) = self.questions.withdraw(&server_id) {
@@ -363,8 +360,8 @@ impl WrapSession {
     }
 
     fn fail_response(&mut self, call: &GuardedCall, reason: &str, effects: &mut impl WrapEffects) {
-        self.tell_bad_response(call, reason, effects);
-        self.end_trial();
+        self.tell_call(call, self.report(call).bad_response(reason), None, effects);
+        self.breaker.end_trial(self.now);
         self.after_call(effects);
     }
 
@@ -386,7 +383,7 @@ impl WrapSession {
                         self.calls.complete(id)
                 {
                     self.tell_too_large(&call, length, effects);
-                    self.end_trial();
+                    self.breaker.end_trial(self.now);
                     self.after_call(effects);
                 }
             }
@@ -394,11 +391,200 @@ impl WrapSession {
             (None, None) if stands("oversized-line-without-id-told") => {
                 if let Some(call) = self.calls.cancel_only() {
                     self.tell_too_large(&call, length, effects);
-                    self.end_trial();
+                    self.breaker.end_trial(self.now);
                     self.after_call(effects);
                 }
             }
             _ => {}
         }
+    }
+
+    /// A process was spawned. If there is a session, it is told first.
+    pub fn server_spawned(&mut self, now: Duration, effects: &mut impl WrapEffects) {
+        self.now = now;
+        self.server.spawned(now, &self.limits);
+        if matches!(self.end, WrapEnd::Stopping { .. } | WrapEnd::Over) {
+            return self.ask_to_stop();
+        }
+        let id = self.own_id();
+        let client_shakes_hands =
+            self.calls.iter().any(|(_, call)| call.role == Role::Initialize && !call.sent);
+        match self.client.session().opening(&id) {
+            Some(line)
+                if self.server.link() == ServerLink::Down
+                    && (!client_shakes_hands || !stands("one-handshake"))
+                    && stands("session-replayed") =>
+            {
+                self.server.set_link(ServerLink::Replaying);
+                self.own_requests.register_handshake(id, now + self.limits.start_timeout);
+                effects.to_server(&line);
+            }
+            _ => self.go_live(effects),
+        }
+    }
+
+    /// The program could not be run at all.
+    pub fn start_failed(&mut self, now: Duration, error: &str, effects: &mut impl WrapEffects) {
+        self.now = now;
+        self.server.gone();
+        let happened = format!("`{}` could not be started: {error}", self.name);
+        tracing::error!(server = self.name, "{happened}");
+        if matches!(self.end, WrapEnd::Stopping { .. }) && stands("failed-start-ends-the-stop") {
+            self.finish(exit::UNREACHABLE, effects);
+        } else if self.server.has_answered() {
+            self.lose_server(&happened, None, effects);
+        } else {
+            self.give_up_start(StartFault { happened, exit: None }, effects);
+        }
+    }
+
+    /// The process has ended and its last words have been read. `Swept` comes later.
+    pub fn server_exited(&mut self, now: Duration, exit: &Exit, effects: &mut impl WrapEffects) {
+        self.now = now;
+        let text = exit.to_string();
+        tracing::info!(server = self.name, "ended ({text})");
+        let is_needed = matches!(self.end, WrapEnd::None | WrapEnd::Draining { .. });
+        if !is_needed && stands("asked-end-is-expected") {
+            self.server.set_link(ServerLink::Down);
+        } else if !self.server.has_answered() && stands("death-at-start-told") {
+            let happened = format!("`{}` ended ({text}) before it answered anything", self.name);
+            self.give_up_start(StartFault { happened, exit: Some(text) }, effects);
+        } else {
+            effects.show(&format!("`{}` ended unexpectedly ({text})", self.name));
+            self.lose_server(&format!("`{}` ended ({text})", self.name), Some(exit), effects);
+        }
+    }
+
+    /// The process and everything that it left behind are gone; another may be started.
+    pub fn server_gone(&mut self, now: Duration, swept: Swept, effects: &mut impl WrapEffects) {
+        self.now = now;
+        self.server.gone();
+        if swept.leaked > 0 {
+            tracing::warn!(
+                server = self.name,
+                leaked = swept.leaked,
+                unkilled = swept.unkilled,
+                "left processes behind"
+            );
+        }
+        if let WrapEnd::Stopping { code, .. } = self.end
+            && stands("gone-is-the-end")
+        {
+            self.finish(code, effects);
+        }
+    }
+
+    /// The server can no longer hear us, or be heard, though it lives on: it is of no use any more.
+    pub fn server_deaf(&mut self, now: Duration, why: &str) {
+        self.now = now;
+        if self.server.is_of_use() && stands("deaf-server-replaced") {
+            tracing::warn!(server = self.name, "{why}; it is stopped");
+            self.replace_server();
+        }
+    }
+
+    /// The server never came up: whoever waits is told, and a client that has not asked yet is given the time to.
+    fn give_up_start(&mut self, fault: StartFault, effects: &mut impl WrapEffects) {
+        effects.show(&fault.happened);
+        let waiting = self.calls.take_all();
+        for (_, call) in &waiting {
+            self.tell_call(call, fault.report(), fault.exit.clone(), effects);
+        }
+        self.server.give_up_start(fault);
+        if waiting.is_empty() && self.end == WrapEnd::None && stands("failed-start-waits-for-a-question") {
+            self.end = WrapEnd::Unstartable { until: self.now + self.limits.eof_grace };
+        } else {
+            self.finish(exit::UNREACHABLE, effects);
+        }
+    }
+
+    /// A server that had worked is gone: answers, keeps what is safe to repeat, and plans the restart.
+    fn lose_server(&mut self, happened: &str, exit: Option<&Exit>, effects: &mut impl WrapEffects) {
+        let opened = self.breaker.failed(self.now);
+        if stands("dead-replay-forgotten") {
+            self.own_requests.forget_all();
+        }
+        self.questions.withdraw_all(effects);
+        let may_restart = self.end == WrapEnd::None && !opened;
+        self.server.lost(self.now, self.breaker.delay(), may_restart);
+        if opened {
+            tracing::error!(server = self.name, failures = self.breaker.failures(), "fenced off: {happened}");
+            effects.show(&format!(
+                "`{}` failed {} times in a row and is left alone for {}",
+                self.name,
+                self.breaker.failures(),
+                in_words(self.limits.breaker_cooldown)
+            ));
+        }
+        let lost = self.calls.sort_out_lost(self.now, may_restart);
+        self.counters.retried += lost.again.len() as u64;
+        self.held.hold_first(lost.again, lost.again_bytes);
+        if !may_restart {
+            let _given_up = self.held.take();
+        }
+        for call in lost.unanswered {
+            if let (Some(exit), true) = (exit, call.sent) {
+                let error_report = self.report(&call).exited(exit, self.end == WrapEnd::None);
+                self.tell_call(&call, error_report, Some(exit.to_string()), effects);
+            } else {
+                self.tell_call(&call, self.breaker.loss(happened), None, effects);
+            }
+        }
+        if may_restart && self.server.take_restart(!self.calls.is_empty()) {
+            self.wake();
+        }
+        self.after_call(effects);
+    }
+
+    fn go_live(&mut self, effects: &mut impl WrapEffects) {
+        self.server.set_link(ServerLink::Live);
+        for held in self.held.take() {
+            match held {
+                WaitingForServer::Line(line) => effects.to_server(&line),
+                WaitingForServer::Call(wire_id) => {
+                    if let Some(call) = self.calls.get_mut(&wire_id) {
+                        call.held_for += self.now.saturating_sub(call.held_since);
+                    }
+                    self.send_held(&wire_id, effects);
+                }
+            }
+        }
+    }
+
+    /// Sends the server a call that was held.
+    pub(super) fn send_held(&mut self, wire_id: &Id, effects: &mut impl WrapEffects) {
+        if let Some(line) = self.calls.send_held(wire_id) {
+            effects.to_server(&line);
+        }
+    }
+
+    /// An answer to a request of our own.
+    pub(super) fn own_answered(
+        &mut self,
+        own: OwnRequest,
+        outcome: &ResponseOutcome<'_>,
+        effects: &mut impl WrapEffects,
+    ) {
+        if own != OwnRequest::Handshake {
+            return;
+        }
+        if let ResponseOutcome::Error(error) = outcome
+            && stands("refused-replay-noticed")
+        {
+            tracing::warn!(server = self.name, "refused the replayed `initialize`: {}", error.get());
+            return self.ask_to_stop();
+        }
+        let deadline = self.now + self.limits.request_timeout;
+        let WrapSession { client, own_requests, calls, questions, local_jobs, .. } = self;
+        let is_free = |id: &Id| calls.is_free(id) && questions.is_free(id) && !local_jobs.has(id);
+        let lines = client.session().sequel(|| {
+            let id = own_requests.next_id(is_free);
+            own_requests.register(id.clone(), deadline);
+            id
+        });
+        lines.iter().for_each(|line| effects.to_server(line));
+        tracing::info!(server = self.name, "is back and has been told the session again");
+        effects.show(&format!("`{}` is back", self.name));
+        self.go_live(effects);
     }
 }

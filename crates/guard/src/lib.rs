@@ -11,6 +11,8 @@
 //!   beside what the server says of itself and of its tools, and a task that a client wants is between the two of us.
 //! - Nothing in the session waits. The shell awaits reads, clocks and events, never a write.
 
+mod answers;
+mod call_report;
 mod calls;
 mod client_profile;
 mod effects;
@@ -29,8 +31,8 @@ mod promotion;
 mod questions;
 mod quiet;
 mod run;
-mod supervise;
-mod tell;
+mod server_breaker;
+mod supervision;
 pub mod wrap_session;
 
 #[cfg(test)]

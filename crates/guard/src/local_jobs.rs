@@ -157,7 +157,7 @@ impl WrapSession {
     ) -> bool {
         let Some(asked) = self.local_jobs.asked.cancel(client_id) else { return false };
         self.tell_job_server(raw, effects);
-        self.answer_nothing(asked.batch, effects);
+        self.answers.send_nothing(asked.batch, effects);
         self.after_call(effects);
         true
     }
@@ -178,7 +178,7 @@ impl WrapSession {
                     if self.local_jobs.handshake.take_if(|handshake| *handshake == id).is_some() {
                         // Nobody waits for that.
                     } else if let Completion::Matched(asked) = self.local_jobs.asked.complete(&id) {
-                        self.answer(asked.batch, line, effects);
+                        self.answers.send(asked.batch, line, effects);
                         self.after_call(effects);
                     }
                 }

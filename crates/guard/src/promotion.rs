@@ -27,7 +27,7 @@ use super::{
     calls::{GuardedCall, Role},
     effects::{JobNews, WrapAction, WrapEffects},
     offers::Offers,
-    wrap_session::{ServerLink, WrapEnd, WrapSession},
+    wrap_session::{WrapEnd, WrapSession},
 };
 use unhang_background::{NOT_KEPT_HINT, not_kept};
 use unhang_core::{
@@ -288,7 +288,7 @@ impl WrapSession {
         }
         let Some(call) = self.calls.cancel(wire_id) else { return };
         self.calls.await_nothing(wire_id);
-        self.settle_trial(wire_id);
+        self.breaker.settle_trial(wire_id, self.now);
         self.tokens.end(call.token.clone());
         let line = call.line.as_deref().and_then(Json::new);
         let tool = line.and_then(|line| text_member(line.member("params")?, "name")).unwrap_or_default();
@@ -349,7 +349,7 @@ impl WrapSession {
                 let token = call.token.take();
                 self.calls.await_nothing(wire_id);
                 self.calls.forget_name(&client_id);
-                self.settle_trial(wire_id);
+                self.breaker.settle_trial(wire_id, self.now);
                 self.tokens.end(token);
                 if is_job_still {
                     self.list_job_tools(effects);
@@ -378,7 +378,7 @@ impl WrapSession {
         effects: &mut impl WrapEffects,
     ) {
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, client_id.to_json());
-        self.answer(batch, &one_line(line.as_bytes()), effects);
+        self.answers.send(batch, &one_line(line.as_bytes()), effects);
         self.after_call(effects);
     }
 
@@ -445,7 +445,7 @@ impl WrapSession {
         );
         self.calls.note_next_moment(wire_id);
         // Others are not kept waiting for what it says about the server: that may take hours.
-        self.settle_trial(wire_id);
+        self.breaker.settle_trial(wire_id, self.now);
         self.calls.forget_name(&client_id);
         if let Some(token) = token {
             self.tokens.give_to_job(token, wire_id, &self.calls);
@@ -469,7 +469,7 @@ impl WrapSession {
         if self.calls.get(wire_id).is_some_and(|call| call.is_job)
             && let Some(call) = self.calls.cancel(wire_id)
         {
-            self.settle_trial(wire_id);
+            self.breaker.settle_trial(wire_id, self.now);
             if call.sent {
                 self.cancel_at_server(wire_id, "the job was cancelled", effects);
             } else {
@@ -515,7 +515,7 @@ impl WrapSession {
 
     /// Sends the server a call that it has not had, or holds it until the server is back.
     fn send_or_hold(&mut self, wire_id: &Id, effects: &mut impl WrapEffects) {
-        if self.link == ServerLink::Live {
+        if self.server.is_live() {
             return self.send_held(wire_id, effects);
         }
         if let Some(call) = self.calls.get_mut(wire_id) {

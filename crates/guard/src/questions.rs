@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use unhang_core::{config::LATE_IDS, queue::Class};
+use unhang_core::{config::LATE_IDS, fault::FaultKind, queue::Class, refusal::ErrorReport};
 use unhang_switches::stands;
 use unhang_wire::{Completion, Id, InFlight, RegisterError};
 
@@ -73,9 +73,23 @@ impl ServerQuestions {
         self.in_flight.contains(client_side_id)
     }
 
-    /// Whether the server has an open question under this id of its own.
-    pub(super) fn is_open(&self, server_id: &Id) -> bool {
-        self.asked_as(server_id).is_some()
+    /// Why the server may not ask once more now under this id, if it may not.
+    pub(super) fn refusal(
+        &self,
+        server: &str,
+        server_id: &Id,
+        max_in_flight: usize,
+    ) -> Option<ErrorReport<'static>> {
+        let report = |kind, summary, hint| Some(ErrorReport { kind, summary, hint });
+        if self.len() >= max_in_flight && stands("questions-bounded") {
+            let happened = format!("the client has {} requests of `{server}` unanswered", self.len());
+            return report(FaultKind::Overloaded, happened, "wait for its answers");
+        }
+        if self.asked_as(server_id).is_some() && stands("repeated-question-refused") {
+            let happened = format!("a request with the id {server_id} is still in flight");
+            return report(FaultKind::InvalidRequest, happened, "give each request an id of its own");
+        }
+        None
     }
 
     fn asked_as(&self, server_id: &Id) -> Option<&Id> {

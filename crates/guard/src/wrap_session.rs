@@ -13,12 +13,25 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use unhang_core::{
+    batch::BatchId,
+    config::STOP_SLACK,
+    exit,
+    fault::{Evidence, Fault, FaultKind},
+    health::Advice,
+    junk::Junk,
+    limits::Limits,
+    refusal::{Addressee, ErrorReport},
+    units::in_words,
+};
 use unhang_switches::stands;
 use unhang_wire::Id;
 
 pub use super::effects::{JobNews, WrapAction, WrapEffects};
 use super::{
-    calls::{CallEvent, CallTable, Role},
+    answers::BatchedAnswers,
+    call_report::CallReport,
+    calls::{CallEvent, CallTable, GuardedCall, Role},
     client_profile::ClientProfile,
     held_input::HeldInput,
     local_jobs::LocalJobs,
@@ -27,10 +40,8 @@ use super::{
     progress::ProgressTokens,
     questions::ServerQuestions,
     quiet::QuietNotifications,
-};
-use unhang_core::{
-    batch::Batches, breaker::Breaker, config::STOP_SLACK, exit, health::Health, junk::Junk, limits::Limits,
-    units::in_words,
+    server_breaker::ServerBreaker,
+    supervision::ServerSupervision,
 };
 
 /// What was counted in the life of a guard; shown at its end.
@@ -59,17 +70,6 @@ pub struct WrapCounters {
     pub restarts: u64,
 }
 
-/// The way to the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ServerLink {
-    /// Lines go straight through.
-    Live,
-    /// A fresh process is being told the session; lines are held.
-    Replaying,
-    /// No process; lines are held.
-    Down,
-}
-
 /// The way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrapEnd {
@@ -88,46 +88,28 @@ pub struct WrapSession {
     pub(super) now: Duration,
     pub(super) counters: WrapCounters,
     pub(super) actions: VecDeque<WrapAction>,
+    pub(super) end: WrapEnd,
 
     // The client's side.
-    pub(super) calls: CallTable,
-    pub(super) batches: Batches,
     pub(super) client: ClientProfile,
+    pub(super) calls: CallTable,
     pub(super) tokens: ProgressTokens,
+    pub(super) answers: BatchedAnswers,
+    pub(super) quiet: QuietNotifications,
+
+    // Jobs.
     /// What is ours beside what the server has, where somebody keeps jobs.
     pub(super) offers: Option<Box<Offers>>,
     pub(super) local_jobs: LocalJobs,
     pub(super) last_order: u64,
 
     // The server's side.
+    pub(super) server: ServerSupervision,
+    pub(super) breaker: ServerBreaker,
     pub(super) questions: ServerQuestions,
     pub(super) own_requests: OwnRequests,
-    pub(super) breaker: Breaker,
-    pub(super) trial: Option<Id>,
-    pub(super) health: Health,
-    pub(super) link: ServerLink,
-    pub(super) process_alive: bool,
-    pub(super) spawned_at: Duration,
-    pub(super) answered_ever: bool,
-    pub(super) start_expired: bool,
-    pub(super) stop_asked: bool,
-    pub(super) restart_at: Option<Duration>,
-    pub(super) restart_not_before: Duration,
-    /// One restart without anybody asking; earned anew by each answered request.
-    pub(super) may_restart_unasked: bool,
     pub(super) held: HeldInput,
     pub(super) junk: Junk,
-    pub(super) quiet: QuietNotifications,
-
-    pub(super) end: WrapEnd,
-    pub(super) start_fault: Option<StartFault>,
-}
-
-/// Why the server never came up.
-#[derive(Clone, Debug)]
-pub(super) struct StartFault {
-    pub happened: String,
-    pub exit: Option<String>,
 }
 
 impl WrapSession {
@@ -138,32 +120,21 @@ impl WrapSession {
             now: Duration::ZERO,
             counters: WrapCounters::default(),
             actions: VecDeque::from([WrapAction::StartServer]),
-            calls: CallTable::default(),
-            batches: Batches::default(),
+            end: WrapEnd::None,
             client: ClientProfile::default(),
+            calls: CallTable::default(),
             tokens: ProgressTokens::default(),
+            answers: BatchedAnswers::default(),
+            quiet: QuietNotifications::default(),
             offers: None,
             local_jobs: LocalJobs::default(),
             last_order: 0,
+            server: ServerSupervision::new(&limits),
+            breaker: ServerBreaker::new(&limits, seed),
             questions: ServerQuestions::default(),
             own_requests: OwnRequests::default(),
-            breaker: Breaker::new(&limits, seed),
-            trial: None,
-            health: Health::new(&limits, Duration::ZERO),
-            link: ServerLink::Live,
-            process_alive: false,
-            spawned_at: Duration::ZERO,
-            answered_ever: false,
-            start_expired: false,
-            stop_asked: false,
-            restart_at: None,
-            restart_not_before: Duration::ZERO,
-            may_restart_unasked: true,
             held: HeldInput::default(),
             junk: Junk::default(),
-            quiet: QuietNotifications::default(),
-            end: WrapEnd::None,
-            start_fault: None,
             limits,
         }
     }
@@ -207,12 +178,11 @@ impl WrapSession {
             WrapEnd::Stopping { until, .. } if stands("stop-ends") => Some(until),
             _ => None,
         };
-        let restart = self.restart_at.filter(|_| !self.process_alive || !stands("one-process-at-a-time"));
         let health = self.watches_health() && stands("health-checked");
         [
             end,
-            restart,
-            health.then(|| self.health.next_tick()),
+            self.server.next_start(),
+            health.then(|| self.server.next_health_check()),
             self.calls.next_deadline().filter(|_| stands("call-deadline")),
             self.questions.next_deadline().filter(|_| stands("question-deadline")),
             self.own_requests.next_deadline().filter(|_| stands("replay-deadline")),
@@ -235,16 +205,14 @@ impl WrapSession {
             WrapEnd::Stopping { until, code } if now >= until => self.finish(code, effects),
             _ => {}
         }
-        let may_start = !self.process_alive || !stands("one-process-at-a-time");
-        if may_start && self.restart_at.is_some_and(|at| now >= at) {
-            self.restart_at = None;
+        if self.server.take_due_start(now) {
             self.actions.push_back(WrapAction::StartServer);
         }
         if self.watches_health() {
             if self.is_judged(effects) {
                 self.check_health(effects);
             } else {
-                self.health.life(self.now);
+                self.server.life(self.now);
             }
         }
     }
@@ -254,8 +222,7 @@ impl WrapSession {
         self.now = now;
         match self.end {
             WrapEnd::None => {
-                let never_started =
-                    self.start_expired && !self.answered_ever && stands("silent-start-told-by-exit");
+                let never_started = self.server.was_silent_at_start() && stands("silent-start-told-by-exit");
                 let code = if never_started { exit::DEADLINE } else { exit::DONE };
                 self.end = WrapEnd::Draining { until: now + self.limits.eof_grace, code };
                 self.check_drained(effects);
@@ -275,10 +242,11 @@ impl WrapSession {
             matches!(self.end, WrapEnd::Unstartable { .. }) && stands("failed-start-outlasts-signal");
         let code = if never_started { exit::UNREACHABLE } else { code };
         self.end = WrapEnd::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
+        let is_process_alive = self.server.is_process_alive();
         // A subscription ends when the server hears of the end, and then it is the server that answers it.
         let told_now: Vec<Id> = (self.calls.iter())
             .filter(|(_, call)| {
-                call.role != Role::Listen || !self.process_alive || !stands("subscription-ended-by-server")
+                call.role != Role::Listen || !is_process_alive || !stands("subscription-ended-by-server")
             })
             // What is a job ends with whoever keeps it.
             .filter(|(_, call)| !call.is_job && stands("told-before-the-stop"))
@@ -286,12 +254,12 @@ impl WrapSession {
             .collect();
         for id in told_now {
             if let Some(call) = self.calls.cancel(&id) {
-                self.tell_shutting_down(&call, cause, effects);
+                self.tell_call(&call, self.report(&call).shutting_down(cause), None, effects);
             }
         }
         self.end_job_server_requests(cause, effects);
         self.release_quiet(effects);
-        if self.process_alive {
+        if is_process_alive {
             self.ask_to_stop();
         } else {
             self.finish(code, effects);
@@ -303,7 +271,7 @@ impl WrapSession {
         self.calls.is_idle() && self.local_jobs.is_idle()
     }
 
-    /// Once the client has ended and nothing is in flight, the server is let go.
+    /// Lets the server go once the client has ended and nothing is in flight.
     pub(super) fn check_drained(&mut self, effects: &mut impl WrapEffects) {
         if let WrapEnd::Draining { code, .. } = self.end
             && (self.is_idle() || !stands("drained-before-the-stop"))
@@ -313,12 +281,14 @@ impl WrapSession {
         }
     }
 
+    /// Ends the session with this code.
     pub(super) fn finish(&mut self, code: u8, effects: &mut impl WrapEffects) {
         if self.end != WrapEnd::Over {
             self.end = WrapEnd::Over;
             let unanswered = self.calls.take_all().into_iter().filter(|(_, call)| !call.is_job);
             for (_, call) in unanswered.filter(|_| stands("nothing-unanswered-at-the-end")) {
-                self.tell_shutting_down(&call, "the session is over", effects);
+                let error_report = self.report(&call).shutting_down("the session is over");
+                self.tell_call(&call, error_report, None, effects);
             }
             self.end_job_server_requests("the session is over", effects);
             // A start that was due in the same moment would be for nobody.
@@ -327,16 +297,22 @@ impl WrapSession {
         }
     }
 
+    /// Has the process stopped.
     pub(super) fn ask_to_stop(&mut self) {
-        if !self.stop_asked {
-            self.stop_asked = true;
+        if self.server.ask_to_stop() {
             self.actions.push_back(WrapAction::StopServer);
         }
     }
 
-    /// Enters the replayed `initialize`, which has as long as any start.
-    pub(super) fn await_handshake(&mut self, id: Id) {
-        self.own_requests.register_handshake(id, self.now + self.limits.start_timeout);
+    /// Has a process replaced that is of no use any more.
+    pub(super) fn replace_server(&mut self) {
+        self.ask_to_stop();
+        self.server.replace();
+    }
+
+    /// Has the server started, if it is down, since somebody needs it.
+    pub(super) fn wake(&mut self) {
+        self.counters.restarts += u64::from(self.server.wake(self.now));
     }
 
     fn expire(&mut self, effects: &mut impl WrapEffects) {
@@ -353,7 +329,7 @@ impl WrapSession {
         while let Some((id, own)) = self.own_requests.expire(self.now) {
             if own == OwnRequest::Handshake && !self.is_judged(effects) {
                 let _not_late = self.own_requests.complete(&id);
-                self.await_handshake(id);
+                self.own_requests.register_handshake(id, self.now + self.limits.start_timeout);
             } else if own == OwnRequest::Handshake {
                 tracing::warn!(
                     server = self.name,
@@ -364,6 +340,59 @@ impl WrapSession {
             }
         }
         self.check_drained(effects);
+    }
+
+    /// Ends a call whose deadline has passed: its caller is told, the server is told, a late answer goes nowhere.
+    fn call_expired(&mut self, wire_id: &Id, mut call: GuardedCall, effects: &mut impl WrapEffects) {
+        let question = self.questions.asked_since(call.since);
+        let (summary, hint) = self.report(&call).deadline(
+            &self.client,
+            self.limits.call_timeout,
+            self.server.has_answered(),
+            question,
+        );
+        let error_report = ErrorReport { kind: FaultKind::Deadline, summary, hint: &hint };
+        self.tell_call(&call, error_report, None, effects);
+        self.breaker.settle_trial(wire_id, self.now);
+        self.tokens.end(call.token.take());
+        if call.role == Role::Initialize && stands("handshake-never-cancelled") {
+            // Never cancelled (protocol.md 3.1), and never killed for it: a slow start may be an installation, and
+            // throwing it away would make the next start as slow (peers.md 3.1 I).
+            self.server.start_expired();
+        } else if call.sent && stands("expired-cancelled-at-server") {
+            self.cancel_at_server(wire_id, "unhang: no answer in time", effects);
+        } else {
+            self.calls.await_nothing(wire_id);
+        }
+    }
+
+    /// Health is watched while the server is up, the handshake is done, and nothing is in flight either way.
+    fn watches_health(&self) -> bool {
+        self.client.allows_probes()
+            && self.server.is_live()
+            && self.server.is_of_use()
+            && self.end == WrapEnd::None
+            && (self.questions.is_empty() || !stands("asking-is-not-idle"))
+            && (self.calls.server_is_idle() || !stands("busy-is-not-idle"))
+    }
+
+    fn check_health(&mut self, effects: &mut impl WrapEffects) {
+        match self.server.check_health(self.now, || effects.processor_time()) {
+            Advice::Wait => {}
+            Advice::Probe => {
+                let id = self.own_id();
+                let line = self.client.probe(&id);
+                // Its deadline only cleans up; the misses are counted by `Health`.
+                self.own_requests.register(id, self.now + self.limits.health_interval);
+                effects.to_server(&line);
+            }
+            Advice::Restart(misses) => {
+                let text = format!("`{}` left {misses} health checks unanswered and is restarted", self.name);
+                tracing::warn!(server = self.name, "{text}");
+                effects.show(&text);
+                self.replace_server();
+            }
+        }
     }
 
     /// Keeps a line of stdout that was no message, counts it and shows it (promise 2).
@@ -383,5 +412,82 @@ impl WrapSession {
     pub(super) fn own_id(&mut self) -> Id {
         let WrapSession { own_requests, calls, questions, local_jobs, .. } = self;
         own_requests.next_id(|id| calls.is_free(id) && questions.is_free(id) && !local_jobs.has(id))
+    }
+
+    /// What can be said about a call.
+    pub(super) fn report<'a>(&'a self, call: &'a GuardedCall) -> CallReport<'a> {
+        CallReport { server: &self.name, call, now: self.now }
+    }
+
+    /// Answers a call that will get no other answer.
+    pub(super) fn tell_call(
+        &mut self,
+        call: &GuardedCall,
+        error_report: ErrorReport<'_>,
+        exit: Option<String>,
+        effects: &mut impl WrapEffects,
+    ) {
+        if stands("told-id-is-free") {
+            self.calls.forget_name(&call.client_id);
+        }
+        let fault = Fault {
+            kind: error_report.kind,
+            server: &self.name,
+            method: Some(&call.method),
+            happened: error_report.summary,
+            hint: error_report.hint,
+            elapsed: self.now.saturating_sub(call.since),
+            limit: (error_report.kind == FaultKind::Deadline).then_some(call.limit).flatten(),
+            retry_after: self.breaker.retry_after(error_report.kind, self.now),
+            exit,
+            evidence: self.evidence(effects),
+        };
+        let line = fault.response(Some(&call.client_id));
+        if call.is_job {
+            return self.answer_job(&call.client_id, &line, effects);
+        }
+        self.refuse_with(call.batch, &line, effects);
+    }
+
+    /// Answers a message that never became a call.
+    pub(super) fn refuse(
+        &mut self,
+        to: Addressee<'_>,
+        error_report: ErrorReport<'_>,
+        effects: &mut impl WrapEffects,
+    ) {
+        let exit = self.server.start_fault().and_then(|fault| fault.exit.clone());
+        let with_evidence = !matches!(error_report.kind, FaultKind::ParseError | FaultKind::InvalidRequest);
+        let fault = Fault {
+            kind: error_report.kind,
+            server: &self.name,
+            method: to.method,
+            happened: error_report.summary,
+            hint: error_report.hint,
+            elapsed: Duration::ZERO,
+            limit: None,
+            retry_after: self.breaker.retry_after(error_report.kind, self.now),
+            exit: exit.filter(|_| error_report.kind == FaultKind::StartFailed),
+            evidence: if with_evidence { self.evidence(effects) } else { Evidence::default() },
+        };
+        self.refuse_with(to.batch, &to.line(&fault), effects);
+    }
+
+    fn evidence(&self, effects: &impl WrapEffects) -> Evidence {
+        Evidence {
+            stderr_tail: effects.stderr_tail(),
+            stderr_age: effects.stderr_age(),
+            junk: self.junk.lines(),
+        }
+    }
+
+    fn refuse_with(&mut self, batch: Option<BatchId>, line: &[u8], effects: &mut impl WrapEffects) {
+        self.counters.faults += 1;
+        tracing::info!(
+            server = self.name,
+            "answered by unhang: {}",
+            String::from_utf8_lossy(&line[..line.len().min(400)])
+        );
+        self.answers.send(batch, line, effects);
     }
 }

@@ -12,7 +12,8 @@ use super::{
     super::{
         effects::WrapAction,
         held_input::WaitingForServer,
-        wrap_session::{ServerLink, WrapEnd, WrapSession},
+        supervision::ServerLink,
+        wrap_session::{WrapEnd, WrapSession},
     },
     client::SendContext,
     job_bridge::KeepersDeed,
@@ -371,7 +372,7 @@ impl Life {
         let Some(process) = self.process.as_ref().filter(|process| !process.exited) else { return };
         if self.wrap_session.end != WrapEnd::None
             || process.deaf
-            || self.wrap_session.link == ServerLink::Replaying
+            || self.wrap_session.server.link() == ServerLink::Replaying
         {
             return;
         }
@@ -422,7 +423,7 @@ impl Life {
                 }
                 let moment = SendContext {
                     now: self.now,
-                    started: self.wrap_session.answered_ever,
+                    started: self.wrap_session.server.has_answered(),
                     takes_batches: self.wrap_session.client.negotiated() == Some("2025-03-26"),
                 };
                 self.world.client.says(&line, moment);
@@ -563,11 +564,11 @@ impl Life {
         assert!(held <= limit + SLACK, "{held} bytes are held");
         let (_, quiet) = wrap_session.quiet.kept();
         assert!(quiet <= limit, "{quiet} bytes are kept quiet");
-        assert!(wrap_session.batches.cost() <= self.limits.max_message + SLACK, "answers of batches pile up");
+        assert!(wrap_session.answers.cost() <= self.limits.max_message + SLACK, "answers of batches pile up");
         // Where the server never came up, nothing is asked under any name any more.
         let names = wrap_session.calls.renamed();
         assert!(
-            names <= wrap_session.calls.len() || wrap_session.start_fault.is_some(),
+            names <= wrap_session.calls.len() || wrap_session.server.start_fault().is_some(),
             "a name outlives its request"
         );
         let (ended, heartbeats, _) = wrap_session.tokens.kept();

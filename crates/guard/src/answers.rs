@@ -1,0 +1,57 @@
+//! The way of answers to the client: alone, or together with those of their batch.
+//!
+//! Invariant: each answer goes to the client exactly once, into its batch where it has one.
+
+use unhang_core::{
+    batch::{BatchId, Batches},
+    queue::Class,
+};
+use unhang_switches::stands;
+
+use super::effects::WrapEffects;
+
+/// The batches that are not yet answered, and the way past them.
+#[derive(Debug, Default)]
+pub(super) struct BatchedAnswers {
+    batches: Batches,
+}
+
+impl BatchedAnswers {
+    /// Opens a batch in which so many answers are awaited; none, where there are none.
+    pub(super) fn open(&mut self, awaited: usize) -> Option<BatchId> {
+        (awaited > 0).then(|| self.batches.open(awaited))
+    }
+
+    /// Whether the array of an answer with so many bytes stays within `limit`.
+    pub(super) fn has_room(&self, batch: Option<BatchId>, length: usize, limit: usize) -> bool {
+        batch.is_none() || self.batches.cost() + length <= limit || !stands("array-bounded")
+    }
+
+    /// Sends an answer to the client, or puts it with its batch.
+    pub(super) fn send(&mut self, batch: Option<BatchId>, line: &[u8], effects: &mut impl WrapEffects) {
+        match batch {
+            None => effects.to_client(Class::Kept, line),
+            Some(batch) => {
+                if let Some(array) = self.batches.settle(batch, Some(line)) {
+                    effects.to_client(Class::Kept, &array);
+                }
+            }
+        }
+    }
+
+    /// Notes that a request was withdrawn: nothing goes out for it, but its batch may now be complete.
+    pub(super) fn send_nothing(&mut self, batch: Option<BatchId>, effects: &mut impl WrapEffects) {
+        if let Some(array) = batch
+            .filter(|_| stands("withdrawn-completes-a-batch"))
+            .and_then(|batch| self.batches.settle(batch, None))
+        {
+            effects.to_client(Class::Kept, &array);
+        }
+    }
+
+    /// Bytes of answers that wait for their companions.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn cost(&self) -> usize {
+        self.batches.cost()
+    }
+}

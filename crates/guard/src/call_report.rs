@@ -1,0 +1,129 @@
+//! Why a call gets no answer of its server: which fault, in which words (design 4).
+//!
+//! Invariant: each sentence names the server, what was awaited and how long, and says what to do.
+
+use std::{borrow::Cow, time::Duration};
+
+use unhang_core::{
+    clients,
+    fault::{BAD_RESPONSE_HINT, FaultKind, RESTART_HINT, ended, of_which_starting},
+    refusal::ErrorReport,
+    units::in_words,
+};
+use unhang_proc::server::Exit;
+
+use super::{
+    calls::{GuardedCall, Role},
+    client_profile::ClientProfile,
+    questions::ServerQuestion,
+    supervision::StartFault,
+};
+
+/// What to do about a server that cannot be started.
+const START_HINT: &str = "check the command after `unhang wrap --` by running it in a terminal";
+
+/// A call of a server at this time, about which something is to be said.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallReport<'a> {
+    pub(super) server: &'a str,
+    pub(super) call: &'a GuardedCall,
+    pub(super) now: Duration,
+}
+
+impl CallReport<'_> {
+    fn elapsed(&self) -> Duration {
+        self.now.saturating_sub(self.call.since)
+    }
+
+    /// Says that the deadline of the call has passed, with what to do about it. The `question` is one of the server that is open since the
+    /// call was made.
+    pub(super) fn deadline(
+        &self,
+        client: &ClientProfile,
+        call_timeout: Duration,
+        has_started: bool,
+        question: Option<&ServerQuestion>,
+    ) -> (String, Cow<'static, str>) {
+        let (server, call) = (self.server, self.call);
+        let limit = call.limit.unwrap_or_else(|| self.elapsed());
+        // What it asks while it has one call is about that call.
+        let question = question.filter(|_| call.sent && &*call.method == "tools/call");
+        let mut happened = if let Some(question) = question {
+            format!(
+                "`{server}` needs the client's answer to `{}`, which did not come within {}",
+                question.method,
+                in_words(limit)
+            )
+        } else {
+            let awaiting = if call.sent { "did not answer" } else { "was not up again in time for" };
+            format!("`{server}` {awaiting} `{}` within {}", call.method, in_words(limit))
+        };
+        if call.sent {
+            happened.push_str(&of_which_starting(call.held_for));
+        }
+        let client_clock =
+            client.call_clock().filter(|_| call.limit.is_some_and(|limit| limit < call_timeout));
+        let hint = if call.is_job {
+            "the call was cancelled; raise --job-timeout if it needs longer"
+        } else if question.is_some() {
+            "the call was cancelled; answer the question in time, or raise --call-timeout"
+        } else if !has_started {
+            "it has not answered anything since it was started; raise --start-timeout if it needs longer to start, or see its log"
+        } else if let (Some(clock), "tools/call") = (client_clock, &*call.method) {
+            return (happened, clients::cut_short(client.name(), clock).into());
+        } else if &*call.method == "tools/call" {
+            "the call was cancelled; raise --call-timeout if it needs longer"
+        } else {
+            "the request was cancelled; raise --request-timeout if it needs longer"
+        };
+        (happened, hint.into())
+    }
+
+    /// Says that the process has ended.
+    pub(super) fn exited(&self, exit: &Exit, restarts: bool) -> ErrorReport<'static> {
+        let happened = ended(self.server, &exit.to_string(), self.elapsed(), &self.call.method);
+        let hint = if restarts { RESTART_HINT } else { "see its stderr" };
+        ErrorReport { kind: FaultKind::ServerExited, summary: happened, hint }
+    }
+
+    /// Says that the session ends.
+    pub(super) fn shutting_down(&self, cause: &str) -> ErrorReport<'static> {
+        let happened = format!(
+            "unhang is ending because {cause}; `{}` had not answered `{}` after {}",
+            self.server,
+            self.call.method,
+            in_words(self.elapsed())
+        );
+        let hint = match self.call.role {
+            Role::Listen => "subscribe again with the next session",
+            _ => "send the request again in the next session if it is safe to repeat",
+        };
+        ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint }
+    }
+
+    /// Says that the answer is no valid response.
+    pub(super) fn bad_response(&self, why: &str) -> ErrorReport<'static> {
+        let happened = format!(
+            "`{}` answered `{}` with what is no valid response: {why}",
+            self.server, self.call.method
+        );
+        ErrorReport { kind: FaultKind::BadResponse, summary: happened, hint: BAD_RESPONSE_HINT }
+    }
+
+    /// Says that the answer is over the limit.
+    pub(super) fn too_large(&self, length: u64, limit: usize) -> ErrorReport<'static> {
+        let happened = format!(
+            "the answer of `{}` to `{}` is {length} bytes long, over the limit of {limit}",
+            self.server, self.call.method
+        );
+        let hint = "ask for less, or raise --max-message";
+        ErrorReport { kind: FaultKind::TooLarge, summary: happened, hint }
+    }
+}
+
+impl StartFault {
+    /// Says that the server never came up.
+    pub(super) fn report(&self) -> ErrorReport<'static> {
+        ErrorReport { kind: FaultKind::StartFailed, summary: self.happened.clone(), hint: START_HINT }
+    }
+}

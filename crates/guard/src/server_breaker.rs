@@ -1,0 +1,105 @@
+//! The breaker that leaves a failing server alone, and the request that tries whether the server works again.
+//!
+//! Invariant: at most one request is the trial, and it ends with that request, however that ends.
+
+use std::time::Duration;
+
+use unhang_core::{
+    breaker::{Breaker, BreakerPhase, Verdict},
+    fault::FaultKind,
+    limits::Limits,
+    refusal::ErrorReport,
+    units::in_words,
+};
+use unhang_switches::stands;
+use unhang_wire::Id;
+
+/// The breaker. See the module's text.
+#[derive(Debug)]
+pub(super) struct ServerBreaker {
+    breaker: Breaker,
+    /// The trial request, by its id on the server's side.
+    trial: Option<Id>,
+    cooldown: Duration,
+}
+
+impl ServerBreaker {
+    /// A closed breaker. `seed` only varies the back-off.
+    pub(super) fn new(limits: &Limits, seed: u64) -> Self {
+        Self { breaker: Breaker::new(limits, seed), trial: None, cooldown: limits.breaker_cooldown }
+    }
+
+    /// Asks whether a request may go to the server.
+    pub(super) fn ask(&mut self, now: Duration) -> Verdict {
+        self.breaker.ask(now)
+    }
+
+    /// Notes that this request is the trial.
+    pub(super) fn begin_trial(&mut self, wire_id: Id) {
+        self.trial = Some(wire_id);
+    }
+
+    /// Ends the trial if it is this request, which says nothing about the server: the next may try.
+    pub(super) fn settle_trial(&mut self, wire_id: &Id, now: Duration) {
+        if self.trial.as_ref() == Some(wire_id) {
+            self.end_trial(now);
+        }
+    }
+
+    /// Ends the trial without a success.
+    pub(super) fn end_trial(&mut self, now: Duration) {
+        if self.trial.take().is_some() && stands("unanswered-trial-frees") {
+            self.breaker.trial_abandoned(now);
+        }
+    }
+
+    /// Notes an answer.
+    pub(super) fn succeeded(&mut self) {
+        self.breaker.succeeded();
+    }
+
+    /// Notes the death of the server. True where it is left alone from now on.
+    pub(super) fn failed(&mut self, now: Duration) -> bool {
+        let opened = stands("deaths-counted") && self.breaker.failed(now);
+        self.trial = None;
+        opened
+    }
+
+    /// How long the next start waits.
+    pub(super) fn delay(&mut self) -> Duration {
+        self.breaker.delay()
+    }
+
+    pub(super) fn failures(&self) -> u32 {
+        self.breaker.failures()
+    }
+
+    /// When it is worth another try, where the server is left alone.
+    pub(super) fn retry_after(&self, kind: FaultKind, now: Duration) -> Option<Duration> {
+        let phase = self.breaker.phase(now);
+        match phase {
+            BreakerPhase::Open(rest) if kind == FaultKind::BreakerOpen => Some(rest),
+            BreakerPhase::Trial if kind == FaultKind::BreakerOpen => Some(self.cooldown),
+            _ => None,
+        }
+    }
+
+    /// Why a request is not sent while the server is left alone for another `wait`.
+    pub(super) fn refusal(&self, server: &str, wait: Duration) -> ErrorReport<'static> {
+        let summary = format!(
+            "`{server}` failed {} times in a row and is left alone for another {}",
+            self.failures(),
+            in_words(wait)
+        );
+        ErrorReport { kind: FaultKind::BreakerOpen, summary, hint: MEND_HINT }
+    }
+
+    /// Why a call gets no answer whose server is gone.
+    pub(super) fn loss(&self, happened: &str) -> ErrorReport<'static> {
+        let kind = if self.breaker.is_open() { FaultKind::BreakerOpen } else { FaultKind::ServerExited };
+        ErrorReport { kind, summary: happened.to_owned(), hint: MEND_HINT }
+    }
+}
+
+/// What to do about a server that keeps failing.
+const MEND_HINT: &str = "mend what error.data.stderrTail shows, then try again";

@@ -1,0 +1,224 @@
+//! The server's process as the session sees it: started, judged, restarted, given up.
+//!
+//! Invariants: there is at most one process; nothing is restarted over and over while nobody asks; a caller's deadline never
+//! stops a server (promise 8).
+
+use std::time::Duration;
+
+use unhang_core::{
+    health::{Advice, Health},
+    limits::Limits,
+};
+use unhang_switches::stands;
+
+/// The way to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerLink {
+    /// Lines go straight through.
+    Live,
+    /// A fresh process is being told the session; lines are held.
+    Replaying,
+    /// No process; lines are held.
+    Down,
+}
+
+/// Why the server never came up.
+#[derive(Clone, Debug)]
+pub(super) struct StartFault {
+    pub happened: String,
+    pub exit: Option<String>,
+}
+
+/// What is known of the process. See the module's text.
+#[derive(Debug)]
+pub(super) struct ServerSupervision {
+    link: ServerLink,
+    process_alive: bool,
+    spawned_at: Duration,
+    answered_ever: bool,
+    start_expired: bool,
+    start_fault: Option<StartFault>,
+    stop_asked: bool,
+    restart_at: Option<Duration>,
+    restart_not_before: Duration,
+    /// One restart without anybody asking; earned anew by each answered request.
+    may_restart_unasked: bool,
+    health: Health,
+}
+
+impl ServerSupervision {
+    /// A server that is about to be started for the first time. Lines for it wait in its pipe.
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            link: ServerLink::Live,
+            process_alive: false,
+            spawned_at: Duration::ZERO,
+            answered_ever: false,
+            start_expired: false,
+            start_fault: None,
+            stop_asked: false,
+            restart_at: None,
+            restart_not_before: Duration::ZERO,
+            may_restart_unasked: true,
+            health: Health::new(limits, Duration::ZERO),
+        }
+    }
+
+    /// Notes that a process was spawned.
+    pub(super) fn spawned(&mut self, now: Duration, limits: &Limits) {
+        self.process_alive = true;
+        self.stop_asked = false;
+        self.spawned_at = now;
+        self.health = Health::new(limits, now);
+    }
+
+    /// Notes that there is no process any more, nor anything that it left behind.
+    pub(super) fn gone(&mut self) {
+        self.process_alive = false;
+    }
+
+    pub(super) fn link(&self) -> ServerLink {
+        self.link
+    }
+
+    pub(super) fn set_link(&mut self, link: ServerLink) {
+        self.link = link;
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.link == ServerLink::Live
+    }
+
+    /// There is a process, or what it left behind.
+    pub(super) fn is_process_alive(&self) -> bool {
+        self.process_alive
+    }
+
+    /// There is a process, and it is not being stopped.
+    pub(super) fn is_of_use(&self) -> bool {
+        self.process_alive && !self.stop_asked
+    }
+
+    /// Notes that the process is to be stopped. False where that was asked before.
+    pub(super) fn ask_to_stop(&mut self) -> bool {
+        !std::mem::replace(&mut self.stop_asked, true)
+    }
+
+    /// Notes that the process is of no use any more: what is asked from now on waits for the next one.
+    pub(super) fn replace(&mut self) {
+        if stands("nothing-for-the-stopped") {
+            self.link = ServerLink::Down;
+        }
+    }
+
+    /// Notes an answer to a request of the client.
+    pub(super) fn answered(&mut self) {
+        self.answered_ever = true;
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.answered_ever
+    }
+
+    /// Notes that the server works: it may be restarted once more without anybody asking.
+    pub(super) fn earn_restart(&mut self) {
+        self.may_restart_unasked = true;
+    }
+
+    /// Notes that the server did not answer the client's handshake in time.
+    pub(super) fn start_expired(&mut self) {
+        self.start_expired = true;
+    }
+
+    /// The client has waited for a start in vain.
+    pub(super) fn was_silent_at_start(&self) -> bool {
+        self.start_expired && !self.answered_ever
+    }
+
+    /// For how long the process has run.
+    pub(super) fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.spawned_at)
+    }
+
+    /// The longest that a request may take for which `limit` is meant: a server that is still starting has until its start deadline, whatever
+    /// is asked first.
+    pub(super) fn with_start(&self, limit: Duration, now: Duration, start_timeout: Duration) -> Duration {
+        if self.answered_ever || !stands("start-deadline-for-all") {
+            return limit;
+        }
+        limit.max((self.spawned_at + start_timeout).saturating_sub(now))
+    }
+
+    /// Notes that the server never came up.
+    pub(super) fn give_up_start(&mut self, fault: StartFault) {
+        self.start_fault = Some(fault);
+        self.link = ServerLink::Down;
+        // It may have been deaf before, and somebody may have asked for the next one.
+        self.restart_at = None;
+    }
+
+    /// Why the server never came up, once it is given up.
+    pub(super) fn start_fault(&self) -> Option<&StartFault> {
+        self.start_fault.as_ref()
+    }
+
+    /// Notes that a server which had worked is gone. The next start waits for `delay`.
+    pub(super) fn lost(&mut self, now: Duration, delay: Duration, may_restart: bool) {
+        self.link = ServerLink::Down;
+        self.restart_not_before = now + delay;
+        // Somebody may have asked for the next process while this one was still being stopped.
+        let early_wish = self.restart_at.filter(|_| may_restart || !stands("no-start-while-fenced-off"));
+        let waits = if stands("early-wish-waits") { self.restart_not_before } else { now };
+        self.restart_at = early_wish.map(|at| at.max(waits));
+    }
+
+    /// Takes the one restart without anybody asking. False where it was taken before, unless somebody does ask.
+    pub(super) fn take_restart(&mut self, is_asked_for: bool) -> bool {
+        let may_restart = is_asked_for || self.may_restart_unasked || !stands("restarted-unasked-once");
+        self.may_restart_unasked &= !may_restart;
+        may_restart
+    }
+
+    /// Plans a start as soon as the back-off allows, since somebody needs the server. True where none was planned.
+    pub(super) fn wake(&mut self, now: Duration) -> bool {
+        let is_asleep = self.link == ServerLink::Down && self.restart_at.is_none();
+        if is_asleep {
+            let earliest = if stands("restart-delayed") { self.restart_not_before } else { now };
+            self.restart_at = Some(earliest.max(now));
+        }
+        is_asleep
+    }
+
+    /// When the next process is to be started.
+    pub(super) fn next_start(&self) -> Option<Duration> {
+        self.restart_at.filter(|_| !self.process_alive || !stands("one-process-at-a-time"))
+    }
+
+    /// Takes a start that is due.
+    pub(super) fn take_due_start(&mut self, now: Duration) -> bool {
+        let is_due = self.next_start().is_some_and(|at| now >= at);
+        if is_due {
+            self.restart_at = None;
+        }
+        is_due
+    }
+
+    /// Notes that anything came from the server.
+    pub(super) fn life(&mut self, now: Duration) {
+        self.health.life(now);
+    }
+
+    /// When [`ServerSupervision::check_health`] is due.
+    pub(super) fn next_health_check(&self) -> Duration {
+        self.health.next_tick()
+    }
+
+    /// Judges a server that works on nothing.
+    pub(super) fn check_health(
+        &mut self,
+        now: Duration,
+        processor_time: impl FnOnce() -> Option<Duration>,
+    ) -> Advice {
+        self.health.tick(now, processor_time)
+    }
+}
