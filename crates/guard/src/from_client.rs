@@ -14,6 +14,7 @@ use unhang_wire::{
 use super::{
     calls::{GuardedCall, Role},
     effects::WrapEffects,
+    local_jobs::{self, LocalJobs},
     promotion::{PlannedPromotion, unrelated, without_task},
     supervision::ServerLink,
     wrap_session::{WrapEnd, WrapSession},
@@ -90,9 +91,12 @@ impl WrapSession {
 
     fn client_request(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
         self.counters.requests += 1;
-        let is_for_job_server = self.is_for_job_server(request.method, request.params);
+        let is_about_jobs = |params| {
+            self.offers.as_ref().is_some_and(|offers| offers.are_asked_about(request.method, params))
+        };
+        let is_for_job_server = request.params.is_some_and(is_about_jobs);
         let of_whom = |wrap_session: &Self| match is_for_job_server {
-            true => wrap_session.refusal_of_job_server(effects),
+            true => LocalJobs::refusal(effects.job_server_backlog(), wrap_session.limits.queue_bytes),
             false => wrap_session
                 .refusal_of_server(effects)
                 .or_else(|| wrap_session.refusal_of_task(request.method, request.params)),
@@ -171,6 +175,18 @@ impl WrapSession {
         if let Some(offers) = &mut self.offers {
             offers.wait_for_a_use(introduction.follows_lists);
         }
+    }
+
+    /// Has a request answered by the local job server.
+    fn ask_job_server(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
+        self.learn_from(request);
+        let introduction = self.local_jobs.take_introduction().then(|| self.own_id());
+        let limit = self.limit_of(request.method, local_jobs::role_of(request.method));
+        let Some(offers) = &mut self.offers else { return };
+        if let Some(id) = introduction {
+            self.local_jobs.introduce(id, &self.client, offers, effects);
+        }
+        self.local_jobs.ask(request, (self.now, limit), offers, effects);
     }
 
     fn accept(&mut self, request: &WrapRequest<'_>, trial: bool, effects: &mut impl WrapEffects) {
@@ -322,8 +338,10 @@ impl WrapSession {
         if !stands("cancelled-is-over") {
             return self.forward(raw, effects);
         }
-        if self.cancel_at_job_server(client_id, raw, effects) {
-            return;
+        let offers = self.offers.as_deref_mut();
+        if let Some(asked) = self.local_jobs.withdraw(client_id, raw, offers, effects) {
+            self.answers.send_nothing(asked.batch, effects);
+            return self.after_call(effects);
         }
         let Some((wire_id, call)) = self.calls.withdraw(client_id) else {
             // The server may know another request by this id, one that was renamed or is ours.

@@ -20,6 +20,7 @@ use super::{
     effects::{JobNews, WrapEffects},
     from_client::cancelled,
     held_input::WaitingForServer,
+    offers::{Offers, TOOLS_CHANGED, is_undeclared_task},
     own_requests::OwnRequest,
     progress::ProgressAddressee,
     promotion::with_params,
@@ -54,6 +55,35 @@ impl WrapSession {
                 self.quarantine(bytes, "half a message", effects);
             }
             line => self.server_line(now, line, effects),
+        }
+    }
+
+    /// The local job server has said this.
+    pub fn job_server_line(
+        &mut self,
+        now: Duration,
+        class: &Class,
+        line: &[u8],
+        effects: &mut impl WrapEffects,
+    ) {
+        self.now = now;
+        for piece in read(line) {
+            let Piece::Message(Message { body, .. }) = piece else { continue };
+            match body {
+                Body::Response { id, .. } => {
+                    if let Some(batch) = self.local_jobs.answered(&id) {
+                        self.answers.send(batch, line, effects);
+                        self.after_call(effects);
+                    }
+                }
+                Body::Notification { .. } => self.tell_client(class.clone(), line, effects),
+                Body::Request { method, .. } => {
+                    tracing::warn!(
+                        server = self.name,
+                        "the local job server asked `{method}`, which nobody can answer"
+                    );
+                }
+            }
         }
     }
 
@@ -118,7 +148,15 @@ impl WrapSession {
             self.answer_job(&wire_id, raw, effects);
             return self.after_call(effects);
         }
-        self.note_undeclared_task(&call, outcome);
+        if is_undeclared_task(&call, outcome, &self.client) {
+            tracing::warn!(
+                server = self.name,
+                client = self.client.name(),
+                "it answered `{}` (id {}) with a task, which its client has not declared to cope with; this is a fault of the server",
+                call.method,
+                call.client_id
+            );
+        }
         let renamed = (call.client_id != *id && stands("client-id-restored")).then(|| {
             if stands("answered-id-is-free") {
                 self.calls.forget_name(&call.client_id);
@@ -126,7 +164,10 @@ impl WrapSession {
             replace_id(raw, id_span, &call.client_id)
         });
         let line = one_line(renamed.as_deref().unwrap_or(raw));
-        match self.with_ours(&call, &line, outcome) {
+        let client = &self.client;
+        let with_ours =
+            |offers: &mut Box<Offers>| offers.with_ours(&call, &line, outcome, || client.revision());
+        match self.offers.as_mut().and_then(with_ours) {
             Some(with_ours) => self.deliver(&call, &with_ours, effects),
             None => self.deliver(&call, &line, effects),
         }
@@ -287,6 +328,14 @@ impl WrapSession {
             self.counters.dropped_notifications += u64::from(!is_kept);
         } else {
             effects.to_client(class, &one_line(raw));
+        }
+    }
+
+    /// Lists our tools, since there is a job about which a client can only ask with them.
+    pub(super) fn list_job_tools(&mut self, effects: &mut impl WrapEffects) {
+        if self.offers.as_mut().is_some_and(|offers| offers.are_of_use()) {
+            // Never shed, as those of servers may be: without it nobody could ask about the job.
+            self.tell_client(Class::Kept, TOOLS_CHANGED, effects);
         }
     }
 

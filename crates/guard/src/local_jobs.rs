@@ -19,19 +19,19 @@ use std::time::Duration;
 use unhang_bridge::{Splice, tasks};
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
-use unhang_wire::{Body, Completion, Id, InFlight, Json, Message, Piece, read, text_member};
+use unhang_wire::{Completion, Id, InFlight, Json, text_member};
 
 use super::{
     calls::Role,
+    client_profile::ClientProfile,
     effects::WrapEffects,
     from_client::{WrapRequest, cancelled},
-    wrap_session::WrapSession,
+    offers::Offers,
 };
 use unhang_core::{
     batch::BatchId,
     config::VERDICT_SLACK,
     fault::FaultKind,
-    queue::Class,
     refusal::{self, Addressee, ErrorReport},
     units::in_words,
 };
@@ -42,7 +42,7 @@ use unhang_front::job_of;
 pub(super) struct LocalRequest {
     method: Box<str>,
     role: Role,
-    batch: Option<BatchId>,
+    pub(super) batch: Option<BatchId>,
     since: Duration,
 }
 
@@ -59,6 +59,27 @@ impl Default for LocalJobs {
     fn default() -> Self {
         // It answers nothing late: what is over is withdrawn there.
         Self { asked: InFlight::new(0), knows_the_session: false, handshake: None }
+    }
+}
+
+impl LocalRequest {
+    /// Whom an answer is for that is given in the place of the local job server.
+    pub(super) fn addressee<'a>(&'a self, client_id: &'a Id) -> Addressee<'a> {
+        Addressee::request(client_id, &self.method, self.batch)
+    }
+
+    /// Says that the deadline has passed.
+    pub(super) fn deadline(&self, now: Duration) -> ErrorReport<'static> {
+        let waited = in_words(now.saturating_sub(self.since));
+        let happened =
+            format!("the folder of jobs could not be asked about `{}` within {waited}", self.method);
+        let hint = "look at the disk that it is on (UNHANG_HOME), then try again";
+        ErrorReport { kind: FaultKind::Deadline, summary: happened, hint }
+    }
+
+    /// Says that the session ends.
+    pub(super) fn session_ended(&self, cause: &str) -> ErrorReport<'static> {
+        refusal::ended(cause, &self.method)
     }
 }
 
@@ -81,21 +102,117 @@ impl LocalJobs {
         self.asked.iter().all(|(_, asked)| asked.role == Role::Listen)
     }
 
-    /// Another session has begun.
+    /// Notes that another session has begun.
     pub(super) fn forget_session(&mut self) {
         self.knows_the_session = false;
     }
+
+    /// Why nothing is asked there while so many bytes wait, if it is not.
+    pub(super) fn refusal(waiting: usize, limit: usize) -> Option<ErrorReport<'static>> {
+        (waiting > limit && stands("desk-backlog-bounded")).then(|| {
+            let happened = format!("the folder of jobs is still being opened; {waiting} bytes wait for that");
+            ErrorReport {
+                kind: FaultKind::Overloaded,
+                summary: happened,
+                hint: "try again later, and look at its disk",
+            }
+        })
+    }
+
+    /// Whether the local job server still has to be told the session, which is taken as done with this.
+    pub(super) fn take_introduction(&mut self) -> bool {
+        !std::mem::replace(&mut self.knows_the_session, true)
+    }
+
+    /// Tells the local job server the session, as it has come to be with the server, with a handshake under this id.
+    pub(super) fn introduce(
+        &mut self,
+        handshake: Id,
+        client: &ClientProfile,
+        offers: &mut Offers,
+        effects: &mut impl WrapEffects,
+    ) {
+        let Some(opening) = client.session().opening(&handshake) else { return };
+        let negotiated = || {
+            let line = Json::new(&opening)?;
+            let version = serde_json::Value::from(client.negotiated()?).to_string();
+            let params = Splice::new(line.member("params")?).set("protocolVersion", version);
+            Some(Splice::new(line).set("params", params.apply()?).apply()?.into_owned().into_bytes())
+        };
+        let opening = negotiated().unwrap_or(opening);
+        self.handshake = Some(handshake);
+        effects.to_job_server(&opening, offers.names());
+        effects.to_job_server(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, offers.names());
+    }
+
+    /// Has a request answered there, in `limit`.
+    pub(super) fn ask(
+        &mut self,
+        request: &WrapRequest<'_>,
+        (now, limit): (Duration, Option<Duration>),
+        offers: &mut Offers,
+        effects: &mut impl WrapEffects,
+    ) {
+        let (role, method) = (role_of(request.method), request.method.into());
+        let asked = LocalRequest { method, role, batch: request.batch, since: now };
+        let deadline = limit.map(|limit| now + limit + VERDICT_SLACK);
+        // One that is in flight was refused.
+        let _registered = self.asked.register(request.id.clone(), deadline, asked);
+        effects.to_job_server(request.raw, offers.names());
+    }
+
+    /// Ends a request that the client withdraws with the line `raw`; nothing, where the local job server has not got it.
+    pub(super) fn withdraw(
+        &mut self,
+        client_id: &Id,
+        raw: &[u8],
+        offers: Option<&mut Offers>,
+        effects: &mut impl WrapEffects,
+    ) -> Option<LocalRequest> {
+        let asked = self.asked.cancel(client_id)?;
+        if let Some(offers) = offers {
+            effects.to_job_server(raw, offers.names());
+        }
+        Some(asked)
+    }
+
+    /// Ends the request that this answer is for, and gives its batch. Nobody waits for the answer to the handshake.
+    pub(super) fn answered(&mut self, id: &Id) -> Option<Option<BatchId>> {
+        if self.handshake.take_if(|handshake| handshake == id).is_some() {
+            return None;
+        }
+        let Completion::Matched(asked) = self.asked.complete(id) else { return None };
+        Some(asked.batch)
+    }
+
+    /// Ends the next request that has waited for too long, of which the local job server is told.
+    pub(super) fn expire(
+        &mut self,
+        now: Duration,
+        offers: Option<&mut Offers>,
+        effects: &mut impl WrapEffects,
+    ) -> Option<(Id, LocalRequest)> {
+        let (id, asked) = self.asked.expire(now)?;
+        if let Some(offers) = offers {
+            effects.to_job_server(&cancelled(&id, "unhang: no answer in time"), offers.names());
+        }
+        Some((id, asked))
+    }
+
+    /// Ends all requests, since the session ends: they are answered in the place of the local job server.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (Id, LocalRequest)> + use<> {
+        self.asked.take_all().into_iter().filter(|_| stands("desk-answered-at-the-end"))
+    }
 }
 
-impl WrapSession {
-    /// Whether this is about jobs.
-    pub(super) fn is_for_job_server(&self, method: &str, params: Option<Json<'_>>) -> bool {
-        let (Some(offers), Some(params)) = (&self.offers, params) else { return false };
-        let has_tasks = offers.has_tasks();
+impl Offers {
+    /// Whether a request is about jobs, so that the local job server answers it.
+    pub(super) fn are_asked_about(&self, method: &str, params: Json<'_>) -> bool {
+        let has_tasks = self.has_tasks();
         let is_of_a_job = |id: Json<'_>| id.text().is_some_and(|id| names_a_job(&id));
         match method {
             "tools/call" => {
-                params.member("name").and_then(Json::text).is_some_and(|name| offers.is_ours(&name))
+                params.member("name").and_then(Json::text).is_some_and(|name| self.is_ours(&name))
             }
             "resources/read" => text_member(params, "uri").is_some_and(|uri| job_of(&uri).is_some()),
             // Who has not said what it has may have some: then what is named as no job of ours can be is its own.
@@ -109,125 +226,11 @@ impl WrapSession {
             _ => false,
         }
     }
+}
 
-    /// Has a request answered there.
-    pub(super) fn ask_job_server(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
-        self.learn_from(request);
-        self.introduce_job_server(effects);
-        let role = if request.method == "subscriptions/listen" { Role::Listen } else { Role::Other };
-        let deadline = self.limit_of(request.method, role).map(|limit| self.now + limit + VERDICT_SLACK);
-        let (method, since) = (request.method.into(), self.now);
-        let asked = LocalRequest { method, role, batch: request.batch, since };
-        // One that is in flight was refused.
-        let _registered = self.local_jobs.asked.register(request.id.clone(), deadline, asked);
-        self.tell_job_server(request.raw, effects);
-    }
-
-    fn tell_job_server(&mut self, line: &[u8], effects: &mut impl WrapEffects) {
-        if let Some(offers) = &mut self.offers {
-            effects.to_job_server(line, offers.names());
-        }
-    }
-
-    /// Tells it the session, as it has come to be with the server.
-    fn introduce_job_server(&mut self, effects: &mut impl WrapEffects) {
-        if std::mem::replace(&mut self.local_jobs.knows_the_session, true) {
-            return;
-        }
-        let id = self.own_id();
-        let Some(opening) = self.client.session().opening(&id) else { return };
-        let negotiated = || {
-            let line = Json::new(&opening)?;
-            let version = serde_json::Value::from(self.client.negotiated()?).to_string();
-            let params = Splice::new(line.member("params")?).set("protocolVersion", version);
-            Some(Splice::new(line).set("params", params.apply()?).apply()?.into_owned().into_bytes())
-        };
-        let opening = negotiated().unwrap_or(opening);
-        self.local_jobs.handshake = Some(id);
-        self.tell_job_server(&opening, effects);
-        self.tell_job_server(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, effects);
-    }
-
-    /// The client withdraws what the local job server has; false, where it has not.
-    pub(super) fn cancel_at_job_server(
-        &mut self,
-        client_id: &Id,
-        raw: &[u8],
-        effects: &mut impl WrapEffects,
-    ) -> bool {
-        let Some(asked) = self.local_jobs.asked.cancel(client_id) else { return false };
-        self.tell_job_server(raw, effects);
-        self.answers.send_nothing(asked.batch, effects);
-        self.after_call(effects);
-        true
-    }
-
-    /// The local job server has said this.
-    pub fn job_server_line(
-        &mut self,
-        now: Duration,
-        class: &Class,
-        line: &[u8],
-        effects: &mut impl WrapEffects,
-    ) {
-        self.now = now;
-        for piece in read(line) {
-            let Piece::Message(Message { body, .. }) = piece else { continue };
-            match body {
-                Body::Response { id, .. } => {
-                    if self.local_jobs.handshake.take_if(|handshake| *handshake == id).is_some() {
-                        // Nobody waits for that.
-                    } else if let Completion::Matched(asked) = self.local_jobs.asked.complete(&id) {
-                        self.answers.send(asked.batch, line, effects);
-                        self.after_call(effects);
-                    }
-                }
-                Body::Notification { .. } => self.tell_client(class.clone(), line, effects),
-                Body::Request { method, .. } => {
-                    tracing::warn!(
-                        server = self.name,
-                        "the local job server asked `{method}`, which nobody can answer"
-                    );
-                }
-            }
-        }
-    }
-
-    /// Why nothing is asked there now, if it is not.
-    pub(super) fn refusal_of_job_server(&self, effects: &impl WrapEffects) -> Option<ErrorReport<'static>> {
-        let waiting = effects.job_server_backlog();
-        (waiting > self.limits.queue_bytes && stands("desk-backlog-bounded")).then(|| {
-            let happened = format!("the folder of jobs is still being opened; {waiting} bytes wait for that");
-            ErrorReport {
-                kind: FaultKind::Overloaded,
-                summary: happened,
-                hint: "try again later, and look at its disk",
-            }
-        })
-    }
-
-    /// What has waited for too long is answered in its place, and is over.
-    pub(super) fn expire_job_server_requests(&mut self, effects: &mut impl WrapEffects) {
-        while let Some((id, asked)) = self.local_jobs.asked.expire(self.now) {
-            self.tell_job_server(&cancelled(&id, "unhang: no answer in time"), effects);
-            let waited = in_words(self.now.saturating_sub(asked.since));
-            let happened =
-                format!("the folder of jobs could not be asked about `{}` within {waited}", asked.method);
-            let hint = "look at the disk that it is on (UNHANG_HOME), then try again";
-            let error_report = ErrorReport { kind: FaultKind::Deadline, summary: happened, hint };
-            self.refuse(Addressee::request(&id, &asked.method, asked.batch), error_report, effects);
-            self.after_call(effects);
-        }
-    }
-
-    /// The session ends: what the local job server has is answered in its place.
-    pub(super) fn end_job_server_requests(&mut self, cause: &str, effects: &mut impl WrapEffects) {
-        let asked = self.local_jobs.asked.take_all().into_iter();
-        for (id, asked) in asked.filter(|_| stands("desk-answered-at-the-end")) {
-            let error_report = refusal::ended(cause, &asked.method);
-            self.refuse(Addressee::request(&id, &asked.method, asked.batch), error_report, effects);
-        }
-    }
+/// The part that a request plays which the local job server answers.
+pub(super) fn role_of(method: &str) -> Role {
+    if method == "subscriptions/listen" { Role::Listen } else { Role::Other }
 }
 
 /// Whether a job may be called so.

@@ -23,10 +23,8 @@ use unhang_bridge::{
 use unhang_switches::stands;
 use unhang_wire::{Json, ResponseOutcome, text_member};
 
-use super::{
-    calls::GuardedCall, effects::WrapEffects, promotion::PlannedPromotion, wrap_session::WrapSession,
-};
-use unhang_core::{queue::Class, revision::Revision};
+use super::{calls::GuardedCall, client_profile::ClientProfile, promotion::PlannedPromotion};
+use unhang_core::revision::Revision;
 use unhang_front as front;
 use unhang_tools::{Definition, is_about_jobs, job_report::ToolNames, listed_by_the_guard};
 
@@ -39,7 +37,7 @@ pub(super) const PREFIXES: [&str; 9] = [
 const STEM: &str = "unhang";
 
 /// What a client is told that has to ask for the tools anew.
-const TOOLS_CHANGED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+pub(super) const TOOLS_CHANGED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
 /// Bytes that a result may have to be looked at as a task.
 const MOST_OF_A_TASK: usize = 16 << 10;
@@ -113,9 +111,27 @@ impl Offers {
     }
 
     /// There is a use for our tools. True, where the client has to be told that they are listed now.
-    fn are_of_use(&mut self) -> bool {
+    pub(super) fn are_of_use(&mut self) -> bool {
         self.are_used = true;
         std::mem::take(&mut self.waits)
+    }
+
+    /// The answer to a call, a line, with what is ours beside it, where that is anything.
+    pub(super) fn with_ours(
+        &mut self,
+        call: &GuardedCall,
+        line: &[u8],
+        outcome: &ResponseOutcome<'_>,
+        revision: impl FnOnce() -> Revision,
+    ) -> Option<Vec<u8>> {
+        let ResponseOutcome::Result(result) = outcome else { return None };
+        let result = match &*call.method {
+            "tools/list" => self.listed(*result, revision(), call.copes_with_tasks),
+            "initialize" => self.introduced(*result, Dialect::Core, revision()),
+            "server/discover" => self.introduced(*result, Dialect::Extension, revision()),
+            _ => None,
+        }?;
+        Some(Splice::new(Json::new(line)?).set("result", result).apply()?.into_owned().into_bytes())
     }
 
     /// What the server says of itself, with what is ours.
@@ -192,53 +208,17 @@ fn with_changing_tools(result: Json<'_>) -> Option<String> {
     Some(Splice::new(result).set("capabilities", capabilities.apply()?).apply()?.into_owned())
 }
 
-impl WrapSession {
-    /// There is a job about which a client can only ask with our tools.
-    pub(super) fn list_job_tools(&mut self, effects: &mut impl WrapEffects) {
-        if self.offers.as_mut().is_some_and(|offers| Offers::are_of_use(offers)) {
-            // Never shed, as those of servers may be: without it nobody could ask about the job.
-            self.tell_client(Class::Kept, TOOLS_CHANGED, effects);
-        }
-    }
-
-    /// Notes that a server gives out a task to a client that has not declared that it copes with any (SEP-2663), which has it as it is.
-    pub(super) fn note_undeclared_task(&self, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
-        let ResponseOutcome::Result(result) = outcome else { return };
-        let is_declared = |promotion: &PlannedPromotion| promotion.declares_tasks(self.client.revision());
-        // A task is short, and what is long is not read once more for this.
-        if self.client.is_modern()
-            && result.get().len() <= MOST_OF_A_TASK
-            && call.promotion.as_deref().is_some_and(|promotion| !is_declared(promotion))
-            && result::kind(*result) == result::ResultKind::Task
-        {
-            tracing::warn!(
-                server = self.name,
-                client = self.client.name(),
-                "it answered `{}` (id {}) with a task, which its client has not declared to cope with; this is a fault of the server",
-                call.method,
-                call.client_id
-            );
-        }
-    }
-
-    /// The answer to a call, a line, with what is ours beside it, where that is anything.
-    pub(super) fn with_ours(
-        &mut self,
-        call: &GuardedCall,
-        line: &[u8],
-        outcome: &ResponseOutcome<'_>,
-    ) -> Option<Vec<u8>> {
-        let ResponseOutcome::Result(result) = outcome else { return None };
-        if !matches!(&*call.method, "initialize" | "server/discover" | "tools/list") {
-            return None;
-        }
-        let revision = self.client.revision();
-        let offers = self.offers.as_mut()?;
-        let result = match &*call.method {
-            "tools/list" => offers.listed(*result, revision, call.copes_with_tasks),
-            "initialize" => offers.introduced(*result, Dialect::Core, revision),
-            _ => offers.introduced(*result, Dialect::Extension, revision),
-        }?;
-        Some(Splice::new(Json::new(line)?).set("result", result).apply()?.into_owned().into_bytes())
-    }
+/// Whether a server answers a call with a task though its client has not declared that it copes with any (SEP-2663).
+pub(super) fn is_undeclared_task(
+    call: &GuardedCall,
+    outcome: &ResponseOutcome<'_>,
+    client: &ClientProfile,
+) -> bool {
+    let ResponseOutcome::Result(result) = outcome else { return false };
+    let is_declared = |promotion: &PlannedPromotion| promotion.declares_tasks(client.revision());
+    // A task is short, and what is long is not read once more for this.
+    client.is_modern()
+        && result.get().len() <= MOST_OF_A_TASK
+        && call.promotion.as_deref().is_some_and(|promotion| !is_declared(promotion))
+        && result::kind(*result) == result::ResultKind::Task
 }

@@ -257,7 +257,7 @@ impl WrapSession {
                 self.tell_call(&call, self.report(&call).shutting_down(cause), None, effects);
             }
         }
-        self.end_job_server_requests(cause, effects);
+        self.end_local_requests(cause, effects);
         self.release_quiet(effects);
         if is_process_alive {
             self.ask_to_stop();
@@ -290,10 +290,17 @@ impl WrapSession {
                 let error_report = self.report(&call).shutting_down("the session is over");
                 self.tell_call(&call, error_report, None, effects);
             }
-            self.end_job_server_requests("the session is over", effects);
+            self.end_local_requests("the session is over", effects);
             // A start that was due in the same moment would be for nobody.
             self.actions.retain(|action| *action != WrapAction::StartServer);
             self.actions.push_back(WrapAction::Exit(code));
+        }
+    }
+
+    /// Answers what the local job server has in its place, since the session ends.
+    fn end_local_requests(&mut self, cause: &str, effects: &mut impl WrapEffects) {
+        for (id, asked) in self.local_jobs.take_all() {
+            self.refuse(asked.addressee(&id), asked.session_ended(cause), effects);
         }
     }
 
@@ -325,7 +332,10 @@ impl WrapSession {
         while let Some((client_side_id, question)) = self.questions.expire(self.now) {
             self.question_expired(&client_side_id, &question, effects);
         }
-        self.expire_job_server_requests(effects);
+        while let Some((id, asked)) = self.local_jobs.expire(self.now, self.offers.as_deref_mut(), effects) {
+            self.refuse(asked.addressee(&id), asked.deadline(self.now), effects);
+            self.after_call(effects);
+        }
         while let Some((id, own)) = self.own_requests.expire(self.now) {
             if own == OwnRequest::Handshake && !self.is_judged(effects) {
                 let _not_late = self.own_requests.complete(&id);
