@@ -54,6 +54,36 @@ pub(super) struct GuardedCall {
 }
 
 impl GuardedCall {
+    /// A call that is made now and that nobody has sent yet.
+    pub(super) fn new(
+        client_id: Id,
+        method: &str,
+        role: Role,
+        now: Duration,
+        limit: Option<Duration>,
+    ) -> Self {
+        GuardedCall {
+            client_id,
+            method: method.into(),
+            role,
+            since: now,
+            deadline: limit.map(|limit| now + limit),
+            limit,
+            token: None,
+            heartbeat: None,
+            batch: None,
+            promotion: None,
+            copes_with_tasks: false,
+            is_job: false,
+            task: None,
+            line: None,
+            sent: false,
+            retried: false,
+            held_since: now,
+            held_for: Duration::ZERO,
+        }
+    }
+
     /// Whether a restarted server may be asked this again: it changes nothing, or it is a subscription.
     pub(super) fn may_be_sent_again(&self) -> bool {
         let is_safe = self.method.ends_with("/list")
@@ -290,6 +320,20 @@ impl CallTable {
             }
         }
         self.in_flight.expire(now).map(|(wire_id, call)| CallEvent::Expired(wire_id, call.into()))
+    }
+
+    /// Notes that a call is held from now on. Gives the bytes of its line.
+    pub(super) fn note_held(&mut self, wire_id: &Id, now: Duration) -> usize {
+        let Some(call) = self.in_flight.get_mut(wire_id) else { return 0 };
+        call.held_since = now;
+        call.line.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Notes that a call is held no longer.
+    pub(super) fn note_released(&mut self, wire_id: &Id, now: Duration) {
+        if let Some(call) = self.in_flight.get_mut(wire_id) {
+            call.held_for += now.saturating_sub(call.held_since);
+        }
     }
 
     /// Marks a held call as sent and gives the line that the server gets, if it is to get one still: the call may have been cancelled or have

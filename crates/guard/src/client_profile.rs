@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use unhang_bridge::Era;
 use unhang_core::{clients, revision::Revision, session::Session};
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json, ResponseOutcome};
@@ -114,6 +115,11 @@ impl ClientProfile {
     /// The client talks without a handshake.
     pub(super) fn is_modern(&self) -> bool {
         self.era == ClientEra::Modern
+    }
+
+    /// The era in which the server answers what the client asks.
+    pub(super) fn bridge_era(&self) -> Era {
+        if self.is_modern() { Era::Modern } else { Era::Legacy }
     }
 
     /// The revision that the client speaks; the first one, as long as that is not known.

@@ -5,6 +5,7 @@
 
 use std::{ops::Range, time::Duration};
 
+use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, ResponseOutcome,
@@ -13,9 +14,10 @@ use unhang_wire::{
 
 use super::{
     calls::{GuardedCall, Role},
-    effects::WrapEffects,
+    effects::{WrapAction, WrapEffects},
     local_jobs::{self, LocalJobs},
-    promotion::{PlannedPromotion, unrelated, without_task},
+    promotion::{Join, PromotionRules, unrelated, without_task},
+    questions,
     supervision::ServerLink,
     wrap_session::{WrapEnd, WrapSession},
 };
@@ -25,7 +27,8 @@ use unhang_core::{
     clients,
     config::RETRY_BYTES,
     exit,
-    fault::{Fault, FaultKind},
+    fault::FaultKind,
+    queue::Class,
     refusal::{self, Addressee, BATCH_REVISION, ErrorReport, gets_an_answer},
     units::in_words,
 };
@@ -99,7 +102,7 @@ impl WrapSession {
             true => LocalJobs::refusal(effects.job_server_backlog(), wrap_session.limits.queue_bytes),
             false => wrap_session
                 .refusal_of_server(effects)
-                .or_else(|| wrap_session.refusal_of_task(request.method, request.params)),
+                .or_else(|| wrap_session.promotion_rules()?.refusal_of_task(request.method, request.params)),
         };
         if let Some(error_report) = self.refusal(request).or_else(|| of_whom(self)) {
             let to = Addressee::request(&request.id, request.method, request.batch);
@@ -189,6 +192,35 @@ impl WrapSession {
         self.local_jobs.ask(request, (self.now, limit), offers, effects);
     }
 
+    /// The local job server has said this.
+    pub fn job_server_line(
+        &mut self,
+        now: Duration,
+        class: &Class,
+        line: &[u8],
+        effects: &mut impl WrapEffects,
+    ) {
+        self.now = now;
+        for piece in read(line) {
+            let Piece::Message(Message { body, .. }) = piece else { continue };
+            match body {
+                Body::Response { id, .. } => {
+                    if let Some(batch) = self.local_jobs.answered(&id) {
+                        self.answers.send(batch, line, effects);
+                        self.after_call(effects);
+                    }
+                }
+                Body::Notification { .. } => self.tell_client(class.clone(), line, effects),
+                Body::Request { method, .. } => {
+                    tracing::warn!(
+                        server = self.name,
+                        "the local job server asked `{method}`, which nobody can answer"
+                    );
+                }
+            }
+        }
+    }
+
     fn accept(&mut self, request: &WrapRequest<'_>, trial: bool, effects: &mut impl WrapEffects) {
         self.learn_from(request);
         let role = match request.method {
@@ -197,7 +229,6 @@ impl WrapSession {
             _ => Role::Other,
         };
         let limit = self.limit_of(request.method, role);
-        let deadline = limit.map(|limit| self.now + limit);
         tracing::debug!(
             server = self.name,
             "waiting for the answer to `{}` (id {}), at most {}",
@@ -205,29 +236,16 @@ impl WrapSession {
             request.id,
             limit.map_or_else(|| "until it ends".to_owned(), in_words)
         );
-        let promotion = self.plan_promotion(request.method, request.params, limit);
-        let joins = promotion.as_deref().and_then(|promotion| self.joined_by(promotion, effects));
-        let is_of_a_task = promotion.as_deref().is_some_and(PlannedPromotion::is_of_a_task);
-        let call = GuardedCall {
-            client_id: request.id.clone(),
-            method: request.method.into(),
-            role,
-            since: self.now,
-            deadline,
-            limit,
-            token: request.params.and_then(wire::progress_token),
-            heartbeat: None,
-            batch: request.batch,
-            copes_with_tasks: self.is_list_for_tasks(request.method, request.params),
-            promotion,
-            is_job: false,
-            task: None,
-            line: None,
-            sent: false,
-            retried: false,
-            held_since: self.now,
-            held_for: Duration::ZERO,
-        };
+        let mut call = GuardedCall::new(request.id.clone(), request.method, role, self.now, limit);
+        call.token = request.params.and_then(wire::progress_token);
+        call.batch = request.batch;
+        let mut joins = None;
+        if let Some(rules) = self.promotion_rules() {
+            call.copes_with_tasks = rules.is_list_for_tasks(request.method, request.params);
+            call.promotion = rules.plan(request.method, request.params, (self.now, limit));
+            joins = call.promotion.as_deref().and_then(|promotion| rules.same_call(promotion, effects));
+        }
+        let is_of_a_task = call.waits_for_its_task();
         self.tokens.revive(call.token.as_ref());
         let WrapSession { calls, own_requests, questions, local_jobs, .. } = self;
         let is_free_elsewhere = |id: &Id| questions.is_free(id) && !local_jobs.has(id);
@@ -248,11 +266,34 @@ impl WrapSession {
         let line = renamed.as_deref().map_or_else(|| one_line(request.raw), Into::into);
         let stripped = is_of_a_task.then(|| without_task(&line)).flatten();
         let line = stripped.map_or(line, Into::into);
-        match joins {
-            Some(job) => self.join(wire_id, job, &line),
-            None if is_of_a_task => self.keep_for_its_task(&wire_id, &line),
-            None => self.send(wire_id, &line, effects),
+        if joins.is_none() && !is_of_a_task {
+            return self.send(wire_id, &line, effects);
         }
+        // The server hears of it when it is the task that its client has asked for, or where nothing comes of the job that it waits for.
+        if let Some(call) = self.calls.get_mut(&wire_id) {
+            call.line = Some(line.into_owned());
+        }
+        if let Some(job) = joins {
+            self.join(wire_id, job);
+        }
+    }
+
+    /// Has a call wait for a job.
+    fn join(&mut self, wire_id: Id, job: JobId) {
+        let order = self.orders.next();
+        if let Some(call) = self.calls.get_mut(&wire_id)
+            && call.join(job, order)
+        {
+            let limit = call.limit.unwrap_or(self.limits.call_timeout);
+            self.actions.push_back(WrapAction::Join(Join { call: wire_id, order, job, limit }.into()));
+        }
+    }
+
+    /// What decides whether a request may become a job; nothing, where nobody keeps jobs.
+    fn promotion_rules(&self) -> Option<PromotionRules<'_>> {
+        let offers = self.offers.as_deref()?;
+        let WrapSession { name: server, limits, client, calls, .. } = self;
+        Some(PromotionRules { server, limits, client, calls, offers })
     }
 
     /// Whether clients hear that requests of this method are waited for: not with `quiet`, nor where nothing becomes a job.
@@ -471,24 +512,12 @@ impl WrapSession {
         error_report: ErrorReport<'_>,
         effects: &mut impl WrapEffects,
     ) {
-        let fault = Fault {
-            kind: error_report.kind,
-            server: &self.name,
-            method: Some(method),
-            happened: error_report.summary,
-            hint: error_report.hint,
-            elapsed: Duration::ZERO,
-            limit: None,
-            retry_after: None,
-            exit: None,
-            evidence: unhang_core::fault::Evidence::default(),
-        };
         // A server that asks and asks and reads nothing would fill the memory with what it is told.
         if effects.server_backlog() > self.limits.queue_bytes.saturating_mul(2) {
             tracing::warn!(server = self.name, "its request `{method}` is not answered: it does not read");
             return;
         }
-        effects.to_server(&fault.response(Some(server_id)));
+        effects.to_server(&questions::refusal_line(&self.name, server_id, method, error_report));
     }
 }
 

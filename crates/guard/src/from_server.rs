@@ -23,7 +23,7 @@ use super::{
     offers::{Offers, TOOLS_CHANGED, is_undeclared_task},
     own_requests::OwnRequest,
     progress::ProgressAddressee,
-    promotion::with_params,
+    promotion::{related, with_params},
     questions::ServerQuestion,
     supervision::{ServerLink, StartFault},
     wrap_session::{WrapEnd, WrapSession},
@@ -55,35 +55,6 @@ impl WrapSession {
                 self.quarantine(bytes, "half a message", effects);
             }
             line => self.server_line(now, line, effects),
-        }
-    }
-
-    /// The local job server has said this.
-    pub fn job_server_line(
-        &mut self,
-        now: Duration,
-        class: &Class,
-        line: &[u8],
-        effects: &mut impl WrapEffects,
-    ) {
-        self.now = now;
-        for piece in read(line) {
-            let Piece::Message(Message { body, .. }) = piece else { continue };
-            match body {
-                Body::Response { id, .. } => {
-                    if let Some(batch) = self.local_jobs.answered(&id) {
-                        self.answers.send(batch, line, effects);
-                        self.after_call(effects);
-                    }
-                }
-                Body::Notification { .. } => self.tell_client(class.clone(), line, effects),
-                Body::Request { method, .. } => {
-                    tracing::warn!(
-                        server = self.name,
-                        "the local job server asked `{method}`, which nobody can answer"
-                    );
-                }
-            }
         }
     }
 
@@ -145,7 +116,7 @@ impl WrapSession {
         };
         self.settle(&wire_id, &call, outcome);
         if call.is_job {
-            self.answer_job(&wire_id, raw, effects);
+            effects.to_job(&wire_id, JobNews::Answer(self.client.bridge_era(), raw));
             return self.after_call(effects);
         }
         if is_undeclared_task(&call, outcome, &self.client) {
@@ -239,7 +210,7 @@ impl WrapSession {
         if let Some(error_report) = self.questions.refusal(&self.name, id, max_in_flight) {
             return self.answer_server(id, method, error_report, effects);
         }
-        let related = self.related(raw);
+        let related = related(&self.calls, raw);
         let is_of_a_task = related.is_some();
         let question =
             ServerQuestion { server_id: id.clone(), is_of_a_task, method: method.into(), since: self.now };
@@ -288,7 +259,12 @@ impl WrapSession {
         let mut raised = None;
         let class = match method {
             "notifications/message" => {
-                self.job_logs(params, effects);
+                // It can only be about the call that the server works on.
+                if let (Some((wire_id, call)), Some(params)) = (self.calls.only(), params)
+                    && call.is_job
+                {
+                    effects.to_job(wire_id, JobNews::Log(params.get().as_bytes()));
+                }
                 Class::Log
             }
             "notifications/progress" => match params.and_then(wire::notified_token) {
@@ -591,9 +567,7 @@ impl WrapSession {
             match held {
                 WaitingForServer::Line(line) => effects.to_server(&line),
                 WaitingForServer::Call(wire_id) => {
-                    if let Some(call) = self.calls.get_mut(&wire_id) {
-                        call.held_for += self.now.saturating_sub(call.held_since);
-                    }
+                    self.calls.note_released(&wire_id, self.now);
                     self.send_held(&wire_id, effects);
                 }
             }

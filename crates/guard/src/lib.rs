@@ -15,6 +15,7 @@ mod answers;
 mod call_report;
 mod calls;
 mod client_profile;
+mod counters;
 mod effects;
 mod from_client;
 mod from_server;

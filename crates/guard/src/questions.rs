@@ -4,7 +4,12 @@
 
 use std::time::Duration;
 
-use unhang_core::{config::LATE_IDS, fault::FaultKind, queue::Class, refusal::ErrorReport};
+use unhang_core::{
+    config::LATE_IDS,
+    fault::{Evidence, Fault, FaultKind},
+    queue::Class,
+    refusal::ErrorReport,
+};
 use unhang_switches::stands;
 use unhang_wire::{Completion, Id, InFlight, RegisterError};
 
@@ -117,4 +122,26 @@ impl ServerQuestions {
             effects.to_client(Class::Kept, &cancelled(&id, "unhang: the server that asked has ended"));
         }
     }
+}
+
+/// The answer to a question of the server in the client's place.
+pub(super) fn refusal_line(
+    server: &str,
+    server_id: &Id,
+    method: &str,
+    error_report: ErrorReport<'_>,
+) -> Vec<u8> {
+    let fault = Fault {
+        kind: error_report.kind,
+        server,
+        method: Some(method),
+        happened: error_report.summary,
+        hint: error_report.hint,
+        elapsed: Duration::ZERO,
+        limit: None,
+        retry_after: None,
+        exit: None,
+        evidence: Evidence::default(),
+    };
+    fault.response(Some(server_id))
 }

@@ -25,9 +25,9 @@ use unhang_core::{
     units::in_words,
 };
 use unhang_switches::stands;
-use unhang_wire::Id;
+use unhang_tools::service::JobError;
+use unhang_wire::{Id, one_line};
 
-pub use super::effects::{JobNews, WrapAction, WrapEffects};
 use super::{
     answers::BatchedAnswers,
     call_report::CallReport,
@@ -38,37 +38,16 @@ use super::{
     offers::Offers,
     own_requests::{OwnRequest, OwnRequests},
     progress::ProgressTokens,
+    promotion::{JoinOutcome, PromotionOrders, WrapPromotionOrder},
     questions::ServerQuestions,
     quiet::QuietNotifications,
     server_breaker::ServerBreaker,
     supervision::ServerSupervision,
 };
-
-/// What was counted in the life of a guard; shown at its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WrapCounters {
-    /// Requests of the client.
-    pub requests: u64,
-    /// Requests that were answered by the server.
-    pub answered: u64,
-    /// Requests that were answered with an error of ours.
-    pub faults: u64,
-    /// Lines of the server's stdout that were no messages.
-    pub junk: u64,
-    /// Answers whose id had the wrong type and was put right.
-    pub repaired_ids: u64,
-    /// Answers that nobody had asked for.
-    pub unknown_ids: u64,
-    /// Answers that came after their request was cancelled or expired.
-    pub late_answers: u64,
-    /// Notifications that were kept from the client.
-    pub dropped_notifications: u64,
-    /// Requests that were sent again after a restart.
-    pub retried: u64,
-    /// Times the server was started again.
-    pub restarts: u64,
-}
+pub use super::{
+    counters::WrapCounters,
+    effects::{JobNews, WrapAction, WrapEffects},
+};
 
 /// The way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +80,7 @@ pub struct WrapSession {
     /// What is ours beside what the server has, where somebody keeps jobs.
     pub(super) offers: Option<Box<Offers>>,
     pub(super) local_jobs: LocalJobs,
-    pub(super) last_order: u64,
+    pub(super) orders: PromotionOrders,
 
     // The server's side.
     pub(super) server: ServerSupervision,
@@ -128,7 +107,7 @@ impl WrapSession {
             quiet: QuietNotifications::default(),
             offers: None,
             local_jobs: LocalJobs::default(),
-            last_order: 0,
+            orders: PromotionOrders::default(),
             server: ServerSupervision::new(&limits),
             breaker: ServerBreaker::new(&limits, seed),
             questions: ServerQuestions::default(),
@@ -137,6 +116,12 @@ impl WrapSession {
             junk: Junk::default(),
             limits,
         }
+    }
+
+    /// The same, with somebody who keeps jobs.
+    #[must_use]
+    pub fn with_jobs(self) -> WrapSession {
+        WrapSession { offers: Some(Box::default()), ..self }
     }
 
     /// What is to be done next, until there is nothing.
@@ -325,7 +310,7 @@ impl WrapSession {
     fn expire(&mut self, effects: &mut impl WrapEffects) {
         while let Some(event) = self.calls.next_event(self.now, !self.questions.is_empty(), effects) {
             match event {
-                CallEvent::PromotionDue(wire_id) => self.order(&wire_id),
+                CallEvent::PromotionDue(wire_id) => self.promote(&wire_id),
                 CallEvent::Expired(wire_id, call) => self.call_expired(&wire_id, *call, effects),
             }
         }
@@ -374,6 +359,169 @@ impl WrapSession {
         } else {
             self.calls.await_nothing(wire_id);
         }
+    }
+
+    /// Has a job made of a call whose time has come.
+    fn promote(&mut self, wire_id: &Id) {
+        let WrapSession { orders, client, now, .. } = self;
+        if let Some((call, offers)) = self.calls.get_mut(wire_id).zip(self.offers.as_mut())
+            && let Some(promote) = call.order_promotion(wire_id, orders, offers, (*now, client))
+        {
+            self.actions.push_back(WrapAction::Promote(promote.into()));
+        }
+    }
+
+    /// A call is a job now, on the disk; `result` is what its client gets in place of the server's. False where nobody waits for that any
+    /// more, so that the job is of no use.
+    pub fn promoted(
+        &mut self,
+        now: Duration,
+        (wire_id, order): (&Id, WrapPromotionOrder),
+        (job, result): (&str, &str),
+        effects: &mut impl WrapEffects,
+    ) -> bool {
+        self.now = now;
+        let is_theirs = |call: &&mut GuardedCall| call.is_of(order) && !call.is_job;
+        let Some(call) = self.calls.get_mut(wire_id).filter(is_theirs) else { return false };
+        let promoted = call.become_job(wire_id, job, self.limits.job_timeout);
+        tracing::info!(
+            server = self.name,
+            client = self.client.name(),
+            job,
+            "`{}` (id {}) goes on as a job",
+            call.method,
+            promoted.client_id
+        );
+        let is_kept_back = promoted.is_a_task && !call.sent;
+        self.calls.note_next_moment(wire_id);
+        // Others are not kept waiting for what it says about the server: that may take hours.
+        self.breaker.settle_trial(wire_id, self.now);
+        self.calls.forget_name(&promoted.client_id);
+        if let Some(token) = promoted.token {
+            self.tokens.give_to_job(token, wire_id, &self.calls);
+        }
+        if promoted.is_in_words {
+            self.list_job_tools(effects);
+        }
+        self.answer_with((&promoted.client_id, promoted.batch), result, effects);
+        if is_kept_back
+            && matches!(self.end, WrapEnd::None | WrapEnd::Draining { .. })
+            && self.calls.contains(wire_id)
+        {
+            self.send_or_hold(wire_id, effects);
+        }
+        true
+    }
+
+    /// There can be no job of a call: whoever has asked for a task is told so, and its server has not been asked.
+    pub fn not_promoted(
+        &mut self,
+        now: Duration,
+        (wire_id, order): (&Id, WrapPromotionOrder),
+        why: &JobError,
+        effects: &mut impl WrapEffects,
+    ) {
+        self.now = now;
+        let waits = |call: &GuardedCall| call.is_of(order) && !call.is_job && call.waits_for_its_task();
+        if self.calls.get(wire_id).is_some_and(waits)
+            && let Some(call) = self.calls.cancel(wire_id)
+        {
+            self.calls.await_nothing(wire_id);
+            self.breaker.settle_trial(wire_id, self.now);
+            self.tokens.end(call.token.clone());
+            self.tell_call(&call, call.not_kept(why), None, effects);
+            self.after_call(effects);
+        }
+    }
+
+    /// Whether a call still waits for the job that this was about.
+    pub fn waits_for_a_job(&self, wire_id: &Id, order: WrapPromotionOrder) -> bool {
+        self.calls.get(wire_id).is_some_and(|call| call.waits_for_a_job(order))
+    }
+
+    /// Something has come of a call that waits for a job.
+    pub fn joined(
+        &mut self,
+        now: Duration,
+        (wire_id, order): (&Id, WrapPromotionOrder),
+        came: JoinOutcome,
+        effects: &mut impl WrapEffects,
+    ) {
+        self.now = now;
+        let is_theirs = |call: &&mut GuardedCall| call.waits_for_a_job(order);
+        let Some(call) = self.calls.get_mut(wire_id).filter(is_theirs) else { return };
+        let is_job_still = matches!(came, JoinOutcome::Still(_));
+        match came {
+            JoinOutcome::Answer(result) | JoinOutcome::Still(result) => {
+                let (client_id, batch, token) = (call.client_id.clone(), call.batch, call.token.take());
+                self.calls.await_nothing(wire_id);
+                self.calls.forget_name(&client_id);
+                self.breaker.settle_trial(wire_id, self.now);
+                self.tokens.end(token);
+                if is_job_still {
+                    self.list_job_tools(effects);
+                }
+                self.answer_with((&client_id, batch), &result, effects);
+            }
+            JoinOutcome::Nothing => {
+                call.join_nothing(now);
+                let is_of_a_task = call.waits_for_its_task();
+                self.calls.note_next_moment(wire_id);
+                if !is_of_a_task {
+                    self.send_or_hold(wire_id, effects);
+                }
+            }
+        }
+    }
+
+    fn answer_with(
+        &mut self,
+        (client_id, batch): (&Id, Option<BatchId>),
+        result: &str,
+        effects: &mut impl WrapEffects,
+    ) {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, client_id.to_json());
+        self.answers.send(batch, &one_line(line.as_bytes()), effects);
+        self.after_call(effects);
+    }
+
+    /// Nobody wants the result of a call that is a job, or was to become one, any more.
+    pub fn job_withdrawn(&mut self, now: Duration, wire_id: &Id, effects: &mut impl WrapEffects) {
+        self.now = now;
+        if self.calls.get(wire_id).is_some_and(|call| call.is_job)
+            && let Some(call) = self.calls.cancel(wire_id)
+        {
+            self.breaker.settle_trial(wire_id, self.now);
+            if call.sent {
+                self.cancel_at_server(wire_id, "the job was cancelled", effects);
+            } else {
+                self.calls.await_nothing(wire_id);
+            }
+        }
+    }
+
+    /// Asks the server once more, on behalf of a job, with what it wanted to know first. Gives the id of the request there.
+    pub fn ask_for_job(&mut self, now: Duration, params: &str, effects: &mut impl WrapEffects) -> Id {
+        self.now = now;
+        let wire_id = self.own_id();
+        let limit = Some(self.limits.job_timeout);
+        let id = wire_id.to_json();
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#);
+        let mut call = GuardedCall::new(wire_id.clone(), "tools/call", Role::Other, now, limit);
+        (call.is_job, call.line) = (true, Some(line.into_bytes()));
+        self.calls.register_as(wire_id.clone(), call);
+        self.send_or_hold(&wire_id, effects);
+        wire_id
+    }
+
+    /// Sends the server a call that it has not had, or holds it until the server is back.
+    fn send_or_hold(&mut self, wire_id: &Id, effects: &mut impl WrapEffects) {
+        if self.server.is_live() {
+            return self.send_held(wire_id, effects);
+        }
+        let bytes = self.calls.note_held(wire_id, self.now);
+        self.held.hold_call(wire_id.clone(), bytes);
+        self.wake();
     }
 
     /// Health is watched while the server is up, the handshake is done, and nothing is in flight either way.
@@ -454,7 +602,7 @@ impl WrapSession {
         };
         let line = fault.response(Some(&call.client_id));
         if call.is_job {
-            return self.answer_job(&call.client_id, &line, effects);
+            return effects.to_job(&call.client_id, JobNews::Answer(self.client.bridge_era(), &line));
         }
         self.refuse_with(call.batch, &line, effects);
     }
