@@ -10,7 +10,7 @@ use unhang_wire::{Body, Id, Invalid, InvalidReason, Json, Oversized, Piece, Shap
 
 use crate::{
     batch::BatchId,
-    fault::{Fault, FaultKind},
+    fault::{Evidence, Fault, FaultKind},
 };
 
 /// The one revision that has batches (protocol.md 1.1).
@@ -24,6 +24,24 @@ pub struct ErrorReport<'a> {
     pub summary: String,
     /// What to do, as its end.
     pub hint: &'a str,
+}
+
+impl<'a> ErrorReport<'a> {
+    /// Gives the fault that says this about a request of `method` to `server`, without what else may be known of it.
+    pub fn into_fault(self, server: &'a str, method: Option<&'a str>) -> Fault<'a> {
+        Fault {
+            kind: self.kind,
+            server,
+            method,
+            happened: self.summary,
+            hint: self.hint,
+            elapsed: Duration::ZERO,
+            limit: None,
+            retry_after: None,
+            exit: None,
+            evidence: Evidence::default(),
+        }
+    }
 }
 
 /// Whom an answer of ours is for.

@@ -6,7 +6,7 @@ use std::{borrow::Cow, time::Duration};
 
 use unhang_core::{
     clients,
-    fault::{BAD_RESPONSE_HINT, FaultKind, RESTART_HINT, ended, of_which_starting},
+    fault::{BAD_RESPONSE_HINT, Evidence, Fault, FaultKind, RESTART_HINT, ended, of_which_starting},
     refusal::ErrorReport,
     units::in_words,
 };
@@ -33,6 +33,25 @@ pub(super) struct CallReport<'a> {
 impl CallReport<'_> {
     fn elapsed(&self) -> Duration {
         self.now.saturating_sub(self.call.since)
+    }
+
+    /// The answer to the call that says this.
+    pub(super) fn line(
+        &self,
+        error_report: ErrorReport<'_>,
+        exit: Option<String>,
+        retry_after: Option<Duration>,
+        evidence: Evidence,
+    ) -> Vec<u8> {
+        let fault = Fault {
+            limit: (error_report.kind == FaultKind::Deadline).then_some(self.call.limit).flatten(),
+            elapsed: self.elapsed(),
+            retry_after,
+            exit,
+            evidence,
+            ..error_report.into_fault(self.server, Some(&self.call.method))
+        };
+        fault.response(Some(&self.call.client_id))
     }
 
     /// Says that the deadline of the call has passed, with what to do about it. The `question` is one of the server that is open since the

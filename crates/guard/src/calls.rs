@@ -180,8 +180,16 @@ impl CallTable {
         self.in_flight.cancel(wire_id)
     }
 
-    /// Ends the only call there is, which something without an id must be about.
-    pub(super) fn cancel_only(&mut self) -> Option<GuardedCall> {
+    /// Ends the call that an answer of no use is for.
+    pub(super) fn end(&mut self, wire_id: &Id) -> Option<GuardedCall> {
+        match self.in_flight.complete(wire_id) {
+            Completion::Matched(call) | Completion::Repaired { entry: call, .. } => Some(call),
+            Completion::Late | Completion::Unknown => None,
+        }
+    }
+
+    /// Ends the only call there is, which an answer without an id must be for.
+    pub(super) fn end_only(&mut self) -> Option<GuardedCall> {
         let wire_id = self.in_flight.only().map(|(id, _)| id.clone())?;
         self.in_flight.cancel(&wire_id)
     }

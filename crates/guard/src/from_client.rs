@@ -18,8 +18,9 @@ use super::{
     local_jobs::{self, LocalJobs},
     promotion::{Join, PromotionRules, unrelated, without_task},
     questions,
+    session_end::SessionEnd,
     supervision::ServerLink,
-    wrap_session::{WrapEnd, WrapSession},
+    wrap_session::WrapSession,
 };
 use unhang_core::{
     batch::BatchId,
@@ -107,7 +108,7 @@ impl WrapSession {
         if let Some(error_report) = self.refusal(request).or_else(|| of_whom(self)) {
             let to = Addressee::request(&request.id, request.method, request.batch);
             self.refuse(to, error_report, effects);
-            if matches!(self.end, WrapEnd::Unstartable { .. }) {
+            if matches!(self.end, SessionEnd::Unstartable { .. }) {
                 self.finish(exit::UNREACHABLE, effects);
             }
             return;
@@ -132,7 +133,7 @@ impl WrapSession {
         {
             return Some(fault.report());
         }
-        if self.end != WrapEnd::None && stands("refused-while-ending") {
+        if self.end != SessionEnd::None && stands("refused-while-ending") {
             return Some(refusal::ending());
         }
         if self.is_in_flight(&request.id) && stands("repeated-id-refused") {
@@ -322,6 +323,17 @@ impl WrapSession {
         }
     }
 
+    /// Sends the server a call that it has not had, or holds it until the server is back.
+    pub(super) fn send_or_hold(&mut self, wire_id: &Id, effects: &mut impl WrapEffects) {
+        if self.server.is_live() {
+            return self.send_held(wire_id, effects);
+        }
+        let bytes = self.calls.note_held(wire_id, self.now);
+        self.held.hold_call(wire_id.clone(), bytes);
+        self.wake();
+    }
+
+    /// How long a request may take.
     pub(super) fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
         let own = match (method, role) {
             (_, Role::Listen) if stands("subscription-without-deadline") => return None,

@@ -24,9 +24,10 @@ use super::{
     own_requests::OwnRequest,
     progress::ProgressAddressee,
     promotion::{related, with_params},
-    questions::ServerQuestion,
+    questions::{self, ServerQuestion},
+    session_end::SessionEnd,
     supervision::{ServerLink, StartFault},
-    wrap_session::{WrapEnd, WrapSession},
+    wrap_session::WrapSession,
 };
 use unhang_core::{exit, fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
 
@@ -167,16 +168,12 @@ impl WrapSession {
     }
 
     fn deliver(&mut self, call: &GuardedCall, line: &[u8], effects: &mut impl WrapEffects) {
-        if self.answers.has_room(call.batch, line.len(), self.limits.max_message) {
+        let limit = self.limits.max_message;
+        if self.answers.has_room(call.batch, line.len(), limit) {
             self.answers.send(call.batch, line, effects);
         } else {
-            self.tell_too_large(call, line.len() as u64, effects);
+            self.tell_call(call, self.report(call).too_large(line.len() as u64, limit), None, effects);
         }
-    }
-
-    fn tell_too_large(&mut self, call: &GuardedCall, length: u64, effects: &mut impl WrapEffects) {
-        let error_report = self.report(call).too_large(length, self.limits.max_message);
-        self.tell_call(call, error_report, None, effects);
     }
 
     /// A call has ended, however.
@@ -196,15 +193,9 @@ impl WrapSession {
         effects: &mut impl WrapEffects,
     ) {
         if self.client.is_modern() && stands("stateless-never-asked") {
-            // A stateless server must not question (protocol.md 1.1); it is told so rather than left waiting.
+            // A stateless server must not ask (protocol.md 1.1); it is told so rather than left waiting.
             self.quarantine(raw, "a request, which revision 2026-07-28 does not allow", effects);
-            let happened = format!("`{method}` cannot be asked of a client of revision 2026-07-28");
-            let error_report = ErrorReport {
-                kind: FaultKind::InvalidRequest,
-                summary: happened,
-                hint: "answer with resultType input_required instead",
-            };
-            return self.answer_server(id, method, error_report, effects);
+            return self.answer_server(id, method, questions::refusal_by_stateless(method), effects);
         }
         let max_in_flight = self.limits.max_in_flight;
         if let Some(error_report) = self.questions.refusal(&self.name, id, max_in_flight) {
@@ -216,15 +207,10 @@ impl WrapSession {
             ServerQuestion { server_id: id.clone(), is_of_a_task, method: method.into(), since: self.now };
         // A person may have to answer; a call's patience is the longest there is.
         let deadline = self.now + self.limits.call_timeout;
-        let renamed = match self.questions.register(id.clone(), deadline, question) {
-            Ok(()) => None,
-            // The client still owes an answer to an earlier request of this id, of a process that is gone.
-            Err(question) => {
-                let client_side_id = self.own_id();
-                let _registered = self.questions.register(client_side_id.clone(), deadline, question);
-                Some(replace_id(raw, id_span, &client_side_id))
-            }
-        };
+        let WrapSession { questions, own_requests, calls, local_jobs, .. } = self;
+        let is_free_elsewhere = |id: &Id| calls.is_free(id) && !local_jobs.has(id);
+        let client_side_id = questions.register(question, deadline, own_requests, is_free_elsewhere);
+        let renamed = client_side_id.map(|client_side_id| replace_id(raw, id_span, &client_side_id));
         let line = one_line(renamed.as_deref().unwrap_or(raw));
         match related.and_then(|related| with_params(&line, related)) {
             Some(related) => effects.to_client(Class::Kept, &related),
@@ -239,12 +225,7 @@ impl WrapSession {
         question: &ServerQuestion,
         effects: &mut impl WrapEffects,
     ) {
-        let waited = in_words(self.now.saturating_sub(question.since));
-        let error_report = ErrorReport {
-            kind: FaultKind::Deadline,
-            summary: format!("the client did not answer `{}` within {waited}", question.method),
-            hint: "go on without its answer",
-        };
+        let error_report = question.deadline(self.now);
         self.answer_server(&question.server_id, &question.method, error_report, effects);
         effects.to_client(Class::Kept, &cancelled(client_side_id, "unhang: it was not answered in time"));
     }
@@ -364,71 +345,59 @@ impl WrapSession {
             }
             return;
         }
-        let reason = invalid.reason.to_string();
-        match &invalid.id {
-            Some(id) => {
-                if stands("invalid-answer-told")
-                    && let Completion::Matched(call) | Completion::Repaired { entry: call, .. } =
-                        self.calls.complete(id)
-                {
-                    self.fail_response(&call, &reason, effects);
-                }
-            }
+        let call = match &invalid.id {
+            Some(id) if stands("invalid-answer-told") => self.calls.end(id),
             // An answer without a usable id can only be meant for the one request that waits.
             None if invalid.shape == Shape::Response && stands("answer-without-id-told") => {
-                if let Some(call) = self.calls.cancel_only() {
-                    self.fail_response(&call, &reason, effects);
-                }
+                self.calls.end_only()
             }
-            None => {}
+            _ => None,
+        };
+        if let Some(call) = call {
+            self.fail_call(&call, self.report(&call).bad_response(&invalid.reason.to_string()), effects);
         }
-    }
-
-    fn fail_response(&mut self, call: &GuardedCall, reason: &str, effects: &mut impl WrapEffects) {
-        self.tell_call(call, self.report(call).bad_response(reason), None, effects);
-        self.breaker.end_trial(self.now);
-        self.after_call(effects);
     }
 
     fn server_oversized(&mut self, oversized: &Oversized, effects: &mut impl WrapEffects) {
         let length = oversized.length;
         self.quarantine(oversized.to_string().as_bytes(), "longer than --max-message", effects);
-        match (&oversized.id, &oversized.method) {
+        let call = match (&oversized.id, &oversized.method) {
             (Some(id), Some(method)) if stands("oversized-question-told") => {
                 let error_report = ErrorReport {
                     kind: FaultKind::TooLarge,
                     summary: format!("the server's request is {length} bytes long, over the limit"),
                     hint: "send less at once",
                 };
-                self.answer_server(id, method, error_report, effects);
+                return self.answer_server(id, method, error_report, effects);
             }
-            (Some(id), None) => {
-                if stands("oversized-answer-told")
-                    && let Completion::Matched(call) | Completion::Repaired { entry: call, .. } =
-                        self.calls.complete(id)
-                {
-                    self.tell_too_large(&call, length, effects);
-                    self.breaker.end_trial(self.now);
-                    self.after_call(effects);
-                }
-            }
+            (Some(id), None) if stands("oversized-answer-told") => self.calls.end(id),
             // Nobody can be told apart, unless only one waits.
-            (None, None) if stands("oversized-line-without-id-told") => {
-                if let Some(call) = self.calls.cancel_only() {
-                    self.tell_too_large(&call, length, effects);
-                    self.breaker.end_trial(self.now);
-                    self.after_call(effects);
-                }
-            }
-            _ => {}
+            (None, None) if stands("oversized-line-without-id-told") => self.calls.end_only(),
+            _ => None,
+        };
+        if let Some(call) = call {
+            let error_report = self.report(&call).too_large(length, self.limits.max_message);
+            self.fail_call(&call, error_report, effects);
         }
+    }
+
+    /// Ends a call whose answer is of no use, which says nothing about the server either.
+    fn fail_call(
+        &mut self,
+        call: &GuardedCall,
+        error_report: ErrorReport<'_>,
+        effects: &mut impl WrapEffects,
+    ) {
+        self.tell_call(call, error_report, None, effects);
+        self.breaker.end_trial(self.now);
+        self.after_call(effects);
     }
 
     /// A process was spawned. If there is a session, it is told first.
     pub fn server_spawned(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
         self.server.spawned(now, &self.limits);
-        if matches!(self.end, WrapEnd::Stopping { .. } | WrapEnd::Over) {
+        if matches!(self.end, SessionEnd::Stopping { .. } | SessionEnd::Over) {
             return self.ask_to_stop();
         }
         let id = self.own_id();
@@ -454,7 +423,7 @@ impl WrapSession {
         self.server.gone();
         let happened = format!("`{}` could not be started: {error}", self.name);
         tracing::error!(server = self.name, "{happened}");
-        if matches!(self.end, WrapEnd::Stopping { .. }) && stands("failed-start-ends-the-stop") {
+        if matches!(self.end, SessionEnd::Stopping { .. }) && stands("failed-start-ends-the-stop") {
             self.finish(exit::UNREACHABLE, effects);
         } else if self.server.has_answered() {
             self.lose_server(&happened, None, effects);
@@ -468,7 +437,7 @@ impl WrapSession {
         self.now = now;
         let text = exit.to_string();
         tracing::info!(server = self.name, "ended ({text})");
-        let is_needed = matches!(self.end, WrapEnd::None | WrapEnd::Draining { .. });
+        let is_needed = self.end.serves();
         if !is_needed && stands("asked-end-is-expected") {
             self.server.set_link(ServerLink::Down);
         } else if !self.server.has_answered() && stands("death-at-start-told") {
@@ -492,7 +461,7 @@ impl WrapSession {
                 "left processes behind"
             );
         }
-        if let WrapEnd::Stopping { code, .. } = self.end
+        if let SessionEnd::Stopping { code, .. } = self.end
             && stands("gone-is-the-end")
         {
             self.finish(code, effects);
@@ -516,8 +485,8 @@ impl WrapSession {
             self.tell_call(call, fault.report(), fault.exit.clone(), effects);
         }
         self.server.give_up_start(fault);
-        if waiting.is_empty() && self.end == WrapEnd::None && stands("failed-start-waits-for-a-question") {
-            self.end = WrapEnd::Unstartable { until: self.now + self.limits.eof_grace };
+        if waiting.is_empty() && self.end == SessionEnd::None && stands("failed-start-waits-for-a-question") {
+            self.end = SessionEnd::Unstartable { until: self.now + self.limits.eof_grace };
         } else {
             self.finish(exit::UNREACHABLE, effects);
         }
@@ -530,7 +499,7 @@ impl WrapSession {
             self.own_requests.forget_all();
         }
         self.questions.withdraw_all(effects);
-        let may_restart = self.end == WrapEnd::None && !opened;
+        let may_restart = self.end == SessionEnd::None && !opened;
         self.server.lost(self.now, self.breaker.delay(), may_restart);
         if opened {
             tracing::error!(server = self.name, failures = self.breaker.failures(), "fenced off: {happened}");
@@ -549,7 +518,7 @@ impl WrapSession {
         }
         for call in lost.unanswered {
             if let (Some(exit), true) = (exit, call.sent) {
-                let error_report = self.report(&call).exited(exit, self.end == WrapEnd::None);
+                let error_report = self.report(&call).exited(exit, self.end == SessionEnd::None);
                 self.tell_call(&call, error_report, Some(exit.to_string()), effects);
             } else {
                 self.tell_call(&call, self.breaker.loss(happened), None, effects);

@@ -33,6 +33,7 @@ mod questions;
 mod quiet;
 mod run;
 mod server_breaker;
+mod session_end;
 mod supervision;
 pub mod wrap_session;
 

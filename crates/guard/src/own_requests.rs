@@ -56,9 +56,20 @@ impl OwnRequests {
         self.in_flight.complete(id)
     }
 
-    /// Gives the next request whose deadline has passed.
-    pub(super) fn expire(&mut self, now: Duration) -> Option<(Id, OwnRequest)> {
-        self.in_flight.expire(now)
+    /// Ends requests whose deadline has passed, until one of them is a handshake, and gives that.
+    pub(super) fn expire_handshake(&mut self, now: Duration) -> Option<Id> {
+        loop {
+            let (id, request) = self.in_flight.expire(now)?;
+            if request == OwnRequest::Handshake {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Gives a handshake that has expired another deadline.
+    pub(super) fn renew_handshake(&mut self, id: Id, deadline: Duration) {
+        let _not_late = self.in_flight.complete(&id);
+        self.register_handshake(id, deadline);
     }
 
     /// Forgets what a process was asked that has ended.

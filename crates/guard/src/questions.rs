@@ -4,16 +4,11 @@
 
 use std::time::Duration;
 
-use unhang_core::{
-    config::LATE_IDS,
-    fault::{Evidence, Fault, FaultKind},
-    queue::Class,
-    refusal::ErrorReport,
-};
+use unhang_core::{config::LATE_IDS, fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
 use unhang_switches::stands;
 use unhang_wire::{Completion, Id, InFlight, RegisterError};
 
-use super::{effects::WrapEffects, from_client::cancelled};
+use super::{effects::WrapEffects, from_client::cancelled, own_requests::OwnRequests};
 
 /// A request of the server. The table's key is the id on the client's side.
 #[derive(Debug)]
@@ -23,6 +18,18 @@ pub(super) struct ServerQuestion {
     pub is_of_a_task: bool,
     pub method: Box<str>,
     pub since: Duration,
+}
+
+impl ServerQuestion {
+    /// Says that the client did not answer in time.
+    pub(super) fn deadline(&self, now: Duration) -> ErrorReport<'static> {
+        let waited = in_words(now.saturating_sub(self.since));
+        ErrorReport {
+            kind: FaultKind::Deadline,
+            summary: format!("the client did not answer `{}` within {waited}", self.method),
+            hint: "go on without its answer",
+        }
+    }
 }
 
 /// The requests of the server that are open.
@@ -46,15 +53,22 @@ impl ServerQuestions {
         self.in_flight.is_empty()
     }
 
-    /// Enters a question under this id on the client's side. Gives it back where the client still owes an answer under that.
+    /// Enters a question under the server's own id, or under one of ours where the client still owes an answer to an earlier one, of a process
+    /// that is gone. Gives that.
     pub(super) fn register(
         &mut self,
-        client_side_id: Id,
-        deadline: Duration,
         question: ServerQuestion,
-    ) -> Result<(), ServerQuestion> {
-        let registered = self.in_flight.register(client_side_id, Some(deadline), question);
-        registered.map_err(RegisterError::into_entry)
+        deadline: Duration,
+        own_requests: &mut OwnRequests,
+        is_free_elsewhere: impl Fn(&Id) -> bool,
+    ) -> Option<Id> {
+        let registered = self.in_flight.register(question.server_id.clone(), Some(deadline), question);
+        let Err(RegisterError::InFlight(question) | RegisterError::AwaitsLate(question)) = registered else {
+            return None;
+        };
+        let client_side_id = own_requests.next_id(|id| self.in_flight.is_free(id) && is_free_elsewhere(id));
+        let _registered = self.in_flight.register(client_side_id.clone(), Some(deadline), question);
+        Some(client_side_id)
     }
 
     pub(super) fn complete(&mut self, client_side_id: &Id) -> Completion<ServerQuestion> {
@@ -124,6 +138,13 @@ impl ServerQuestions {
     }
 }
 
+/// Why a client of a revision without questions is not asked.
+pub(super) fn refusal_by_stateless(method: &str) -> ErrorReport<'static> {
+    let happened = format!("`{method}` cannot be asked of a client of revision 2026-07-28");
+    let hint = "answer with resultType input_required instead";
+    ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint }
+}
+
 /// The answer to a question of the server in the client's place.
 pub(super) fn refusal_line(
     server: &str,
@@ -131,17 +152,5 @@ pub(super) fn refusal_line(
     method: &str,
     error_report: ErrorReport<'_>,
 ) -> Vec<u8> {
-    let fault = Fault {
-        kind: error_report.kind,
-        server,
-        method: Some(method),
-        happened: error_report.summary,
-        hint: error_report.hint,
-        elapsed: Duration::ZERO,
-        limit: None,
-        retry_after: None,
-        exit: None,
-        evidence: Evidence::default(),
-    };
-    fault.response(Some(server_id))
+    error_report.into_fault(server, Some(method)).response(Some(server_id))
 }

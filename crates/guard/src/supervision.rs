@@ -1,5 +1,9 @@
 //! The server's process as the session sees it: started, judged, restarted, given up.
 //!
+//! ```text
+//! Live ──exit──► Down ──delay, demand──► (spawn) ──► Replaying ──handshake answered──► Live
+//! ```
+//!
 //! Invariants: there is at most one process; nothing is restarted over and over while nobody asks; a caller's deadline never
 //! stops a server (promise 8).
 

@@ -4,12 +4,8 @@
 //! [`WrapEffects`] through which lines leave at once. After each event the owner carries out the [`WrapAction`]s that have come up
 //! and asks [`WrapSession::next_tick`] when to call [`WrapSession::tick`] at the latest.
 //!
-//! ```text
-//! ServerLink:  Live ──exit──► Down ──delay, demand──► (spawn) ──► Replaying ──handshake answered──► Live
-//! End:   None ──eof──► Draining ──all answered, or grace──► Stopping ──server gone──► Over
-//!        None ──signal, client gone──────────────────────► Stopping
-//!        None ──never came up──► Unstartable ──one request told, or grace──► Over
-//! ```
+//! The state lies in parts, each in the file of its subject. The session wires them: here is what time, the owner and whoever keeps jobs have
+//! to say, in `from_client` what the client says, and in `from_server` what the server does.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -36,28 +32,19 @@ use super::{
     held_input::HeldInput,
     local_jobs::LocalJobs,
     offers::Offers,
-    own_requests::{OwnRequest, OwnRequests},
+    own_requests::OwnRequests,
     progress::ProgressTokens,
     promotion::{JoinOutcome, PromotionOrders, WrapPromotionOrder},
     questions::ServerQuestions,
     quiet::QuietNotifications,
     server_breaker::ServerBreaker,
+    session_end::SessionEnd,
     supervision::ServerSupervision,
 };
 pub use super::{
     counters::WrapCounters,
     effects::{JobNews, WrapAction, WrapEffects},
 };
-
-/// The way out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WrapEnd {
-    None,
-    Draining { until: Duration, code: u8 },
-    Unstartable { until: Duration },
-    Stopping { until: Duration, code: u8 },
-    Over,
-}
 
 /// The session. See the module's text.
 #[derive(Debug)]
@@ -67,7 +54,7 @@ pub struct WrapSession {
     pub(super) now: Duration,
     pub(super) counters: WrapCounters,
     pub(super) actions: VecDeque<WrapAction>,
-    pub(super) end: WrapEnd,
+    pub(super) end: SessionEnd,
 
     // The client's side.
     pub(super) client: ClientProfile,
@@ -99,7 +86,7 @@ impl WrapSession {
             now: Duration::ZERO,
             counters: WrapCounters::default(),
             actions: VecDeque::from([WrapAction::StartServer]),
-            end: WrapEnd::None,
+            end: SessionEnd::None,
             client: ClientProfile::default(),
             calls: CallTable::default(),
             tokens: ProgressTokens::default(),
@@ -157,15 +144,9 @@ impl WrapSession {
 
     /// When [`WrapSession::tick`] is due at the latest.
     pub fn next_tick(&self) -> Option<Duration> {
-        let end = match self.end {
-            WrapEnd::Draining { until, .. } if stands("eof-grace-ends") => Some(until),
-            WrapEnd::Unstartable { until } if stands("unasked-failure-ends") => Some(until),
-            WrapEnd::Stopping { until, .. } if stands("stop-ends") => Some(until),
-            _ => None,
-        };
         let health = self.watches_health() && stands("health-checked");
         [
-            end,
+            self.end.next_tick(),
             self.server.next_start(),
             health.then(|| self.server.next_health_check()),
             self.calls.next_deadline().filter(|_| stands("call-deadline")),
@@ -183,11 +164,11 @@ impl WrapSession {
         self.now = now;
         self.expire(effects);
         match self.end {
-            WrapEnd::Draining { until, code } if now >= until => {
+            SessionEnd::Draining { until, code } if now >= until => {
                 self.stop(self.now, code, "the client closed its stream", effects);
             }
-            WrapEnd::Unstartable { until } if now >= until => self.finish(exit::UNREACHABLE, effects),
-            WrapEnd::Stopping { until, code } if now >= until => self.finish(code, effects),
+            SessionEnd::Unstartable { until } if now >= until => self.finish(exit::UNREACHABLE, effects),
+            SessionEnd::Stopping { until, code } if now >= until => self.finish(code, effects),
             _ => {}
         }
         if self.server.take_due_start(now) {
@@ -206,13 +187,13 @@ impl WrapSession {
     pub fn client_end(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
         match self.end {
-            WrapEnd::None => {
+            SessionEnd::None => {
                 let never_started = self.server.was_silent_at_start() && stands("silent-start-told-by-exit");
                 let code = if never_started { exit::DEADLINE } else { exit::DONE };
-                self.end = WrapEnd::Draining { until: now + self.limits.eof_grace, code };
+                self.end = SessionEnd::Draining { until: now + self.limits.eof_grace, code };
                 self.check_drained(effects);
             }
-            WrapEnd::Unstartable { .. } => self.finish(exit::UNREACHABLE, effects),
+            SessionEnd::Unstartable { .. } => self.finish(exit::UNREACHABLE, effects),
             _ => {}
         }
     }
@@ -220,13 +201,14 @@ impl WrapSession {
     /// Ends now: a signal, or the client reads no more. What is in flight is answered first.
     pub fn stop(&mut self, now: Duration, code: u8, cause: &str, effects: &mut impl WrapEffects) {
         self.now = now;
-        if matches!(self.end, WrapEnd::Stopping { .. } | WrapEnd::Over) && stands("first-outcome-stays") {
+        if matches!(self.end, SessionEnd::Stopping { .. } | SessionEnd::Over) && stands("first-outcome-stays")
+        {
             return;
         }
         let never_started =
-            matches!(self.end, WrapEnd::Unstartable { .. }) && stands("failed-start-outlasts-signal");
+            matches!(self.end, SessionEnd::Unstartable { .. }) && stands("failed-start-outlasts-signal");
         let code = if never_started { exit::UNREACHABLE } else { code };
-        self.end = WrapEnd::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
+        self.end = SessionEnd::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
         let is_process_alive = self.server.is_process_alive();
         // A subscription ends when the server hears of the end, and then it is the server that answers it.
         let told_now: Vec<Id> = (self.calls.iter())
@@ -258,7 +240,7 @@ impl WrapSession {
 
     /// Lets the server go once the client has ended and nothing is in flight.
     pub(super) fn check_drained(&mut self, effects: &mut impl WrapEffects) {
-        if let WrapEnd::Draining { code, .. } = self.end
+        if let SessionEnd::Draining { code, .. } = self.end
             && (self.is_idle() || !stands("drained-before-the-stop"))
             && stands("drained-is-the-end")
         {
@@ -268,8 +250,8 @@ impl WrapSession {
 
     /// Ends the session with this code.
     pub(super) fn finish(&mut self, code: u8, effects: &mut impl WrapEffects) {
-        if self.end != WrapEnd::Over {
-            self.end = WrapEnd::Over;
+        if self.end != SessionEnd::Over {
+            self.end = SessionEnd::Over;
             let unanswered = self.calls.take_all().into_iter().filter(|(_, call)| !call.is_job);
             for (_, call) in unanswered.filter(|_| stands("nothing-unanswered-at-the-end")) {
                 let error_report = self.report(&call).shutting_down("the session is over");
@@ -321,17 +303,14 @@ impl WrapSession {
             self.refuse(asked.addressee(&id), asked.deadline(self.now), effects);
             self.after_call(effects);
         }
-        while let Some((id, own)) = self.own_requests.expire(self.now) {
-            if own == OwnRequest::Handshake && !self.is_judged(effects) {
-                let _not_late = self.own_requests.complete(&id);
-                self.own_requests.register_handshake(id, self.now + self.limits.start_timeout);
-            } else if own == OwnRequest::Handshake {
-                tracing::warn!(
-                    server = self.name,
-                    "no answer to the replayed `initialize` within {}",
-                    in_words(self.limits.start_timeout)
-                );
+        while let Some(id) = self.own_requests.expire_handshake(self.now) {
+            let start_timeout = self.limits.start_timeout;
+            if self.is_judged(effects) {
+                let limit = in_words(start_timeout);
+                tracing::warn!(server = self.name, "no answer to the replayed `initialize` within {limit}");
                 self.ask_to_stop();
+            } else {
+                self.own_requests.renew_handshake(id, self.now + start_timeout);
             }
         }
         self.check_drained(effects);
@@ -404,10 +383,7 @@ impl WrapSession {
             self.list_job_tools(effects);
         }
         self.answer_with((&promoted.client_id, promoted.batch), result, effects);
-        if is_kept_back
-            && matches!(self.end, WrapEnd::None | WrapEnd::Draining { .. })
-            && self.calls.contains(wire_id)
-        {
+        if is_kept_back && self.end.serves() && self.calls.contains(wire_id) {
             self.send_or_hold(wire_id, effects);
         }
         true
@@ -514,22 +490,12 @@ impl WrapSession {
         wire_id
     }
 
-    /// Sends the server a call that it has not had, or holds it until the server is back.
-    fn send_or_hold(&mut self, wire_id: &Id, effects: &mut impl WrapEffects) {
-        if self.server.is_live() {
-            return self.send_held(wire_id, effects);
-        }
-        let bytes = self.calls.note_held(wire_id, self.now);
-        self.held.hold_call(wire_id.clone(), bytes);
-        self.wake();
-    }
-
     /// Health is watched while the server is up, the handshake is done, and nothing is in flight either way.
     fn watches_health(&self) -> bool {
         self.client.allows_probes()
             && self.server.is_live()
             && self.server.is_of_use()
-            && self.end == WrapEnd::None
+            && self.end == SessionEnd::None
             && (self.questions.is_empty() || !stands("asking-is-not-idle"))
             && (self.calls.server_is_idle() || !stands("busy-is-not-idle"))
     }
@@ -588,19 +554,8 @@ impl WrapSession {
         if stands("told-id-is-free") {
             self.calls.forget_name(&call.client_id);
         }
-        let fault = Fault {
-            kind: error_report.kind,
-            server: &self.name,
-            method: Some(&call.method),
-            happened: error_report.summary,
-            hint: error_report.hint,
-            elapsed: self.now.saturating_sub(call.since),
-            limit: (error_report.kind == FaultKind::Deadline).then_some(call.limit).flatten(),
-            retry_after: self.breaker.retry_after(error_report.kind, self.now),
-            exit,
-            evidence: self.evidence(effects),
-        };
-        let line = fault.response(Some(&call.client_id));
+        let retry_after = self.breaker.retry_after(error_report.kind, self.now);
+        let line = self.report(call).line(error_report, exit, retry_after, self.evidence(effects));
         if call.is_job {
             return effects.to_job(&call.client_id, JobNews::Answer(self.client.bridge_era(), &line));
         }
@@ -614,19 +569,13 @@ impl WrapSession {
         error_report: ErrorReport<'_>,
         effects: &mut impl WrapEffects,
     ) {
-        let exit = self.server.start_fault().and_then(|fault| fault.exit.clone());
+        let start_fault = self.server.start_fault().filter(|_| error_report.kind == FaultKind::StartFailed);
         let with_evidence = !matches!(error_report.kind, FaultKind::ParseError | FaultKind::InvalidRequest);
         let fault = Fault {
-            kind: error_report.kind,
-            server: &self.name,
-            method: to.method,
-            happened: error_report.summary,
-            hint: error_report.hint,
-            elapsed: Duration::ZERO,
-            limit: None,
             retry_after: self.breaker.retry_after(error_report.kind, self.now),
-            exit: exit.filter(|_| error_report.kind == FaultKind::StartFailed),
+            exit: start_fault.and_then(|fault| fault.exit.clone()),
             evidence: if with_evidence { self.evidence(effects) } else { Evidence::default() },
+            ..error_report.into_fault(&self.name, to.method)
         };
         self.refuse_with(to.batch, &to.line(&fault), effects);
     }

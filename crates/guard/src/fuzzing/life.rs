@@ -10,10 +10,8 @@ use unhang_wire::{Line, Lines, Piece, read};
 
 use super::{
     super::{
-        effects::WrapAction,
-        held_input::WaitingForServer,
-        supervision::ServerLink,
-        wrap_session::{WrapEnd, WrapSession},
+        effects::WrapAction, held_input::WaitingForServer, session_end::SessionEnd, supervision::ServerLink,
+        wrap_session::WrapSession,
     },
     client::SendContext,
     job_bridge::KeepersDeed,
@@ -348,7 +346,7 @@ impl Life {
     fn start(&mut self) {
         assert!(self.process.is_none(), "at most one process at a time");
         // A call that waits for the restart may still be answered after the client's end of input.
-        let serves = matches!(self.wrap_session.end, WrapEnd::None | WrapEnd::Draining { .. });
+        let serves = self.wrap_session.end.serves();
         assert!(serves, "nothing is started on the way out: {:?}", self.wrap_session.end);
         if self.unstartable {
             return self.wrap_session.start_failed(self.now, "no such file", &mut self.world);
@@ -370,7 +368,7 @@ impl Life {
     /// patience is over (promise 8).
     fn check_stop(&self) {
         let Some(process) = self.process.as_ref().filter(|process| !process.exited) else { return };
-        if self.wrap_session.end != WrapEnd::None
+        if self.wrap_session.end != SessionEnd::None
             || process.deaf
             || self.wrap_session.server.link() == ServerLink::Replaying
         {
@@ -534,7 +532,7 @@ impl Life {
         self.world.client.check_deadlines(self.now);
         // What a process asked is withdrawn when it ends, though what it left behind is still being swept.
         let lives = self.process.as_ref().is_some_and(|process| !process.exited);
-        if lives && matches!(self.wrap_session.end, WrapEnd::None | WrapEnd::Draining { .. }) {
+        if lives && self.wrap_session.end.serves() {
             self.world.server.check_deadlines(self.now, self.limits.call_timeout);
         }
         assert!(self.over_by.is_none_or(|by| self.now <= by), "it should have ended by {:?}", self.over_by);
