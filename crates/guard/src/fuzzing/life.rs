@@ -1,4 +1,4 @@
-//! Lets a story happen to a machine, in the order in which the shell would see it, and checks the promises on the way.
+//! Lets a story happen to a session, in the order in which the shell would see it, and checks the promises on the way.
 //!
 //! Invariants: the session is told nothing that the shell would not tell it: one side is read only while the session reads
 //! it, ticks come when they are due or later, a process is started only after the one before it is gone.
@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use unhang_proc::server::{Exit, Swept};
-use unhang_wire::{Line, Lines, Piece, read};
+use unhang_wire::{Line, Lines};
 
 use super::{
     super::{
@@ -50,7 +50,21 @@ struct ProcessModel {
     deaf: bool,
 }
 
-/// A machine, its world, and what is known about both from outside.
+impl ProcessModel {
+    fn new(max_message: usize, now: Duration) -> ProcessModel {
+        ProcessModel {
+            output: Vec::new(),
+            lines: Lines::new(max_message),
+            output_ended: false,
+            exited: false,
+            silent_since: now,
+            rested: false,
+            deaf: false,
+        }
+    }
+}
+
+/// A session, its world, and what is known about both from outside.
 pub(super) struct Life {
     limits: Limits,
     wrap_session: WrapSession,
@@ -352,15 +366,7 @@ impl Life {
             return self.wrap_session.start_failed(self.now, "no such file", &mut self.world);
         }
         self.world.restarted();
-        self.process = Some(ProcessModel {
-            output: Vec::new(),
-            lines: Lines::new(self.limits.max_message),
-            output_ended: false,
-            exited: false,
-            silent_since: self.now,
-            rested: false,
-            deaf: false,
-        });
+        self.process = Some(ProcessModel::new(self.limits.max_message, self.now));
         self.wrap_session.server_spawned(self.now, &mut self.world);
     }
 
@@ -414,7 +420,7 @@ impl Life {
     fn client_lines_arrive(&mut self, last: bool) {
         let lines = &mut self.client_lines;
         while let Some(line) = if last { lines.finish() } else { lines.next_line() } {
-            for part in parts(&line, false) {
+            for part in speech::parts(&line, false) {
                 let line = part.as_deref().map_or_else(|| line.clone(), Line::Whole);
                 if self.world.client.would_mix_batches(&line) {
                     continue;
@@ -446,7 +452,7 @@ impl Life {
         self.world.hushed = self.limits.quiet;
         while let Some(line) = process.lines.next_line() {
             (process.silent_since, process.rested) = (self.now, false);
-            for part in parts(&line, true) {
+            for part in speech::parts(&line, true) {
                 let line = part.as_deref().map_or_else(|| line.clone(), Line::Whole);
                 self.world.server.says(&line, self.now);
                 self.wrap_session.server_line(self.now, line, &mut self.world);
@@ -576,29 +582,5 @@ impl Life {
             wrap_session.in_flight() <= self.limits.max_in_flight + self.world.bridge.asked_again
                 && wrap_session.questions.len() <= self.limits.max_in_flight
         );
-    }
-}
-
-/// The pieces of a line as lines of their own, where there are several: the books are kept from one to the next. Arrays
-/// of the server are split, whatever was negotiated.
-fn parts(line: &Line<'_>, splits: bool) -> Vec<Option<Vec<u8>>> {
-    let Line::Whole(bytes) = line else { return vec![None] };
-    let pieces: Vec<_> = read(bytes).collect();
-    match &pieces[..] {
-        [Piece::Batch(elements)] if splits => elements.iter().map(|piece| Some(text(piece))).collect(),
-        [_] => vec![None],
-        pieces => pieces.iter().map(|piece| Some(text(piece))).collect(),
-    }
-}
-
-fn text(piece: &Piece<'_>) -> Vec<u8> {
-    match piece {
-        Piece::Message(message) => message.raw.to_vec(),
-        Piece::Invalid(invalid) => invalid.raw.to_vec(),
-        Piece::Junk(junk) => junk.to_vec(),
-        Piece::Batch(pieces) => {
-            let texts: Vec<_> = pieces.iter().map(text).collect();
-            [b"[".to_vec(), texts.join(&b','), b"]".to_vec()].concat()
-        }
     }
 }

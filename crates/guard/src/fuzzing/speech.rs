@@ -3,7 +3,7 @@
 //! Invariants: each request and each good answer carries a number of its own, so that what arrives can be told apart;
 //! nothing here depends on the session.
 
-use unhang_wire::{Id, Json};
+use unhang_wire::{Id, Json, Line, Piece, read};
 
 use super::script::{Packing, ScriptedAnswer};
 
@@ -151,4 +151,28 @@ pub(super) fn pack(packing: Packing, words: &[Vec<u8>]) -> Vec<u8> {
 pub(super) fn number(raw: Json<'_>) -> Option<u64> {
     let digits = raw.get().strip_prefix(r#"{"number":"#)?;
     digits.split([',', '}']).next()?.parse().ok()
+}
+
+/// The pieces of a line as lines of their own, where there are several: the books are kept from one to the next. Arrays
+/// of the server are split, whatever was negotiated.
+pub(super) fn parts(line: &Line<'_>, splits: bool) -> Vec<Option<Vec<u8>>> {
+    let Line::Whole(bytes) = line else { return vec![None] };
+    let pieces: Vec<_> = read(bytes).collect();
+    match &pieces[..] {
+        [Piece::Batch(elements)] if splits => elements.iter().map(|piece| Some(text(piece))).collect(),
+        [_] => vec![None],
+        pieces => pieces.iter().map(|piece| Some(text(piece))).collect(),
+    }
+}
+
+fn text(piece: &Piece<'_>) -> Vec<u8> {
+    match piece {
+        Piece::Message(message) => message.raw.to_vec(),
+        Piece::Invalid(invalid) => invalid.raw.to_vec(),
+        Piece::Junk(junk) => junk.to_vec(),
+        Piece::Batch(pieces) => {
+            let texts: Vec<_> = pieces.iter().map(text).collect();
+            [b"[".to_vec(), texts.join(&b','), b"]".to_vec()].concat()
+        }
+    }
 }

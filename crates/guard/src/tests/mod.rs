@@ -76,7 +76,7 @@ impl WrapEffects for Fake {
     }
 }
 
-/// A machine, its world and a clock.
+/// A session, its world and a clock.
 struct Guarded {
     wrap_session: WrapSession,
     effects: Fake,
