@@ -207,6 +207,19 @@ impl CallTable {
         let _never_answered = self.in_flight.complete(wire_id);
     }
 
+    /// Ends the calls that are answered before the server is stopped. A subscription ends when a server hears of the end, and then it is the
+    /// server that answers it. What is a job ends with whoever keeps it.
+    pub(super) fn cancel_for_stop(&mut self, server_hears: bool) -> Vec<GuardedCall> {
+        let is_told_now = |call: &GuardedCall| {
+            let is_ended_by_server =
+                call.role == Role::Listen && server_hears && stands("subscription-ended-by-server");
+            !is_ended_by_server && !call.is_job && stands("told-before-the-stop")
+        };
+        let told_now = self.iter().filter(|(_, call)| is_told_now(call));
+        let told_now: Vec<Id> = told_now.map(|(id, _)| id.clone()).collect();
+        told_now.iter().filter_map(|id| self.cancel(id)).collect()
+    }
+
     /// Ends all calls.
     pub(super) fn take_all(&mut self) -> Vec<(Id, GuardedCall)> {
         self.in_flight.take_all()

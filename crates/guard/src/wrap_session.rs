@@ -210,19 +210,8 @@ impl WrapSession {
         let code = if never_started { exit::UNREACHABLE } else { code };
         self.end = SessionEnd::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
         let is_process_alive = self.server.is_process_alive();
-        // A subscription ends when the server hears of the end, and then it is the server that answers it.
-        let told_now: Vec<Id> = (self.calls.iter())
-            .filter(|(_, call)| {
-                call.role != Role::Listen || !is_process_alive || !stands("subscription-ended-by-server")
-            })
-            // What is a job ends with whoever keeps it.
-            .filter(|(_, call)| !call.is_job && stands("told-before-the-stop"))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in told_now {
-            if let Some(call) = self.calls.cancel(&id) {
-                self.tell_call(&call, self.report(&call).shutting_down(cause), None, effects);
-            }
+        for call in self.calls.cancel_for_stop(is_process_alive) {
+            self.tell_call(&call, self.report(&call).shutting_down(cause), None, effects);
         }
         self.end_local_requests(cause, effects);
         self.release_quiet(effects);
@@ -420,14 +409,14 @@ impl WrapSession {
         &mut self,
         now: Duration,
         (wire_id, order): (&Id, WrapPromotionOrder),
-        came: JoinOutcome,
+        outcome: JoinOutcome,
         effects: &mut impl WrapEffects,
     ) {
         self.now = now;
         let is_theirs = |call: &&mut GuardedCall| call.waits_for_a_job(order);
         let Some(call) = self.calls.get_mut(wire_id).filter(is_theirs) else { return };
-        let is_job_still = matches!(came, JoinOutcome::Still(_));
-        match came {
+        let is_job_still = matches!(outcome, JoinOutcome::Still(_));
+        match outcome {
             JoinOutcome::Answer(result) | JoinOutcome::Still(result) => {
                 let (client_id, batch, token) = (call.client_id.clone(), call.batch, call.token.take());
                 self.calls.await_nothing(wire_id);

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// What it does in the course of a life.
-pub(super) enum KeepersDeed {
+pub(super) enum TestBridgeEvent {
     /// There is a job, and this is what the client gets.
     Promotes(Id, WrapPromotionOrder, String),
     /// There can be none.
@@ -38,7 +38,7 @@ pub(super) struct TestJobBridge {
     joining: Vec<(u64, (Id, WrapPromotionOrder))>,
     /// Calls that are jobs, and after how many events nobody wants them any more.
     jobs: HashMap<Id, u64>,
-    wishes: u64,
+    turns: u64,
     /// The local job server has been asked this.
     asked: Vec<Vec<u8>>,
     /// Jobs whose answers ask for more.
@@ -60,7 +60,7 @@ impl TestJobBridge {
     }
 
     pub(super) fn joins(&mut self, join: Join) {
-        self.joining.push((self.wishes % 5, (join.call, join.order)));
+        self.joining.push((self.turns % 5, (join.call, join.order)));
     }
 
     pub(super) fn same_call(&self, params: &[u8]) -> Option<JobId> {
@@ -69,15 +69,15 @@ impl TestJobBridge {
     }
 
     /// What it does after an event.
-    pub(super) fn deeds(&mut self) -> Vec<KeepersDeed> {
-        self.wishes += 1;
-        let mut deeds = Vec::new();
+    pub(super) fn events(&mut self) -> Vec<TestBridgeEvent> {
+        self.turns += 1;
+        let mut events = Vec::new();
         for (left, call, number) in take(&mut self.ordered) {
             match (left.checked_sub(1), number % 11) {
                 (Some(left), _) => self.ordered.push((left, call, number)),
-                (None, 5) => deeds.push(KeepersDeed::Refuses(call.0, call.1)),
+                (None, 5) => events.push(TestBridgeEvent::Refuses(call.0, call.1)),
                 (None, _) => {
-                    deeds.push(KeepersDeed::Promotes(
+                    events.push(TestBridgeEvent::Promotes(
                         call.0,
                         call.1,
                         format!(r#"{{"number":{number},"job":1}}"#),
@@ -86,32 +86,32 @@ impl TestJobBridge {
             }
         }
         for (left, call) in take(&mut self.joining) {
-            match (left.checked_sub(1), self.wishes % 3) {
+            match (left.checked_sub(1), self.turns % 3) {
                 (Some(left), _) => self.joining.push((left, call)),
-                (None, 0) => deeds.push(KeepersDeed::Joins(call.0, call.1, JoinOutcome::Nothing)),
+                (None, 0) => events.push(TestBridgeEvent::Joins(call.0, call.1, JoinOutcome::Nothing)),
                 (None, 1) => {
-                    deeds.push(KeepersDeed::Joins(call.0, call.1, JoinOutcome::Still("{}".to_owned())));
+                    events.push(TestBridgeEvent::Joins(call.0, call.1, JoinOutcome::Still("{}".to_owned())));
                 }
                 (None, _) => {
-                    deeds.push(KeepersDeed::Joins(call.0, call.1, JoinOutcome::Answer("{}".to_owned())));
+                    events.push(TestBridgeEvent::Joins(call.0, call.1, JoinOutcome::Answer("{}".to_owned())));
                 }
             }
         }
         for (call, left) in &mut self.jobs {
             *left = left.saturating_sub(u64::from(*left != NEVER));
             if *left == 0 {
-                deeds.push(KeepersDeed::Withdraws(call.clone()));
+                events.push(TestBridgeEvent::Withdraws(call.clone()));
             }
         }
         self.jobs.retain(|_, left| *left > 0);
         self.asked_again += self.again;
-        deeds.extend((0..take(&mut self.again)).map(|_| KeepersDeed::AsksAgain));
-        deeds
+        events.extend((0..take(&mut self.again)).map(|_| TestBridgeEvent::AsksAgain));
+        events
     }
 
     pub(super) fn promoted(&mut self, call: Id, is_told: bool) {
         if is_told {
-            self.jobs.insert(call, if self.wishes % 4 == 1 { 2 } else { NEVER });
+            self.jobs.insert(call, if self.turns % 4 == 1 { 2 } else { NEVER });
         }
     }
 

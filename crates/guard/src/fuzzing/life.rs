@@ -14,8 +14,8 @@ use super::{
         wrap_session::WrapSession,
     },
     client::SendContext,
-    job_bridge::KeepersDeed,
-    script::{ClientWord, Deed, ScriptEvent, ScriptedAnswer, ServerWord, Story},
+    job_bridge::TestBridgeEvent,
+    script::{ClientWord, ProcessStep, ScriptEvent, ScriptedAnswer, ServerWord, Story},
     speech::{self, IDS, ScriptedRequest, pick},
     test_world::TestWorld,
 };
@@ -176,7 +176,7 @@ impl Life {
                 self.over_by = self.over_by.map(|by| by + *length);
                 self.pass(*length);
             }
-            ScriptEvent::Process(deed) => self.does(*deed),
+            ScriptEvent::Process(step) => self.does(*step),
             ScriptEvent::ClientReads(room) => self.world.client_pipe.room = *room,
             ScriptEvent::ServerReads(room) => self.world.server_pipe.room = *room,
             ScriptEvent::ClientEnds => self.client_closes = true,
@@ -236,21 +236,21 @@ impl Life {
         }
     }
 
-    fn does(&mut self, deed: Deed) {
-        match deed {
-            Deed::Dies => self.dies(),
-            Deed::IsGone => self.is_gone(),
-            Deed::DiesAndIsGone => {
+    fn does(&mut self, step: ProcessStep) {
+        match step {
+            ProcessStep::Dies => self.dies(),
+            ProcessStep::IsGone => self.is_gone(),
+            ProcessStep::DiesAndIsGone => {
                 self.dies();
                 self.is_gone();
             }
-            Deed::ClosesStdout => {
+            ProcessStep::ClosesStdout => {
                 if self.process.as_ref().is_some_and(|process| !process.output_ended && !process.exited) {
                     self.output_ends();
                     self.hears_nothing("it closed its stdout");
                 }
             }
-            Deed::ClosesStdin => self.world.server_pipe.broken = self.process.is_some(),
+            ProcessStep::ClosesStdin => self.world.server_pipe.broken = self.process.is_some(),
         }
     }
 
@@ -340,7 +340,7 @@ impl Life {
                 WrapAction::StopServer => {
                     self.check_stop();
                     if self.obeys {
-                        self.does(Deed::DiesAndIsGone);
+                        self.does(ProcessStep::DiesAndIsGone);
                     }
                 }
                 WrapAction::Promote(order) => self.world.bridge.orders(*order),
@@ -464,9 +464,9 @@ impl Life {
 
     /// Whoever keeps jobs does what it comes to.
     fn keeps(&mut self) {
-        for deed in self.world.bridge.deeds() {
-            match deed {
-                KeepersDeed::Promotes(call, order, result) => {
+        for event in self.world.bridge.events() {
+            match event {
+                TestBridgeEvent::Promotes(call, order, result) => {
                     let is_told = self.wrap_session.promoted(
                         self.now,
                         (&call, order),
@@ -475,17 +475,17 @@ impl Life {
                     );
                     self.world.bridge.promoted(call, is_told);
                 }
-                KeepersDeed::Refuses(call, order) => {
+                TestBridgeEvent::Refuses(call, order) => {
                     let why = JobError("there is no disk".to_owned());
                     self.wrap_session.not_promoted(self.now, (&call, order), &why, &mut self.world);
                 }
-                KeepersDeed::Joins(call, order, came) => {
+                TestBridgeEvent::Joins(call, order, came) => {
                     self.wrap_session.joined(self.now, (&call, order), came, &mut self.world);
                 }
-                KeepersDeed::Withdraws(call) => {
+                TestBridgeEvent::Withdraws(call) => {
                     self.wrap_session.job_withdrawn(self.now, &call, &mut self.world);
                 }
-                KeepersDeed::AsksAgain => {
+                TestBridgeEvent::AsksAgain => {
                     let call = self.wrap_session.ask_for_job(self.now, "{}", &mut self.world);
                     self.world.bridge.promoted(call, true);
                 }

@@ -115,7 +115,7 @@ pub(super) enum ScriptEvent {
     UntilTick(Duration),
     /// Time passes and the clock's tick is late.
     Oversleep(Duration),
-    Process(Deed),
+    Process(ProcessStep),
     /// The client takes so many bytes more.
     ClientReads(usize),
     ClientEnds,
@@ -133,7 +133,7 @@ pub(super) enum ScriptEvent {
 
 /// What the server's process does.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Deed {
+pub(super) enum ProcessStep {
     Dies,
     DiesAndIsGone,
     IsGone,
@@ -219,18 +219,18 @@ impl ScriptEvent {
             20 | 21 => ScriptEvent::UntilTick(Duration::from_millis(script.choose(&[0, 1]))),
             22 => ScriptEvent::Oversleep(Duration::from_millis(script.choose(&WAITS))),
             23 | 24 => ScriptEvent::Process(script.choose(&[
-                Deed::DiesAndIsGone,
-                Deed::Dies,
-                Deed::IsGone,
-                Deed::ClosesStdout,
-                Deed::ClosesStdin,
+                ProcessStep::DiesAndIsGone,
+                ProcessStep::Dies,
+                ProcessStep::IsGone,
+                ProcessStep::ClosesStdout,
+                ProcessStep::ClosesStdin,
             ])),
             25 => ScriptEvent::ClientReads(script.choose(&ROOMS)),
             26 => ScriptEvent::ServerReads(script.choose(&ROOMS)),
             27 => ScriptEvent::Busy(script.flag()),
             28 => ScriptEvent::Obeys(script.flag()),
             29 => ScriptEvent::Unstartable(script.flag()),
-            30 => ScriptEvent::Process(Deed::IsGone),
+            30 => ScriptEvent::Process(ProcessStep::IsGone),
             _ => match script.below(8) {
                 0 => ScriptEvent::Signal,
                 1 => ScriptEvent::ClientGone,
