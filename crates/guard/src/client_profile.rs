@@ -33,7 +33,7 @@ pub(super) struct ClientProfile {
 
 /// A request has introduced the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Introduction {
+pub(super) struct ClientIntroduction {
     /// An earlier session is over.
     pub(super) is_new_session: bool,
     /// The client asks for lists anew when it hears that they have changed.
@@ -42,7 +42,7 @@ pub(super) struct Introduction {
 
 impl ClientProfile {
     /// Learns what a request tells about the client and its session.
-    pub(super) fn learn(&mut self, request: &WrapRequest<'_>) -> Option<Introduction> {
+    pub(super) fn learn(&mut self, request: &WrapRequest<'_>) -> Option<ClientIntroduction> {
         let (raw, id_span) = (request.raw, || request.id_span.clone());
         match (request.method, request.params) {
             ("initialize", params) => {
@@ -74,7 +74,7 @@ impl ClientProfile {
         None
     }
 
-    fn learn_client(&mut self, params: Option<Json<'_>>, is_new_session: bool) -> Introduction {
+    fn learn_client(&mut self, params: Option<Json<'_>>, is_new_session: bool) -> ClientIntroduction {
         let info = params.and_then(wire::client_info);
         let name = info.and_then(|info| wire::text_member(info, "name"));
         let version = info.and_then(|info| wire::text_member(info, "version"));
@@ -82,7 +82,7 @@ impl ClientProfile {
         // Without a handshake a client hears of changes only where it listens, and what is listed is not its own affair.
         let follows = name.as_deref().is_some_and(|name| clients::follows_lists(name, version.as_deref()));
         self.name = name;
-        Introduction { is_new_session, follows_lists: follows && self.era == ClientEra::Legacy }
+        ClientIntroduction { is_new_session, follows_lists: follows && self.era == ClientEra::Legacy }
     }
 
     /// Learns the revision from the server's answer to the handshake.

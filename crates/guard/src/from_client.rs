@@ -18,7 +18,7 @@ use super::{
     local_jobs::{self, LocalJobs},
     promotion::{Join, PromotionRules, unrelated, without_task},
     questions,
-    session_end::SessionEnd,
+    session_end::WrapEnd,
     supervision::ServerLink,
     wrap_session::WrapSession,
 };
@@ -108,7 +108,7 @@ impl WrapSession {
         if let Some(error_report) = self.refusal(request).or_else(|| of_whom(self)) {
             let to = Addressee::request(&request.id, request.method, request.batch);
             self.refuse(to, error_report, effects);
-            if matches!(self.end, SessionEnd::Unstartable { .. }) {
+            if matches!(self.end, WrapEnd::Unstartable { .. }) {
                 self.finish(exit::UNREACHABLE, effects);
             }
             return;
@@ -133,7 +133,7 @@ impl WrapSession {
         {
             return Some(fault.report());
         }
-        if self.end != SessionEnd::None && stands("refused-while-ending") {
+        if self.end != WrapEnd::None && stands("refused-while-ending") {
             return Some(refusal::ending());
         }
         if self.is_in_flight(&request.id) && stands("repeated-id-refused") {

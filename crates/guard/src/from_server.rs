@@ -25,7 +25,7 @@ use super::{
     progress::ProgressAddressee,
     promotion::{related, with_params},
     questions::{self, ServerQuestion},
-    session_end::SessionEnd,
+    session_end::WrapEnd,
     supervision::{ServerLink, StartFault},
     wrap_session::WrapSession,
 };
@@ -397,7 +397,7 @@ impl WrapSession {
     pub fn server_spawned(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
         self.server.spawned(now, &self.limits);
-        if matches!(self.end, SessionEnd::Stopping { .. } | SessionEnd::Over) {
+        if matches!(self.end, WrapEnd::Stopping { .. } | WrapEnd::Over) {
             return self.ask_to_stop();
         }
         let id = self.own_id();
@@ -423,7 +423,7 @@ impl WrapSession {
         self.server.gone();
         let happened = format!("`{}` could not be started: {error}", self.name);
         tracing::error!(server = self.name, "{happened}");
-        if matches!(self.end, SessionEnd::Stopping { .. }) && stands("failed-start-ends-the-stop") {
+        if matches!(self.end, WrapEnd::Stopping { .. }) && stands("failed-start-ends-the-stop") {
             self.finish(exit::UNREACHABLE, effects);
         } else if self.server.has_answered() {
             self.lose_server(&happened, None, effects);
@@ -461,7 +461,7 @@ impl WrapSession {
                 "left processes behind"
             );
         }
-        if let SessionEnd::Stopping { code, .. } = self.end
+        if let WrapEnd::Stopping { code, .. } = self.end
             && stands("gone-is-the-end")
         {
             self.finish(code, effects);
@@ -485,8 +485,8 @@ impl WrapSession {
             self.tell_call(call, fault.report(), fault.exit.clone(), effects);
         }
         self.server.give_up_start(fault);
-        if waiting.is_empty() && self.end == SessionEnd::None && stands("failed-start-waits-for-a-question") {
-            self.end = SessionEnd::Unstartable { until: self.now + self.limits.eof_grace };
+        if waiting.is_empty() && self.end == WrapEnd::None && stands("failed-start-waits-for-a-question") {
+            self.end = WrapEnd::Unstartable { until: self.now + self.limits.eof_grace };
         } else {
             self.finish(exit::UNREACHABLE, effects);
         }
@@ -499,7 +499,7 @@ impl WrapSession {
             self.own_requests.forget_all();
         }
         self.questions.withdraw_all(effects);
-        let may_restart = self.end == SessionEnd::None && !opened;
+        let may_restart = self.end == WrapEnd::None && !opened;
         self.server.lost(self.now, self.breaker.delay(), may_restart);
         if opened {
             tracing::error!(server = self.name, failures = self.breaker.failures(), "fenced off: {happened}");
@@ -518,7 +518,7 @@ impl WrapSession {
         }
         for call in lost.unanswered {
             if let (Some(exit), true) = (exit, call.sent) {
-                let error_report = self.report(&call).exited(exit, self.end == SessionEnd::None);
+                let error_report = self.report(&call).exited(exit, self.end == WrapEnd::None);
                 self.tell_call(&call, error_report, Some(exit.to_string()), effects);
             } else {
                 self.tell_call(&call, self.breaker.loss(happened), None, effects);

@@ -1,7 +1,7 @@
 //! The guard: one client and one stdio server, and nothing that can hang between them.
 //!
 //! An assembly of two halves. [`wrap_session::WrapSession`] is pure: it is told what happened (a line from either side, a clock
-//! tick, an exit) and answers with what is to be written and done. [`run`] is the thin shell that owns the
+//! tick, an exit) and answers with what is to be written and done. [`run()`] is the thin shell that owns the
 //! descriptors, the process and the clock. The session can be driven without a process, which is how it is fuzzed.
 //!
 //! Invariants

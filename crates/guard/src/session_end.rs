@@ -12,7 +12,7 @@ use unhang_switches::stands;
 
 /// How far the session is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SessionEnd {
+pub(super) enum WrapEnd {
     None,
     /// The client has ended; what is in flight may still be answered.
     Draining {
@@ -31,19 +31,19 @@ pub(super) enum SessionEnd {
     Over,
 }
 
-impl SessionEnd {
+impl WrapEnd {
     /// When the next stage begins at the latest.
     pub(super) fn next_tick(self) -> Option<Duration> {
         match self {
-            SessionEnd::Draining { until, .. } if stands("eof-grace-ends") => Some(until),
-            SessionEnd::Unstartable { until } if stands("unasked-failure-ends") => Some(until),
-            SessionEnd::Stopping { until, .. } if stands("stop-ends") => Some(until),
+            WrapEnd::Draining { until, .. } if stands("eof-grace-ends") => Some(until),
+            WrapEnd::Unstartable { until } if stands("unasked-failure-ends") => Some(until),
+            WrapEnd::Stopping { until, .. } if stands("stop-ends") => Some(until),
             _ => None,
         }
     }
 
     /// Requests may still be answered.
     pub(super) fn serves(self) -> bool {
-        matches!(self, SessionEnd::None | SessionEnd::Draining { .. })
+        matches!(self, WrapEnd::None | WrapEnd::Draining { .. })
     }
 }

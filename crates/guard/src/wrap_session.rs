@@ -38,7 +38,7 @@ use super::{
     questions::ServerQuestions,
     quiet::QuietNotifications,
     server_breaker::ServerBreaker,
-    session_end::SessionEnd,
+    session_end::WrapEnd,
     supervision::ServerSupervision,
 };
 pub use super::{
@@ -54,7 +54,7 @@ pub struct WrapSession {
     pub(super) now: Duration,
     pub(super) counters: WrapCounters,
     pub(super) actions: VecDeque<WrapAction>,
-    pub(super) end: SessionEnd,
+    pub(super) end: WrapEnd,
 
     // The client's side.
     pub(super) client: ClientProfile,
@@ -86,7 +86,7 @@ impl WrapSession {
             now: Duration::ZERO,
             counters: WrapCounters::default(),
             actions: VecDeque::from([WrapAction::StartServer]),
-            end: SessionEnd::None,
+            end: WrapEnd::None,
             client: ClientProfile::default(),
             calls: CallTable::default(),
             tokens: ProgressTokens::default(),
@@ -164,11 +164,11 @@ impl WrapSession {
         self.now = now;
         self.expire(effects);
         match self.end {
-            SessionEnd::Draining { until, code } if now >= until => {
+            WrapEnd::Draining { until, code } if now >= until => {
                 self.stop(self.now, code, "the client closed its stream", effects);
             }
-            SessionEnd::Unstartable { until } if now >= until => self.finish(exit::UNREACHABLE, effects),
-            SessionEnd::Stopping { until, code } if now >= until => self.finish(code, effects),
+            WrapEnd::Unstartable { until } if now >= until => self.finish(exit::UNREACHABLE, effects),
+            WrapEnd::Stopping { until, code } if now >= until => self.finish(code, effects),
             _ => {}
         }
         if self.server.take_due_start(now) {
@@ -187,13 +187,13 @@ impl WrapSession {
     pub fn client_end(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
         match self.end {
-            SessionEnd::None => {
+            WrapEnd::None => {
                 let never_started = self.server.was_silent_at_start() && stands("silent-start-told-by-exit");
                 let code = if never_started { exit::DEADLINE } else { exit::DONE };
-                self.end = SessionEnd::Draining { until: now + self.limits.eof_grace, code };
+                self.end = WrapEnd::Draining { until: now + self.limits.eof_grace, code };
                 self.check_drained(effects);
             }
-            SessionEnd::Unstartable { .. } => self.finish(exit::UNREACHABLE, effects),
+            WrapEnd::Unstartable { .. } => self.finish(exit::UNREACHABLE, effects),
             _ => {}
         }
     }
@@ -201,14 +201,13 @@ impl WrapSession {
     /// Ends now: a signal, or the client reads no more. What is in flight is answered first.
     pub fn stop(&mut self, now: Duration, code: u8, cause: &str, effects: &mut impl WrapEffects) {
         self.now = now;
-        if matches!(self.end, SessionEnd::Stopping { .. } | SessionEnd::Over) && stands("first-outcome-stays")
-        {
+        if matches!(self.end, WrapEnd::Stopping { .. } | WrapEnd::Over) && stands("first-outcome-stays") {
             return;
         }
         let never_started =
-            matches!(self.end, SessionEnd::Unstartable { .. }) && stands("failed-start-outlasts-signal");
+            matches!(self.end, WrapEnd::Unstartable { .. }) && stands("failed-start-outlasts-signal");
         let code = if never_started { exit::UNREACHABLE } else { code };
-        self.end = SessionEnd::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
+        self.end = WrapEnd::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
         let is_process_alive = self.server.is_process_alive();
         for call in self.calls.cancel_for_stop(is_process_alive) {
             self.tell_call(&call, self.report(&call).shutting_down(cause), None, effects);
@@ -229,7 +228,7 @@ impl WrapSession {
 
     /// Lets the server go once the client has ended and nothing is in flight.
     pub(super) fn check_drained(&mut self, effects: &mut impl WrapEffects) {
-        if let SessionEnd::Draining { code, .. } = self.end
+        if let WrapEnd::Draining { code, .. } = self.end
             && (self.is_idle() || !stands("drained-before-the-stop"))
             && stands("drained-is-the-end")
         {
@@ -239,8 +238,8 @@ impl WrapSession {
 
     /// Ends the session with this code.
     pub(super) fn finish(&mut self, code: u8, effects: &mut impl WrapEffects) {
-        if self.end != SessionEnd::Over {
-            self.end = SessionEnd::Over;
+        if self.end != WrapEnd::Over {
+            self.end = WrapEnd::Over;
             let unanswered = self.calls.take_all().into_iter().filter(|(_, call)| !call.is_job);
             for (_, call) in unanswered.filter(|_| stands("nothing-unanswered-at-the-end")) {
                 let error_report = self.report(&call).shutting_down("the session is over");
@@ -484,7 +483,7 @@ impl WrapSession {
         self.client.allows_probes()
             && self.server.is_live()
             && self.server.is_of_use()
-            && self.end == SessionEnd::None
+            && self.end == WrapEnd::None
             && (self.questions.is_empty() || !stands("asking-is-not-idle"))
             && (self.calls.server_is_idle() || !stands("busy-is-not-idle"))
     }

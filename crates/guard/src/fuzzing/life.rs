@@ -10,7 +10,7 @@ use unhang_wire::{Line, Lines};
 
 use super::{
     super::{
-        effects::WrapAction, held_input::WaitingForServer, session_end::SessionEnd, supervision::ServerLink,
+        effects::WrapAction, held_input::WaitingForServer, session_end::WrapEnd, supervision::ServerLink,
         wrap_session::WrapSession,
     },
     client::SendContext,
@@ -374,7 +374,7 @@ impl Life {
     /// patience is over (promise 8).
     fn check_stop(&self) {
         let Some(process) = self.process.as_ref().filter(|process| !process.exited) else { return };
-        if self.wrap_session.end != SessionEnd::None
+        if self.wrap_session.end != WrapEnd::None
             || process.deaf
             || self.wrap_session.server.link() == ServerLink::Replaying
         {
