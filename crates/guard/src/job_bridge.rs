@@ -11,45 +11,37 @@
 //!
 //! - Nothing is opened, and no file touched, before the first call is slow or somebody asks about jobs.
 //! - Where no job comes of a call it stays one, unless its client has asked for a task, and the log says why.
-//! - What is told of a job never waits for it.
+//! - What is told of a job never waits for it (`relays`).
 
 use std::{
-    collections::HashMap,
-    future::{pending, ready},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    future::pending,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use serde_json::value::RawValue;
 use tokio::{
-    sync::{Notify, OnceCell, mpsc, oneshot, watch},
+    sync::OnceCell,
     task::{JoinSet, spawn_blocking},
 };
-use unhang_bridge::{Era, params::CLIENT_CAPABILITIES, tasks::Dialect};
+use unhang_bridge::{params::CLIENT_CAPABILITIES, tasks::Dialect};
 use unhang_jobs::{error::JobError as EngineError, id::JobId};
-use unhang_wire::{Body, Id, Json, Message, Piece, ResponseOutcome, read, text_member};
+use unhang_wire::{Id, Json, text_member};
 
 use super::{
     effects::JobNews,
     promotion::{Join, JoinOutcome, Promote, WrapPromotionOrder},
+    relays::{CallRelays, RelayEvent, RepeatedRequest},
 };
 use unhang_background::{
-    CallSource, Calling, CallsEnd, EngineService, PendingCall, Promotable, Promoted, PromotedCalls,
-    RunningCall, ToolOfCaller, WhoIsAsked, joined,
+    Calling, CallsEnd, EngineService, Promotable, Promoted, PromotedCalls, RunningCall, ToolOfCaller,
+    WhoIsAsked, joined,
 };
-use unhang_core::{fault::FaultKind, limits::Limits, queue::Class};
+use unhang_core::{limits::Limits, queue::Class};
 use unhang_front::{LocalJobServer, PromotionReply};
-use unhang_gateway::{ServerAnswer, SessionKey, SideMessage};
+use unhang_gateway::SessionKey;
 use unhang_tools::{
     job_report::ToolNames,
     service::{Caller, JobError, JobService},
-};
-use unhang_upstream::{
-    client::{Error, Failure, ServerError},
-    question::ASIDES,
 };
 
 /// Opens the data folder that jobs lie in. It may wait for the disk.
@@ -57,9 +49,6 @@ pub type OpenJobs = Box<dyn FnOnce() -> EngineService + Send>;
 
 /// Calls that may wait for jobs that there are, also after their clients have withdrawn them.
 const MOST_JOINING: usize = 1024;
-
-/// Requests of jobs that may wait to be made. Each job has one at a time.
-const MOST_FOLLOW_UPS: usize = 1024;
 
 /// The data folder that jobs lie in, opened by the first who needs it.
 struct LazyDataFolder {
@@ -86,20 +75,6 @@ impl LazyDataFolder {
     fn calls(&self) -> Option<PromotedCalls> {
         self.opened.get()?.promoted()
     }
-}
-
-/// What a job hears of its call by.
-struct Relay {
-    key: u64,
-    answer: oneshot::Sender<ServerAnswer>,
-    progress: watch::Sender<Option<Box<RawValue>>>,
-    aside: mpsc::Sender<SideMessage>,
-}
-
-/// A further request to the server on behalf of a job, which is to be made.
-struct FollowUpRequest {
-    params: Arc<str>,
-    relay: Relay,
 }
 
 /// A call of which a job was to be made.
@@ -143,9 +118,6 @@ pub(super) enum BridgeEvent {
     Said,
 }
 
-/// What hears of a request that was made once more.
-pub(super) struct RepeatedRequest(Relay);
-
 /// Answers about jobs, once somebody has asked.
 enum LazyJobServer {
     Closed,
@@ -161,97 +133,21 @@ pub(super) struct JobBridge {
     /// The only one that there is.
     session: SessionKey,
     limits: Limits,
-    relays: HashMap<Id, Relay>,
+    relays: CallRelays,
     tasks: JoinSet<BridgeResult>,
-    sender: BridgeSender,
-    follow_ups: mpsc::Receiver<FollowUpRequest>,
     local_jobs: LazyJobServer,
-}
-
-/// The way from jobs to the bridge.
-#[derive(Clone)]
-struct BridgeSender {
-    follow_ups: mpsc::Sender<FollowUpRequest>,
-    /// Rung when somebody waits no more.
-    withdrawn: Arc<Notify>,
-    last_key: Arc<AtomicU64>,
-}
-
-impl BridgeSender {
-    /// One that as many requests of jobs can wait in, and who takes them.
-    fn new(most: usize) -> (BridgeSender, mpsc::Receiver<FollowUpRequest>) {
-        let (follow_ups, taken) = mpsc::channel(most.clamp(1, MOST_FOLLOW_UPS));
-        (BridgeSender { follow_ups, withdrawn: Arc::default(), last_key: Arc::default() }, taken)
-    }
-
-    /// A request that is about to be made: what hears of it, and by what.
-    fn open(&self) -> (PendingCall, Relay) {
-        let key = self.last_key.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
-        let (progress, seen) = watch::channel(None);
-        let (aside, said) = mpsc::channel(ASIDES);
-        let waiting = AwaitedAnswer { answered, is_over: false, withdrawn: Arc::clone(&self.withdrawn) };
-        let answering = Box::pin(async move {
-            // All of it moves in, so that its end is that of the wait.
-            let mut waiting = waiting;
-            let answered = (&mut waiting.answered).await;
-            waiting.is_over = true;
-            answered.unwrap_or_else(|_| unanswered(Error::Disposed))
-        });
-        (PendingCall { answering, seen, said }, Relay { key, answer, progress, aside })
-    }
-}
-
-/// That there is no answer, for this reason.
-fn unanswered(why: Error) -> ServerAnswer {
-    ServerAnswer { era: Era::Legacy, server_info: None, outcome: Err(why), asked_for: None }
-}
-
-/// An answer that a job waits for. Dropped before it came, it tells that nobody waits any more.
-struct AwaitedAnswer {
-    answered: oneshot::Receiver<ServerAnswer>,
-    is_over: bool,
-    withdrawn: Arc<Notify>,
-}
-
-impl Drop for AwaitedAnswer {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.answered.close();
-            self.withdrawn.notify_one();
-        }
-    }
-}
-
-impl CallSource for BridgeSender {
-    fn ask(&mut self, params: Arc<str>) -> PendingCall {
-        let (pending_call, relay) = self.open();
-        if self.follow_ups.try_send(FollowUpRequest { params, relay }).is_ok() {
-            return pending_call;
-        }
-        let failure = Failure {
-            kind: FaultKind::Overloaded,
-            happened: "too many requests of jobs wait for the server".to_owned(),
-            hint: "make the call again when some of them have ended".to_owned(),
-            ..Failure::ended()
-        };
-        PendingCall { answering: Box::pin(ready(unanswered(failure.into()))), ..pending_call }
-    }
 }
 
 impl JobBridge {
     /// One for this server, within these limits.
     pub(super) fn new(server: String, limits: Limits, open: OpenJobs) -> JobBridge {
-        let (sender, follow_ups) = BridgeSender::new(limits.max_in_flight);
         JobBridge {
             data_folder: Arc::new(LazyDataFolder { opened: OnceCell::new(), open: Mutex::new(Some(open)) }),
             server,
             session: SessionKey::drawn(),
+            relays: CallRelays::new(limits.max_in_flight),
             limits,
-            relays: HashMap::new(),
             tasks: JoinSet::new(),
-            sender,
-            follow_ups,
             local_jobs: LazyJobServer::Closed,
         }
     }
@@ -291,9 +187,7 @@ impl JobBridge {
             ..
         } = order;
         let Ok(params) = String::from_utf8(params.into_vec()) else { return };
-        let (pending_call, relay) = self.sender.open();
-        let key = relay.key;
-        self.relays.insert(call.clone(), relay);
+        let (pending_call, key) = self.relays.open(call.clone());
         let json = Json::new(params.as_bytes()).unwrap_or(Json::EMPTY);
         let tool = text_member(json, "name").unwrap_or_default();
         let arguments = json.member("arguments").map(Json::get);
@@ -310,7 +204,7 @@ impl JobBridge {
         };
         let who = who_is_asked(json, promotion_reply);
         let going =
-            RunningCall { params: params.into(), way: pending_call, source: Box::new(self.sender.clone()) };
+            RunningCall { params: params.into(), way: pending_call, source: Box::new(self.relays.source()) };
         let data_folder = Arc::clone(&self.data_folder);
         self.tasks.spawn(async move {
             let service = data_folder.service(names).await;
@@ -418,32 +312,7 @@ impl JobBridge {
 
     /// Tells a job of its call.
     pub(super) fn tell(&mut self, call: &Id, news: JobNews<'_>) {
-        let raw = |params: &[u8]| {
-            let text = String::from_utf8(params.to_vec()).ok()?;
-            RawValue::from_string(text).ok()
-        };
-        match news {
-            JobNews::Answer(era, line) => {
-                if let Some(relay) = self.relays.remove(call)
-                    && let Some(outcome) = outcome(&self.server, line)
-                {
-                    // Nobody may wait for it any more.
-                    let _gone =
-                        relay.answer.send(ServerAnswer { era, server_info: None, outcome, asked_for: None });
-                }
-            }
-            JobNews::Progress(params) => {
-                if let Some(relay) = self.relays.get(call) {
-                    relay.progress.send_replace(raw(params));
-                }
-            }
-            JobNews::Log(params) => {
-                if let (Some(relay), Some(params)) = (self.relays.get(call), raw(params)) {
-                    // Where there are too many on their way it is lost.
-                    let _lossy = relay.aside.try_send(SideMessage::Logged(params));
-                }
-            }
-        }
+        self.relays.tell(&self.server, call, news);
     }
 
     /// Waits for something to happen. Cancel-safe.
@@ -453,7 +322,7 @@ impl JobBridge {
                 Some(done) = self.tasks.join_next() => match done {
                     Ok(BridgeResult::Adopted(adopted)) => return BridgeEvent::Adopted(adopted),
                     Ok(BridgeResult::Refused(call, order, relay, why)) => {
-                        self.forget(&call, relay);
+                        self.relays.forget(&call, relay);
                         return BridgeEvent::Refused(call, order, why);
                     }
                     Ok(BridgeResult::Over(call, order, job)) => return BridgeEvent::Over(call, order, job),
@@ -465,28 +334,12 @@ impl JobBridge {
                     // A panic, which has been told; a call stays one.
                     Err(_panic) => {}
                 },
-                // What was withdrawn meanwhile is not asked at all.
-                Some(FollowUpRequest { params, relay }) = self.follow_ups.recv() => if !relay.answer.is_closed() {
-                    return BridgeEvent::Asked(params, RepeatedRequest(relay));
+                event = self.relays.event() => match event {
+                    RelayEvent::Asked(params, again) => return BridgeEvent::Asked(params, again),
+                    RelayEvent::Withdrawn(call) => return BridgeEvent::Withdrawn(call),
                 },
-                () = self.sender.withdrawn.notified() => {
-                    let call = self.relays.iter().find(|(_, relay)| relay.answer.is_closed());
-                    if let Some(call) = call.map(|(call, _)| call.clone()) {
-                        self.relays.remove(&call);
-                        // There may be others.
-                        self.sender.withdrawn.notify_one();
-                        return BridgeEvent::Withdrawn(call);
-                    }
-                }
                 () = works(&mut self.local_jobs) => return BridgeEvent::Said,
             }
-        }
-    }
-
-    /// Nothing is to hear of this call any more, unless another has its id by now.
-    fn forget(&mut self, call: &Id, relay: u64) {
-        if self.relays.get(call).is_some_and(|known| known.key == relay) {
-            self.relays.remove(call);
         }
     }
 
@@ -496,14 +349,14 @@ impl JobBridge {
         if is_told {
             return calls.keep(promoted, going, who);
         }
-        self.forget(&call, relay);
+        self.relays.forget(&call, relay);
         drop(going);
         calls.forget(async move { Ok(promoted) });
     }
 
     /// A request of a job was made, and goes by this id.
     pub(super) fn asked(&mut self, call: Id, again: RepeatedRequest) {
-        self.relays.insert(call, again.0);
+        self.relays.insert(call, again);
     }
 
     /// Ends all jobs, each with the reason.
@@ -545,38 +398,4 @@ fn who_is_asked(params: Json<'_>, promotion_reply: PromotionReply) -> WhoIsAsked
 async fn result_of(service: &EngineService, job: JobId) -> Option<String> {
     let status = service.promoted()?.join(job, Duration::ZERO).await.ok()?;
     joined(service, &status).await
-}
-
-/// What a response says; nothing where it is none.
-fn outcome(server: &str, line: &[u8]) -> Option<Result<Box<RawValue>, Error>> {
-    let piece = read(line).next()?;
-    let Piece::Message(Message { body: Body::Response { outcome, .. }, .. }) = piece else { return None };
-    Some(match outcome {
-        ResponseOutcome::Result(result) => Ok(RawValue::from_string(result.get().to_owned()).ok()?),
-        ResponseOutcome::Error(error) => {
-            Err(Error::Server(ServerError::read(server, "tools/call", error.get()).into()))
-        }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn f_58_requests_of_jobs_wait_in_a_bounded_queue() {
-        let (mut line, mut follow_ups) = BridgeSender::new(2);
-        let first = line.ask("1".into());
-        let _second = line.ask("2".into());
-        let third = line.ask("3".into()).answering.await;
-        let refused = third.outcome.expect_err("there is no room").to_string();
-        assert!(refused.contains("too many requests of jobs wait for the server"), "{refused}");
-        let follow_up = follow_ups.recv().await.expect("the first");
-        assert_eq!(&*follow_up.params, "1");
-        drop(first);
-        assert!(follow_up.relay.answer.is_closed(), "a job that stopped waiting is told of");
-        let _fourth = line.ask("4".into());
-        assert_eq!(&*follow_ups.recv().await.expect("the second").params, "2");
-        assert_eq!(&*follow_ups.recv().await.expect("the fourth has its place").params, "4");
-    }
 }

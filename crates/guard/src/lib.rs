@@ -31,6 +31,7 @@ mod progress;
 mod promotion;
 mod questions;
 mod quiet;
+mod relays;
 mod run;
 mod server_breaker;
 mod session_end;
