@@ -27,6 +27,7 @@ mod job_bridge;
 mod local_jobs;
 mod offers;
 mod own_requests;
+mod process_effects;
 mod progress;
 mod promotion;
 mod questions;

@@ -9,39 +9,36 @@
 //! client is delivered for as long as it reads, within [`EXIT_LIMIT`] from what ended the session; dropping the process
 //! lets its lifeline end the tree.
 
-use std::{future::pending, io, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{future::pending, io, os::fd::OwnedFd, time::Duration};
 
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until},
 };
-use unhang_jobs::id::JobId;
 use unhang_proc::{
     deadline::Deadline,
-    drain::Tail,
     give_back_code,
     lossy::LossyWriter,
     server::{ServerEvent, ServerSpec},
 };
 use unhang_switches::stands;
-use unhang_wire::{Id, Lines};
+use unhang_wire::Lines;
 
 use super::{
-    effects::{JobNews, WrapAction, WrapEffects},
+    effects::WrapAction,
     job_bridge::{self, JobBridge, OpenJobs},
+    process_effects::ProcessEffects,
     wrap_session::WrapSession,
 };
 use unhang_background::CallsEnd;
 use unhang_core::{
-    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, TAIL_LINES},
+    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT},
     exit,
     limits::Limits,
     promotion::Promotion,
-    queue::{Class, Queue},
-    shell::{FromClient, Stop, Taken, ToClient, gathered, is_passing, set},
+    shell::{FromClient, Stop, Taken, is_passing, set},
     units::in_words,
 };
-use unhang_tools::job_report::ToolNames;
 use unhang_upstream::process::{ProcessEvent, ServerProcess, awaited};
 
 /// What a guard needs.
@@ -109,85 +106,6 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
     Ok(code)
 }
 
-/// The session's effects: both queues with the descriptors behind them.
-struct ProcessEffects {
-    to_client: ToClient,
-    process: Option<ServerProcess>,
-    to_server: Queue,
-    /// What the line that is being dealt with stands in.
-    memory: Option<Arc<Vec<u8>>>,
-    /// What is gathered for the server.
-    gathered: usize,
-    tail: Tail,
-    notices: LossyWriter,
-    /// Where slow calls become jobs.
-    bridge: Option<JobBridge>,
-}
-
-impl ProcessEffects {
-    fn flush_server(&mut self) {
-        if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
-            self.to_server.flush(input);
-        }
-    }
-}
-
-impl WrapEffects for ProcessEffects {
-    fn to_client(&mut self, class: Class, line: &[u8]) {
-        self.to_client.send(class, line, self.memory.as_ref());
-    }
-
-    fn to_server(&mut self, line: &[u8]) {
-        let input = self.process.as_mut().and_then(|process| process.server.input.as_mut());
-        let full = line.len() + self.to_server.cost() > self.gathered;
-        self.to_server.push(Class::Kept, line, input.filter(|_| full), self.memory.as_ref());
-    }
-
-    fn client_backlog(&self) -> usize {
-        self.to_client.backlog()
-    }
-
-    fn server_backlog(&self) -> usize {
-        self.to_server.cost()
-    }
-
-    fn stderr_tail(&self) -> Vec<String> {
-        self.tail.last_lines(if stands("told-tail-bounded") { TAIL_LINES } else { usize::MAX })
-    }
-
-    fn stderr_age(&self) -> Option<Duration> {
-        self.tail.age()
-    }
-
-    fn processor_time(&self) -> Option<Duration> {
-        self.process.as_ref().and_then(|process| process.server.cpu_time())
-    }
-
-    fn show(&mut self, text: &str) {
-        self.notices.send(format!("unhang: {text}\n").as_bytes());
-    }
-
-    fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
-        if let Some(bridge) = &mut self.bridge {
-            bridge.tell(call, news);
-        }
-    }
-
-    fn to_job_server(&mut self, line: &[u8], names: ToolNames) {
-        if let Some(bridge) = &mut self.bridge {
-            bridge.serve(line, names);
-        }
-    }
-
-    fn job_server_backlog(&self) -> usize {
-        self.bridge.as_ref().map_or(0, JobBridge::job_server_backlog)
-    }
-
-    fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
-        self.bridge.as_ref()?.same_call(client, params)
-    }
-}
-
 /// What happens about jobs; nothing, where there are none. Cancel-safe.
 async fn kept(bridge: &mut Option<JobBridge>) -> job_bridge::BridgeEvent {
     match bridge {
@@ -224,16 +142,7 @@ impl GuardLoop {
         let bridge = bridge.map(|open| JobBridge::new(spec.name.clone(), limits.clone(), open));
         Ok(GuardLoop {
             wrap_session: if bridge.is_some() { wrap_session.with_jobs() } else { wrap_session },
-            effects: ProcessEffects {
-                to_client: ToClient::new(spec.client_output, limits.queue_bytes)?,
-                process: None,
-                to_server: Queue::new(usize::MAX),
-                memory: None,
-                gathered: gathered(limits.queue_bytes),
-                tail: Tail::new(limits.stderr_tail),
-                notices: spec.notices,
-                bridge,
-            },
+            effects: ProcessEffects::new(spec.client_output, &limits, spec.notices, bridge)?,
             origin: Instant::now(),
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
             server_lines: Lines::new(limits.max_message),
@@ -541,7 +450,7 @@ mod tests {
     use unhang_proc::{server::LifelineCommand, spawn::Environment};
 
     use super::*;
-    use unhang_core::config::FLUSH_PAUSE;
+    use unhang_core::{config::FLUSH_PAUSE, queue::Class};
 
     /// More than any pipe holds.
     const ANSWER: usize = 4 << 20;

@@ -1,0 +1,125 @@
+//! The session's effects in a running guard: the queues with the descriptors behind them, the process, and whoever keeps jobs.
+//!
+//! Invariant: nothing here waits. What the kernel does not take stays in a queue.
+
+use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
+
+use unhang_core::{
+    config::TAIL_LINES,
+    limits::Limits,
+    queue::{Class, Queue},
+    shell::{ToClient, gathered},
+};
+use unhang_jobs::id::JobId;
+use unhang_proc::{drain::Tail, lossy::LossyWriter};
+use unhang_switches::stands;
+use unhang_tools::job_report::ToolNames;
+use unhang_upstream::process::ServerProcess;
+use unhang_wire::Id;
+
+use super::{
+    effects::{JobNews, WrapEffects},
+    job_bridge::JobBridge,
+};
+
+/// The session's effects: both queues with the descriptors behind them.
+pub(super) struct ProcessEffects {
+    pub(super) to_client: ToClient,
+    pub(super) process: Option<ServerProcess>,
+    pub(super) to_server: Queue,
+    /// What the line that is being dealt with stands in.
+    pub(super) memory: Option<Arc<Vec<u8>>>,
+    /// What is gathered for the server.
+    gathered: usize,
+    pub(super) tail: Tail,
+    pub(super) notices: LossyWriter,
+    /// Where slow calls become jobs.
+    pub(super) bridge: Option<JobBridge>,
+}
+
+impl ProcessEffects {
+    /// Effects without a process, for a client that reads from this descriptor.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be used at all.
+    pub(super) fn new(
+        client_output: OwnedFd,
+        limits: &Limits,
+        notices: LossyWriter,
+        bridge: Option<JobBridge>,
+    ) -> io::Result<ProcessEffects> {
+        Ok(ProcessEffects {
+            to_client: ToClient::new(client_output, limits.queue_bytes)?,
+            process: None,
+            to_server: Queue::new(usize::MAX),
+            memory: None,
+            gathered: gathered(limits.queue_bytes),
+            tail: Tail::new(limits.stderr_tail),
+            notices,
+            bridge,
+        })
+    }
+
+    /// Hands the server what was gathered for it.
+    pub(super) fn flush_server(&mut self) {
+        if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
+            self.to_server.flush(input);
+        }
+    }
+}
+
+impl WrapEffects for ProcessEffects {
+    fn to_client(&mut self, class: Class, line: &[u8]) {
+        self.to_client.send(class, line, self.memory.as_ref());
+    }
+
+    fn to_server(&mut self, line: &[u8]) {
+        let input = self.process.as_mut().and_then(|process| process.server.input.as_mut());
+        let full = line.len() + self.to_server.cost() > self.gathered;
+        self.to_server.push(Class::Kept, line, input.filter(|_| full), self.memory.as_ref());
+    }
+
+    fn client_backlog(&self) -> usize {
+        self.to_client.backlog()
+    }
+
+    fn server_backlog(&self) -> usize {
+        self.to_server.cost()
+    }
+
+    fn stderr_tail(&self) -> Vec<String> {
+        self.tail.last_lines(if stands("told-tail-bounded") { TAIL_LINES } else { usize::MAX })
+    }
+
+    fn stderr_age(&self) -> Option<Duration> {
+        self.tail.age()
+    }
+
+    fn processor_time(&self) -> Option<Duration> {
+        self.process.as_ref().and_then(|process| process.server.cpu_time())
+    }
+
+    fn show(&mut self, text: &str) {
+        self.notices.send(format!("unhang: {text}\n").as_bytes());
+    }
+
+    fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
+        if let Some(bridge) = &mut self.bridge {
+            bridge.tell(call, news);
+        }
+    }
+
+    fn to_job_server(&mut self, line: &[u8], names: ToolNames) {
+        if let Some(bridge) = &mut self.bridge {
+            bridge.serve(line, names);
+        }
+    }
+
+    fn job_server_backlog(&self) -> usize {
+        self.bridge.as_ref().map_or(0, JobBridge::job_server_backlog)
+    }
+
+    fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
+        self.bridge.as_ref()?.same_call(client, params)
+    }
+}
