@@ -17,12 +17,12 @@ pub(super) struct BatchedAnswers {
 }
 
 impl BatchedAnswers {
-    /// Opens a batch in which so many answers are awaited; none, where there are none.
+    /// Opens a batch in which so many answers are awaited. Opens none where that is zero.
     pub(super) fn open(&mut self, awaited: usize) -> Option<BatchId> {
         (awaited > 0).then(|| self.batches.open(awaited))
     }
 
-    /// Whether the array of an answer with so many bytes stays within `limit`.
+    /// Tells whether the array of an answer with so many bytes stays within `limit`.
     pub(super) fn has_room(&self, batch: Option<BatchId>, length: usize, limit: usize) -> bool {
         batch.is_none() || self.batches.cost() + length <= limit || !stands("array-bounded")
     }
@@ -49,7 +49,7 @@ impl BatchedAnswers {
         }
     }
 
-    /// Bytes of answers that wait for their companions.
+    /// Counts the bytes of answers that wait for their companions.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn cost(&self) -> usize {
         self.batches.cost()

@@ -35,7 +35,7 @@ impl CallReport<'_> {
         self.now.saturating_sub(self.call.since)
     }
 
-    /// The answer to the call that says this.
+    /// Returns the answer to the call that says this.
     pub(super) fn line(
         &self,
         error_report: ErrorReport<'_>,

@@ -54,7 +54,7 @@ pub(super) struct GuardedCall {
 }
 
 impl GuardedCall {
-    /// A call that is made now and that nobody has sent yet.
+    /// Makes a call that begins now and was not sent yet.
     pub(super) fn new(
         client_id: Id,
         method: &str,
@@ -84,7 +84,7 @@ impl GuardedCall {
         }
     }
 
-    /// Whether a restarted server may be asked this again: it changes nothing, or it is a subscription.
+    /// Tells whether a restarted server may be asked this again: it changes nothing, or it is a subscription.
     pub(super) fn may_be_sent_again(&self) -> bool {
         let is_safe = self.method.ends_with("/list")
             || &*self.method == "resources/read"
@@ -92,7 +92,7 @@ impl GuardedCall {
         self.role == Role::Listen || (is_safe && (!self.retried || !stands("sent-again-once")))
     }
 
-    /// When something is to be done about it; never, for a subscription.
+    /// Tells when something is to be done about it; never, for a subscription.
     pub(super) fn next_moment(&self) -> Option<Duration> {
         let heartbeat = self.heartbeat.as_ref().map(|heartbeat| heartbeat.next());
         let promotion = self.promotion.as_ref().and_then(|promotion| promotion.at);
@@ -188,7 +188,7 @@ impl CallTable {
         }
     }
 
-    /// Ends the only call there is, which an answer without an id must be for.
+    /// Ends the only call there is. An answer without an id must be for that.
     pub(super) fn end_only(&mut self) -> Option<GuardedCall> {
         let wire_id = self.in_flight.only().map(|(id, _)| id.clone())?;
         self.in_flight.cancel(&wire_id)
@@ -247,7 +247,7 @@ impl CallTable {
         lost
     }
 
-    /// The client's id stands for no other any more.
+    /// Forgets that the client's id stands for another.
     pub(super) fn forget_name(&mut self, client_id: &Id) {
         self.renamed.remove(client_id);
     }
@@ -264,7 +264,7 @@ impl CallTable {
         self.in_flight.iter()
     }
 
-    /// The only call there is, which the server must be talking about.
+    /// Returns the only call there is. The server must be talking about that.
     pub(super) fn only(&self) -> Option<(&Id, &GuardedCall)> {
         self.in_flight.only()
     }
@@ -285,24 +285,24 @@ impl CallTable {
         self.in_flight.is_free(wire_id)
     }
 
-    /// Whether the client waits for an answer under this id of its own.
+    /// Tells whether the client waits for an answer under this id of its own.
     pub(super) fn is_awaited(&self, client_id: &Id) -> bool {
         let is_theirs = |call: &GuardedCall| call.client_id == *client_id && !call.is_job;
         self.renamed.contains_key(client_id) || self.in_flight.get(client_id).is_some_and(is_theirs)
     }
 
-    /// The client waits for nothing but what ends with the session.
+    /// Tells whether the client waits for nothing but what ends with the session.
     pub(super) fn is_idle(&self) -> bool {
         let keeps_nobody_waiting = |call: &GuardedCall| call.is_job && stands("jobs-keep-nobody-waiting");
         self.iter().all(|(_, call)| call.role == Role::Listen || keeps_nobody_waiting(call))
     }
 
-    /// The server works on nothing.
+    /// Tells whether the server works on nothing.
     pub(super) fn server_is_idle(&self) -> bool {
         self.iter().all(|(_, call)| call.role == Role::Listen)
     }
 
-    /// When something is to be done about a call.
+    /// Tells when something is to be done about a call.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.in_flight.next_deadline()
     }
@@ -366,7 +366,7 @@ impl CallTable {
         if call.may_be_sent_again() { call.line.clone() } else { call.line.take() }
     }
 
-    /// How many client's ids stand for others.
+    /// Counts the ids of the client that stand for others.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn renamed(&self) -> usize {
         self.renamed.len()

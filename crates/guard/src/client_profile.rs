@@ -97,32 +97,32 @@ impl ClientProfile {
         self.session.initialized(raw);
     }
 
-    /// What the client calls itself.
+    /// Returns what the client calls itself.
     pub(super) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// How long the client itself waits for a call, where that is known.
+    /// Tells how long the client itself waits for a call, where that is known.
     pub(super) fn call_clock(&self) -> Option<Duration> {
         self.call_clock
     }
 
-    /// The version that the server has answered to the handshake.
+    /// Returns the version that the server has answered to the handshake.
     pub(super) fn negotiated(&self) -> Option<&str> {
         self.negotiated.as_deref()
     }
 
-    /// The client talks without a handshake.
+    /// Tells whether the client talks without a handshake.
     pub(super) fn is_modern(&self) -> bool {
         self.era == ClientEra::Modern
     }
 
-    /// The era in which the server answers what the client asks.
+    /// Returns the era in which the server answers what the client asks.
     pub(super) fn bridge_era(&self) -> Era {
         if self.is_modern() { Era::Modern } else { Era::Legacy }
     }
 
-    /// The revision that the client speaks; the first one, as long as that is not known.
+    /// Returns the revision that the client speaks; the first one, as long as that is not known.
     pub(super) fn revision(&self) -> Revision {
         let modern = self.modern_version.as_deref().and_then(Revision::of_request);
         modern.or_else(|| self.negotiated_revision()).unwrap_or(Revision::V2024November)
@@ -132,12 +132,12 @@ impl ClientProfile {
         self.negotiated.as_deref().and_then(Revision::of_handshake)
     }
 
-    /// Whether its notifications about progress have a message.
+    /// Tells whether its notifications about progress have a message.
     pub(super) fn has_progress_messages(&self) -> bool {
         self.is_modern() || self.negotiated_revision().is_some_and(Revision::has_progress_messages)
     }
 
-    /// The server may be asked whether it lives: nothing may come before the end of a handshake.
+    /// Tells whether the server may be asked if it lives. Nothing may come before the end of a handshake.
     pub(super) fn allows_probes(&self) -> bool {
         match self.era {
             _ if !stands("asked-after-the-handshake") => true,
@@ -147,7 +147,7 @@ impl ClientProfile {
         }
     }
 
-    /// The cheapest question of the client's era (protocol.md 3.1).
+    /// Returns the cheapest question of the client's era (protocol.md 3.1).
     pub(super) fn probe(&self, id: &Id) -> Vec<u8> {
         let id = id.to_json();
         match &self.modern_version {
@@ -163,7 +163,7 @@ impl ClientProfile {
         .into_bytes()
     }
 
-    /// What a fresh process is told again.
+    /// Returns what a fresh process is told again.
     pub(super) fn session(&self) -> &Session {
         &self.session
     }

@@ -15,18 +15,18 @@ pub trait WrapEffects {
     fn to_client(&mut self, class: Class, line: &[u8]);
     /// Sends one line (without its ending) to the server.
     fn to_server(&mut self, line: &[u8]);
-    /// Bytes that wait for the client.
+    /// Counts the bytes that wait for the client.
     fn client_backlog(&self) -> usize;
-    /// Bytes that wait for the server.
+    /// Counts the bytes that wait for the server.
     fn server_backlog(&self) -> usize;
-    /// The server's last lines on stderr, at most [`TAIL_LINES`](unhang_core::config::TAIL_LINES).
+    /// Returns the server's last lines on stderr, at most [`TAIL_LINES`](unhang_core::config::TAIL_LINES).
     fn stderr_tail(&self) -> Vec<String>;
 
-    /// How old the last of them is, where that is known.
+    /// Tells how old the last of them is, where that is known.
     fn stderr_age(&self) -> Option<Duration> {
         None
     }
-    /// Processor time used by the server's processes so far, where that can be read.
+    /// Returns the processor time used by the server's processes so far, where that can be read.
     fn processor_time(&self) -> Option<Duration>;
     /// Tells the person in front of the client something.
     fn show(&mut self, text: &str);
@@ -34,9 +34,9 @@ pub trait WrapEffects {
     fn to_job(&mut self, call: &Id, news: JobNews<'_>);
     /// Sends one line (without its ending) to the local job server, which is opened with the first; its tools are called by these names.
     fn to_job_server(&mut self, line: &[u8], names: ToolNames);
-    /// Bytes that wait for the local job server.
+    /// Counts the bytes that wait for the local job server.
     fn job_server_backlog(&self) -> usize;
-    /// The job that a call of this client with these params has become before.
+    /// Returns the job that a call of this client with these params has become before.
     fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId>;
 }
 

@@ -45,7 +45,7 @@ pub(super) struct WrapRequest<'a> {
 }
 
 impl WrapSession {
-    /// A line came from the client.
+    /// Takes a line of the client.
     pub fn client_line(&mut self, now: Duration, line: Line<'_>, effects: &mut impl WrapEffects) {
         self.now = now;
         match line {
@@ -125,7 +125,7 @@ impl WrapSession {
         self.accept(request, verdict == Verdict::Trial, effects);
     }
 
-    /// Why a request is not taken, if it is not.
+    /// Says why a request is not taken, if it is not.
     fn refusal(&self, request: &WrapRequest<'_>) -> Option<ErrorReport<'static>> {
         // Also for what comes behind the request that was the last to be waited for.
         if let Some(fault) = self.server.start_fault()
@@ -148,7 +148,7 @@ impl WrapSession {
         None
     }
 
-    /// Why the server is not asked anything, if it is not.
+    /// Says why the server is not asked anything, if it is not.
     fn refusal_of_server(&self, effects: &impl WrapEffects) -> Option<ErrorReport<'static>> {
         let waiting = self.waiting_for_server(effects);
         (waiting > self.limits.queue_bytes && stands("server-backlog-bounded")).then(|| {
@@ -161,7 +161,7 @@ impl WrapSession {
         })
     }
 
-    /// Bytes on their way to the server.
+    /// Counts the bytes on their way to the server.
     fn waiting_for_server(&self, effects: &impl WrapEffects) -> usize {
         effects.server_backlog() + self.held.bytes()
     }
@@ -193,7 +193,7 @@ impl WrapSession {
         self.local_jobs.ask(request, (self.now, limit), offers, effects);
     }
 
-    /// The local job server has said this.
+    /// Takes a line of the local job server.
     pub fn job_server_line(
         &mut self,
         now: Duration,
@@ -290,14 +290,14 @@ impl WrapSession {
         }
     }
 
-    /// What decides whether a request may become a job; nothing, where nobody keeps jobs.
+    /// Returns what decides whether a request may become a job. Returns nothing where nobody keeps jobs.
     fn promotion_rules(&self) -> Option<PromotionRules<'_>> {
         let offers = self.offers.as_deref()?;
         let WrapSession { name: server, limits, client, calls, .. } = self;
         Some(PromotionRules { server, limits, client, calls, offers })
     }
 
-    /// Whether clients hear that requests of this method are waited for: not with `quiet`, nor where nothing becomes a job.
+    /// Tells whether requests of this method have heartbeats. None has with `quiet`, or where nothing becomes a job.
     fn has_heartbeats(&self, method: &str) -> bool {
         let is_wanted = method == "tools/call" && self.limits.promote_after.has_heartbeats();
         is_wanted && !(self.limits.quiet && stands("quiet-guard-without-heartbeats"))
@@ -333,7 +333,7 @@ impl WrapSession {
         self.wake();
     }
 
-    /// How long a request may take.
+    /// Tells how long a request may take.
     pub(super) fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
         let own = match (method, role) {
             (_, Role::Listen) if stands("subscription-without-deadline") => return None,
@@ -386,7 +386,7 @@ impl WrapSession {
         }
     }
 
-    /// The client withdraws a request: it gets nothing more for that id, and its wait ends now (design 5).
+    /// Withdraws a request of the client. It gets nothing more for that id, and its wait ends now (design 5).
     fn client_cancels(&mut self, client_id: &Id, raw: &[u8], effects: &mut impl WrapEffects) {
         if !stands("cancelled-is-over") {
             return self.forward(raw, effects);
@@ -533,7 +533,7 @@ impl WrapSession {
     }
 }
 
-/// A `notifications/cancelled` of our own.
+/// Writes a `notifications/cancelled` of the guard.
 pub(super) fn cancelled(id: &Id, reason: &str) -> Vec<u8> {
     let reason = serde_json::Value::from(reason);
     format!(

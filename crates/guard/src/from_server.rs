@@ -32,7 +32,7 @@ use super::{
 use unhang_core::{exit, fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
 
 impl WrapSession {
-    /// A line came from the server's stdout.
+    /// Takes a line of the server's stdout.
     pub fn server_line(&mut self, now: Duration, line: Line<'_>, effects: &mut impl WrapEffects) {
         self.now = now;
         self.server.life(now);
@@ -46,7 +46,7 @@ impl WrapSession {
         }
     }
 
-    /// What stood on stdout when it ended. A message without its line ending is a message; half of one is a trace of the
+    /// Takes what stood on stdout when it ended. A message without its line ending is a message; half of one is a trace of the
     /// server's end, which is the better explanation for whoever waits.
     pub fn server_last_line(&mut self, now: Duration, line: Line<'_>, effects: &mut impl WrapEffects) {
         let is_whole = matches!(&line, Line::Whole(bytes) if Json::new(bytes).is_some());
@@ -146,7 +146,7 @@ impl WrapSession {
         self.after_call(effects);
     }
 
-    /// What an answer says about the server and the session.
+    /// Learns what an answer says about the server and the session.
     fn settle(&mut self, wire_id: &Id, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
         self.counters.answered += 1;
         self.server.answered();
@@ -176,7 +176,7 @@ impl WrapSession {
         }
     }
 
-    /// A call has ended, however.
+    /// Does what the end of a call makes possible, however it ended.
     pub(super) fn after_call(&mut self, effects: &mut impl WrapEffects) {
         if !self.quiet.is_empty() && self.is_idle() {
             self.release_quiet(effects);
@@ -218,7 +218,7 @@ impl WrapSession {
         }
     }
 
-    /// The client did not answer the server in time; both are told.
+    /// Ends a question that the client did not answer in time. Both sides are told.
     pub(super) fn question_expired(
         &mut self,
         client_side_id: &Id,
@@ -296,7 +296,7 @@ impl WrapSession {
         }
     }
 
-    /// The server withdraws a request of its own, or ends a `subscriptions/listen`.
+    /// Takes a `notifications/cancelled`: the server withdraws a question, or ends a `subscriptions/listen`.
     fn server_cancels(&mut self, raw: &[u8], params: Option<Json<'_>>, effects: &mut impl WrapEffects) {
         let Some(server_id) = params.and_then(wire::cancelled_request) else {
             return effects.to_client(Class::Kept, &one_line(raw));
@@ -393,7 +393,7 @@ impl WrapSession {
         self.after_call(effects);
     }
 
-    /// A process was spawned. If there is a session, it is told first.
+    /// Notes that a process was spawned. If there is a session, the process is told that first.
     pub fn server_spawned(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
         self.server.spawned(now, &self.limits);
@@ -417,7 +417,7 @@ impl WrapSession {
         }
     }
 
-    /// The program could not be run at all.
+    /// Notes that the program could not be run at all.
     pub fn start_failed(&mut self, now: Duration, error: &str, effects: &mut impl WrapEffects) {
         self.now = now;
         self.server.gone();
@@ -432,7 +432,7 @@ impl WrapSession {
         }
     }
 
-    /// The process has ended and its last words have been read. `Swept` comes later.
+    /// Notes that the process has ended and its last words have been read. `Swept` comes later.
     pub fn server_exited(&mut self, now: Duration, exit: &Exit, effects: &mut impl WrapEffects) {
         self.now = now;
         let text = exit.to_string();
@@ -449,7 +449,7 @@ impl WrapSession {
         }
     }
 
-    /// The process and everything that it left behind are gone; another may be started.
+    /// Notes that the process and everything that it left behind are gone. Another may be started.
     pub fn server_gone(&mut self, now: Duration, swept: Swept, effects: &mut impl WrapEffects) {
         self.now = now;
         self.server.gone();
@@ -468,7 +468,7 @@ impl WrapSession {
         }
     }
 
-    /// The server can no longer hear us, or be heard, though it lives on: it is of no use any more.
+    /// Notes that the server can no longer hear us, or be heard, though it lives on. It is of no use any more.
     pub fn server_deaf(&mut self, now: Duration, why: &str) {
         self.now = now;
         if self.server.is_of_use() && stands("deaf-server-replaced") {
@@ -477,7 +477,7 @@ impl WrapSession {
         }
     }
 
-    /// The server never came up: whoever waits is told, and a client that has not asked yet is given the time to.
+    /// Gives up a server that never came up. Whoever waits is told, and a client that has not asked yet is given the time to.
     fn give_up_start(&mut self, fault: StartFault, effects: &mut impl WrapEffects) {
         effects.show(&fault.happened);
         let waiting = self.calls.take_all();
@@ -492,7 +492,7 @@ impl WrapSession {
         }
     }
 
-    /// A server that had worked is gone: answers, keeps what is safe to repeat, and plans the restart.
+    /// Deals with the loss of a server that had worked: answers calls, keeps what is safe to repeat, and plans the restart.
     fn lose_server(&mut self, happened: &str, exit: Option<&Exit>, effects: &mut impl WrapEffects) {
         let opened = self.breaker.failed(self.now);
         if stands("dead-replay-forgotten") {
@@ -550,7 +550,7 @@ impl WrapSession {
         }
     }
 
-    /// An answer to a request of our own.
+    /// Takes an answer to a request of the guard.
     pub(super) fn own_answered(
         &mut self,
         own: OwnRequest,

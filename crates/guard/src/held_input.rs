@@ -24,7 +24,7 @@ pub(super) struct HeldInput {
 }
 
 impl HeldInput {
-    /// The bytes that wait, for the bound on them.
+    /// Returns the bytes that wait, for the bound on them.
     pub(super) fn bytes(&self) -> usize {
         if stands("held-bytes-bounded") { self.bytes } else { 0 }
     }

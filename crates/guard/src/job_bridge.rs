@@ -57,7 +57,7 @@ struct LazyDataFolder {
 }
 
 impl LazyDataFolder {
-    /// What is in it, for whoever calls the tools by these names: the first who needs it decides.
+    /// Opens the folder once. The first who needs it decides by which names the tools are called.
     async fn service(&self, names: ToolNames) -> EngineService {
         let open = || async {
             let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -139,7 +139,7 @@ pub(super) struct JobBridge {
 }
 
 impl JobBridge {
-    /// One for this server, within these limits.
+    /// Makes a bridge for this server, within these limits.
     pub(super) fn new(server: String, limits: Limits, open: OpenJobs) -> JobBridge {
         JobBridge {
             data_folder: Arc::new(LazyDataFolder { opened: OnceCell::new(), open: Mutex::new(Some(open)) }),
@@ -152,7 +152,7 @@ impl JobBridge {
         }
     }
 
-    /// What calls of this tool have in common.
+    /// Returns what calls of this tool have in common.
     fn tool_of(&self, client: Option<&str>, tool: &str) -> ToolOfCaller {
         let (caller, client) = (&Caller::owner(), client.unwrap_or_default());
         // There is one client and one server; the server's own restarts leave nothing that could be joined.
@@ -160,7 +160,7 @@ impl JobBridge {
         ToolOfCaller::new(&calling, &self.server, [0; 8], tool)
     }
 
-    /// The job that the same call has become before.
+    /// Returns the job that the same call has become before.
     pub(super) fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
         let calls = self.data_folder.calls().filter(|calls| !calls.same().is_empty())?;
         let params = Json::new(params)?;
@@ -169,7 +169,7 @@ impl JobBridge {
         calls.same().has_one_of(tool).then(|| calls.same().find(&tool.call(arguments()))).flatten()
     }
 
-    /// Hands a call over.
+    /// Makes a job of a call.
     pub(super) fn order(&mut self, order: Promote) {
         if let Some(job) = order.joins {
             return self.still_waits(job, order);
@@ -252,7 +252,7 @@ impl JobBridge {
         });
     }
 
-    /// A call that waits for a job has waited long enough: unless that has ended, its client is told to go on waiting for it by itself.
+    /// Ends the wait of a call for a job. Unless that has ended, the client is told to go on waiting for it by itself.
     fn still_waits(&mut self, job: JobId, promote: Promote) {
         let Some(service) = self.data_folder.opened.get().cloned() else { return };
         self.tasks.spawn(async move {
@@ -272,7 +272,7 @@ impl JobBridge {
         });
     }
 
-    /// The client has said this to the local job server, whose tools it calls by these names.
+    /// Gives the local job server a line of the client, which calls its tools by these names.
     pub(super) fn serve(&mut self, line: &[u8], names: ToolNames) {
         match &mut self.local_jobs {
             LazyJobServer::Open(local_jobs) => local_jobs.hear(line),
@@ -286,7 +286,7 @@ impl JobBridge {
         }
     }
 
-    /// Bytes that wait for the local job server to be opened.
+    /// Counts the bytes that wait for the local job server to be opened.
     pub(super) fn job_server_backlog(&self) -> usize {
         match &self.local_jobs {
             LazyJobServer::Opening(said) => said.iter().map(Vec::len).sum(),
@@ -294,7 +294,7 @@ impl JobBridge {
         }
     }
 
-    /// What the local job server has said since the last look.
+    /// Returns what the local job server has said since the last look.
     pub(super) fn said(&mut self) -> Vec<(Class, Vec<u8>)> {
         match &mut self.local_jobs {
             LazyJobServer::Open(local_jobs) => local_jobs.said(),
@@ -343,7 +343,7 @@ impl JobBridge {
         }
     }
 
-    /// The client has heard of the job, or nobody waits for it.
+    /// Keeps a job of which its client has heard, or forgets one that nobody waits for.
     pub(super) fn adopted(&mut self, adopted: Adopted, is_told: bool) {
         let Adopted { call, relay, promoted, who, going, calls, .. } = adopted;
         if is_told {
@@ -354,7 +354,7 @@ impl JobBridge {
         calls.forget(async move { Ok(promoted) });
     }
 
-    /// A request of a job was made, and goes by this id.
+    /// Notes that a request of a job was made, and goes by this id.
     pub(super) fn asked(&mut self, call: Id, again: RepeatedRequest) {
         self.relays.insert(call, again);
     }
@@ -370,13 +370,13 @@ impl JobBridge {
 }
 
 impl Adopted {
-    /// The job's id.
+    /// Returns the job's id.
     pub(super) fn job(&self) -> &str {
         self.promoted.report.job_id.as_str()
     }
 }
 
-/// What happens at the local job server. Cancel-safe.
+/// Waits for something to happen at the local job server. Cancel-safe.
 async fn works(local_jobs: &mut LazyJobServer) {
     match local_jobs {
         LazyJobServer::Open(local_jobs) => local_jobs.work().await,
@@ -384,7 +384,7 @@ async fn works(local_jobs: &mut LazyJobServer) {
     }
 }
 
-/// Who can be asked what the server asks about a call with these params, once it is a job. Under a handshake the server asks its client by
+/// Tells who can be asked what the server asks about a call with these params, once it is a job. Under a handshake the server asks its client by
 /// itself, as before.
 fn who_is_asked(params: Json<'_>, promotion_reply: PromotionReply) -> WhoIsAsked {
     let offers = || params.member("_meta")?.member(CLIENT_CAPABILITIES).map(Json::get);
@@ -394,7 +394,7 @@ fn who_is_asked(params: Json<'_>, promotion_reply: PromotionReply) -> WhoIsAsked
     }
 }
 
-/// What a job has come to; nothing where that is of no use to the same call.
+/// Returns what a job has come to; nothing where that is of no use to the same call.
 async fn result_of(service: &EngineService, job: JobId) -> Option<String> {
     let status = service.promoted()?.join(job, Duration::ZERO).await.ok()?;
     joined(service, &status).await

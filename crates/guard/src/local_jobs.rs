@@ -1,4 +1,4 @@
-//! Requests about jobs, which the guard has answered in the server's place: which ones those are, and the books about them.
+//! Requests about jobs, which the guard has answered in the place of the server: which ones those are, and which are open.
 //!
 //! Theory of operation. A local job server ([`front::LocalJobServer`](unhang_front::LocalJobServer)) is another server beside the guarded one, in the same process, which
 //! knows jobs and nothing else. It is opened with the first line for it, and told the session first, if there is one.
@@ -63,7 +63,7 @@ impl Default for LocalJobs {
 }
 
 impl LocalRequest {
-    /// Whom an answer is for that is given in the place of the local job server.
+    /// Tells whom an answer is for that is given in the place of the local job server.
     pub(super) fn addressee<'a>(&'a self, client_id: &'a Id) -> Addressee<'a> {
         Addressee::request(client_id, &self.method, self.batch)
     }
@@ -88,7 +88,7 @@ impl LocalJobs {
         self.asked.contains(client_id) && stands("desk-ids-in-flight")
     }
 
-    /// When the next request has waited for too long.
+    /// Tells when the next request has waited for too long.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.asked.next_deadline().filter(|_| stands("desk-deadline"))
     }
@@ -97,7 +97,7 @@ impl LocalJobs {
         self.asked.len()
     }
 
-    /// Nobody waits for anything but what ends with the session.
+    /// Tells whether nobody waits for anything but what ends with the session.
     pub(super) fn is_idle(&self) -> bool {
         self.asked.iter().all(|(_, asked)| asked.role == Role::Listen)
     }
@@ -107,7 +107,7 @@ impl LocalJobs {
         self.knows_the_session = false;
     }
 
-    /// Why nothing is asked there while so many bytes wait, if it is not.
+    /// Says why nothing is asked there while so many bytes wait, if it is not.
     pub(super) fn refusal(waiting: usize, limit: usize) -> Option<ErrorReport<'static>> {
         (waiting > limit && stands("desk-backlog-bounded")).then(|| {
             let happened = format!("the folder of jobs is still being opened; {waiting} bytes wait for that");
@@ -119,7 +119,7 @@ impl LocalJobs {
         })
     }
 
-    /// Whether the local job server still has to be told the session, which is taken as done with this.
+    /// Tells whether the local job server still has to be told the session. From then on that counts as done.
     pub(super) fn take_introduction(&mut self) -> bool {
         !std::mem::replace(&mut self.knows_the_session, true)
     }
@@ -206,7 +206,7 @@ impl LocalJobs {
 }
 
 impl Offers {
-    /// Whether a request is about jobs, so that the local job server answers it.
+    /// Tells whether a request is about jobs, so that the local job server answers it.
     pub(super) fn are_asked_about(&self, method: &str, params: Json<'_>) -> bool {
         let has_tasks = self.has_tasks();
         let is_of_a_job = |id: Json<'_>| id.text().is_some_and(|id| names_a_job(&id));
@@ -228,17 +228,17 @@ impl Offers {
     }
 }
 
-/// The part that a request plays which the local job server answers.
+/// Returns the part that a request plays which the local job server answers.
 pub(super) fn role_of(method: &str) -> Role {
     if method == "subscriptions/listen" { Role::Listen } else { Role::Other }
 }
 
-/// Whether a job may be called so.
+/// Tells whether a job may be called so.
 fn names_a_job(id: &str) -> bool {
     id.parse::<JobId>().is_ok()
 }
 
-/// Whether a subscription is about tasks of ours and nothing else.
+/// Tells whether a subscription is about tasks of ours and nothing else.
 fn is_about_jobs_alone(notifications: Json<'_>) -> bool {
     let (mut has_ours, mut has_others) = (false, false);
     notifications.each_member(|name, wanted| match name.text().as_deref() {

@@ -78,45 +78,45 @@ impl Default for Offers {
 }
 
 impl Offers {
-    /// How many names are kept: of tools that are called as ours may be, and of those that may be called once more.
+    /// Tells how many names are kept: of tools that are called as ours may be, and of those that may be called once more.
     #[cfg(test)]
     pub(super) fn learned(&self) -> (usize, usize) {
         (self.theirs.len(), self.repeatable.len())
     }
 
-    /// What our tools are called, from now on for good.
+    /// Fixes what our tools are called, and returns that.
     pub(super) fn names(&mut self) -> ToolNames {
         self.are_fixed = true;
         self.names
     }
 
-    /// Whether this is a tool of ours.
+    /// Tells whether this is a tool of ours.
     pub(super) fn is_ours(&self, tool: &str) -> bool {
         is_about_jobs(tool, self.names) && (!self.theirs.contains(tool) || !stands("their-tool-stays-theirs"))
     }
 
-    /// Whether the server says that this tool of its may be called once more without doing anything twice.
+    /// Tells whether the server says that this tool of its may be called once more without doing anything twice.
     pub(super) fn is_repeatable(&self, tool: &str) -> bool {
         self.repeatable.contains(tool)
     }
 
-    /// Whether the server has tasks of its own, as far as it has said that.
+    /// Tells whether the server has tasks of its own, as far as it has said that.
     pub(super) fn has_tasks(&self) -> Option<bool> {
         self.has_tasks.filter(|_| stands("their-tasks-stay-theirs"))
     }
 
-    /// Whether ours are listed as soon as there is a use for them, and not before.
+    /// Sets whether our tools are listed as soon as there is a use for them, and not before.
     pub(super) fn wait_for_a_use(&mut self, waits: bool) {
         self.waits = waits && !self.are_used;
     }
 
-    /// There is a use for our tools. True, where the client has to be told that they are listed now.
+    /// Notes that there is a use for our tools. True where the client has to be told that they are listed now.
     pub(super) fn are_of_use(&mut self) -> bool {
         self.are_used = true;
         std::mem::take(&mut self.waits)
     }
 
-    /// The answer to a call, a line, with what is ours beside it, where that is anything.
+    /// Returns the answer to a call, a line, with what is ours beside it, where that is anything.
     pub(super) fn with_ours(
         &mut self,
         call: &GuardedCall,
@@ -134,7 +134,7 @@ impl Offers {
         Some(Splice::new(Json::new(line)?).set("result", result).apply()?.into_owned().into_bytes())
     }
 
-    /// What the server says of itself, with what is ours.
+    /// Returns what the server says of itself, with what is ours.
     fn introduced(&mut self, result: Json<'_>, dialect: Dialect, revision: Revision) -> Option<String> {
         let with_tasks = self.with_tasks(result, dialect, revision);
         let told = with_tasks.as_deref().and_then(|text| Json::new(text.as_bytes())).unwrap_or(result);
@@ -142,7 +142,7 @@ impl Offers {
         changing.or(with_tasks)
     }
 
-    /// The same with our tasks in this dialect, where they can be offered.
+    /// Returns the same with our tasks in this dialect, where they can be offered.
     fn with_tasks(&mut self, result: Json<'_>, dialect: Dialect, revision: Revision) -> Option<String> {
         let capabilities = result.member("capabilities")?;
         let has_tasks = match dialect {
@@ -160,7 +160,7 @@ impl Offers {
         Some(Splice::new(result).set("capabilities", with_ours).apply()?.into_owned())
     }
 
-    /// A page of the server's tools, with ours where it is the last.
+    /// Returns a page of the server's tools, with ours where it is the last.
     fn listed(&mut self, result: Json<'_>, revision: Revision, copes_with_tasks: bool) -> Option<String> {
         let (page, mut tools) = (result.member("tools")?, Vec::new());
         let has_tasks = self.has_tasks() == Some(true);
@@ -200,7 +200,7 @@ impl Offers {
     }
 }
 
-/// What a server says of itself, with a list of tools that changes.
+/// Returns what a server says of itself, with a list of tools that changes.
 fn with_changing_tools(result: Json<'_>) -> Option<String> {
     let capabilities = result.member("capabilities")?;
     let tools = Splice::new(capabilities.member("tools")?).set("listChanged", "true".to_owned());
@@ -208,7 +208,7 @@ fn with_changing_tools(result: Json<'_>) -> Option<String> {
     Some(Splice::new(result).set("capabilities", capabilities.apply()?).apply()?.into_owned())
 }
 
-/// Whether a server answers a call with a task though its client has not declared that it copes with any (SEP-2663).
+/// Tells whether a server answers a call with a task though its client has not declared that it copes with any (SEP-2663).
 pub(super) fn is_undeclared_task(
     call: &GuardedCall,
     outcome: &ResponseOutcome<'_>,

@@ -127,7 +127,7 @@ impl ProgressTokens {
         }
     }
 
-    /// The call in flight with a heartbeat whose token this is.
+    /// Returns the call in flight with a heartbeat whose token this is.
     fn call_of(&self, token: &Id, calls: &CallTable) -> Option<&Id> {
         let wire_id = self.heartbeats.get(token)?;
         calls.get(wire_id).is_some_and(|call| call.has_heartbeat_under(token)).then_some(wire_id)
@@ -150,7 +150,7 @@ impl ProgressTokens {
         Some(line.into_owned().into_bytes())
     }
 
-    /// How many tokens are kept of ended requests, of heartbeats and of jobs.
+    /// Tells how many tokens are kept of ended requests, of heartbeats and of jobs.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn kept(&self) -> (usize, usize, usize) {
         (self.ended.len(), self.heartbeats.len(), self.jobs.len())

@@ -1,4 +1,4 @@
-//! Calls that are handed over as jobs before their clients give them up, while the server goes on with them undisturbed.
+//! Calls that become jobs before their clients give them up, while the server goes on with them undisturbed.
 //!
 //! Theory of operation. A call that may become a job knows the moment ([`PlannedPromotion`]). Then the owner is asked to make a job of it
 //! ([`WrapAction::Promote`](super::effects::WrapAction::Promote)), which takes a write to the disk, and meanwhile it is a call like any other: whichever comes first is the answer, the
@@ -121,14 +121,14 @@ pub enum JoinOutcome {
 }
 
 impl PlannedPromotion {
-    /// Its client copes with tasks of the extension.
+    /// Tells whether its client copes with tasks of the extension.
     pub(super) fn declares_tasks(&self, revision: Revision) -> bool {
         // Once they are with whoever makes a job of it, nobody knows any more.
         Json::new(&self.params)
             .is_none_or(|params| PromotionReply::of(params, revision) != PromotionReply::Words)
     }
 
-    /// Its client has asked for a task of ours, of which the server does not hear.
+    /// Tells whether its client has asked for a task of ours. The server does not hear of that.
     pub(super) fn is_of_a_task(&self) -> bool {
         self.promotion_reply == PromotionReply::Task(Dialect::Core)
     }
@@ -147,12 +147,12 @@ pub(super) struct PromotedCall {
 }
 
 impl GuardedCall {
-    /// Its server is not asked before it is the task that its client has asked for.
+    /// Tells whether its server is asked only when it is the task that its client has asked for.
     pub(super) fn waits_for_its_task(&self) -> bool {
         !self.sent && self.promotion.as_deref().is_some_and(PlannedPromotion::is_of_a_task)
     }
 
-    /// Whether it is time to make a job of it. Once, unless its client is asked something.
+    /// Tells whether it is time to make a job of it. That is true once, unless its client is asked something.
     pub(super) fn is_due(&mut self, now: Duration, client_is_asked: bool) -> bool {
         let deadline = self.deadline;
         let Some(promotion) = &mut self.promotion else { return false };
@@ -166,14 +166,14 @@ impl GuardedCall {
         promotion.at.is_none()
     }
 
-    /// Whether this is still the call of which this was asked for.
+    /// Tells whether this is still the call of which this was asked for.
     pub(super) fn is_of(&self, order: WrapPromotionOrder) -> bool {
         let is_of =
             |promotion: &PlannedPromotion| promotion.order == Some(order) || !stands("order-is-of-its-call");
         self.promotion.as_deref().is_some_and(is_of)
     }
 
-    /// Whether it still waits for the job that this was about.
+    /// Tells whether it still waits for the job that this was about.
     pub(super) fn waits_for_a_job(&self, order: WrapPromotionOrder) -> bool {
         self.is_of(order) && self.promotion.as_deref().is_some_and(|promotion| promotion.joins.is_some())
     }
@@ -266,7 +266,7 @@ impl PromotionRules<'_> {
         PromotionReply::of(params, self.client.revision())
     }
 
-    /// Whether this is a list of tools for a client that copes with tasks.
+    /// Tells whether this is a list of tools for a client that copes with tasks.
     pub(super) fn is_list_for_tasks(&self, method: &str, params: Option<Json<'_>>) -> bool {
         method == "tools/list" && params.is_some_and(|params| self.reply_to(params) != PromotionReply::Words)
     }
@@ -297,7 +297,7 @@ impl PromotionRules<'_> {
         Some(PlannedPromotion { at, params, promotion_reply, joins: None, order: None }.into())
     }
 
-    /// Whether these can be kept until the call is answered: what is large is bounded for all calls together.
+    /// Tells whether these can be kept until the call is answered. What is large is bounded for all calls together.
     fn has_room_for(&self, params: Json<'_>) -> bool {
         let length = params.get().len();
         if length <= RETRY_BYTES || !stands("kept-params-bounded") {
@@ -327,7 +327,7 @@ impl PromotionRules<'_> {
         joins.then(|| effects.same_call(self.client.name(), &promotion.params)).flatten()
     }
 
-    /// Why a call cannot be the task that its client has asked for, where there is no room for it.
+    /// Says why a call cannot be the task that its client has asked for, where there is no room for it.
     pub(super) fn refusal_of_task(
         &self,
         method: &str,
@@ -346,7 +346,7 @@ impl PromotionRules<'_> {
     }
 }
 
-/// The params of what the server asks, where that can only be about a call that is a task to its client, as that has to hear of it.
+/// Returns the params of a question that can only be about a call which is a task to its client. They name the task.
 pub(super) fn related(calls: &CallTable, line: &[u8]) -> Option<String> {
     let (_, call) = calls.only()?;
     let task = call.task.as_ref()?;
@@ -354,17 +354,17 @@ pub(super) fn related(calls: &CallTable, line: &[u8]) -> Option<String> {
     stands("question-of-a-task-says-so").then(|| tasks::related(params, task))
 }
 
-/// The line of such a call as its server is to have it.
+/// Returns the line of such a call as its server is to have it.
 pub(super) fn without_task(line: &[u8]) -> Option<Vec<u8>> {
     with_params(line, PromotionReply::Task(Dialect::Core).without_task(Json::new(line)?.member("params")?)?)
 }
 
-/// A message with these params.
+/// Returns a message with these params.
 pub(super) fn with_params(line: &[u8], params: String) -> Option<Vec<u8>> {
     Some(Splice::new(Json::new(line)?).set("params", params).apply()?.into_owned().into_bytes())
 }
 
-/// A client's response without the task that it says it is about; nothing, where it says none.
+/// Returns a client's response without the task that it says it is about; nothing, where it says none.
 pub(super) fn unrelated(line: &[u8]) -> Option<Vec<u8>> {
     let line = Json::new(line)?;
     let result = tasks::unrelated(line.member("result")?)?.into_owned();

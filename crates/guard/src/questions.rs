@@ -92,7 +92,7 @@ impl ServerQuestions {
         self.in_flight.contains(client_side_id)
     }
 
-    /// Why the server may not ask once more now under this id, if it may not.
+    /// Says why the server may not ask once more now under this id, if it may not.
     pub(super) fn refusal(
         &self,
         server: &str,
@@ -138,14 +138,14 @@ impl ServerQuestions {
     }
 }
 
-/// Why a client of a revision without questions is not asked.
+/// Says why a client of a revision without questions is not asked.
 pub(super) fn refusal_by_stateless(method: &str) -> ErrorReport<'static> {
     let happened = format!("`{method}` cannot be asked of a client of revision 2026-07-28");
     let hint = "answer with resultType input_required instead";
     ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint }
 }
 
-/// The answer to a question of the server in the client's place.
+/// Returns the answer to a question of the server in the client's place.
 pub(super) fn refusal_line(
     server: &str,
     server_id: &Id,

@@ -53,7 +53,7 @@ impl QuietNotifications {
         dropped
     }
 
-    /// The bytes that are kept: as they are counted, and as they are.
+    /// Returns the bytes that are kept: as they are counted, and as they are.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn kept(&self) -> (usize, usize) {
         (self.bytes, self.lines.iter().map(|(_, line)| line.len()).sum())

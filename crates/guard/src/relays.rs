@@ -65,13 +65,13 @@ pub(super) struct CallRelays {
 }
 
 impl CallRelays {
-    /// One in which so many requests of jobs can wait.
+    /// Makes relays with a queue in which so many requests of jobs can wait.
     pub(super) fn new(most: usize) -> CallRelays {
         let (sender, follow_ups) = BridgeSender::new(most);
         CallRelays { relays: HashMap::new(), sender, follow_ups }
     }
 
-    /// The way on which a job asks for more.
+    /// Returns the way on which a job asks for more.
     pub(super) fn source(&self) -> BridgeSender {
         self.sender.clone()
     }
@@ -89,7 +89,7 @@ impl CallRelays {
         self.relays.insert(call, again.0);
     }
 
-    /// Nothing is to hear of this call any more, unless another has its id by now.
+    /// Forgets what hears of this call, unless another has its id by now.
     pub(super) fn forget(&mut self, call: &Id, relay: u64) {
         if self.relays.get(call).is_some_and(|known| known.key == relay) {
             self.relays.remove(call);
@@ -158,13 +158,13 @@ pub(super) struct BridgeSender {
 }
 
 impl BridgeSender {
-    /// One that as many requests of jobs can wait in, and who takes them.
+    /// Makes a queue in which so many requests of jobs can wait, and its other end.
     fn new(most: usize) -> (BridgeSender, mpsc::Receiver<FollowUpRequest>) {
         let (follow_ups, taken) = mpsc::channel(most.clamp(1, MOST_FOLLOW_UPS));
         (BridgeSender { follow_ups, withdrawn: Arc::default(), last_key: Arc::default() }, taken)
     }
 
-    /// A request that is about to be made: what hears of it, and by what.
+    /// Makes what a job waits for, and what hears of its request.
     fn open(&self) -> (PendingCall, Relay) {
         let key = self.last_key.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
@@ -182,7 +182,7 @@ impl BridgeSender {
     }
 }
 
-/// That there is no answer, for this reason.
+/// Says that there is no answer, for this reason.
 fn unanswered(why: Error) -> ServerAnswer {
     ServerAnswer { era: Era::Legacy, server_info: None, outcome: Err(why), asked_for: None }
 }
@@ -219,7 +219,7 @@ impl CallSource for BridgeSender {
     }
 }
 
-/// What a response says; nothing where it is none.
+/// Returns what a response says; nothing where it is none.
 fn outcome(server: &str, line: &[u8]) -> Option<Result<Box<RawValue>, Error>> {
     let piece = read(line).next()?;
     let Piece::Message(Message { body: Body::Response { outcome, .. }, .. }) = piece else { return None };

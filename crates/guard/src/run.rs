@@ -106,7 +106,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
     Ok(code)
 }
 
-/// What happens about jobs; nothing, where there are none. Cancel-safe.
+/// Waits for something to happen about jobs. Where there are none nothing does. Cancel-safe.
 async fn kept(bridge: &mut Option<JobBridge>) -> job_bridge::BridgeEvent {
     match bridge {
         Some(bridge) => bridge.event().await,
@@ -214,7 +214,7 @@ impl GuardLoop {
         None
     }
 
-    /// When [`GuardLoop::tick`] is due.
+    /// Tells when [`GuardLoop::tick`] is due.
     fn next_tick(&mut self) -> Option<Instant> {
         if self.from_client.lines.is_large() || self.server_lines.is_large() {
             self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
@@ -243,7 +243,7 @@ impl GuardLoop {
         }
     }
 
-    /// The server has closed its stdin. What it has read it may still answer; what lies in the pipe nobody will read.
+    /// Notes that the server has closed its stdin. What it has read it may still answer; what lies in the pipe nobody will read.
     fn input_closed(&mut self) {
         if let Some(process) = &mut self.effects.process {
             process.input_closed = true;
@@ -256,7 +256,7 @@ impl GuardLoop {
         self.wrap_session.stop(self.now(), exit::DONE, "the client reads no more", &mut self.effects);
     }
 
-    /// A write that failed is noticed by whoever writes next; the consequences are drawn here.
+    /// Draws the consequences of a write that failed. Whoever writes next notices that.
     fn notice_lost_peers(&mut self) {
         if self.effects.to_client.peer_gone() && !self.ending && stands("failed-write-to-client-ends") {
             self.client_gone();
@@ -281,7 +281,7 @@ impl GuardLoop {
         }
     }
 
-    /// From now on the end has a deadline; the diagnostics after us need a moment of it.
+    /// Sets the deadline of the end. The diagnostics after us need a moment of it.
     fn begin_end(&mut self) {
         self.ends_by.get_or_insert_with(|| Deadline::after(EXIT_LIMIT - FLUSH_LIMIT));
     }
@@ -322,7 +322,7 @@ impl GuardLoop {
         }
     }
 
-    /// The server's stdout has ended. A server that goes closes it a moment before; one that lives on is of no use.
+    /// Deals with the end of the server's stdout. A server that goes closes it a moment before; one that lives on is of no use.
     fn output_ended(&mut self) {
         let now = self.now();
         let Some(process) = &mut self.effects.process else { return };
@@ -356,7 +356,7 @@ impl GuardLoop {
         }
     }
 
-    /// Everything that the dead process wrote is in the pipes already: it is read without waiting for their end, which
+    /// Reads what the dead process wrote, which is in the pipes already, without waiting for their end, which
     /// somebody else may hold open (processes.md 1.3).
     async fn last_words(&mut self) {
         if let Some(process) = &mut self.effects.process {
@@ -378,7 +378,7 @@ impl GuardLoop {
         }
     }
 
-    /// What the local job server has said goes its way.
+    /// Passes on what the local job server has said.
     fn hear_job_server(&mut self) {
         let Some(bridge) = &mut self.effects.bridge else { return };
         let said = bridge.said();
@@ -390,7 +390,7 @@ impl GuardLoop {
         }
     }
 
-    /// Something has happened about jobs.
+    /// Deals with what has happened about jobs.
     fn job_event(&mut self, event: job_bridge::BridgeEvent) {
         let now = self.now();
         match event {
@@ -455,7 +455,7 @@ mod tests {
     /// More than any pipe holds.
     const ANSWER: usize = 4 << 20;
 
-    /// A guard that ends while an answer waits for its client, and the client's end of the pipe.
+    /// Makes a guard that ends while an answer waits for its client, and the client's end of the pipe.
     fn ending() -> (GuardLoop, io::PipeReader) {
         let (client_input, _) = io::pipe().expect("a pipe");
         let (reader, client_output) = io::pipe().expect("a pipe");

@@ -24,7 +24,7 @@ pub(super) struct ServerBreaker {
 }
 
 impl ServerBreaker {
-    /// A closed breaker. `seed` only varies the back-off.
+    /// Makes a closed breaker. `seed` only varies the back-off.
     pub(super) fn new(limits: &Limits, seed: u64) -> Self {
         Self { breaker: Breaker::new(limits, seed), trial: None, cooldown: limits.breaker_cooldown }
     }
@@ -65,7 +65,7 @@ impl ServerBreaker {
         opened
     }
 
-    /// How long the next start waits.
+    /// Tells how long the next start waits.
     pub(super) fn delay(&mut self) -> Duration {
         self.breaker.delay()
     }
@@ -74,7 +74,7 @@ impl ServerBreaker {
         self.breaker.failures()
     }
 
-    /// When it is worth another try, where the server is left alone.
+    /// Tells when it is worth another try, where the server is left alone.
     pub(super) fn retry_after(&self, kind: FaultKind, now: Duration) -> Option<Duration> {
         let phase = self.breaker.phase(now);
         match phase {
@@ -84,7 +84,7 @@ impl ServerBreaker {
         }
     }
 
-    /// Why a request is not sent while the server is left alone for another `wait`.
+    /// Says why a request is not sent while the server is left alone for another `wait`.
     pub(super) fn refusal(&self, server: &str, wait: Duration) -> ErrorReport<'static> {
         let summary = format!(
             "`{server}` failed {} times in a row and is left alone for another {}",
@@ -94,7 +94,7 @@ impl ServerBreaker {
         ErrorReport { kind: FaultKind::BreakerOpen, summary, hint: MEND_HINT }
     }
 
-    /// Why a call gets no answer whose server is gone.
+    /// Says why a call gets no answer whose server is gone.
     pub(super) fn loss(&self, happened: &str) -> ErrorReport<'static> {
         let kind = if self.breaker.is_open() { FaultKind::BreakerOpen } else { FaultKind::ServerExited };
         ErrorReport { kind, summary: happened.to_owned(), hint: MEND_HINT }

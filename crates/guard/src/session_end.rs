@@ -32,7 +32,7 @@ pub(super) enum WrapEnd {
 }
 
 impl WrapEnd {
-    /// When the next stage begins at the latest.
+    /// Tells when the next stage begins at the latest.
     pub(super) fn next_tick(self) -> Option<Duration> {
         match self {
             WrapEnd::Draining { until, .. } if stands("eof-grace-ends") => Some(until),
@@ -42,7 +42,7 @@ impl WrapEnd {
         }
     }
 
-    /// Requests may still be answered.
+    /// Tells whether requests may still be answered.
     pub(super) fn serves(self) -> bool {
         matches!(self, WrapEnd::None | WrapEnd::Draining { .. })
     }

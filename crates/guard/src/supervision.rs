@@ -51,7 +51,7 @@ pub(super) struct ServerSupervision {
 }
 
 impl ServerSupervision {
-    /// A server that is about to be started for the first time. Lines for it wait in its pipe.
+    /// Begins with a server that is about to be started for the first time. Lines for it wait in its pipe.
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
             link: ServerLink::Live,
@@ -93,12 +93,12 @@ impl ServerSupervision {
         self.link == ServerLink::Live
     }
 
-    /// There is a process, or what it left behind.
+    /// Tells whether there is a process, or what it left behind.
     pub(super) fn is_process_alive(&self) -> bool {
         self.process_alive
     }
 
-    /// There is a process, and it is not being stopped.
+    /// Tells whether there is a process that is not being stopped.
     pub(super) fn is_of_use(&self) -> bool {
         self.process_alive && !self.stop_asked
     }
@@ -134,17 +134,17 @@ impl ServerSupervision {
         self.start_expired = true;
     }
 
-    /// The client has waited for a start in vain.
+    /// Tells whether the client has waited for a start in vain.
     pub(super) fn was_silent_at_start(&self) -> bool {
         self.start_expired && !self.answered_ever
     }
 
-    /// For how long the process has run.
+    /// Tells for how long the process has run.
     pub(super) fn age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.spawned_at)
     }
 
-    /// The longest that a request may take for which `limit` is meant: a server that is still starting has until its start deadline, whatever
+    /// Returns the longest that a request may take for which `limit` is meant: a server that is still starting has until its start deadline, whatever
     /// is asked first.
     pub(super) fn with_start(&self, limit: Duration, now: Duration, start_timeout: Duration) -> Duration {
         if self.answered_ever || !stands("start-deadline-for-all") {
@@ -161,7 +161,7 @@ impl ServerSupervision {
         self.restart_at = None;
     }
 
-    /// Why the server never came up, once it is given up.
+    /// Says why the server never came up, once it is given up.
     pub(super) fn start_fault(&self) -> Option<&StartFault> {
         self.start_fault.as_ref()
     }
@@ -193,7 +193,7 @@ impl ServerSupervision {
         is_asleep
     }
 
-    /// When the next process is to be started.
+    /// Tells when the next process is to be started.
     pub(super) fn next_start(&self) -> Option<Duration> {
         self.restart_at.filter(|_| !self.process_alive || !stands("one-process-at-a-time"))
     }
@@ -212,7 +212,7 @@ impl ServerSupervision {
         self.health.life(now);
     }
 
-    /// When [`ServerSupervision::check_health`] is due.
+    /// Tells when [`ServerSupervision::check_health`] is due.
     pub(super) fn next_health_check(&self) -> Duration {
         self.health.next_tick()
     }

@@ -79,7 +79,7 @@ pub struct WrapSession {
 }
 
 impl WrapSession {
-    /// A guard at time zero that wants its server started. `seed` only varies the back-off.
+    /// Makes a guard at time zero that wants its server started. `seed` only varies the back-off.
     pub fn new(name: impl Into<String>, limits: Limits, seed: u64) -> WrapSession {
         WrapSession {
             name: name.into(),
@@ -105,44 +105,44 @@ impl WrapSession {
         }
     }
 
-    /// The same, with somebody who keeps jobs.
+    /// Adds somebody who keeps jobs.
     #[must_use]
     pub fn with_jobs(self) -> WrapSession {
         WrapSession { offers: Some(Box::default()), ..self }
     }
 
-    /// What is to be done next, until there is nothing.
+    /// Returns what is to be done next, until there is nothing.
     pub fn next_action(&mut self) -> Option<WrapAction> {
         self.actions.pop_front()
     }
 
-    /// What was counted so far.
+    /// Returns what was counted so far.
     pub fn counters(&self) -> WrapCounters {
         self.counters
     }
 
-    /// Requests of the client that are not answered yet.
+    /// Counts the requests of the client that are not answered yet.
     pub fn in_flight(&self) -> usize {
         self.calls.len() + self.local_jobs.len()
     }
 
-    /// False while the client must not be read: it does not read either, and its own errors would pile up.
+    /// Tells whether the client may be read. Where it does not read either, its own errors would pile up.
     pub fn reads_client(&self, effects: &impl WrapEffects) -> bool {
         effects.client_backlog() <= self.limits.queue_bytes.saturating_mul(2)
             || !stands("unreading-client-unread")
     }
 
-    /// False while the server is held back because the client does not read (promise 3).
+    /// Tells whether the server may be read. It is held back while the client does not read (promise 3).
     pub fn reads_server(&self, effects: &impl WrapEffects) -> bool {
         effects.client_backlog() <= self.limits.queue_bytes || !stands("server-held-back")
     }
 
-    /// False while the server is held back: its answers may have come long ago, nobody reads them here.
+    /// Tells whether the server may be judged. While it is held back its answers may have come, and nobody reads them.
     fn is_judged(&self, effects: &impl WrapEffects) -> bool {
         self.reads_server(effects) || !stands("held-back-is-not-judged")
     }
 
-    /// When [`WrapSession::tick`] is due at the latest.
+    /// Tells when [`WrapSession::tick`] is due at the latest.
     pub fn next_tick(&self) -> Option<Duration> {
         let health = self.watches_health() && stands("health-checked");
         [
@@ -159,7 +159,7 @@ impl WrapSession {
         .min()
     }
 
-    /// Time has passed.
+    /// Does what is due at this time.
     pub fn tick(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
         self.expire(effects);
@@ -183,7 +183,7 @@ impl WrapSession {
         }
     }
 
-    /// The client's stdin ended: what is in flight may still be answered for a while.
+    /// Notes that the client's stdin ended. What is in flight may still be answered for a while.
     pub fn client_end(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
         match self.end {
@@ -221,7 +221,7 @@ impl WrapSession {
         }
     }
 
-    /// The client waits for nothing but what ends with the session.
+    /// Tells whether the client waits for nothing but what ends with the session.
     pub(super) fn is_idle(&self) -> bool {
         self.calls.is_idle() && self.local_jobs.is_idle()
     }
@@ -338,7 +338,7 @@ impl WrapSession {
         }
     }
 
-    /// A call is a job now, on the disk; `result` is what its client gets in place of the server's. False where nobody waits for that any
+    /// Notes that a call is a job now, on the disk; `result` is what its client gets in place of the server's. False where nobody waits for that any
     /// more, so that the job is of no use.
     pub fn promoted(
         &mut self,
@@ -377,7 +377,7 @@ impl WrapSession {
         true
     }
 
-    /// There can be no job of a call: whoever has asked for a task is told so, and its server has not been asked.
+    /// Notes that there can be no job of a call. Whoever has asked for a task is told so, and its server has not been asked.
     pub fn not_promoted(
         &mut self,
         now: Duration,
@@ -398,12 +398,12 @@ impl WrapSession {
         }
     }
 
-    /// Whether a call still waits for the job that this was about.
+    /// Tells whether a call still waits for the job that this was about.
     pub fn waits_for_a_job(&self, wire_id: &Id, order: WrapPromotionOrder) -> bool {
         self.calls.get(wire_id).is_some_and(|call| call.waits_for_a_job(order))
     }
 
-    /// Something has come of a call that waits for a job.
+    /// Takes what has come of a call that waits for a job.
     pub fn joined(
         &mut self,
         now: Duration,
@@ -449,7 +449,7 @@ impl WrapSession {
         self.after_call(effects);
     }
 
-    /// Nobody wants the result of a call that is a job, or was to become one, any more.
+    /// Notes that nobody wants the result of a call that is a job, or was to become one, any more.
     pub fn job_withdrawn(&mut self, now: Duration, wire_id: &Id, effects: &mut impl WrapEffects) {
         self.now = now;
         if self.calls.get(wire_id).is_some_and(|call| call.is_job)
@@ -478,7 +478,7 @@ impl WrapSession {
         wire_id
     }
 
-    /// Health is watched while the server is up, the handshake is done, and nothing is in flight either way.
+    /// Tells whether health is watched: the server is up, the handshake is done, and nothing is in flight either way.
     fn watches_health(&self) -> bool {
         self.client.allows_probes()
             && self.server.is_live()
@@ -526,7 +526,7 @@ impl WrapSession {
         own_requests.next_id(|id| calls.is_free(id) && questions.is_free(id) && !local_jobs.has(id))
     }
 
-    /// What can be said about a call.
+    /// Returns what can be said about a call.
     pub(super) fn report<'a>(&'a self, call: &'a GuardedCall) -> CallReport<'a> {
         CallReport { server: &self.name, call, now: self.now }
     }
