@@ -95,17 +95,16 @@ impl WrapSession {
 
     fn client_request(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
         self.counters.requests += 1;
-        let is_about_jobs = |params| {
-            self.offers.as_ref().is_some_and(|offers| offers.are_asked_about(request.method, params))
-        };
+        let is_about_jobs =
+            |params| self.offers.as_ref().is_some_and(|offers| offers.is_about_jobs(request.method, params));
         let is_for_job_server = request.params.is_some_and(is_about_jobs);
-        let of_whom = |wrap_session: &Self| match is_for_job_server {
+        let refusal_of_addressee = |wrap_session: &Self| match is_for_job_server {
             true => LocalJobs::refusal(effects.job_server_backlog(), wrap_session.limits.queue_bytes),
             false => wrap_session
                 .refusal_of_server(effects)
                 .or_else(|| wrap_session.promotion_rules()?.refusal_of_task(request.method, request.params)),
         };
-        if let Some(error_report) = self.refusal(request).or_else(|| of_whom(self)) {
+        if let Some(error_report) = self.refusal(request).or_else(|| refusal_of_addressee(self)) {
             let to = Addressee::request(&request.id, request.method, request.batch);
             self.refuse(to, error_report, effects);
             if matches!(self.end, WrapEnd::Unstartable { .. }) {
@@ -177,7 +176,7 @@ impl WrapSession {
             self.local_jobs.forget_session();
         }
         if let Some(offers) = &mut self.offers {
-            offers.wait_for_a_use(introduction.follows_lists);
+            offers.wait_for_use(introduction.follows_lists);
         }
     }
 
@@ -222,7 +221,7 @@ impl WrapSession {
         }
     }
 
-    fn accept(&mut self, request: &WrapRequest<'_>, trial: bool, effects: &mut impl WrapEffects) {
+    fn accept(&mut self, request: &WrapRequest<'_>, is_trial: bool, effects: &mut impl WrapEffects) {
         self.learn_from(request);
         let role = match request.method {
             "initialize" => Role::Initialize,
@@ -255,7 +254,7 @@ impl WrapSession {
             let has_messages = self.client.has_progress_messages();
             self.tokens.begin_heartbeat((&wire_id, params), &mut self.calls, self.now, has_messages);
         }
-        if trial {
+        if is_trial {
             self.breaker.begin_trial(wire_id.clone());
             // A subscription is answered when it ends; until then it says nothing about the server.
             if role == Role::Listen && stands("subscription-is-no-trial") {

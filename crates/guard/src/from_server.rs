@@ -89,8 +89,8 @@ impl WrapSession {
         effects: &mut impl WrapEffects,
     ) {
         match self.own_requests.complete(id) {
-            Completion::Matched(own) if stands("own-answers-swallowed") => {
-                return self.own_answered(own, outcome, effects);
+            Completion::Matched(own_request) if stands("own-answers-swallowed") => {
+                return self.own_request_answered(own_request, outcome, effects);
             }
             // A health check that a busy server comes to in the end: it was a sign of life, and nobody waits for more.
             Completion::Late if stands("late-own-answers-swallowed") => return,
@@ -115,7 +115,7 @@ impl WrapSession {
                 return self.quarantine(raw, "an answer that nobody waits for", effects);
             }
         };
-        self.settle(&wire_id, &call, outcome);
+        self.learn_from_answer(&wire_id, &call, outcome);
         if call.is_job {
             effects.to_job(&wire_id, JobNews::Answer(self.client.bridge_era(), raw));
             return self.after_call(effects);
@@ -137,17 +137,17 @@ impl WrapSession {
         });
         let line = one_line(renamed.as_deref().unwrap_or(raw));
         let client = &self.client;
-        let with_ours =
-            |offers: &mut Box<Offers>| offers.with_ours(&call, &line, outcome, || client.revision());
-        match self.offers.as_mut().and_then(with_ours) {
-            Some(with_ours) => self.deliver(&call, &with_ours, effects),
+        let with_offers =
+            |offers: &mut Box<Offers>| offers.with_offers(&call, &line, outcome, || client.revision());
+        match self.offers.as_mut().and_then(with_offers) {
+            Some(with_offers) => self.deliver(&call, &with_offers, effects),
             None => self.deliver(&call, &line, effects),
         }
         self.after_call(effects);
     }
 
     /// Learns what an answer says about the server and the session.
-    fn settle(&mut self, wire_id: &Id, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
+    fn learn_from_answer(&mut self, wire_id: &Id, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
         self.counters.answered += 1;
         self.server.answered();
         self.breaker.settle_trial(wire_id, self.now);
@@ -290,7 +290,7 @@ impl WrapSession {
 
     /// Lists our tools, since there is a job about which a client can only ask with them.
     pub(super) fn list_job_tools(&mut self, effects: &mut impl WrapEffects) {
-        if self.offers.as_mut().is_some_and(|offers| offers.are_of_use()) {
+        if self.offers.as_mut().is_some_and(|offers| offers.note_use()) {
             // Never shed, as those of servers may be: without it nobody could ask about the job.
             self.tell_client(Class::Kept, TOOLS_CHANGED, effects);
         }
@@ -551,13 +551,13 @@ impl WrapSession {
     }
 
     /// Takes an answer to a request of the guard.
-    pub(super) fn own_answered(
+    pub(super) fn own_request_answered(
         &mut self,
-        own: OwnRequest,
+        own_request: OwnRequest,
         outcome: &ResponseOutcome<'_>,
         effects: &mut impl WrapEffects,
     ) {
-        if own != OwnRequest::Handshake {
+        if own_request != OwnRequest::Handshake {
             return;
         }
         if let ResponseOutcome::Error(error) = outcome

@@ -326,7 +326,7 @@ impl JobBridge {
                         return BridgeEvent::Refused(call, order, why);
                     }
                     Ok(BridgeResult::Over(call, order, job)) => return BridgeEvent::Over(call, order, job),
-                    Ok(BridgeResult::Joined(call, order, came)) => return BridgeEvent::Joined(call, order, came),
+                    Ok(BridgeResult::Joined(call, order, outcome)) => return BridgeEvent::Joined(call, order, outcome),
                     Ok(BridgeResult::Opened(service, names)) => {
                         self.open_job_server(service, names);
                         return BridgeEvent::Said;

@@ -207,7 +207,7 @@ impl LocalJobs {
 
 impl Offers {
     /// Tells whether a request is about jobs, so that the local job server answers it.
-    pub(super) fn are_asked_about(&self, method: &str, params: Json<'_>) -> bool {
+    pub(super) fn is_about_jobs(&self, method: &str, params: Json<'_>) -> bool {
         let has_tasks = self.has_tasks();
         let is_of_a_job = |id: Json<'_>| id.text().is_some_and(|id| names_a_job(&id));
         match method {

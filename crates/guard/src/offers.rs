@@ -106,18 +106,18 @@ impl Offers {
     }
 
     /// Sets whether our tools are listed as soon as there is a use for them, and not before.
-    pub(super) fn wait_for_a_use(&mut self, waits: bool) {
+    pub(super) fn wait_for_use(&mut self, waits: bool) {
         self.waits = waits && !self.are_used;
     }
 
     /// Notes that there is a use for our tools. True where the client has to be told that they are listed now.
-    pub(super) fn are_of_use(&mut self) -> bool {
+    pub(super) fn note_use(&mut self) -> bool {
         self.are_used = true;
         std::mem::take(&mut self.waits)
     }
 
     /// Returns the answer to a call, a line, with what is ours beside it, where that is anything.
-    pub(super) fn with_ours(
+    pub(super) fn with_offers(
         &mut self,
         call: &GuardedCall,
         line: &[u8],
@@ -156,8 +156,8 @@ impl Offers {
         if has_tasks || !is_known || capabilities.member("tools").is_none() {
             return None;
         }
-        let with_ours = tasks::with_offer(capabilities, dialect, true)?;
-        Some(Splice::new(result).set("capabilities", with_ours).apply()?.into_owned())
+        let with_tasks = tasks::with_offer(capabilities, dialect, true)?;
+        Some(Splice::new(result).set("capabilities", with_tasks).apply()?.into_owned())
     }
 
     /// Returns a page of the server's tools, with ours where it is the last.

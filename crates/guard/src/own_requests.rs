@@ -14,7 +14,7 @@ pub(super) enum OwnRequest {
     /// The replayed `initialize`.
     Handshake,
     /// Replayed level and subscriptions, and health checks: any answer will do.
-    Whatever,
+    AnyAnswer,
 }
 
 /// The requests of the guard itself that wait for an answer.
@@ -49,7 +49,7 @@ impl OwnRequests {
 
     /// Enters a request to which any answer will do.
     pub(super) fn register(&mut self, id: Id, deadline: Duration) {
-        let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::Whatever);
+        let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::AnyAnswer);
     }
 
     pub(super) fn complete(&mut self, id: &Id) -> Completion<OwnRequest> {

@@ -90,7 +90,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             },
             () = shell.effects.to_client.writable(), if shell.effects.to_client.is_waiting() => shell.effects.to_client.flush(),
             () = shell.effects.to_client.closed(), if !shell.ending && stands("gone-client-noticed") => shell.client_gone(),
-            event = kept(&mut shell.effects.bridge) => shell.job_event(event),
+            event = bridge_event(&mut shell.effects.bridge) => shell.job_event(event),
             () = &mut timer => shell.tick(),
         }
         shell.hear_job_server();
@@ -107,7 +107,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
 }
 
 /// Waits for something to happen about jobs. Where there are none nothing does. Cancel-safe.
-async fn kept(bridge: &mut Option<JobBridge>) -> job_bridge::BridgeEvent {
+async fn bridge_event(bridge: &mut Option<JobBridge>) -> job_bridge::BridgeEvent {
     match bridge {
         Some(bridge) => bridge.event().await,
         None => pending().await,
@@ -413,8 +413,8 @@ impl GuardLoop {
                     bridge.read(call, order, job);
                 }
             }
-            job_bridge::BridgeEvent::Joined(call, order, came) => {
-                self.wrap_session.joined(now, (&call, order), came, &mut self.effects);
+            job_bridge::BridgeEvent::Joined(call, order, outcome) => {
+                self.wrap_session.joined(now, (&call, order), outcome, &mut self.effects);
             }
             job_bridge::BridgeEvent::Said => {}
             job_bridge::BridgeEvent::Withdrawn(call) => {

@@ -479,8 +479,8 @@ impl Life {
                     let why = JobError("there is no disk".to_owned());
                     self.wrap_session.not_promoted(self.now, (&call, order), &why, &mut self.world);
                 }
-                TestBridgeEvent::Joins(call, order, came) => {
-                    self.wrap_session.joined(self.now, (&call, order), came, &mut self.world);
+                TestBridgeEvent::Joins(call, order, outcome) => {
+                    self.wrap_session.joined(self.now, (&call, order), outcome, &mut self.world);
                 }
                 TestBridgeEvent::Withdraws(call) => {
                     self.wrap_session.job_withdrawn(self.now, &call, &mut self.world);
