@@ -249,26 +249,15 @@ impl WrapSession {
                 Class::Log
             }
             "notifications/progress" => match params.and_then(wire::notified_token) {
-                Some(token) => match self.tokens.addressee(&token) {
-                    ProgressAddressee::Job(wire_id) => {
-                        if let Some(params) = params
-                            && self.calls.get(wire_id).is_some_and(|call| call.is_job)
-                        {
-                            effects.to_job(wire_id, JobNews::Progress(params.get().as_bytes()));
-                        }
+                Some(token) => {
+                    if !self.passes_progress(&token, params, effects) {
                         return;
                     }
-                    ProgressAddressee::Nobody => {
-                        self.counters.dropped_notifications += 1;
-                        return;
-                    }
-                    ProgressAddressee::Client => {
-                        raised = params.and_then(|params| {
-                            self.tokens.raised(&token, &mut self.calls, self.now, (params, raw))
-                        });
-                        Class::Progress(token)
-                    }
-                },
+                    raised = params.and_then(|params| {
+                        self.tokens.raised(&token, &mut self.calls, self.now, (params, raw))
+                    });
+                    Class::Progress(token)
+                }
                 None => Class::Kept,
             },
             "notifications/cancelled" => return self.server_cancels(raw, params, effects),
@@ -276,6 +265,27 @@ impl WrapSession {
             _ => Class::Kept,
         };
         self.tell_client(class, raised.as_deref().unwrap_or(raw), effects);
+    }
+
+    /// Tells whether progress under this token goes to the client. That of a job goes to the job, and what nobody waits for is dropped.
+    fn passes_progress(
+        &mut self,
+        token: &Id,
+        params: Option<Json<'_>>,
+        effects: &mut impl WrapEffects,
+    ) -> bool {
+        match self.tokens.addressee(token) {
+            ProgressAddressee::Client => return true,
+            ProgressAddressee::Nobody => self.counters.dropped_notifications += 1,
+            ProgressAddressee::Job(wire_id) => {
+                if let Some(params) = params
+                    && self.calls.get(wire_id).is_some_and(|call| call.is_job)
+                {
+                    effects.to_job(wire_id, JobNews::Progress(params.get().as_bytes()));
+                }
+            }
+        }
+        false
     }
 
     /// Tells the client something that it has not asked for.
