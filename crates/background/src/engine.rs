@@ -15,13 +15,13 @@ use tokio::task::spawn_blocking;
 use unhang_jobs::{
     self as jobs,
     document::Field,
-    engine::{Engine, Status},
+    engine::{Engine, JobStatus},
     folder::FileName,
     id::JobId,
     moment::Moment,
     record::{JobState, Patch},
     store::Whose,
-    submission::{JobInput, STOP_GRACE, Source, Submission},
+    submission::{InputSource, JobInput, STOP_GRACE, Submission},
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
@@ -193,12 +193,12 @@ impl EngineService {
         }
     }
 
-    fn is_callers(&self, status: &Status) -> bool {
+    fn is_callers(&self, status: &JobStatus) -> bool {
         status.record.owner.as_deref() == self.caller.name() || !stands("jobs-are-their-owners")
     }
 
     /// What an agent is told of a job.
-    fn told(&self, status: &Status) -> JobReport {
+    fn told(&self, status: &JobStatus) -> JobReport {
         JobReport::new(status, ReportReader::Agent(self.names))
     }
 
@@ -216,8 +216,8 @@ impl EngineService {
         private.extend(request.environment.into_iter().map(|(name, value)| (name.into(), value.into())));
         let input = |(file, field): (FileName, _)| {
             let source = match self.holder(&field) {
-                Some(_) => Source::OwnState(field),
-                None => Source::State(field),
+                Some(_) => InputSource::OwnState(field),
+                None => InputSource::State(field),
             };
             JobInput { file: file.into(), source }
         };

@@ -34,7 +34,7 @@ use std::{
 
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 use unhang_jobs::{
-    engine::{Adoption, CallEnd, Engine, HeldCall, Status},
+    engine::{Adoption, CallEnd, Engine, HeldCall, JobStatus},
     id::JobId,
     record::{EndReason, JobState},
 };
@@ -262,7 +262,7 @@ impl PromotedCalls {
     }
 
     /// The job that this call has become, where it has: once it has ended, or after so long.
-    pub async fn join(&self, id: JobId, wait: Duration) -> Result<Status, JobError> {
+    pub async fn join(&self, id: JobId, wait: Duration) -> Result<JobStatus, JobError> {
         Ok(self.shared.engine.wait(id, Deadline::after(wait)).await?)
     }
 
@@ -297,7 +297,7 @@ fn end_of_all(why: CallsEnd, is_repeatable: bool) -> CallEnd {
 }
 
 /// The result of a job for the same call as it was; nothing, where it has not been answered.
-pub async fn joined(jobs: &dyn JobService, status: &Status) -> Option<String> {
+pub async fn joined(jobs: &dyn JobService, status: &JobStatus) -> Option<String> {
     if !is_answered(status) {
         return None;
     }
@@ -325,6 +325,6 @@ pub(crate) fn advice(is_repeatable: bool) -> &'static str {
 }
 
 /// Whether a job has come to an end that the same call can have as its answer.
-pub(crate) fn is_answered(status: &Status) -> bool {
+pub(crate) fn is_answered(status: &JobStatus) -> bool {
     status.record.status == JobState::Completed
 }

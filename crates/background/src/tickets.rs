@@ -21,8 +21,8 @@ use tokio::{
 };
 use unhang_bridge::Era;
 use unhang_jobs::{
-    engine::{HeldCall, Status},
-    record::Ticket,
+    engine::{HeldCall, JobStatus},
+    record::CallTicket,
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
@@ -51,7 +51,7 @@ struct Details {
 }
 
 /// What a call can be taken up with that goes on as this task.
-pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>) -> Option<Ticket> {
+pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>) -> Option<CallTicket> {
     let followers = match who {
         WhoIsAsked::Nobody => None,
         // Where there is no room for it, nobody can be asked.
@@ -61,7 +61,7 @@ pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>
     let same = same.map(|same| HEXLOWER.encode(&same.0));
     let details = Details { task: known.task.clone(), followers, same };
     let details = serde_json::to_value(details).ok()?;
-    Some(Ticket { kept_by: known.kept_by.clone(), details, is_free: false })
+    Some(CallTicket { kept_by: known.kept_by.clone(), details, is_free: false })
 }
 
 impl Details {
@@ -130,7 +130,7 @@ impl PromotedCalls {
 
     async fn take_up_one(
         &self,
-        left: &Status,
+        left: &JobStatus,
         keeper_of: &(impl Fn(&str, &str) -> Option<(Servers, usize)> + Sync),
     ) {
         let id = left.record.job_id;
@@ -175,7 +175,7 @@ impl PromotedCalls {
     }
 
     /// Leaves a call to whoever takes it up, where its server goes on with it without us.
-    pub(super) async fn leave(&self, held: HeldCall, going: RunningCall, ticket: Ticket) {
+    pub(super) async fn leave(&self, held: HeldCall, going: RunningCall, ticket: CallTicket) {
         let id = held.id();
         if let Some(news) = going.source.news() {
             news.leave();
@@ -190,7 +190,7 @@ impl PromotedCalls {
 }
 
 /// What a call can be left with that is to go on when we have ended; nothing where its server does not go on with it.
-pub(super) fn to_be_left(going: &RunningCall, kept: &FollowedJob) -> Option<Ticket> {
+pub(super) fn to_be_left(going: &RunningCall, kept: &FollowedJob) -> Option<CallTicket> {
     let known = going.source.news()?.known()?;
     let outlives_us = known.outlives_us && stands("task-outlives-a-clean-end");
     outlives_us.then(|| ticket(&known, &kept.who, kept.same)).flatten()

@@ -199,7 +199,7 @@ pub struct Documents {
 
 /// The turn of one writer. Others wait until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct DocumentTurn {
     state: PathBuf,
     _lock: Lock,
 }
@@ -287,7 +287,7 @@ impl Documents {
     }
 
     /// Waits for the turn to write.
-    pub(crate) fn turn(&self) -> Result<Turn, FileError> {
+    pub(crate) fn turn(&self) -> Result<DocumentTurn, FileError> {
         let path = self.state.join(LOCK);
         let failed = |error| FileError::system("cannot lock", &path, error);
         let taken = look_until(WaitLimit::after(TURN), LOOK, || Lock::try_take(&path)).map_err(failed)?;
@@ -295,11 +295,11 @@ impl Documents {
             let text = format!("another process has held it for {} s", TURN.as_secs());
             failed(std::io::Error::new(std::io::ErrorKind::TimedOut, text))
         })?;
-        Ok(Turn { state: self.state.clone(), _lock: lock })
+        Ok(DocumentTurn { state: self.state.clone(), _lock: lock })
     }
 }
 
-impl Turn {
+impl DocumentTurn {
     /// Replaces a document of this owner.
     pub(crate) fn write(&self, owner: Option<&str>, field: &Field, value: &Value) -> Result<(), FileError> {
         let mut text = value.to_string().into_bytes();

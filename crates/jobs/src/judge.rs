@@ -21,10 +21,10 @@ use crate::{
     id::JobId,
     judge_call::judge_call,
     moment::Moment,
-    record::{EndReason, Ending, JobEnd, Run},
+    record::{EndReason, EndRecord, JobEnd, RunRecord},
     settle::{Handover, Settled, settle, write_ending},
     store::{self, JobRow, ShimStarter, Store, StoreError},
-    verdict::{JobEvidence, Loss, Verdict},
+    verdict::{JobEvidence, JobVerdict, Loss},
 };
 
 /// How often a shim is started for a job before it is given up.
@@ -77,17 +77,17 @@ pub(crate) fn judge_as(
     }
     let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
     let (lock, no_lock) = match take_lock(&folder) {
-        Ok(Taken::Ours(lock)) => (Some(lock), None),
-        Ok(Taken::Others) => return Ok(JobFinding::Alive),
-        Ok(Taken::NoFolder(detail)) => {
+        Ok(LockAttempt::Ours(lock)) => (Some(lock), None),
+        Ok(LockAttempt::Others) => return Ok(JobFinding::Alive),
+        Ok(LockAttempt::NoFolder(detail)) => {
             // Whatever has it cannot write down how it ends.
             let Swept { leaked, unkilled } = end_survivors(judge, id, None);
-            let ending = Ending::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail);
-            let ending = Ending { leaked, unkilled, ..ending };
+            let ending = EndRecord::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail);
+            let ending = EndRecord { leaked, unkilled, ..ending };
             return settle(data, store, id, &ending, handover).map(JobFinding::Settled);
         }
         // Somebody has put it there while a shim held what lay there before, or before one came.
-        Err(error) if error.is_of_the_place() => match folder.read::<Run>(RUN) {
+        Err(error) if error.is_of_the_place() => match folder.read::<RunRecord>(RUN) {
             Ok(Some(run)) if is_alive(&run, handover.starter) => return Ok(JobFinding::Alive),
             _ => (None, Some(error.to_string())),
         },
@@ -95,24 +95,26 @@ pub(crate) fn judge_as(
     };
     let ending = match look(&folder, job, handover.starter)? {
         // Its lock was removed from beneath a shim that lives and will note how the work ends.
-        Seen::Lost(Some(run), _) if is_alive(&run, handover.starter) => return Ok(JobFinding::Alive),
-        Seen::Starting => return Ok(JobFinding::Alive),
-        Seen::NeverStarted if job.starts < MOST_STARTS => {
+        FolderFinding::Lost(Some(run), _) if is_alive(&run, handover.starter) => {
+            return Ok(JobFinding::Alive);
+        }
+        FolderFinding::Starting => return Ok(JobFinding::Alive),
+        FolderFinding::NeverStarted if job.starts < MOST_STARTS => {
             drop(lock);
             let starter = job.starter.as_ref();
             let is_ours =
                 store.write(|transaction| store::take_over(transaction, id, starter, handover.starter))?;
             return Ok(if is_ours { JobFinding::StartIt } else { JobFinding::Alive });
         }
-        Seen::NeverStarted => Ending::without_run(JobEnd::Failed).because(
+        FolderFinding::NeverStarted => EndRecord::without_run(JobEnd::Failed).because(
             EndReason::StartFailed,
             format!(
                 "its supervisor did not come up in {MOST_STARTS} tries; {}",
                 no_lock.as_deref().unwrap_or("the system may be out of processes or memory")
             ),
         ),
-        Seen::Ended(ending) => ending,
-        Seen::Lost(run, ending) => {
+        FolderFinding::Ended(ending) => ending,
+        FolderFinding::Lost(run, ending) => {
             let here = &handover.starter.boot_id;
             let swept = match &run {
                 Some(run) if run.boot_id == *here || !stands("survivors-of-this-boot-only") => {
@@ -122,7 +124,7 @@ pub(crate) fn judge_as(
                 Some(run) if !is_same_boot(&run.boot_id, here) => Swept::default(),
                 Some(_) | None => end_survivors(judge, id, None),
             };
-            Ending { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
+            EndRecord { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
         }
     };
     let ending = write_ending(data, id, &ending)?;
@@ -130,16 +132,16 @@ pub(crate) fn judge_as(
 }
 
 /// What came of the try to take a job's lock.
-enum Taken {
+enum LockAttempt {
     Ours(Lock),
     Others,
     /// There is no folder that it could lie in. Says so.
     NoFolder(String),
 }
 
-fn take_lock(folder: &JobFolder) -> Result<Taken, FileError> {
+fn take_lock(folder: &JobFolder) -> Result<LockAttempt, FileError> {
     if folder.is_something_else() {
-        return Ok(Taken::NoFolder(format!(
+        return Ok(LockAttempt::NoFolder(format!(
             "something else lies in the place of its folder {}",
             folder.path().display()
         )));
@@ -153,51 +155,51 @@ fn take_lock(folder: &JobFolder) -> Result<Taken, FileError> {
         taken => taken,
     };
     match taken {
-        Ok(Some(lock)) => Ok(Taken::Ours(lock)),
-        Ok(None) => Ok(Taken::Others),
+        Ok(Some(lock)) => Ok(LockAttempt::Ours(lock)),
+        Ok(None) => Ok(LockAttempt::Others),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(Taken::NoFolder(format!("its folder {} is gone", folder.path().display())))
+            Ok(LockAttempt::NoFolder(format!("its folder {} is gone", folder.path().display())))
         }
         Err(error) => Err(FileError::system("cannot lock", &path, error)),
     }
 }
 
 /// Whether the shim that has taken the job lives, as far as can be seen without its lock.
-fn is_alive(run: &Run, this: &ShimStarter) -> bool {
+fn is_alive(run: &RunRecord, this: &ShimStarter) -> bool {
     run.boot_id == this.boot_id && Identity::from(run.shim).is_alive()
 }
 
 /// What the folder of a job says whose lock is free.
-enum Seen {
+enum FolderFinding {
     Starting,
     NeverStarted,
-    Ended(Ending),
-    Lost(Option<Run>, Ending),
+    Ended(EndRecord),
+    Lost(Option<RunRecord>, EndRecord),
 }
 
-fn look(folder: &JobFolder, job: &JobRow, this: &ShimStarter) -> Result<Seen, FileError> {
+fn look(folder: &JobFolder, job: &JobRow, this: &ShimStarter) -> Result<FolderFinding, FileError> {
     let damaged = |error: FileError| {
-        Ending::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, error.to_string())
+        EndRecord::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, error.to_string())
     };
-    let run: Result<Option<Run>, FileError> = folder.read(RUN);
-    let exit = match folder.read::<Ending>(EXIT) {
+    let run: Result<Option<RunRecord>, FileError> = folder.read(RUN);
+    let exit = match folder.read::<EndRecord>(EXIT) {
         Err(error @ FileError::Damaged { .. }) => {
             // Half an end is none: it is put aside so that the true one, which nobody knows, can be written.
             folder.put_aside(EXIT)?;
-            return Ok(Seen::Lost(run.ok().flatten(), damaged(error)));
+            return Ok(FolderFinding::Lost(run.ok().flatten(), damaged(error)));
         }
         read => read?,
     };
     let run = match run {
         Err(error @ FileError::Damaged { .. }) if exit.is_none() => {
-            return Ok(Seen::Lost(None, damaged(error)));
+            return Ok(FolderFinding::Lost(None, damaged(error)));
         }
         Err(error @ FileError::System { .. }) => return Err(error),
         read => read.ok().flatten(),
     };
     let is_unwanted = folder.has(CANCEL);
     if is_unwanted && run.is_none() && exit.is_none() {
-        return Ok(Seen::Ended(Ending::without_run(JobEnd::Cancelled)));
+        return Ok(FolderFinding::Ended(EndRecord::without_run(JobEnd::Cancelled)));
     }
     let evidence = JobEvidence {
         is_locked: false,
@@ -212,20 +214,20 @@ fn look(folder: &JobFolder, job: &JobRow, this: &ShimStarter) -> Result<Seen, Fi
     };
     let started_at = run.as_ref().map(|run| run.started_at);
     Ok(match (evidence.verdict(), exit) {
-        (Verdict::Ended, Some(ending)) => Seen::Ended(ending),
-        (Verdict::Starting | Verdict::Running, _) => Seen::Starting,
-        (Verdict::NeverStarted, _) => Seen::NeverStarted,
-        (Verdict::Lost(Loss::ShimKilled), _) if is_unwanted => {
+        (JobVerdict::Ended, Some(ending)) => FolderFinding::Ended(ending),
+        (JobVerdict::Starting | JobVerdict::Running, _) => FolderFinding::Starting,
+        (JobVerdict::NeverStarted, _) => FolderFinding::NeverStarted,
+        (JobVerdict::Lost(Loss::ShimKilled), _) if is_unwanted => {
             let detail = "it was cancelled, and its supervisor had to be killed for it";
-            let ending = Ending::without_run(JobEnd::Cancelled).because(EndReason::ShimKilled, detail);
-            Seen::Lost(run, Ending { started_at, ..ending })
+            let ending = EndRecord::without_run(JobEnd::Cancelled).because(EndReason::ShimKilled, detail);
+            FolderFinding::Lost(run, EndRecord { started_at, ..ending })
         }
-        (Verdict::Lost(loss), _) => Seen::Lost(run, Ending { started_at, ..lost(loss) }),
-        (Verdict::Ended, None) => Seen::Lost(run, lost(Loss::ShimKilled)),
+        (JobVerdict::Lost(loss), _) => FolderFinding::Lost(run, EndRecord { started_at, ..lost(loss) }),
+        (JobVerdict::Ended, None) => FolderFinding::Lost(run, lost(Loss::ShimKilled)),
     })
 }
 
-fn lost(loss: Loss) -> Ending {
+fn lost(loss: Loss) -> EndRecord {
     let (reason, detail) = match loss {
         Loss::ShimKilled => (
             EndReason::ShimKilled,
@@ -233,7 +235,7 @@ fn lost(loss: Loss) -> Ending {
         ),
         Loss::Reboot => (EndReason::Reboot, "the machine was started anew while it ran"),
     };
-    Ending::without_run(JobEnd::Lost).because(reason, detail)
+    EndRecord::without_run(JobEnd::Lost).because(reason, detail)
 }
 
 /// Whether somebody may still be about to start the shim. Of one in another container nobody here can tell whether it lives.
@@ -246,7 +248,7 @@ fn is_about_to(starter: &ShimStarter, this: &ShimStarter) -> bool {
 }
 
 /// Ends what a dead shim left.
-fn end_survivors(judge: Judge, id: JobId, run: Option<&Run>) -> Swept {
+fn end_survivors(judge: Judge, id: JobId, run: Option<&RunRecord>) -> Swept {
     if !stands("survivors-of-a-shim-ended") {
         return Swept::default();
     }

@@ -12,7 +12,7 @@ use crate::{
     folder::{CANCEL, DataFolder, EXIT, FileError, LOCK},
     judge::JobFinding,
     moment::Moment,
-    record::{Call, EndReason, Ending, JobEnd, JobRecord},
+    record::{CallRecord, EndReason, EndRecord, JobEnd, JobRecord},
     settle::{Handover, settle, write_ending},
     store::{self, JobRow, ShimStarter, Store, StoreError},
 };
@@ -27,7 +27,7 @@ pub(crate) enum CallHolder {
 }
 
 /// Whether this call has been left, as seen from this process.
-pub(crate) fn left(call: &Call, starter: &ShimStarter) -> CallHolder {
+pub(crate) fn left(call: &CallRecord, starter: &ShimStarter) -> CallHolder {
     let is_free = call.ticket.as_ref().is_some_and(|ticket| ticket.is_free);
     let is_of_this_boot = call.holder.boot_id == starter.boot_id;
     let lives = is_of_this_boot && Identity::from(call.holder.process).is_alive();
@@ -48,7 +48,7 @@ pub(crate) fn judge_call(
     data: &DataFolder,
     store: &mut Store,
     job: &JobRow,
-    call: &Call,
+    call: &CallRecord,
     handover: &Handover<'_>,
 ) -> Result<JobFinding, StoreError> {
     if left(call, handover.starter) == CallHolder::No || !stands("orphaned-call-is-settled") {
@@ -76,11 +76,11 @@ pub(crate) fn judge_call(
     }
     let ending = match is_unwanted {
         // Nobody was there any more to tell the server, but that it is not wanted is true.
-        true => Ending::without_run(JobEnd::Cancelled),
+        true => EndRecord::without_run(JobEnd::Cancelled),
         false if call.ticket.is_some() => nobody_came(call),
         false => unhang_ended(Some(call.is_repeatable)),
     };
-    let ending = match folder.read::<Ending>(EXIT) {
+    let ending = match folder.read::<EndRecord>(EXIT) {
         Ok(Some(written)) => written,
         // Half an end is none.
         Ok(None) | Err(FileError::Damaged { .. }) => write_ending(data, id, &ending)?,
@@ -90,8 +90,8 @@ pub(crate) fn judge_call(
 }
 
 /// The end of a call for whose answer nobody waits any more.
-pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> Ending {
-    Ending::without_run(JobEnd::Failed).because(
+pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> EndRecord {
+    EndRecord::without_run(JobEnd::Failed).because(
         EndReason::UnhangEnded,
         format!(
             "the unhang process that waited for the answer of the server ended before it came{}",
@@ -101,8 +101,8 @@ pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> Ending {
 }
 
 /// The end of a call whose server may have the answer, and that nobody has taken up as long as it had time.
-fn nobody_came(call: &Call) -> Ending {
-    Ending::without_run(JobEnd::Failed).because(
+fn nobody_came(call: &CallRecord) -> EndRecord {
+    EndRecord::without_run(JobEnd::Failed).because(
         EndReason::Timeout,
         format!(
             "the unhang process that waited for the answer of `{}` ended before it came, and none that has this server asked for it before \

@@ -23,12 +23,12 @@ use crate::{
 /// One argument, or the name or value of a variable: text where it is text, bytes where it is not.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Word {
+pub(crate) enum TextOrBytes {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-impl From<&OsStr> for Word {
+impl From<&OsStr> for TextOrBytes {
     fn from(word: &OsStr) -> Self {
         match word.to_str() {
             Some(text) => Self::Text(text.to_owned()),
@@ -37,16 +37,16 @@ impl From<&OsStr> for Word {
     }
 }
 
-impl From<Word> for OsString {
-    fn from(word: Word) -> Self {
+impl From<TextOrBytes> for OsString {
+    fn from(word: TextOrBytes) -> Self {
         match word {
-            Word::Text(text) => text.into(),
-            Word::Bytes(bytes) => Self::from_vec(bytes),
+            TextOrBytes::Text(text) => text.into(),
+            TextOrBytes::Bytes(bytes) => Self::from_vec(bytes),
         }
     }
 }
 
-impl Word {
+impl TextOrBytes {
     /// The same with one path in the place of another, wherever that stands.
     fn with(self, old: &[u8], new: &[u8]) -> Self {
         let word = OsString::from(self).into_vec();
@@ -69,11 +69,11 @@ pub(crate) struct LaunchOrders {
     /// The job as it was accepted: `job.json` is a copy for people, and may be gone after a power failure.
     pub(crate) record: JobRecord,
     /// The program, which is looked for in the `PATH` of `environment`, and its arguments.
-    pub(crate) command: Vec<Word>,
+    pub(crate) command: Vec<TextOrBytes>,
     /// The folder that it works in.
-    pub(crate) folder: Word,
+    pub(crate) folder: TextOrBytes,
     /// All of its environment.
-    pub(crate) environment: Vec<(Word, Word)>,
+    pub(crate) environment: Vec<(TextOrBytes, TextOrBytes)>,
     /// Whether something of it may be secret, so that no copy of this is made.
     #[serde(default)]
     pub(crate) is_private: bool,
@@ -96,10 +96,11 @@ impl LaunchOrders {
 
     /// The same for work that was told of the job's folder, and is given one of its own in it, wherever the old one is named.
     pub(crate) fn with_own_folder(self, own: &Path) -> Self {
-        let told = |(name, _): &&(Word, Word)| *name == Word::Text("UNHANG_JOB_DIR".to_owned());
+        let told =
+            |(name, _): &&(TextOrBytes, TextOrBytes)| *name == TextOrBytes::Text("UNHANG_JOB_DIR".to_owned());
         let Some((_, old)) = self.environment.iter().find(told).cloned() else { return self };
         let old = OsString::from(old);
-        let moved = |word: Word| word.with(old.as_bytes(), own.as_os_str().as_bytes());
+        let moved = |word: TextOrBytes| word.with(old.as_bytes(), own.as_os_str().as_bytes());
         Self {
             command: self.command.into_iter().map(moved).collect(),
             folder: moved(self.folder),

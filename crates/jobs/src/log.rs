@@ -27,14 +27,14 @@ pub const MAX_PAGE: usize = 1 << 20;
 
 /// One of the two outputs of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum LogStream {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
 }
 
-impl Stream {
+impl LogStream {
     /// The name of its file in the job's folder.
     #[must_use]
     pub fn file(self) -> &'static str {

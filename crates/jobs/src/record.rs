@@ -4,8 +4,8 @@
 //! |---|---|---|---|
 //! | `job.json` | whoever accepts, begins or settles it | by rename | a readable copy of the whole [`JobRecord`] |
 //! | `launch.json` | whoever accepts it | once; removed when the work runs | the record, the command and its environment, which may be secret; the database has a copy until the end |
-//! | `run.json` | the shim | before and after the work is spawned | who runs it: [`Run`] |
-//! | `exit.json` | the holder of the lock | once | how it ended: [`Ending`], which is the truth |
+//! | `run.json` | the shim | before and after the work is spawned | who runs it: [`RunRecord`] |
+//! | `exit.json` | the holder of the lock | once | how it ended: [`EndRecord`], which is the truth |
 //!
 //! Invariants
 //!
@@ -177,7 +177,7 @@ impl JobRecord {
 
 /// What a job is that no command of ours works on: a tool of a server was called, and somebody waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Call {
+pub struct CallRecord {
     /// The server, as the configuration calls it.
     pub server: String,
     /// The tool, as the server calls it.
@@ -188,12 +188,12 @@ pub struct Call {
     pub holder: Holder,
     /// What somebody else can still have the answer with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ticket: Option<Ticket>,
+    pub ticket: Option<CallTicket>,
 }
 
 /// What the answer of a call can be had with when whoever waited for it has gone: its server keeps it, under a name of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ticket {
+pub struct CallTicket {
     /// Which server keeps it, told from others of the same name.
     pub kept_by: String,
     /// What that server is asked with. Nobody here reads it, and nothing in it is secret.
@@ -229,7 +229,7 @@ pub struct JobRecord {
     pub owner: Option<String>,
     /// Where it is a call of a server's tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call: Option<Call>,
+    pub call: Option<CallRecord>,
     /// Its command as it may be shown: what looks like a secret is left out. A call has none.
     pub command: Vec<String>,
     /// The folder that it works in.
@@ -261,7 +261,7 @@ pub struct JobRecord {
     pub started_at: Option<Moment>,
     /// How it ended, as in `exit.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ending: Option<Ending>,
+    pub ending: Option<EndRecord>,
     /// Whether its result has reached the named state; absent where nothing was agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_applied: Option<bool>,
@@ -284,7 +284,7 @@ impl JobRecord {
     }
 
     /// Notes how the job ended.
-    pub fn end(&mut self, ending: &Ending) {
+    pub fn end(&mut self, ending: &EndRecord) {
         self.status = ending.outcome.into();
         self.started_at = ending.started_at.or(self.started_at);
         self.ending = Some(ending.clone());
@@ -322,7 +322,7 @@ impl From<JobEnd> for JobState {
 
 /// `exit.json`: how a job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ending {
+pub struct EndRecord {
     /// [`FORMAT`].
     pub format: u32,
     /// In which of the four ways.
@@ -352,7 +352,7 @@ pub struct Ending {
     pub unkilled: u32,
 }
 
-impl Ending {
+impl EndRecord {
     /// An ending of a job that never ran.
     #[must_use]
     pub fn without_run(outcome: JobEnd) -> Self {
@@ -388,7 +388,7 @@ pub struct ProcessRecord {
 
 /// `run.json`: a shim has taken the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunRecord {
     /// [`FORMAT`].
     pub format: u32,
     /// The boot in which the identities mean something.

@@ -23,11 +23,11 @@ use serde_json::Value;
 use unhang_switches::stands;
 
 use crate::{
-    document::{Documents, Field, MAX_DOCUMENT, Turn},
+    document::{DocumentTurn, Documents, Field, MAX_DOCUMENT},
     folder::{DataFolder, EXIT, FileError, FileName, LAUNCH, RECORD, sync},
     id::JobId,
     moment::Moment,
-    record::{Ending, JobEnd, JobRecord, JobState},
+    record::{EndRecord, JobEnd, JobRecord, JobState},
     store::{self, ShimStarter, Store, StoreError},
 };
 
@@ -66,7 +66,7 @@ pub(crate) fn settle(
     data: &DataFolder,
     store: &mut Store,
     id: JobId,
-    ending: &Ending,
+    ending: &EndRecord,
     handover: &Handover<'_>,
 ) -> Result<Settled, StoreError> {
     let Some(job) = store.read(|connection| store::get(connection, id))? else {
@@ -114,7 +114,7 @@ fn remove_orders(data: &DataFolder, record: &JobRecord) {
 }
 
 /// Applies the result to the named state, and notes in the record what came of it.
-fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result<Turn, StoreError> {
+fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result<DocumentTurn, StoreError> {
     let turn = Documents::of(data).turn()?;
     finish_patches(data, store, &turn)?;
     // The one before may have come as far as the document, and no further.
@@ -136,7 +136,11 @@ fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result
 }
 
 /// Applies what writers that died on the way had begun.
-pub(crate) fn finish_patches(data: &DataFolder, store: &mut Store, turn: &Turn) -> Result<usize, StoreError> {
+pub(crate) fn finish_patches(
+    data: &DataFolder,
+    store: &mut Store,
+    turn: &DocumentTurn,
+) -> Result<usize, StoreError> {
     if !stands("patches-finished-first") {
         return Ok(0);
     }
@@ -150,7 +154,7 @@ pub(crate) fn finish_patches(data: &DataFolder, store: &mut Store, turn: &Turn) 
 }
 
 /// Replaces the document, or says why not.
-fn apply(data: &DataFolder, turn: &Turn, record: &mut JobRecord) -> Result<(), FileError> {
+fn apply(data: &DataFolder, turn: &DocumentTurn, record: &mut JobRecord) -> Result<(), FileError> {
     let Some(patch) = &record.patch else { return Ok(()) };
     let outcome = match value(data, record) {
         Ok(value) => match turn.write(record.patched(), &patch.field, &value) {
@@ -195,12 +199,12 @@ pub(crate) fn read_result(
 }
 
 /// Writes down how a job ended, for good, unless that has been done. The caller holds the job's lock.
-pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &Ending) -> Result<Ending, FileError> {
+pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &EndRecord) -> Result<EndRecord, FileError> {
     let folder = data.job(id);
     if stands("unfinished-files-removed") {
         folder.remove_unfinished();
     }
-    let earlier = match folder.read::<Ending>(EXIT) {
+    let earlier = match folder.read::<EndRecord>(EXIT) {
         // Half an end is none, and what is no file has none in it.
         Err(FileError::Damaged { .. }) => folder.put_aside(EXIT).map(|()| None),
         read => read,

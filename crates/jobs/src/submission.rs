@@ -96,12 +96,12 @@ pub struct JobInput {
     /// Its name there.
     pub file: InputName,
     /// Where its content comes from.
-    pub source: Source,
+    pub source: InputSource,
 }
 
 /// Where an input comes from.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum InputSource {
     /// A document of the named state, of whoever has the data folder or shared.
     State(Field),
     /// The document of this name that the job's owner has.
@@ -313,10 +313,10 @@ impl JobInput {
             document.ok_or_else(|| JobError::MissingState(field.clone()))
         };
         match &self.source {
-            Source::Bytes(bytes) => Ok(bytes.clone()),
-            Source::State(field) => state(None, field),
-            Source::OwnState(field) => state(owner, field),
-            Source::File(path) => {
+            InputSource::Bytes(bytes) => Ok(bytes.clone()),
+            InputSource::State(field) => state(None, field),
+            InputSource::OwnState(field) => state(owner, field),
+            InputSource::File(path) => {
                 let bytes = path.metadata().map_or(0, |found| found.len());
                 if bytes > MAX_DOCUMENT {
                     let (path, limit) = (path.clone(), MAX_DOCUMENT);

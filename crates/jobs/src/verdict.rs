@@ -20,7 +20,7 @@
 use unhang_proc::identity::is_same_boot;
 use unhang_switches::stands;
 
-use crate::record::Run;
+use crate::record::RunRecord;
 
 /// What can be seen of a job that was given to a shim.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct JobEvidence<'a> {
     /// Whether somebody holds the job's lock: the shim does, as long as it lives.
     pub is_locked: bool,
     /// `run.json`, if it is there.
-    pub run: Option<&'a Run>,
+    pub run: Option<&'a RunRecord>,
     /// Whether `exit.json` is there.
     pub has_exit: bool,
     /// Whether the process that was to start the shim may still be about to do so.
@@ -41,7 +41,7 @@ pub struct JobEvidence<'a> {
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum JobVerdict {
     /// Nobody has begun with it, and nobody is about to: it may be started.
     NeverStarted,
     /// Somebody is about to begin.
@@ -65,19 +65,21 @@ pub enum Loss {
 
 impl JobEvidence<'_> {
     /// Judges.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> JobVerdict {
         if self.has_exit {
-            return Verdict::Ended;
+            return JobVerdict::Ended;
         }
         match self.run {
-            None if self.is_locked || self.starter_lives => Verdict::Starting,
-            None if self.is_of_another_boot && stands("begun-before-a-reboot") => Verdict::Lost(Loss::Reboot),
-            None => Verdict::NeverStarted,
-            Some(run) if self.is_locked && run.work.is_none() => Verdict::Starting,
-            Some(_) if self.is_locked => Verdict::Running,
-            Some(run) if !is_same_boot(&run.boot_id, self.boot_id) => Verdict::Lost(Loss::Reboot),
-            Some(_) if stands("killed-shim-is-lost") => Verdict::Lost(Loss::ShimKilled),
-            Some(_) => Verdict::Ended,
+            None if self.is_locked || self.starter_lives => JobVerdict::Starting,
+            None if self.is_of_another_boot && stands("begun-before-a-reboot") => {
+                JobVerdict::Lost(Loss::Reboot)
+            }
+            None => JobVerdict::NeverStarted,
+            Some(run) if self.is_locked && run.work.is_none() => JobVerdict::Starting,
+            Some(_) if self.is_locked => JobVerdict::Running,
+            Some(run) if !is_same_boot(&run.boot_id, self.boot_id) => JobVerdict::Lost(Loss::Reboot),
+            Some(_) if stands("killed-shim-is-lost") => JobVerdict::Lost(Loss::ShimKilled),
+            Some(_) => JobVerdict::Ended,
         }
     }
 }
@@ -89,9 +91,9 @@ mod tests {
 
     const BOOT: &str = "6b2c";
 
-    fn run(boot_id: &str, work: bool) -> Run {
+    fn run(boot_id: &str, work: bool) -> RunRecord {
         let identity = ProcessRecord { pid: 7, start: 70 };
-        Run {
+        RunRecord {
             format: 1,
             boot_id: boot_id.into(),
             shim: identity,
@@ -107,21 +109,21 @@ mod tests {
         let (begun, running, before) = (run(BOOT, false), run(BOOT, true), run("0000", true));
         let cases = [
             // The starter died before it spawned the shim, or the shim before it had the lock.
-            (false, None, false, false, Verdict::NeverStarted),
-            (false, None, false, true, Verdict::Starting),
-            (true, None, false, false, Verdict::Starting),
-            (true, Some(&begun), false, false, Verdict::Starting),
-            (true, Some(&running), false, false, Verdict::Running),
+            (false, None, false, false, JobVerdict::NeverStarted),
+            (false, None, false, true, JobVerdict::Starting),
+            (true, None, false, false, JobVerdict::Starting),
+            (true, Some(&begun), false, false, JobVerdict::Starting),
+            (true, Some(&running), false, false, JobVerdict::Running),
             // The shim died: before the spawn, or after it, which nobody can tell apart.
-            (false, Some(&begun), false, true, Verdict::Lost(Loss::ShimKilled)),
-            (false, Some(&running), false, false, Verdict::Lost(Loss::ShimKilled)),
-            (false, Some(&before), false, false, Verdict::Lost(Loss::Reboot)),
+            (false, Some(&begun), false, true, JobVerdict::Lost(Loss::ShimKilled)),
+            (false, Some(&running), false, false, JobVerdict::Lost(Loss::ShimKilled)),
+            (false, Some(&before), false, false, JobVerdict::Lost(Loss::Reboot)),
             // The work has ended, the shim may still be handing over.
-            (true, Some(&running), true, false, Verdict::Ended),
-            (false, Some(&running), true, false, Verdict::Ended),
-            (false, Some(&before), true, false, Verdict::Ended),
+            (true, Some(&running), true, false, JobVerdict::Ended),
+            (false, Some(&running), true, false, JobVerdict::Ended),
+            (false, Some(&before), true, false, JobVerdict::Ended),
             // A job that could not be started has an end and no run.
-            (false, None, true, false, Verdict::Ended),
+            (false, None, true, false, JobVerdict::Ended),
         ];
         for (is_locked, run, has_exit, starter_lives, expected) in cases {
             let is_of_another_boot = false;
@@ -145,9 +147,9 @@ mod tests {
             };
             evidence.verdict()
         };
-        assert_eq!(verdict(&theirs, true), Verdict::Running);
-        assert_eq!(verdict(&theirs, false), Verdict::Lost(Loss::ShimKilled));
-        assert_eq!(verdict(&before, false), Verdict::Lost(Loss::Reboot));
+        assert_eq!(verdict(&theirs, true), JobVerdict::Running);
+        assert_eq!(verdict(&theirs, false), JobVerdict::Lost(Loss::ShimKilled));
+        assert_eq!(verdict(&before, false), JobVerdict::Lost(Loss::Reboot));
     }
 
     /// A shim writes that it has the job before it starts the work, but a power failure may take that with it.
@@ -161,7 +163,7 @@ mod tests {
             is_of_another_boot: true,
             boot_id: BOOT,
         };
-        assert_eq!(given_out(false).verdict(), Verdict::Lost(Loss::Reboot));
-        assert_eq!(given_out(true).verdict(), Verdict::Ended);
+        assert_eq!(given_out(false).verdict(), JobVerdict::Lost(Loss::Reboot));
+        assert_eq!(given_out(true).verdict(), JobVerdict::Ended);
     }
 }

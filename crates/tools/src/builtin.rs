@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use unhang_jobs::{
     document::{Field, NotAField},
     id::{JobId, NotAJobId},
-    log::Stream,
+    log::LogStream,
     record::JobState,
 };
 use unhang_switches::stands;
@@ -252,7 +252,7 @@ impl<'a> CheckedArguments<'a> {
         let most = if stands("log-page-bounded") { MAX_LOG_BYTES } else { usize::MAX };
         let bytes = self.number("max_bytes").and_then(|bytes| usize::try_from(bytes).ok());
         LogRequest {
-            stream: if self.text("stream") == "stderr" { Stream::Stderr } else { Stream::Stdout },
+            stream: if self.text("stream") == "stderr" { LogStream::Stderr } else { LogStream::Stdout },
             offset: self.number("offset").unwrap_or_default(),
             max_bytes: bytes.unwrap_or(DEFAULT_LOG_BYTES).min(most),
         }

@@ -12,7 +12,7 @@ use unhang_jobs::{
     document::Field,
     folder::FileName,
     id::JobId,
-    log::Stream,
+    log::LogStream,
     moment::Moment,
     record::{JobState, Patch},
 };
@@ -159,7 +159,7 @@ pub struct Located<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRequest {
     /// Of which stream.
-    pub stream: Stream,
+    pub stream: LogStream,
     /// From which byte of all that was ever printed.
     pub offset: u64,
     /// At most so many bytes.

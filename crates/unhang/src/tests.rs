@@ -12,7 +12,7 @@ use unhang_jobs::{
     document::Field,
     engine::Machine,
     id::JobId,
-    log::Stream,
+    log::LogStream,
     moment::Moment,
     progress::JobProgress,
     record::{EndReason, JobEnd, JobState},
@@ -516,7 +516,7 @@ async fn every_tool_answers_in_the_form_that_it_promises() {
         assert!(answer.get(expect).is_some(), "{tool}: {answer}");
     }
     let asked = service.asked();
-    assert_eq!(asked.pages, [LogRequest { stream: Stream::Stderr, offset: 3, max_bytes: 8000 }]);
+    assert_eq!(asked.pages, [LogRequest { stream: LogStream::Stderr, offset: 3, max_bytes: 8000 }]);
     assert_eq!((&asked.lists[..], &asked.value), (&[(None, 20)][..], &Some(json!({ "a": [1] }))));
 }
 

@@ -3,7 +3,7 @@
 use unhang_bridge::Era;
 use unhang_jobs::{
     moment::Moment,
-    record::{Call as CallRecord, EndReason, Holder, JobEnd, JobState, ProcessRecord},
+    record::{CallRecord, EndReason, Holder, JobEnd, JobState, ProcessRecord},
 };
 
 use super::{
@@ -255,7 +255,7 @@ fn told(front: &mut Fronted, id: u32, method: &str, params: &str, told: &TasksTo
 
 fn ended(reason: Option<EndReason>, answer: Option<CallAnswer>) -> TasksTold {
     let outcome = if reason.is_some() { JobEnd::Failed } else { JobEnd::Completed };
-    let mut ending = unhang_jobs::record::Ending::without_run(outcome);
+    let mut ending = unhang_jobs::record::EndRecord::without_run(outcome);
     ending.completed_at = Moment::from_millis(1_800_000_000_000);
     if let Some(reason) = reason {
         ending = ending.because(reason, "so it is");

@@ -39,7 +39,7 @@ use unhang_switches::stands;
 use super::{
     CHANGE_LIMIT, Engine, EngineState, SUBMIT_LIMIT,
     journal::{Journal, Pen},
-    memory::Status,
+    memory::JobStatus,
     tickets, writer,
 };
 use crate::{
@@ -49,7 +49,7 @@ use crate::{
     judge_call::unhang_ended,
     moment::Moment,
     progress::JobProgress,
-    record::{Call, EndReason, Ending, FORMAT, Holder, JobEnd, JobRecord, JobState, Ticket},
+    record::{CallRecord, CallTicket, EndReason, EndRecord, FORMAT, Holder, JobEnd, JobRecord, JobState},
     settle::{settle, write_ending},
     store::{self, ShimStarter, Store, StoreError},
     submission::{LOG_LIMIT, PreparedSubmission, STOP_GRACE, discard, millis},
@@ -80,7 +80,7 @@ pub struct Adoption {
     /// How long it may take in all.
     pub timeout: Option<Duration>,
     /// What its answer can be had with by others, where its server keeps it.
-    pub ticket: Option<Ticket>,
+    pub ticket: Option<CallTicket>,
 }
 
 impl Adoption {
@@ -116,7 +116,7 @@ impl Adoption {
             name: self.name.clone(),
             tool: None,
             owner: self.owner.clone(),
-            call: Some(Call {
+            call: Some(CallRecord {
                 server: self.server.clone(),
                 tool: self.tool.clone(),
                 is_repeatable: self.is_repeatable,
@@ -167,15 +167,15 @@ pub enum CallEnd {
 
 impl CallEnd {
     /// Leaves in the folder what came of it, durably, and says how it ended.
-    fn write(&self, work: &WorkFolder) -> Result<Ending, FileError> {
+    fn write(&self, work: &WorkFolder) -> Result<EndRecord, FileError> {
         // A power failure may have taken what was accepted a moment ago.
         work.create_if_missing()?;
         Ok(match self {
             CallEnd::Answered { result, is_error } => {
                 work.replace(RESULT, result.as_bytes())?;
                 match is_error {
-                    false => Ending::without_run(JobEnd::Completed),
-                    true => Ending::without_run(JobEnd::Failed)
+                    false => EndRecord::without_run(JobEnd::Completed),
+                    true => EndRecord::without_run(JobEnd::Failed)
                         .because(EndReason::ToolError, "the tool says that it failed; its answer says why"),
                 }
             }
@@ -183,9 +183,9 @@ impl CallEnd {
                 if let Some(error) = error {
                     work.replace(ERROR, error.as_bytes())?;
                 }
-                Ending::without_run(JobEnd::Failed).because(*reason, detail.clone())
+                EndRecord::without_run(JobEnd::Failed).because(*reason, detail.clone())
             }
-            CallEnd::Cancelled => Ending::without_run(JobEnd::Cancelled),
+            CallEnd::Cancelled => EndRecord::without_run(JobEnd::Cancelled),
         })
     }
 }
@@ -346,7 +346,7 @@ impl HeldCall {
     ///
     /// # Errors
     /// Where the disk or the database says no. The keeper then settles it as failed as soon as they can be used again.
-    pub async fn settle(mut self, end: CallEnd) -> Result<Status, JobError> {
+    pub async fn settle(mut self, end: CallEnd) -> Result<JobStatus, JobError> {
         // Without an answer the end is more urgent than what was logged before it.
         self.log_is_written().await;
         let id = self.claim.id;
@@ -374,11 +374,11 @@ impl Engine {
     ///
     /// # Errors
     /// Why it was not taken in; then there is no trace of it. What [`JobError::Uncertain`] leaves open is settled as failed.
-    pub async fn adopt(&self, adoption: Adoption) -> Result<(HeldCall, Status), JobError> {
+    pub async fn adopt(&self, adoption: Adoption) -> Result<(HeldCall, JobStatus), JobError> {
         let id = adoption.id;
         let (answer, outcome) = oneshot::channel();
         let adopt = async {
-            let request = writer::Request::Adopt(Box::new((adoption, answer)));
+            let request = writer::WriterRequest::Adopt(Box::new((adoption, answer)));
             self.requests.send(request).await.map_err(|_| JobError::Closed)?;
             outcome.await.map_err(|_| JobError::Closed)?
         };
@@ -389,7 +389,7 @@ impl Engine {
 
     /// Calls that nobody waits for, and whose answers can still be had.
     #[must_use]
-    pub fn left_calls(&self) -> Vec<Status> {
+    pub fn left_calls(&self) -> Vec<JobStatus> {
         tickets::left_calls(&self.inner)
     }
 
@@ -397,7 +397,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where the disk or the database says no.
-    pub async fn take_up(&self, id: JobId) -> Result<Option<(HeldCall, Status)>, JobError> {
+    pub async fn take_up(&self, id: JobId) -> Result<Option<(HeldCall, JobStatus)>, JobError> {
         let inner = Arc::clone(&self.inner);
         let claim = self.changing(CHANGE_LIMIT, move |_| tickets::take_up(&inner, id)).await?;
         let Some((claim, logged)) = claim else { return Ok(None) };

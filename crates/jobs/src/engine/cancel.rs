@@ -21,13 +21,13 @@ use unhang_proc::{
 };
 use unhang_switches::stands;
 
-use super::{EngineState, memory::Status};
+use super::{EngineState, memory::JobStatus};
 use crate::{
     error::JobError,
     folder::{CANCEL, DataFolder, FileError, JobFolder, RECORD, RUN},
     id::JobId,
     judge::{JobFinding, judge},
-    record::{JobRecord, JobState, Run},
+    record::{JobRecord, JobState, RunRecord},
     store::{self, Store, StoreError},
     wait::{WaitLimit, pause},
 };
@@ -52,7 +52,7 @@ pub(super) fn longest(record: &JobRecord) -> Duration {
     record.stop_grace() + SHIM_LIMIT + FORCE_LIMIT
 }
 
-pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<Status, JobError> {
+pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<JobStatus, JobError> {
     let status = inner.status(id)?;
     if status.record.status.is_final() {
         return Err(JobError::HasEnded { id, status: status.record.status });
@@ -138,7 +138,7 @@ fn leave_wish(folder: &JobFolder) -> Result<(), FileError> {
 
 /// Whether the work of this job has begun and has gone.
 fn has_gone(folder: &JobFolder) -> bool {
-    let run: Option<Run> = folder.read(RUN).ok().flatten();
+    let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
     run.filter(is_of_here).and_then(|run| run.work).is_some_and(|work| !Identity::from(work).is_alive())
 }
 
@@ -155,12 +155,12 @@ fn without_room(inner: &EngineState, id: JobId, error: StoreError) -> JobError {
 }
 
 /// The numbers of another container are those of strangers.
-fn is_of_here(run: &Run) -> bool {
+fn is_of_here(run: &RunRecord) -> bool {
     boot_id().is_ok_and(|own| own == run.boot_id)
 }
 
 /// Signals the shim that holds the job. False where there is none to be seen yet.
 fn signal_shim(folder: &JobFolder, signal: Signal) -> bool {
-    let run: Option<Run> = folder.read(RUN).ok().flatten();
+    let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
     run.filter(is_of_here).is_some_and(|run| Identity::from(run.shim).signal(signal))
 }

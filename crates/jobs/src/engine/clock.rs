@@ -27,7 +27,7 @@ pub(super) struct ClockReading {
 
 /// What follows for what is to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trust {
+pub(super) enum ClockTrust {
     /// It can be removed.
     Given,
     /// The clock has just been found to have been set forward by so much.
@@ -41,10 +41,10 @@ pub(super) fn judge(
     before: Option<StoreFigures>,
     now: ClockReading,
     retention: Duration,
-) -> (StoreFigures, Trust) {
+) -> (StoreFigures, ClockTrust) {
     let offset = now.wall.saturating_sub(now.since_boot);
     let kept = |jump| StoreFigures { boot: now.boot, offset, jump };
-    let Some(before) = before else { return (kept(None), Trust::Given) };
+    let Some(before) = before else { return (kept(None), ClockTrust::Given) };
     if before.boot != now.boot {
         // The wait begins anew with the clock that it is measured by.
         let jump = before.jump.map(|jump| Jump { seen: 0, ..jump });
@@ -55,23 +55,23 @@ pub(super) fn judge(
         // Small steps add up to a jump.
         let kept = StoreFigures { offset: before.offset, jump: before.jump, ..before };
         return match still(before.jump, now, retention) {
-            Trust::Given => (StoreFigures { jump: None, ..kept }, Trust::Given),
+            ClockTrust::Given => (StoreFigures { jump: None, ..kept }, ClockTrust::Given),
             waiting => (kept, waiting),
         };
     }
     let all = by.saturating_add(before.jump.map_or(0, |jump| jump.by));
     if all <= TOLERANCE {
-        return (kept(None), Trust::Given);
+        return (kept(None), ClockTrust::Given);
     }
     let length = Duration::from_millis(all.unsigned_abs());
-    (kept(Some(Jump { seen: now.since_boot, by: all })), Trust::Lost(length))
+    (kept(Some(Jump { seen: now.since_boot, by: all })), ClockTrust::Lost(length))
 }
 
-fn still(jump: Option<Jump>, now: ClockReading, retention: Duration) -> Trust {
+fn still(jump: Option<Jump>, now: ClockReading, retention: Duration) -> ClockTrust {
     let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
     match jump {
-        Some(jump) if now.since_boot.saturating_sub(jump.seen) < retention => Trust::Waiting,
-        _ => Trust::Given,
+        Some(jump) if now.since_boot.saturating_sub(jump.seen) < retention => ClockTrust::Waiting,
+        _ => ClockTrust::Given,
     }
 }
 
@@ -89,41 +89,41 @@ mod tests {
     #[test]
     fn f_07_a_clock_that_goes_is_believed_and_one_that_jumped_is_not() {
         let (kept, trust) = judge(None, at(1, 0, 0), WEEK);
-        assert_eq!(trust, Trust::Given);
+        assert_eq!(trust, ClockTrust::Given);
         // Also after a long sleep of the machine: the clock since the boot goes on in it.
         let (kept, trust) = judge(Some(kept), at(1, 500, 1_000), WEEK);
-        assert_eq!(trust, Trust::Given);
+        assert_eq!(trust, ClockTrust::Given);
         let (kept, trust) = judge(Some(kept), at(1, 501, 30 * 24 * HOUR), WEEK);
-        assert_eq!(trust, Trust::Lost(Duration::from_secs(30 * 24 * 3600)));
+        assert_eq!(trust, ClockTrust::Lost(Duration::from_secs(30 * 24 * 3600)));
         for hours in [502, 600, 668] {
             let (again, trust) = judge(Some(kept), at(1, hours, 30 * 24 * HOUR), WEEK);
-            assert_eq!((again, trust), (kept, Trust::Waiting), "{hours}");
+            assert_eq!((again, trust), (kept, ClockTrust::Waiting), "{hours}");
         }
         let (kept, trust) = judge(Some(kept), at(1, 501 + 168, 30 * 24 * HOUR), WEEK);
-        assert_eq!((kept.jump, trust), (None, Trust::Given), "by now each job has had its time");
+        assert_eq!((kept.jump, trust), (None, ClockTrust::Given), "by now each job has had its time");
     }
 
     #[test]
     fn f_07_what_is_set_forward_and_back_was_nothing() {
         let (kept, _) = judge(None, at(1, 0, 0), WEEK);
         let (kept, trust) = judge(Some(kept), at(1, 1, 10 * HOUR), WEEK);
-        assert_eq!(trust, Trust::Lost(Duration::from_secs(36_000)));
+        assert_eq!(trust, ClockTrust::Lost(Duration::from_secs(36_000)));
         let (less, trust) = judge(Some(kept), at(1, 2, 2 * HOUR), WEEK);
-        assert_eq!(trust, Trust::Lost(Duration::from_secs(7_200)), "not all of it was taken back");
-        assert_eq!(judge(Some(less), at(1, 3, 0), WEEK).1, Trust::Given);
+        assert_eq!(trust, ClockTrust::Lost(Duration::from_secs(7_200)), "not all of it was taken back");
+        assert_eq!(judge(Some(less), at(1, 3, 0), WEEK).1, ClockTrust::Given);
         // One that is set back makes nothing older.
         let (kept, _) = judge(None, at(1, 0, 0), WEEK);
-        assert_eq!(judge(Some(kept), at(1, 1, -5 * HOUR), WEEK).1, Trust::Given);
+        assert_eq!(judge(Some(kept), at(1, 1, -5 * HOUR), WEEK).1, ClockTrust::Given);
     }
 
     #[test]
     fn f_07_a_boot_makes_no_jump_and_forgets_none() {
         let (kept, _) = judge(None, at(1, 100, 0), WEEK);
-        assert_eq!(judge(Some(kept), at(2, 0, 900 * HOUR), WEEK).1, Trust::Given);
+        assert_eq!(judge(Some(kept), at(2, 0, 900 * HOUR), WEEK).1, ClockTrust::Given);
         let (kept, _) = judge(Some(kept), at(1, 101, 900 * HOUR), WEEK);
         let (kept, trust) = judge(Some(kept), at(2, 0, 900 * HOUR), WEEK);
-        assert_eq!(trust, Trust::Waiting);
-        assert_eq!(judge(Some(kept), at(2, 168, 900 * HOUR), WEEK).1, Trust::Given);
+        assert_eq!(trust, ClockTrust::Waiting);
+        assert_eq!(judge(Some(kept), at(2, 168, 900 * HOUR), WEEK).1, ClockTrust::Given);
     }
 
     #[test]
@@ -135,6 +135,6 @@ mod tests {
             kept = next;
             seen.push(trust);
         }
-        assert!(matches!(seen[1], Trust::Lost(_)), "{seen:?}");
+        assert!(matches!(seen[1], ClockTrust::Lost(_)), "{seen:?}");
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     judge::{JobFinding, judge},
     log::tail,
     progress::JobProgress,
-    record::{JobState, Run},
+    record::{JobState, RunRecord},
     store::{self, JobRow, Store},
     wait::pause,
 };
@@ -242,7 +242,7 @@ impl Rounds {
         let id = job.record.job_id;
         let folder = self.inner.data.job(id);
         // The shim may be writing it for the first time.
-        let run: Option<Run> = folder.read(RUN).ok().flatten();
+        let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
         let is_call = job.record.call.is_some();
         let is_running = is_call || run.as_ref().is_some_and(|run| run.work.is_some());
         let state = if is_running { JobState::Running } else { JobState::Starting };

@@ -27,7 +27,7 @@ const ENDED_KEPT: usize = 1000;
 
 /// A job as it stands.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Status {
+pub struct JobStatus {
     /// Everything that is written about it; `status` is the live one.
     pub record: JobRecord,
     /// How many jobs start before it, while it is queued.
@@ -38,7 +38,7 @@ pub struct Status {
     pub wait_reason: Option<String>,
 }
 
-impl Status {
+impl JobStatus {
     /// How long it has been running, or ran; for a queued job, how long it has waited.
     #[must_use]
     pub fn elapsed(&self) -> std::time::Duration {
@@ -84,12 +84,12 @@ impl Memory {
         self.changes.subscribe()
     }
 
-    pub(super) fn status(&self, id: JobId) -> Option<Status> {
+    pub(super) fn status(&self, id: JobId) -> Option<JobStatus> {
         let jobs = self.read();
         let known = jobs.known.get(&id)?;
         let is_queued = known.job.record.status == JobState::Queued;
         let before = || jobs.queued.range(..known.job.sequence).count();
-        Some(Status {
+        Some(JobStatus {
             record: known.job.record.clone(),
             queue_position: is_queued.then(|| u32::try_from(before()).unwrap_or(u32::MAX)),
             progress: known.progress.clone(),
@@ -113,11 +113,11 @@ impl Memory {
     }
 
     /// The calls that fit, of those that are worked on.
-    pub(super) fn calls(&self, fits: impl Fn(&JobRecord) -> bool) -> Vec<Status> {
+    pub(super) fn calls(&self, fits: impl Fn(&JobRecord) -> bool) -> Vec<JobStatus> {
         let jobs = self.read();
         let known = jobs.known.values().filter(|known| known.job.is_active && fits(&known.job.record));
         known
-            .map(|known| Status {
+            .map(|known| JobStatus {
                 record: known.job.record.clone(),
                 queue_position: None,
                 progress: known.progress.clone(),

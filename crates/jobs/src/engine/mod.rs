@@ -51,7 +51,7 @@ use unhang_switches::stands;
 
 pub use self::{
     calls::{Adoption, CallEnd, HeldCall},
-    memory::Status,
+    memory::JobStatus,
     open::{Opened, replace_damaged_database},
     options::EngineOptions,
     outputs::Results,
@@ -89,7 +89,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: Arc<EngineState>,
-    requests: mpsc::Sender<writer::Request>,
+    requests: mpsc::Sender<writer::WriterRequest>,
     keeper: Arc<MaintenanceThread>,
     /// What others hear of our limits, for as long as anybody has this.
     _announced: Option<Arc<Announced>>,
@@ -150,11 +150,11 @@ impl Engine {
     ///
     /// # Errors
     /// Why it was not accepted; then there is no trace of it. Only [`JobError::Uncertain`] and [`JobError::Unconfirmed`] leave that open.
-    pub async fn submit(&self, submission: Submission) -> Result<Status, JobError> {
+    pub async fn submit(&self, submission: Submission) -> Result<JobStatus, JobError> {
         let id = submission.id;
         let (answer, outcome) = oneshot::channel();
         let submit = async {
-            let request = writer::Request::Submit(Box::new((submission, answer)));
+            let request = writer::WriterRequest::Submit(Box::new((submission, answer)));
             self.requests.send(request).await.map_err(|_| JobError::Closed)?;
             outcome.await.map_err(|_| JobError::Closed)?
         };
@@ -172,7 +172,7 @@ impl Engine {
     pub async fn handed_over(&self) -> Result<(), JobError> {
         let (done, outcome) = oneshot::channel();
         let ask = async {
-            let request = writer::Request::SayWhenDone(done);
+            let request = writer::WriterRequest::SayWhenDone(done);
             self.requests.send(request).await.map_err(|_| JobError::Closed)?;
             outcome.await.map_err(|_| JobError::Closed)
         };
@@ -198,7 +198,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where there is no such job, or the disk does not say in time.
-    pub async fn status(&self, id: JobId) -> Result<Status, JobError> {
+    pub async fn status(&self, id: JobId) -> Result<JobStatus, JobError> {
         match self.inner.memory.status(id) {
             Some(status) => Ok(status),
             None => self.looking(move |inner| inner.status(id)).await,
@@ -209,7 +209,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where there is no such job, or none any more.
-    pub async fn wait(&self, id: JobId, deadline: Deadline) -> Result<Status, JobError> {
+    pub async fn wait(&self, id: JobId, deadline: Deadline) -> Result<JobStatus, JobError> {
         let mut changes = self.inner.memory.changes();
         let mut was_seen = false;
         loop {
@@ -245,7 +245,7 @@ impl Engine {
         state: Option<JobState>,
         whose: Whose,
         limit: u32,
-    ) -> Result<Vec<Status>, JobError> {
+    ) -> Result<Vec<JobStatus>, JobError> {
         self.looking(move |inner| {
             let jobs = inner.store().read(|connection| store::newest(connection, state, &whose, limit))?;
             // A job with a slot is starting or running, which only the memory knows.
@@ -261,7 +261,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where there is no such job, it has ended already, or it does not end in time.
-    pub async fn cancel(&self, id: JobId) -> Result<Status, JobError> {
+    pub async fn cancel(&self, id: JobId) -> Result<JobStatus, JobError> {
         let limit = cancel::longest(&self.status(id).await?.record) + CHANGE_LIMIT;
         self.changing(limit, move |inner| cancel::cancel(inner, id)).await
     }

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Engine, EngineState, memory::Status};
+use super::{Engine, EngineState, memory::JobStatus};
 use crate::{
     document::MAX_DOCUMENT,
     error::JobError,
     folder::{ERROR, FileError, OWN_WORK_FOLDER, RUN},
     id::JobId,
-    log::{LogPage, Stream, page, raw_page, tail},
-    record::{JobRecord, JobState, Run},
+    log::{LogPage, LogStream, page, raw_page, tail},
+    record::{JobRecord, JobState, RunRecord},
     settle::read_result,
 };
 
@@ -24,7 +24,7 @@ const TAIL: usize = 2000;
 #[derive(Clone, Debug)]
 pub struct Results {
     /// How the job is doing.
-    pub status: Status,
+    pub status: JobStatus,
     /// Its result file, where one was agreed on and is there.
     pub results: Option<Value>,
     /// What it says of its failure, in `error.json`.
@@ -53,7 +53,7 @@ impl Engine {
     pub async fn logs(
         &self,
         id: JobId,
-        stream: Stream,
+        stream: LogStream,
         offset: u64,
         max_bytes: usize,
     ) -> Result<LogPage, JobError> {
@@ -67,7 +67,7 @@ impl Engine {
     pub async fn raw_logs(
         &self,
         id: JobId,
-        stream: Stream,
+        stream: LogStream,
         offset: u64,
         max_bytes: usize,
     ) -> Result<LogPage<Vec<u8>>, JobError> {
@@ -77,7 +77,7 @@ impl Engine {
     async fn read_log<T: Send + 'static>(
         &self,
         id: JobId,
-        stream: Stream,
+        stream: LogStream,
         read: impl FnOnce(&Path, bool) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, JobError> {
         self.looking(move |inner| {
@@ -106,7 +106,7 @@ fn results(inner: &EngineState, id: JobId) -> Result<Results, JobError> {
     if folder.settled_work(format) == before { found } else { results_once(inner, inner.status(id)?) }
 }
 
-fn results_once(inner: &EngineState, status: Status) -> Result<Results, JobError> {
+fn results_once(inner: &EngineState, status: JobStatus) -> Result<Results, JobError> {
     let folder = inner.data.job(status.record.job_id);
     let read = |name: &str| read_result(&inner.data, &status.record, name);
     let results = match &status.record.results {
@@ -123,10 +123,10 @@ fn results_once(inner: &EngineState, status: Status) -> Result<Results, JobError
         serde_json::from_slice(&bytes).ok()
     };
     let error = if has_failed { own_words() } else { None };
-    let tail = |stream: Stream| tail(&folder.file(stream.file()), TAIL);
-    let (stdout_tail, stderr_tail) = (tail(Stream::Stdout)?, tail(Stream::Stderr)?);
+    let tail = |stream: LogStream| tail(&folder.file(stream.file()), TAIL);
+    let (stdout_tail, stderr_tail) = (tail(LogStream::Stdout)?, tail(LogStream::Stderr)?);
     let mut missing = Vec::new();
-    for stream in [Stream::Stdout, Stream::Stderr] {
+    for stream in [LogStream::Stdout, LogStream::Stderr] {
         missing.extend(gone(inner, &status.record, stream)?);
     }
     Ok(Results { results, error, stdout_tail, stderr_tail, gone: missing, status })
@@ -136,7 +136,7 @@ fn results_once(inner: &EngineState, status: Status) -> Result<Results, JobError
 ///
 /// # Errors
 /// Where the whole folder of the job is gone.
-fn gone(inner: &EngineState, record: &JobRecord, stream: Stream) -> Result<Option<PathBuf>, JobError> {
+fn gone(inner: &EngineState, record: &JobRecord, stream: LogStream) -> Result<Option<PathBuf>, JobError> {
     let (id, folder) = (record.job_id, inner.data.job(record.job_id));
     if folder.has(stream.file()) {
         return Ok(None);
@@ -148,7 +148,7 @@ fn gone(inner: &EngineState, record: &JobRecord, stream: Stream) -> Result<Optio
         return if has_begun { Err(JobError::FolderGone { id, path }) } else { Ok(None) };
     }
     // A slow call has a log from its first line on. The shim of a command makes both logs before it writes whose process the work is.
-    let run: Option<Run> = folder.read(RUN).ok().flatten();
+    let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
     let had_log = record.call.is_none() && run.is_some_and(|run| run.work.is_some());
     Ok(had_log.then(|| folder.file(stream.file())))
 }

@@ -22,7 +22,7 @@ use crate::{
     folder::{DataFolder, FileError, JobFolder, LOCK, RECORD, RUN},
     id::JobId,
     moment::Moment,
-    record::{JobRecord, Run},
+    record::{JobRecord, RunRecord},
     store::{self, look_into},
     submitting::is_being_submitted,
 };
@@ -41,7 +41,7 @@ pub struct Quarantined {
 
 /// What came of folders that no row knows.
 #[derive(Debug, Default)]
-pub(super) struct Sorted {
+pub(super) struct SortedOrphans {
     pub(super) removed: usize,
     pub(super) quarantined: Vec<Quarantined>,
     /// Those that were left where they are, and why.
@@ -61,8 +61,8 @@ enum Orphan {
 }
 
 /// Sorts the folders that no row knows. What ended before `limit` has had its time.
-pub(super) fn sort(inner: &EngineState, limit: Moment) -> Result<Sorted, JobError> {
-    let (jobs, mut sorted) = (inner.data.jobs(), Sorted::default());
+pub(super) fn sort(inner: &EngineState, limit: Moment) -> Result<SortedOrphans, JobError> {
+    let (jobs, mut sorted) = (inner.data.jobs(), SortedOrphans::default());
     let failed = |error| FileError::system("cannot read", &jobs, error);
     for entry in fs::read_dir(&jobs).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -87,7 +87,12 @@ fn is_old(entry: &fs::DirEntry) -> bool {
     age.is_some_and(|age| age > ORPHAN_AGE) || !stands("young-folders-kept")
 }
 
-fn sort_one(data: &DataFolder, id: JobId, limit: Moment, sorted: &mut Sorted) -> Result<(), FileError> {
+fn sort_one(
+    data: &DataFolder,
+    id: JobId,
+    limit: Moment,
+    sorted: &mut SortedOrphans,
+) -> Result<(), FileError> {
     let folder = data.job(id);
     match judge(&folder, id, limit)? {
         Orphan::Anothers => {}
@@ -127,7 +132,7 @@ fn judge(folder: &JobFolder, id: JobId, limit: Moment) -> Result<Orphan, FileErr
         return Ok(Orphan::Damaged("it is no folder".to_owned()));
     }
     // Where the lock itself is damaged, what the shim wrote about itself says whether it lives.
-    let run: Option<Run> = folder.read(RUN).ok().flatten();
+    let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
     let is_held = folder.is_locked() || is_being_submitted(folder);
     if is_held || run.is_some_and(|run| Identity::from(run.shim).is_alive()) {
         return Ok(Orphan::Anothers);

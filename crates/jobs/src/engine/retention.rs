@@ -11,7 +11,7 @@ use std::{fs, io, path::PathBuf, time::Duration};
 
 use super::{
     EngineState,
-    quarantine::{self, Quarantined, Sorted},
+    quarantine::{self, Quarantined, SortedOrphans},
 };
 use crate::{
     error::JobError,
@@ -118,7 +118,7 @@ pub(super) fn with_folders(
     expired: Expired,
     age: Duration,
 ) -> Result<RemovedJobs, JobError> {
-    let Sorted { removed, quarantined, left } = quarantine::sort(inner, ended_by(age))?;
+    let SortedOrphans { removed, quarantined, left } = quarantine::sort(inner, ended_by(age))?;
     let left = expired.left.into_iter().chain(left).collect();
     Ok(RemovedJobs { jobs: expired.jobs, orphans: removed, quarantined, left })
 }

@@ -10,7 +10,7 @@ use std::{
 use super::{
     calls::Calls,
     disk::DiskThreads,
-    memory::{Memory, Status},
+    memory::{JobStatus, Memory},
     options::EngineOptions,
 };
 use crate::{
@@ -111,7 +111,7 @@ impl EngineState {
     }
 
     /// The record of a job, wherever it is known. It may wait for the disk.
-    pub(super) fn status(&self, id: JobId) -> Result<Status, JobError> {
+    pub(super) fn status(&self, id: JobId) -> Result<JobStatus, JobError> {
         if let Some(status) = self.memory.status(id) {
             return Ok(status);
         }
@@ -122,6 +122,6 @@ impl EngineState {
             self.memory.update([job]);
             return self.memory.status(id).ok_or(JobError::NoSuchJob(id));
         }
-        Ok(Status { record: job.record, queue_position: None, progress: None, wait_reason: None })
+        Ok(JobStatus { record: job.record, queue_position: None, progress: None, wait_reason: None })
     }
 }

@@ -15,7 +15,7 @@ use unhang_proc::{
 
 use super::{
     EngineState,
-    clock::{ClockReading, Trust, judge},
+    clock::{ClockReading, ClockTrust, judge},
     migration,
     retention::{expire, with_folders},
 };
@@ -104,7 +104,7 @@ fn is_trusted(store: &mut Store, retention: Duration) -> Result<bool, JobError> 
     if before != Some(kept) {
         store.write(|transaction| figures::keep_clock(transaction, kept))?;
     }
-    if let Trust::Lost(by) = trust {
+    if let ClockTrust::Lost(by) = trust {
         tracing::warn!(
             "the clock was set forward by {} s: ended jobs are kept for {} s from now on, so that none is removed too early; \
              `unhang job prune` removes them all the same",
@@ -112,7 +112,7 @@ fn is_trusted(store: &mut Store, retention: Duration) -> Result<bool, JobError> 
             retention.as_secs()
         );
     }
-    Ok(trust == Trust::Given)
+    Ok(trust == ClockTrust::Given)
 }
 
 /// Both clocks; none where the system has no clock that is never set, or no name for this boot.

@@ -8,7 +8,7 @@ use unhang_proc::{
     surroundings::ties,
 };
 
-use super::{EngineState, memory::Status};
+use super::{EngineState, memory::JobStatus};
 use crate::{
     error::JobError,
     record::JobState,
@@ -23,7 +23,7 @@ const SAMPLE: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub struct System {
     /// Jobs that have a slot or wait for one, in their order.
-    pub jobs: Vec<Status>,
+    pub jobs: Vec<JobStatus>,
     /// How many of them have one.
     pub running: u32,
     /// How many may.

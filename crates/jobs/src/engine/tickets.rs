@@ -25,14 +25,14 @@ use unhang_proc::lock::Lock;
 use super::{
     CHANGE_LIMIT, EngineState,
     calls::{HeldCall, UnclaimedCall},
-    memory::Status,
+    memory::JobStatus,
 };
 use crate::{
     error::JobError,
     folder::{CANCEL, EXIT, FileError, LOCK, RECORD, STDOUT},
     id::JobId,
     judge_call::{CallHolder, left, may_be_taken_up},
-    record::{Holder, JobRecord, Ticket},
+    record::{CallTicket, Holder, JobRecord},
     store::{self, JobRow, ShimStarter},
 };
 
@@ -42,7 +42,7 @@ impl HeldCall {
     ///
     /// # Errors
     /// Where the disk or the database says no. Then the call ends with this process, as without a ticket.
-    pub fn note(&self, ticket: Ticket) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
+    pub fn note(&self, ticket: CallTicket) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
         let (engine, id) = (self.engine.clone(), self.id());
         async move { engine.changing(CHANGE_LIMIT, move |inner| write_ticket(inner, id, ticket)).await }
     }
@@ -51,12 +51,12 @@ impl HeldCall {
     ///
     /// # Errors
     /// As [`Self::note`].
-    pub async fn leave(mut self, ticket: Ticket) -> Result<(), JobError> {
+    pub async fn leave(mut self, ticket: CallTicket) -> Result<(), JobError> {
         // Whatever the disk says, and however long it takes: the server has it.
         self.claim.is_over();
         self.log_is_written().await;
         let (engine, claim) = (self.engine, self.claim);
-        let ticket = Ticket { is_free: true, ..ticket };
+        let ticket = CallTicket { is_free: true, ..ticket };
         engine
             .changing(CHANGE_LIMIT, move |inner| {
                 let written = write_ticket(inner, claim.id, ticket);
@@ -68,7 +68,7 @@ impl HeldCall {
 }
 
 /// Lists the calls that nobody waits for, and whose answers can still be had.
-pub(super) fn left_calls(inner: &EngineState) -> Vec<Status> {
+pub(super) fn left_calls(inner: &EngineState) -> Vec<JobStatus> {
     let mut calls = inner.memory.calls(may_be_taken_up);
     calls.retain(|status| {
         let call = status.record.call.as_ref();
@@ -103,7 +103,7 @@ pub(super) fn take_up(inner: &Arc<EngineState>, id: JobId) -> Result<Option<(Unc
     Ok(is_ours.then(|| (UnclaimedCall::with_lock(Arc::clone(inner), id, Some(lock)), logged)))
 }
 
-fn write_ticket(inner: &EngineState, id: JobId, ticket: Ticket) -> Result<(), JobError> {
+fn write_ticket(inner: &EngineState, id: JobId, ticket: CallTicket) -> Result<(), JobError> {
     let is_noted = change(inner, id, |record| {
         let ours = this_process(inner);
         let Some(call) = record.call.as_mut().filter(|call| call.holder == ours) else { return false };
@@ -161,7 +161,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
         let (engine, _) = Engine::open(EngineOptions::new(folder.path().to_owned(), shim)).unwrap();
-        let ticket = Ticket { kept_by: "srv-1".to_owned(), details: json!({}), is_free: false };
+        let ticket = CallTicket { kept_by: "srv-1".to_owned(), details: json!({}), is_free: false };
         let adoption = Adoption {
             id: JobId::random().unwrap(),
             name: "srv__slow".to_owned(),

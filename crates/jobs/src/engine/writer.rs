@@ -41,12 +41,12 @@ const TOGETHER: usize = 32;
 const TRIES: u32 = 5;
 
 /// A submission and where its outcome is awaited.
-type Asked = (Submission, oneshot::Sender<Result<JobId, JobError>>);
+type QueuedSubmission = (Submission, oneshot::Sender<Result<JobId, JobError>>);
 /// The same for a call.
-type AskedCall = (Adoption, oneshot::Sender<Result<UnclaimedCall, JobError>>);
+type QueuedAdoption = (Adoption, oneshot::Sender<Result<UnclaimedCall, JobError>>);
 
 /// What is to be taken in.
-enum New {
+enum NewJob {
     Command(Box<Submission>),
     Call(Box<Adoption>),
 }
@@ -71,19 +71,19 @@ impl SubmissionReply {
 
 /// What the writer is asked for.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(super) enum WriterRequest {
     /// Take a job in.
-    Submit(Box<Asked>),
+    Submit(Box<QueuedSubmission>),
     /// Take a call in.
-    Adopt(Box<AskedCall>),
+    Adopt(Box<QueuedAdoption>),
     /// Say when everything that was asked for before has been done, the start of shims included.
     SayWhenDone(oneshot::Sender<()>),
 }
 
 /// What is left to do for jobs that were accepted.
-enum Rest {
+enum FollowUp {
     /// Write the copies of their records, and start the shims of those that have a slot.
-    Start(Begun),
+    Start(AcceptedBatch),
     /// Say when everything before has been done.
     SayWhenDone(oneshot::Sender<()>),
 }
@@ -92,7 +92,7 @@ enum Rest {
 pub(super) fn start(
     inner: Arc<EngineState>,
     mut store: Store,
-    mut requests: mpsc::Receiver<Request>,
+    mut requests: mpsc::Receiver<WriterRequest>,
 ) -> io::Result<()> {
     let starts = start_starter(inner.clone())?;
     let rest = move |rest| {
@@ -105,15 +105,15 @@ pub(super) fn start(
         while let Some(first) = requests.blocking_recv() {
             let (mut batch, mut waiting) = (Vec::new(), Vec::new());
             let mut sort = |request| match request {
-                Request::Submit(asked) => {
+                WriterRequest::Submit(asked) => {
                     let (submission, answer) = *asked;
-                    batch.push((New::Command(Box::new(submission)), SubmissionReply::Command(answer)));
+                    batch.push((NewJob::Command(Box::new(submission)), SubmissionReply::Command(answer)));
                 }
-                Request::Adopt(asked) => {
+                WriterRequest::Adopt(asked) => {
                     let (adoption, answer) = *asked;
-                    batch.push((New::Call(Box::new(adoption)), SubmissionReply::Call(answer)));
+                    batch.push((NewJob::Call(Box::new(adoption)), SubmissionReply::Call(answer)));
                 }
-                Request::SayWhenDone(done) => waiting.push(done),
+                WriterRequest::SayWhenDone(done) => waiting.push(done),
             };
             sort(first);
             for _ in 1..TOGETHER {
@@ -124,25 +124,25 @@ pub(super) fn start(
             }
             let begun = accept(&inner, &mut store, batch);
             if !begun.admitted.is_empty() || !begun.accepted.is_empty() {
-                rest(Rest::Start(begun));
+                rest(FollowUp::Start(begun));
             }
-            waiting.into_iter().map(Rest::SayWhenDone).for_each(&rest);
+            waiting.into_iter().map(FollowUp::SayWhenDone).for_each(&rest);
         }
     };
     thread::Builder::new().name("jobs-writer".into()).spawn(write).map(drop)
 }
 
-fn start_starter(inner: Arc<EngineState>) -> io::Result<threads::SyncSender<Rest>> {
+fn start_starter(inner: Arc<EngineState>) -> io::Result<threads::SyncSender<FollowUp>> {
     let (sender, receiver) = threads::sync_channel(WAITING);
     let start = move || {
         for rest in receiver {
             match rest {
-                Rest::Start(begun) => {
+                FollowUp::Start(begun) => {
                     begun.accepted.iter().for_each(|record| copy(&inner, record));
                     inner.start_shims(&begun.admitted);
                 }
                 // Whoever asked may have gone.
-                Rest::SayWhenDone(done) => drop(done.send(())),
+                FollowUp::SayWhenDone(done) => drop(done.send(())),
             }
         }
     };
@@ -162,16 +162,20 @@ fn copy(inner: &EngineState, record: &JobRecord) {
 
 /// What a batch has led to.
 #[derive(Default)]
-struct Begun {
+struct AcceptedBatch {
     /// The jobs that are new.
     accepted: Vec<JobRecord>,
     /// Those that have a slot now.
     admitted: Vec<JobId>,
 }
 
-fn accept(inner: &Arc<EngineState>, store: &mut Store, batch: Vec<(New, SubmissionReply)>) -> Begun {
+fn accept(
+    inner: &Arc<EngineState>,
+    store: &mut Store,
+    batch: Vec<(NewJob, SubmissionReply)>,
+) -> AcceptedBatch {
     let prepared = prepare_all(inner, batch);
-    if prepared.is_empty() { Begun::default() } else { take_in(inner, store, prepared) }
+    if prepared.is_empty() { AcceptedBatch::default() } else { take_in(inner, store, prepared) }
 }
 
 /// Gives jobs their rows, and answers.
@@ -179,7 +183,7 @@ fn take_in(
     inner: &Arc<EngineState>,
     store: &mut Store,
     mut prepared: Vec<(PreparedSubmission, SubmissionReply)>,
-) -> Begun {
+) -> AcceptedBatch {
     match note(inner, store, &mut prepared) {
         Ok(BatchOutcome { is_ours, rows, admitted }) => {
             inner.memory.update(rows);
@@ -195,7 +199,7 @@ fn take_in(
                 };
                 answer.give(inner, outcome);
             }
-            Begun { accepted, admitted }
+            AcceptedBatch { accepted, admitted }
         }
         Err(error) => {
             let error = Arc::new(error);
@@ -208,7 +212,7 @@ fn take_in(
                 };
                 answer.give(inner, Err(outcome));
             }
-            Begun::default()
+            AcceptedBatch::default()
         }
     }
 }
@@ -251,7 +255,7 @@ fn note(
 /// Makes the folders, and answers those whose folder cannot be made.
 fn prepare_all(
     inner: &Arc<EngineState>,
-    batch: Vec<(New, SubmissionReply)>,
+    batch: Vec<(NewJob, SubmissionReply)>,
 ) -> Vec<(PreparedSubmission, SubmissionReply)> {
     let mut written = Vec::with_capacity(batch.len());
     for (new, answer) in batch {
@@ -271,11 +275,11 @@ fn prepare_all(
     written.into_iter().filter_map(sync).collect()
 }
 
-fn prepare(inner: &EngineState, new: &New) -> Result<PreparedSubmission, JobError> {
+fn prepare(inner: &EngineState, new: &NewJob) -> Result<PreparedSubmission, JobError> {
     let submission = match new {
-        New::Command(submission) => submission,
+        NewJob::Command(submission) => submission,
         // It runs already, whatever there is too little of.
-        New::Call(adoption) => return adoption.prepare(inner),
+        NewJob::Call(adoption) => return adoption.prepare(inner),
     };
     submission.check()?;
     if let Some(reason) = inner.lack() {

@@ -14,7 +14,7 @@
 //! - A job is run by the holder of its lock, and once: whoever finds a `run.json` does not start the work.
 //! - Nothing of the job is kept alive by the shim but its lock, and nothing of the shim is known to the work.
 //! - A disk without room ends no job: what has to be written is tried again, before the start, while the work runs, and at its end.
-//! - Every step can be the last one. [`Step`] names them, and each is a test that kills a real shim there.
+//! - Every step can be the last one. [`ShimStep`] names them, and each is a test that kills a real shim there.
 //!
 //! Above a shim is its [watcher](unhang_proc::watch): what becomes of a shim that is killed is in `watcher.rs`.
 
@@ -53,7 +53,7 @@ use crate::{
     launch::LaunchOrders as Orders,
     limits,
     moment::Moment,
-    record::{EndReason, Ending, FORMAT, JobEnd, JobRecord, JobState, Run},
+    record::{EndReason, EndRecord, FORMAT, JobEnd, JobRecord, JobState, RunRecord},
     room::MemoryGauge,
     settle::{Handover, settle, write_ending},
     shims::{self, ShimCommand},
@@ -88,7 +88,7 @@ const USAGE: u8 = 2;
 
 /// Where a shim has got to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ShimStep {
     /// It lives, and holds nothing.
     Alive,
     /// It has the lock.
@@ -122,7 +122,7 @@ pub fn run_if_asked(command: &ShimCommand) -> Option<ExitCode> {
 pub fn run_watched(
     command: &ShimCommand,
     words: impl Iterator<Item = OsString>,
-    witness: &dyn Fn(Step),
+    witness: &dyn Fn(ShimStep),
 ) -> ExitCode {
     let Some(shim) = Shim::begin(command, words, witness) else { return ExitCode::from(USAGE) };
     match divide(WATCHER) {
@@ -132,7 +132,11 @@ pub fn run_watched(
 }
 
 /// Runs a shim to its end, and leaves it to others to see what becomes of it.
-pub fn run(command: &ShimCommand, words: impl Iterator<Item = OsString>, witness: &dyn Fn(Step)) -> ExitCode {
+pub fn run(
+    command: &ShimCommand,
+    words: impl Iterator<Item = OsString>,
+    witness: &dyn Fn(ShimStep),
+) -> ExitCode {
     Shim::begin(command, words, witness).map_or(ExitCode::from(USAGE), |shim| shim.run())
 }
 
@@ -149,27 +153,27 @@ struct Shim<'a> {
     folder: JobFolder,
     id: JobId,
     command: &'a ShimCommand,
-    witness: &'a dyn Fn(Step),
+    witness: &'a dyn Fn(ShimStep),
 }
 
 /// What is still to be said: that the work runs. It goes on meanwhile, for to end it would lose it.
 struct Untold<'a> {
     /// None once `run.json` says so.
-    run: Option<&'a Run>,
+    run: Option<&'a RunRecord>,
     record: &'a JobRecord,
     /// When to go on; never once all is said.
     again_at: Option<Duration>,
 }
 
 /// Why a shim had to give up; the state on the disk says the rest.
-type Trouble = Box<dyn std::error::Error>;
+type ShimError = Box<dyn std::error::Error>;
 
 impl<'a> Shim<'a> {
     /// What every shim begins with. None where the words make no sense.
     fn begin(
         command: &'a ShimCommand,
         mut words: impl Iterator<Item = OsString>,
-        witness: &'a dyn Fn(Step),
+        witness: &'a dyn Fn(ShimStep),
     ) -> Option<Self> {
         file_limit::ignore_signal();
         // Whoever started the server that started us may wait for the end of a pipe that came along.
@@ -191,11 +195,11 @@ impl<'a> Shim<'a> {
         }
     }
 
-    fn live(&self) -> Result<(), Trouble> {
-        (self.witness)(Step::Alive);
+    fn live(&self) -> Result<(), ShimError> {
+        (self.witness)(ShimStep::Alive);
         let Some(lock) = self.lock()? else { return Ok(()) };
-        (self.witness)(Step::Locked);
-        let ending = match self.folder.read::<Ending>(EXIT)? {
+        (self.witness)(ShimStep::Locked);
+        let ending = match self.folder.read::<EndRecord>(EXIT)? {
             Some(ending) => ending,
             None if self.folder.has(RUN) && stands("work-started-once") => {
                 drop(lock);
@@ -204,7 +208,7 @@ impl<'a> Shim<'a> {
             None => self.see_to_the_end()?,
         };
         let ending = self.record(&ending)?;
-        (self.witness)(Step::Recorded);
+        (self.witness)(ShimStep::Recorded);
         self.hand_over(&ending)
     }
 
@@ -214,12 +218,12 @@ impl<'a> Shim<'a> {
     }
 
     /// Runs the work, and says how it ended.
-    fn see_to_the_end(&self) -> Result<Ending, Trouble> {
+    fn see_to_the_end(&self) -> Result<EndRecord, ShimError> {
         let orders = match self.read_orders() {
             Ok(orders) => orders,
             Err(error) => return Ok(failed_start(EndReason::RecordDamaged, &error)),
         };
-        let mut run = Run {
+        let mut run = RunRecord {
             format: FORMAT,
             boot_id: boot_id()?,
             shim: Identity::own().ok_or(io::ErrorKind::Unsupported).map_err(io::Error::from)?.into(),
@@ -243,17 +247,19 @@ impl<'a> Shim<'a> {
             Ok(is_wanted)
         };
         if !with_room(stands("start-waits-for-room"), begin)? {
-            return Ok(Ending::without_run(JobEnd::Cancelled));
+            return Ok(EndRecord::without_run(JobEnd::Cancelled));
         }
-        (self.witness)(Step::Begun);
+        (self.witness)(ShimStep::Begun);
         let started_at = Some(run.started_at);
         let (tree, logs) = match self.start_work(&orders, stops) {
             Ok(started) => started,
-            Err(error) => return Ok(Ending { started_at, ..failed_start(EndReason::StartFailed, &error) }),
+            Err(error) => {
+                return Ok(EndRecord { started_at, ..failed_start(EndReason::StartFailed, &error) });
+            }
         };
         // For the logs; until here nobody waits for this process but the next in the queue.
         ask_for_short_turns();
-        (self.witness)(Step::Spawned);
+        (self.witness)(ShimStep::Spawned);
         run.work = Identity::of(tree.pid()).map(Into::into);
         run.control_group = tree.group().map(PathBuf::from);
         // What it says may be secret, and nobody needs it any more.
@@ -269,9 +275,9 @@ impl<'a> Shim<'a> {
         let (exit, stopped, swept) = self.hold(tree, logs, untold);
         // What is left is work like any other, and those who submit meanwhile go first.
         ask_for_usual_turns();
-        (self.witness)(Step::Ended);
+        (self.witness)(ShimStep::Ended);
         let ending = outcome::judge(&self.folder.work(record.format), &record, exit, stopped);
-        Ok(Ending { started_at, leaked: swept.leaked, unkilled: swept.unkilled, ..ending })
+        Ok(EndRecord { started_at, leaked: swept.leaked, unkilled: swept.unkilled, ..ending })
     }
 
     fn read_orders(&self) -> Result<Orders, FileError> {
@@ -292,7 +298,7 @@ impl<'a> Shim<'a> {
         Ok(orders)
     }
 
-    fn start_work(&self, orders: &Orders, stops: StopSignals) -> Result<(Tree, Logs), Trouble> {
+    fn start_work(&self, orders: &Orders, stops: StopSignals) -> Result<(Tree, Logs), ShimError> {
         let command = orders.command();
         let (name, arguments) = command.split_first().ok_or("the command is empty")?;
         let folder = orders.folder();
@@ -333,7 +339,7 @@ impl<'a> Shim<'a> {
             (Ok(()), None) => None,
         };
         if told.is_ok() && untold.run.take().is_some() {
-            (self.witness)(Step::Told);
+            (self.witness)(ShimStep::Told);
         }
         told
     }
@@ -384,7 +390,7 @@ impl<'a> Shim<'a> {
     }
 
     /// Writes down how it ended, which nobody else knows.
-    fn record(&self, ending: &Ending) -> Result<Ending, FileError> {
+    fn record(&self, ending: &EndRecord) -> Result<EndRecord, FileError> {
         let limit = WaitLimit::after(AWAY_LIMIT);
         loop {
             let written =
@@ -406,7 +412,7 @@ impl<'a> Shim<'a> {
     }
 
     /// Says what became of another shim that has had the job, or of something in the place of what it wrote, and starts what is next.
-    fn judge_predecessor(&self) -> Result<(), Trouble> {
+    fn judge_predecessor(&self) -> Result<(), ShimError> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
         let handover = self.handover(&mut store, &starter)?;
@@ -423,16 +429,16 @@ impl<'a> Shim<'a> {
     }
 
     /// Brings the end to the database, and starts what is next.
-    fn hand_over(&self, ending: &Ending) -> Result<(), Trouble> {
+    fn hand_over(&self, ending: &EndRecord) -> Result<(), ShimError> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
         let handover = self.handover(&mut store, &starter)?;
         // From here on others may wait for us.
         ask_for_short_turns();
         let settled = settle(&self.data, &mut store, self.id, ending, &handover)?;
-        (self.witness)(Step::Settled);
+        (self.witness)(ShimStep::Settled);
         self.start(&mut store, settled.admitted, &handover);
-        (self.witness)(Step::HandedOver);
+        (self.witness)(ShimStep::HandedOver);
         self.wait_with_the_queue(&mut store, &handover)
     }
 
@@ -443,7 +449,7 @@ impl<'a> Shim<'a> {
     }
 
     /// Waits for room where the queue had to, and nobody else does that.
-    fn wait_with_the_queue(&self, store: &mut Store, handover: &Handover<'_>) -> Result<(), Trouble> {
+    fn wait_with_the_queue(&self, store: &mut Store, handover: &Handover<'_>) -> Result<(), ShimError> {
         if handover.is_open || !stands("queue-waits-for-room") {
             return Ok(());
         }
@@ -488,7 +494,7 @@ impl<'a> Shim<'a> {
 }
 
 /// Writes down how the job ended where we stand, which is its folder wherever somebody has moved that.
-fn write_ending_here(ending: &Ending) -> Result<(), FileError> {
+fn write_ending_here(ending: &EndRecord) -> Result<(), FileError> {
     let here = JobFolder::at(Path::new("."));
     if here.has(EXIT) { Ok(()) } else { here.write(EXIT, ending) }
 }
@@ -503,6 +509,6 @@ fn with_room<T>(waits: bool, mut work: impl FnMut() -> Result<T, FileError>) -> 
     }
 }
 
-fn failed_start(reason: EndReason, error: &dyn std::fmt::Display) -> Ending {
-    Ending::without_run(JobEnd::Failed).because(reason, error.to_string())
+fn failed_start(reason: EndReason, error: &dyn std::fmt::Display) -> EndRecord {
+    EndRecord::without_run(JobEnd::Failed).because(reason, error.to_string())
 }

@@ -9,7 +9,7 @@ use unhang_switches::stands;
 use crate::{
     document::{MAX_DOCUMENT, check},
     folder::{ERROR, FileError, WorkFolder},
-    record::{EndReason, Ending, JobEnd, JobRecord},
+    record::{EndReason, EndRecord, JobEnd, JobRecord},
 };
 
 /// Characters of a failed work's own words that are told wherever its end is.
@@ -25,14 +25,19 @@ pub(super) enum Stopped {
 }
 
 /// Judges. Nothing is taken for completed that did not end with code 0 and leave what was agreed on.
-pub(super) fn judge(work: &WorkFolder, record: &JobRecord, exit: Exit, stopped: Option<Stopped>) -> Ending {
-    let ending = Ending {
+pub(super) fn judge(
+    work: &WorkFolder,
+    record: &JobRecord,
+    exit: Exit,
+    stopped: Option<Stopped>,
+) -> EndRecord {
+    let ending = EndRecord {
         exit_code: if let Exit::Code(code) = exit { Some(code) } else { None },
         signal: if let Exit::Signal(signal) = exit { Some(signal) } else { None },
-        ..Ending::without_run(JobEnd::Failed)
+        ..EndRecord::without_run(JobEnd::Failed)
     };
     match stopped {
-        Some(Stopped::Cancelled) => Ending { outcome: JobEnd::Cancelled, ..ending },
+        Some(Stopped::Cancelled) => EndRecord { outcome: JobEnd::Cancelled, ..ending },
         Some(Stopped::Timeout) => {
             let limit = record.timeout().unwrap_or_default();
             ending.because(
@@ -42,11 +47,11 @@ pub(super) fn judge(work: &WorkFolder, record: &JobRecord, exit: Exit, stopped: 
         }
         None if !exit.is_success() => {
             let detail = own_words(work).map_or_else(|| exit.to_string(), |words| format!("{exit}: {words}"));
-            Ending { detail: Some(detail), ..ending }
+            EndRecord { detail: Some(detail), ..ending }
         }
         None => match record.results.as_deref().map(|name| missing(work, name)) {
             Some(Err((reason, detail))) if stands("results-checked") => ending.because(reason, detail),
-            _ => Ending { outcome: JobEnd::Completed, ..ending },
+            _ => EndRecord { outcome: JobEnd::Completed, ..ending },
         },
     }
 }

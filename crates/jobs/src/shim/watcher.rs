@@ -17,11 +17,11 @@ use std::{process::ExitCode, time::Duration};
 
 use unhang_proc::{give_back_code, survivors::end_orphans, watch::Watched};
 
-use super::{ROOM_LOOK, Shim, Trouble};
+use super::{ROOM_LOOK, Shim, ShimError};
 use crate::{
     folder::EXIT,
     judge::{JobFinding, Judge, judge_as},
-    record::{EndReason, Ending, JobEnd},
+    record::{EndReason, EndRecord, JobEnd},
     settle::Handover,
     shims,
     store::{self, JobRow, Store, StoreError},
@@ -63,7 +63,7 @@ impl Shim<'_> {
         }
     }
 
-    fn take_its_place(&self, limit: &WaitLimit) -> Result<(), Trouble> {
+    fn take_its_place(&self, limit: &WaitLimit) -> Result<(), ShimError> {
         if !self.data.database().exists() {
             // Whoever has removed it wants no other in its place.
             self.end_what_it_left(None);
@@ -124,7 +124,7 @@ impl Shim<'_> {
             Some(job) if job.is_active => return false,
             Some(job) => job.record.ending.clone(),
             None if !self.folder.is_there() => return true,
-            None => self.folder.read::<Ending>(EXIT).ok().flatten(),
+            None => self.folder.read::<EndRecord>(EXIT).ok().flatten(),
         };
         ending.is_some_and(|ending| {
             ending.outcome != JobEnd::Lost && ending.reason != Some(EndReason::ShimKilled)

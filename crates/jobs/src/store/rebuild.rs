@@ -25,7 +25,7 @@ use crate::{
     folder::{DataFolder, EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN, STDERR, STDOUT},
     id::JobId,
     launch::{LaunchFiles, LaunchOrders},
-    record::{EndReason, Ending, FORMAT, JobEnd, JobRecord, JobState, Run},
+    record::{EndReason, EndRecord, FORMAT, JobEnd, JobRecord, JobState, RunRecord},
     submitting::was_not_accepted,
 };
 
@@ -48,13 +48,13 @@ impl Rebuilt {
 
 /// The jobs of all folders, oldest first.
 pub(super) struct Scan {
-    pub(super) jobs: Vec<Found>,
+    pub(super) jobs: Vec<ScannedJob>,
     damaged: Vec<(PathBuf, String)>,
     damaged_ids: Vec<JobId>,
 }
 
 /// A job, with what it needs to start if it has not.
-pub(super) type Found = (JobRecord, Option<LaunchFiles>);
+pub(super) type ScannedJob = (JobRecord, Option<LaunchFiles>);
 
 impl Scan {
     pub(super) fn summary(&self) -> Rebuilt {
@@ -108,7 +108,7 @@ fn states(connection: &Connection) -> rusqlite::Result<HashMap<JobId, bool>> {
     Ok(states)
 }
 
-fn as_the_table_has_it(transaction: &Connection, job: JobRow) -> rusqlite::Result<Found> {
+fn as_the_table_has_it(transaction: &Connection, job: JobRow) -> rusqlite::Result<ScannedJob> {
     let files = files::of(transaction, job.sequence)?;
     let mut record = job.record;
     if job.is_active {
@@ -167,12 +167,12 @@ fn check_format(folder: &JobFolder, name: &str) -> Result<(), FileError> {
     }
 }
 
-fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
+fn read(folder: &JobFolder, id: JobId) -> Result<Option<ScannedJob>, FileError> {
     if folder.is_something_else() {
         return Err(FileError::damaged(folder.path(), "it is no folder"));
     }
     [EXIT, RECORD, LAUNCH, RUN].into_iter().try_for_each(|name| check_format(folder, name))?;
-    let ending: Result<Option<Ending>, FileError> = folder.read(EXIT);
+    let ending: Result<Option<EndRecord>, FileError> = folder.read(EXIT);
     let mut orders: Result<Option<LaunchOrders>, FileError> = folder.read(LAUNCH);
     if orders.is_err() && !was_not_accepted(folder) {
         // A submitter may have been writing them, and they are whole before it takes its mark away.
@@ -213,13 +213,13 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
         record.status = JobState::Running;
     } else if !record.status.is_final() {
         // A damaged `run.json` also says that a shim was there, and one that lives holds the lock.
-        let has_begun = folder.is_locked() || !matches!(folder.read::<Run>(RUN), Ok(None));
+        let has_begun = folder.is_locked() || !matches!(folder.read::<RunRecord>(RUN), Ok(None));
         record.status = match has_begun {
             true => JobState::Starting,
             false if folder.has(LAUNCH) => JobState::Queued,
             false => {
                 let detail = format!("its {LAUNCH} is missing, so that nobody knows what to start");
-                record.end(&Ending::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail));
+                record.end(&EndRecord::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail));
                 record.status
             }
         };
@@ -230,7 +230,7 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
 }
 
 /// Takes in what was found, in its order.
-pub(super) fn insert_all(connection: &Connection, jobs: &[Found]) -> rusqlite::Result<()> {
+pub(super) fn insert_all(connection: &Connection, jobs: &[ScannedJob]) -> rusqlite::Result<()> {
     for (record, files) in jobs {
         insert(connection, record, files.as_ref())?;
     }

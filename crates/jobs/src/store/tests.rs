@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     id::JobId,
     moment::Moment,
-    record::{Ending, JobEnd, JobRecord, JobState},
+    record::{EndRecord, JobEnd, JobRecord, JobState},
     room::Rules,
     settle,
     submission::{PreparedSubmission, Submission},
@@ -54,7 +54,7 @@ impl Desk {
 
     fn settle(&mut self, id: JobId, outcome: JobEnd) {
         let handover = settle::Handover { starter: &self.starter, limit: None, is_open: false };
-        let ending = Ending::without_run(outcome);
+        let ending = EndRecord::without_run(outcome);
         settle::settle(&self.data, &mut self.store, id, &ending, &handover).unwrap();
     }
 }
@@ -189,9 +189,9 @@ fn j_48_a_patch_is_applied_once_and_before_what_was_set_later() {
 fn what_was_written_about_an_end_stays() {
     let mut desk = Desk::new();
     let id = desk.accept(|_| {}).job_id;
-    let first = Ending::without_run(JobEnd::Completed);
+    let first = EndRecord::without_run(JobEnd::Completed);
     settle::write_ending(&desk.data, id, &first).unwrap();
-    let kept = settle::write_ending(&desk.data, id, &Ending::without_run(JobEnd::Lost)).unwrap();
+    let kept = settle::write_ending(&desk.data, id, &EndRecord::without_run(JobEnd::Lost)).unwrap();
     assert_eq!(kept, first);
 }
 

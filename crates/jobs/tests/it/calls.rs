@@ -5,9 +5,9 @@ use std::{fs, time::Duration};
 use serde_json::json;
 use tokio::time::timeout;
 use unhang_jobs::{
-    engine::{Adoption, CallEnd, Status},
+    engine::{Adoption, CallEnd, JobStatus},
     id::JobId,
-    log::Stream,
+    log::LogStream,
     progress::JobProgress,
     record::{EndReason, JobState},
 };
@@ -31,7 +31,7 @@ pub(crate) fn call() -> Adoption {
     }
 }
 
-fn reason(status: &Status) -> Option<EndReason> {
+fn reason(status: &JobStatus) -> Option<EndReason> {
     status.record.ending.as_ref().and_then(|ending| ending.reason)
 }
 
@@ -51,7 +51,7 @@ async fn a_call_is_followed_and_its_answer_kept_as_it_was() {
     assert_eq!(bench.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
     let results = bench.engine.results(id).await.unwrap();
     assert_eq!(results.results.unwrap()["vendor"], json!(1.5));
-    let log = bench.engine.logs(id, Stream::Stdout, 0, 1000).await.unwrap();
+    let log = bench.engine.logs(id, LogStream::Stdout, 0, 1000).await.unwrap();
     assert_eq!((log.text.as_str(), log.eof), ("half of it is done\nprogress: 50%\n", true));
 
     let bench = bench.reopen();

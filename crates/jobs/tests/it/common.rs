@@ -16,7 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::Instant;
 use unhang_jobs::{
-    engine::{Engine, EngineOptions, Opened, Status},
+    engine::{Engine, EngineOptions, JobStatus, Opened},
     id::JobId,
     record::JobState,
     shims::ShimCommand,
@@ -123,18 +123,18 @@ impl Bench {
         submission
     }
 
-    pub(crate) async fn end(&self, id: JobId) -> Status {
+    pub(crate) async fn end(&self, id: JobId) -> JobStatus {
         let status = self.engine.wait(id, Deadline::after(PATIENCE)).await.unwrap();
         assert!(status.record.status.is_final(), "it ends: {status:?}");
         status
     }
 
-    pub(crate) async fn run(&self, script: &str) -> Status {
+    pub(crate) async fn run(&self, script: &str) -> JobStatus {
         let id = self.submit(script).await;
         self.end(id).await
     }
 
-    pub(crate) async fn until(&self, id: JobId, state: JobState) -> Status {
+    pub(crate) async fn until(&self, id: JobId, state: JobState) -> JobStatus {
         self.seen(id, &format!("it is {state}"), |status| (status.record.status == state).then_some(status))
             .await
     }
@@ -144,7 +144,7 @@ impl Bench {
         &self,
         id: JobId,
         what: &str,
-        mut find: impl FnMut(Status) -> Option<T>,
+        mut find: impl FnMut(JobStatus) -> Option<T>,
     ) -> T {
         let begin = Instant::now();
         loop {

@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use rustix::process::{Signal, kill_process};
 use serde_json::json;
 use unhang_jobs::{
-    engine::Status,
+    engine::JobStatus,
     folder::FileName,
     id::JobId,
     record::{EndReason, JobState, Patch},
@@ -33,7 +33,7 @@ impl Bench {
     }
 
     /// The job's end with a shim that dies at this step, and the bench after it.
-    async fn die_at(step: &str) -> (Self, JobId, Status) {
+    async fn die_at(step: &str) -> (Self, JobId, JobStatus) {
         let folder = Home::new();
         let (engine, opened) = open_with_shim(folder.path(), step, |_| {});
         let bench = Self { folder, engine, opened };

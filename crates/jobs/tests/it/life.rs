@@ -17,7 +17,7 @@ use unhang_jobs::{
     folder::FileName,
     record::{EndReason, JobEnd, JobState, Patch},
     store::Whose,
-    submission::{JobInput, Source, Submission},
+    submission::{InputSource, JobInput, Submission},
 };
 
 use unhang_proc::deadline::Deadline;
@@ -342,8 +342,10 @@ async fn a_result_that_is_missing_or_no_json_fails_the_job() {
 async fn j_17_inputs_come_from_the_state_and_a_missing_one_is_an_error_and_no_job() {
     let bench = Bench::new();
     let field: Field = "basis".parse().unwrap();
-    let input =
-        JobInput { file: FileName::new("basis.json").unwrap().into(), source: Source::State(field.clone()) };
+    let input = JobInput {
+        file: FileName::new("basis.json").unwrap().into(),
+        source: InputSource::State(field.clone()),
+    };
     let mut submission = bench.submission("cat \"$UNHANG_JOB_DIR/basis.json\"");
     submission.inputs = vec![input.clone()];
     let error = bench.engine.submit(submission).await.unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, pin::pin, time::Duration};
 
-use unhang_jobs::{log::Stream, record::JobState};
+use unhang_jobs::{log::LogStream, record::JobState};
 
 use crate::common::{Bench, until};
 
@@ -38,7 +38,7 @@ async fn a_gibibyte_at_full_speed_does_not_stay_on_the_disk_and_keeps_its_last_l
     assert!(metadata.len() > GIBIBYTE && metadata.blocks() * 512 <= 9 << 20, "{metadata:?}");
     let results = bench.engine.results(id).await.unwrap();
     assert!(results.stdout_tail.ends_with("\nthe last line\n"), "{}", results.stdout_tail);
-    let page = bench.engine.logs(id, Stream::Stdout, 0, 100).await.unwrap();
+    let page = bench.engine.logs(id, LogStream::Stdout, 0, 100).await.unwrap();
     assert!(page.dropped_before > GIBIBYTE / 2 && page.offset == page.dropped_before, "{page:?}");
 }
 
@@ -50,10 +50,10 @@ async fn j_148_a_log_can_be_followed_while_it_grows() {
         .submit(&format!("echo one; until [ -e {} ]; do sleep 0.01; done; echo two", gate.display()))
         .await;
     until("the first line", || bench.stdout_if_any(id).filter(|text| text.contains("one"))).await;
-    let first = bench.engine.logs(id, Stream::Stdout, 0, 1000).await.unwrap();
+    let first = bench.engine.logs(id, LogStream::Stdout, 0, 1000).await.unwrap();
     assert_eq!((first.text.as_str(), first.next_offset, first.eof), ("one\n", 4, false));
     fs::write(gate, "").unwrap();
     bench.end(id).await;
-    let second = bench.engine.logs(id, Stream::Stdout, first.next_offset, 1000).await.unwrap();
+    let second = bench.engine.logs(id, LogStream::Stdout, first.next_offset, 1000).await.unwrap();
     assert_eq!((second.text.as_str(), second.offset, second.eof), ("two\n", 4, true));
 }

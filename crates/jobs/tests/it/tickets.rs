@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use unhang_jobs::{
-    engine::{CallEnd, Status},
+    engine::{CallEnd, JobStatus},
     id::JobId,
-    record::{EndReason, JobState, Ticket},
+    record::{CallTicket, EndReason, JobState},
 };
 
 use crate::{
@@ -29,7 +29,7 @@ async fn until_left(bench: &Bench, id: JobId) {
     until("it is nobody's", || left(bench).contains(&id).then_some(())).await;
 }
 
-fn detail(status: &Status) -> &str {
+fn detail(status: &JobStatus) -> &str {
     status.record.ending.as_ref().and_then(|ending| ending.detail.as_deref()).unwrap()
 }
 
@@ -88,13 +88,13 @@ async fn a_call_that_nobody_has_taken_up_yet_can_be_cancelled() {
 #[tokio::test]
 async fn whoever_leaves_a_call_leaves_it_to_anybody() {
     let bench = Bench::new();
-    let ticket = Ticket { kept_by: "srv-1".to_owned(), details: json!({ "task": 1 }), is_free: false };
+    let ticket = CallTicket { kept_by: "srv-1".to_owned(), details: json!({ "task": 1 }), is_free: false };
     let (held, _) = bench.engine.adopt(call()).await.unwrap();
     let id = held.id();
     held.note(ticket.clone()).await.unwrap();
     assert!(left(&bench).is_empty());
     // One that comes late changes nothing.
-    let late = held.note(Ticket { details: json!({ "task": 2 }), ..ticket.clone() });
+    let late = held.note(CallTicket { details: json!({ "task": 2 }), ..ticket.clone() });
     held.leave(ticket).await.unwrap();
     late.await.unwrap();
     assert_eq!(left(&bench), [id], "though the process lives");

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use unhang_jobs::{
     document::{Document, DocumentEntry, Field},
-    engine::{Results, Status},
+    engine::{JobStatus, Results},
     error::JobError,
     id::JobId,
     log::LogPage,
@@ -233,8 +233,8 @@ impl Accepted {
 impl JobReport {
     /// What is told of a job.
     #[must_use]
-    pub fn new(status: &Status, reader: ReportReader) -> Self {
-        let Status { record, queue_position, progress, wait_reason } = status;
+    pub fn new(status: &JobStatus, reader: ReportReader) -> Self {
+        let JobStatus { record, queue_position, progress, wait_reason } = status;
         let ending = record.ending.as_ref();
         // What a job last said before it was done with everything would look like a contradiction.
         let progress = progress.as_ref().filter(|_| record.status != JobState::Completed);

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{JobReport, ReportReader};
 use unhang_jobs::{
-    engine::{Machine, Status, System},
+    engine::{JobStatus, Machine, System},
     record::JobState,
 };
 
@@ -61,9 +61,9 @@ impl SystemReport {
         let System { mut jobs, running, max_concurrent, machine, wait_reason, ties } = system;
         // One may have ended since they were looked up.
         jobs.retain(|job| !job.record.status.is_final());
-        let is_queued = |job: &&Status| job.record.status == JobState::Queued;
+        let is_queued = |job: &&JobStatus| job.record.status == JobState::Queued;
         let queued_jobs = jobs.iter().filter(is_queued).count();
-        let is_call = |job: &&Status| job.record.call.is_some();
+        let is_call = |job: &&JobStatus| job.record.call.is_some();
         let running_calls = jobs.iter().filter(|job| !is_queued(job)).filter(is_call).count();
         let running_jobs = jobs.len() - queued_jobs;
         Self {

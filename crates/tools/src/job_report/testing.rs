@@ -1,12 +1,12 @@
 //! Jobs as the engine keeps them, for tests, those of other crates too.
 
 use serde_json::json;
-use unhang_jobs::record::{Ending, JobEnd};
+use unhang_jobs::record::{EndRecord, JobEnd};
 
 use super::*;
 
 /// A queued job, changed.
-pub fn status(change: impl FnOnce(&mut JobRecord)) -> Status {
+pub fn status(change: impl FnOnce(&mut JobRecord)) -> JobStatus {
     let mut record: JobRecord = serde_json::from_value(json!({
         "format": 1, "job_id": "abcdefgh2345", "name": "simulate", "command": ["true"], "folder": "/",
         "stop_grace_ms": 5000, "log_limit": 1, "status": "queued", "created_at": "2026-03-30T12:00:00.000Z",
@@ -14,15 +14,15 @@ pub fn status(change: impl FnOnce(&mut JobRecord)) -> Status {
     }))
     .expect("a record");
     change(&mut record);
-    Status { record, queue_position: None, progress: None, wait_reason: None }
+    JobStatus { record, queue_position: None, progress: None, wait_reason: None }
 }
 
 /// One that ended after a second and a half.
-pub fn ended(outcome: JobEnd, change: impl FnOnce(&mut Ending)) -> Status {
+pub fn ended(outcome: JobEnd, change: impl FnOnce(&mut EndRecord)) -> JobStatus {
     status(|record| {
         record.started_at = Some(record.created_at);
         let completed_at = Moment::from_millis(record.created_at.millis() + 1500);
-        let mut ending = Ending { completed_at, ..Ending::without_run(outcome) };
+        let mut ending = EndRecord { completed_at, ..EndRecord::without_run(outcome) };
         change(&mut ending);
         record.end(&ending);
     })

@@ -11,7 +11,7 @@ use super::{
 use unhang_jobs::{
     engine::{Machine, System},
     progress::JobProgress,
-    record::{Call, Ending, Holder, JobEnd, JobState},
+    record::{CallRecord, EndRecord, Holder, JobEnd, JobState},
 };
 
 #[test]
@@ -56,12 +56,12 @@ fn j_23_the_answer_to_a_submission_names_the_status_and_the_results_tool() {
 
 #[test]
 fn a_summary_says_why_where_there_is_a_why() {
-    let summary = |status: Status| JobReport::new(&status, ReportReader::Person).summary();
+    let summary = |status: JobStatus| JobReport::new(&status, ReportReader::Person).summary();
     assert_eq!(summary(ended(JobEnd::Completed, |ending| ending.exit_code = Some(0))), "completed");
     assert_eq!(summary(ended(JobEnd::Cancelled, |ending| ending.signal = Some(15))), "cancelled");
     assert_eq!(summary(ended(JobEnd::Failed, |ending| ending.signal = Some(9))), "failed: signal 9");
     assert_eq!(summary(ended(JobEnd::Failed, |ending| ending.exit_code = Some(3))), "failed: exit code 3");
-    let because = |ending: &mut Ending| {
+    let because = |ending: &mut EndRecord| {
         ending.exit_code = Some(0);
         *ending = ending.clone().because(EndReason::ResultsMissing, "results.json is missing");
     };
@@ -80,7 +80,7 @@ fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() 
             status(|record| record.status = JobState::Running),
             status(|record| {
                 record.status = JobState::Running;
-                record.call = Some(Call {
+                record.call = Some(CallRecord {
                     server: "files".to_owned(),
                     tool: "index".to_owned(),
                     is_repeatable: false,

@@ -10,7 +10,7 @@ use unhang::{
     client::{Background, Error, Unfinished},
     guard::Stop,
     jobs::{
-        engine::{Engine, EngineOptions, Status},
+        engine::{Engine, EngineOptions, JobStatus},
         id::JobId,
         record::JobState,
     },
@@ -89,7 +89,7 @@ impl BackgroundCall {
     }
 
     /// The job in the data folder of this command, unless its server is elsewhere.
-    async fn found(&self) -> Option<Status> {
+    async fn found(&self) -> Option<JobStatus> {
         if self.is_remote || matches!(self.unfinished.what, Background::CancelledTask) {
             return None;
         }

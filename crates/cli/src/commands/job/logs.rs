@@ -19,7 +19,7 @@ use unhang::{
     jobs::{
         engine::Engine,
         id::JobId,
-        log::{LogPage, MAX_PAGE, Stream},
+        log::{LogPage, LogStream, MAX_PAGE},
     },
 };
 
@@ -50,7 +50,7 @@ struct LogReader<'a> {
     engine: Engine,
     id: JobId,
     arguments: &'a JobLogs,
-    stream: Stream,
+    stream: LogStream,
     offset: u64,
     /// Bytes that may still be printed.
     left: u64,
@@ -88,7 +88,7 @@ impl<'a> LogReader<'a> {
             engine,
             id,
             arguments,
-            stream: if arguments.stderr { Stream::Stderr } else { Stream::Stdout },
+            stream: if arguments.stderr { LogStream::Stderr } else { LogStream::Stdout },
             offset: arguments.offset,
             left: arguments.max_bytes.unwrap_or(u64::MAX),
             form,

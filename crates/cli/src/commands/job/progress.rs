@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unhang::{
     job_report::{JobReport, ReportReader},
-    jobs::engine::Status,
+    jobs::engine::JobStatus,
 };
 
 use super::wait::has_ended;
@@ -34,8 +34,8 @@ pub(super) struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
     /// One for these jobs.
-    pub(super) fn new(statuses: &[Status]) -> Self {
-        let longest = statuses.iter().map(Status::elapsed).max().unwrap_or_default();
+    pub(super) fn new(statuses: &[JobStatus]) -> Self {
+        let longest = statuses.iter().map(JobStatus::elapsed).max().unwrap_or_default();
         // Where stderr is no terminal the line is hidden.
         let bar =
             ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr()).with_elapsed(longest);
@@ -47,7 +47,7 @@ impl ProgressLine {
     }
 
     /// Shows where they are.
-    pub(super) fn show(&self, statuses: &[Status]) {
+    pub(super) fn show(&self, statuses: &[JobStatus]) {
         if self.0.is_hidden() {
             return;
         }
@@ -82,8 +82,8 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 /// The part that is done, and what to say of it.
-fn far(statuses: &[Status]) -> (f64, String) {
-    let part = |status: &Status| match &status.progress {
+fn far(statuses: &[JobStatus]) -> (f64, String) {
+    let part = |status: &JobStatus| match &status.progress {
         _ if has_ended(status) => 1.0,
         Some(progress) => progress.fraction,
         None => 0.0,

@@ -15,11 +15,11 @@ use unhang::{
     exit,
     job_report::{Accepted, JobReport, ReportReader},
     jobs::{
-        engine::Status,
+        engine::JobStatus,
         folder::InputName,
         id::JobId,
         record::JobState,
-        submission::{JobInput, Source, Submission},
+        submission::{InputSource, JobInput, Submission},
     },
     settings::JobSettings,
 };
@@ -66,12 +66,12 @@ pub(super) async fn run(context: &JobContext, arguments: JobRun) -> Outcome {
     Ok(own_code(&report))
 }
 
-fn accepted(status: &Status) -> Accepted {
+fn accepted(status: &JobStatus) -> Accepted {
     Accepted::new(&JobReport::new(status, ReportReader::Person))
 }
 
 /// To a person who looks; a program has the id alone.
-fn tell_what_next(status: &Status) {
+fn tell_what_next(status: &JobStatus) {
     let accepted = accepted(status);
     output::error(&accepted.message, Some(&accepted.next_steps.join(", or ")));
 }
@@ -146,7 +146,7 @@ fn input(path: &Path) -> Result<JobInput, CommandFailure> {
     if source.metadata().is_ok_and(|found| !found.is_file()) {
         return Err(usage(format!("--input {} cannot be read: it is no plain file", path.display())));
     }
-    Ok(JobInput { file, source: Source::File(source) })
+    Ok(JobInput { file, source: InputSource::File(source) })
 }
 
 /// Refuses an id that is taken twice in one command.

@@ -11,7 +11,7 @@ use unhang::{
     guard::Stop,
     job_report::{JobReport, ReportReader},
     jobs::{
-        engine::{Engine, Status},
+        engine::{Engine, JobStatus},
         error::JobError,
         id::JobId,
         record::{JobRecord, JobState},
@@ -32,9 +32,9 @@ use crate::{
 /// How a wait ended.
 pub(super) enum Waited {
     /// Every job has ended.
-    Ended(Vec<Status>),
+    Ended(Vec<JobStatus>),
     /// The deadline came first; this is where they are.
-    Late(Vec<Status>),
+    Late(Vec<JobStatus>),
     /// We were asked to end, with this exit code.
     Stopped(u8),
 }
@@ -47,7 +47,7 @@ pub(super) async fn run(context: &JobContext, arguments: &JobWait) -> Outcome {
     }
     let ids = distinct(&ids);
     let format = context.report_format();
-    let say = |status: &Status| {
+    let say = |status: &JobStatus| {
         if format == Format::Text {
             output::bytes(line(&JobReport::new(status, ReportReader::Person)).as_bytes());
         }
@@ -74,17 +74,17 @@ fn line(report: &JobReport) -> String {
 }
 
 /// The jobs that have not ended.
-fn open(statuses: &[Status]) -> impl Iterator<Item = &JobRecord> {
+fn open(statuses: &[JobStatus]) -> impl Iterator<Item = &JobRecord> {
     statuses.iter().filter(|status| !has_ended(status)).map(|status| &status.record)
 }
 
 /// The same with where they are, for a person.
-fn ids_and_states(statuses: &[Status]) -> String {
+fn ids_and_states(statuses: &[JobStatus]) -> String {
     let states = open(statuses).map(|record| format!("{} is {}", record.job_id, record.status));
     states.collect::<Vec<_>>().join(", ")
 }
 
-fn too_late(statuses: &[Status], arguments: &JobWait) -> CommandFailure {
+fn too_late(statuses: &[JobStatus], arguments: &JobWait) -> CommandFailure {
     CommandFailure {
         code: exit::DEADLINE,
         kind: "deadline",
@@ -103,7 +103,7 @@ pub(super) async fn until_ended(
     engine: &Engine,
     ids: &[JobId],
     deadline: Option<Deadline>,
-    tell: impl Fn(&Status),
+    tell: impl Fn(&JobStatus),
 ) -> Result<Waited, CommandFailure> {
     let mut changes = engine.changes();
     let mut signals =
@@ -139,7 +139,7 @@ pub(super) async fn until_ended(
     }
 }
 
-async fn look(engine: &Engine, ids: &[JobId]) -> Result<Vec<Status>, CommandFailure> {
+async fn look(engine: &Engine, ids: &[JobId]) -> Result<Vec<JobStatus>, CommandFailure> {
     let mut statuses = Vec::with_capacity(ids.len());
     for id in ids {
         statuses.push(engine.status(*id).await.map_err(|error| failure(&error))?);
@@ -147,7 +147,7 @@ async fn look(engine: &Engine, ids: &[JobId]) -> Result<Vec<Status>, CommandFail
     Ok(statuses)
 }
 
-pub(super) fn has_ended(status: &Status) -> bool {
+pub(super) fn has_ended(status: &JobStatus) -> bool {
     status.record.status.is_final()
 }
 
@@ -159,7 +159,7 @@ async fn past(deadline: Option<Deadline>) {
 }
 
 /// Says what goes on without us, and gives our exit code.
-pub(super) fn leave_running(statuses: &[Status], stop: Stop) -> u8 {
+pub(super) fn leave_running(statuses: &[JobStatus], stop: Stop) -> u8 {
     let open: Vec<&str> = open(statuses).map(|record| record.job_id.as_str()).collect();
     let (ids, goes_on) = (open.join(" "), if open.len() == 1 { "goes on" } else { "go on" });
     output::error(

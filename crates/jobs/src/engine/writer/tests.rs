@@ -21,7 +21,7 @@ fn in_the_middle(engine: &Engine) -> (JobId, Vec<(PreparedSubmission, Submission
     let submission = Submission::new(vec!["/bin/true".into()], "/".into()).unwrap();
     let id = submission.id;
     let (answer, outcome) = oneshot::channel();
-    let batch = vec![(New::Command(Box::new(submission)), SubmissionReply::Command(answer))];
+    let batch = vec![(NewJob::Command(Box::new(submission)), SubmissionReply::Command(answer))];
     (id, prepare_all(&engine.inner, batch), outcome)
 }
 
