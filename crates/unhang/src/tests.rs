@@ -1,323 +1,20 @@
 //! The tools on a job service that keeps everything in memory.
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+mod memory_service;
+
+use std::{path::Path, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use tokio::sync::watch;
-use unhang_jobs::{
-    document::Field,
-    engine::Machine,
-    id::JobId,
-    log::LogStream,
-    moment::Moment,
-    progress::JobProgress,
-    record::{EndReason, JobEnd, JobState},
-};
-
 use unhang_core::config::ANSWER_CHARACTERS;
-use unhang_tools::{
-    job_report::{
-        DocumentReport, JobKind, JobReport, ListReport, ListedReport, LogReport, ReportReader, ResultsReport,
-        SystemReport, ToolNames, testing as samples,
-    },
-    service::{
-        CallAnswer, Caller, Extent, JobError, JobService, Located, LogRequest, Pending, SubmitRequest,
-    },
-    *,
-};
+use unhang_jobs::{log::LogStream, record::JobState};
+use unhang_tools::{service::LogRequest, *};
 
+use self::memory_service::{FILE, ID, MemoryService, call, cancellable, fields, keys, table};
 use crate::settings::Settings;
-
-/// That of the samples.
-const ID: &str = "abcdefgh2345";
-
-/// What it was asked, and what it answers.
-#[derive(Default)]
-struct Asked {
-    submitted: Vec<SubmitRequest>,
-    terminated: u32,
-    waits: Vec<Duration>,
-    pages: Vec<LogRequest>,
-    lists: Vec<(Option<JobState>, u32)>,
-    refuse: Option<String>,
-    results: Option<Value>,
-    /// Of a call of a server's tool.
-    answer: Option<Value>,
-    jobs: usize,
-    value: Option<Value>,
-    log: String,
-}
-
-struct Memory {
-    asked: Mutex<Asked>,
-    state: watch::Sender<JobState>,
-}
-
-/// A job as the engine would have it, after a time that does not go on.
-fn job(state: JobState) -> JobReport {
-    let progress = || Some(JobProgress { fraction: 0.4, message: Some("loading".to_owned()) });
-    let mut status = match state {
-        JobState::Queued | JobState::Starting | JobState::Running => samples::status(|record| {
-            record.status = state;
-            record.started_at = (state != JobState::Queued).then_some(record.created_at);
-        }),
-        JobState::Completed => samples::ended(JobEnd::Completed, |ending| ending.exit_code = Some(0)),
-        JobState::Failed => samples::ended(JobEnd::Failed, |ending| {
-            *ending = ending.clone().because(EndReason::Timeout, "it ran longer than 30m");
-        }),
-        JobState::Cancelled => samples::ended(JobEnd::Cancelled, |ending| ending.signal = Some(15)),
-        JobState::Lost => samples::ended(JobEnd::Lost, |_| {}),
-    };
-    (status.record.state_applied, status.progress) =
-        ((state == JobState::Completed).then_some(true), progress());
-    status.queue_position = (state == JobState::Queued).then_some(2);
-    JobReport {
-        elapsed_time_seconds: 12.346,
-        ..JobReport::new(&status, ReportReader::Agent(ToolNames::default()))
-    }
-}
-
-impl Memory {
-    fn new(state: JobState) -> Arc<Memory> {
-        Arc::new(Memory { asked: Mutex::default(), state: watch::Sender::new(state) })
-    }
-
-    fn asked(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().expect("no test panics with it")
-    }
-
-    fn job(&self) -> JobReport {
-        job(*self.state.borrow())
-    }
-
-    fn known(&self, id: JobId) -> Result<(), JobError> {
-        if id.as_str() == ID { Ok(()) } else { Err(JobError(format!("there is no job {id}"))) }
-    }
-}
-
-impl JobService for Memory {
-    fn on_behalf(self: Arc<Self>, _caller: &Caller) -> Arc<dyn JobService> {
-        self
-    }
-
-    fn knows(&self, id: JobId) -> Pending<'_, bool> {
-        Box::pin(async move { Ok(id.as_str() == ID) })
-    }
-
-    fn answer(&self, _id: JobId, _extent: Extent) -> Pending<'_, Option<CallAnswer>> {
-        let answer = self.asked().answer.clone();
-        let answer = answer.map(|answer| CallAnswer::Result(answer.to_string()));
-        Box::pin(async { Ok(answer) })
-    }
-
-    fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
-        let mut asked = self.asked();
-        asked.submitted.push(request);
-        let answer = asked.refuse.clone().map_or_else(|| Ok(self.job()), |why| Err(JobError(why)));
-        Box::pin(async move { answer })
-    }
-
-    fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport> {
-        self.asked().waits.push(wait);
-        Box::pin(async move {
-            self.known(id)?;
-            let mut states = self.state.subscribe();
-            let _over = tokio::time::timeout(wait, states.wait_for(|state| state.is_final())).await;
-            Ok(self.job())
-        })
-    }
-
-    fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>> {
-        let results = self.asked().results.clone();
-        let answer = self.asked().answer.clone();
-        Box::pin(async move {
-            self.known(id)?;
-            let mut job = self.job();
-            if answer.is_some() {
-                let (stdout_tail, stderr_tail) = Default::default();
-                job.kind = Some(JobKind::Call);
-                let results_name = None;
-                let report = ResultsReport {
-                    job,
-                    results: answer,
-                    results_name,
-                    error: None,
-                    stdout_tail,
-                    stderr_tail,
-                    gone: Vec::new(),
-                };
-                return Ok(Located { report, path: "/data/jobs/x".into() });
-            }
-            let error = (job.status == JobState::Failed).then(|| json!({ "kind": "overflow" }));
-            let (stdout_tail, stderr_tail) = ("a".repeat(5000) + "the end", String::new());
-            let results_name = Some("results.json".to_owned());
-            let report = ResultsReport {
-                job,
-                results,
-                results_name,
-                error,
-                stdout_tail,
-                stderr_tail,
-                gone: Vec::new(),
-            };
-            Ok(Located { report, path: "/data/jobs/x".into() })
-        })
-    }
-
-    fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, LogReport> {
-        self.asked().pages.push(page);
-        let log = self.asked().log.clone();
-        Box::pin(async move {
-            self.known(id)?;
-            let end = log.len().min(page.max_bytes);
-            let next_offset = page.offset + end as u64;
-            Ok(LogReport {
-                text: log[..end].to_owned(),
-                offset: page.offset,
-                next_offset,
-                eof: false,
-                dropped_before: 7,
-            })
-        })
-    }
-
-    fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport> {
-        self.asked().lists.push((filter, limit));
-        let jobs = vec![self.job(); self.asked().jobs];
-        Box::pin(async move { Ok(ListReport { jobs, max_concurrent: 4 }) })
-    }
-
-    fn terminate(&self, id: JobId) -> Pending<'_, JobReport> {
-        Box::pin(async move {
-            self.known(id)?;
-            self.asked().terminated += 1;
-            if self.job().status.is_final() {
-                return Err(JobError(format!("job {id} has ended already: completed")));
-            }
-            self.state.send_replace(JobState::Cancelled);
-            Ok(self.job())
-        })
-    }
-
-    fn system(&self) -> Pending<'_, SystemReport> {
-        let jobs = vec![self.job(); self.asked().jobs];
-        let machine = Machine { cpu_percent: Some(12.5), memory_mb: Some(2048), ..Machine::default() };
-        let system = SystemReport {
-            running_jobs: 1,
-            running_commands: 1,
-            running_calls: 0,
-            queued_jobs: 0,
-            slots_in_use: 1,
-            max_concurrent: 4,
-            jobs,
-            system: machine.into(),
-            wait_reason: None,
-            outlives: false,
-            ends_with: vec!["the container ends when its first process, `sh`, does".to_owned()],
-        };
-        Box::pin(async move { Ok(system) })
-    }
-
-    fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>> {
-        let value = self.asked().value.clone();
-        Box::pin(async move {
-            let value = value.ok_or_else(|| JobError(format!("the state field `{field}` was never set")))?;
-            let path = Path::new("/data/state/x.json").to_owned();
-            let report = DocumentReport { field, value, updated_at: Moment::from_millis(0) };
-            Ok(Located { report, path })
-        })
-    }
-
-    fn counts(&self) -> Pending<'_, Vec<(JobState, u64)>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn set_state(&self, _field: Field, value: Value) -> Pending<'_, Moment> {
-        self.asked().value = Some(value);
-        Box::pin(async { Ok(Moment::from_millis(0)) })
-    }
-
-    fn list_state(&self) -> Pending<'_, Vec<ListedReport>> {
-        let entry = |number| ListedReport {
-            field: format!("field_{number}").parse().expect("a name"),
-            updated_at: Moment::from_millis(0),
-            bytes: 12,
-        };
-        let entries = (0..self.asked().jobs).map(entry).collect();
-        Box::pin(async move { Ok(entries) })
-    }
-}
-
-const FILE: &str = r#"
-[tools.simulate]
-description = "Simulates the digester."
-command = ["python", "simulate.py", "--out={job_dir}", "--cod", "{args.cod}", ["--days", "{args.days}"]]
-mode = "job"
-input-schema = { properties = { cod = { type = "number" }, days = {} }, required = ["cod"] }
-inputs = { "basis.json" = "basis_of_design" }
-results = "results.json"
-state = { field = "simulation_results", pointer = "/digester" }
-timeout = "30m"
-
-[tools.quick]
-command = ["echo"]
-"#;
-
-fn table(service: &Arc<Memory>) -> Table {
-    let loaded = Settings::read(FILE, "unhang.toml", Path::new("/project"), &|_| None).expect("it is right");
-    Table::new(loaded.settings.tools, &ModeOverrides::default(), Arc::clone(service) as _, JobTools::Listed)
-        .expect("no name is taken")
-}
-
-/// Calls a tool; checks that its answer is what its definition promises.
-async fn call(service: &Arc<Memory>, tool: &str, arguments: Value) -> ToolAnswer {
-    let (_open, cancellation) = Cancellation::new();
-    cancellable(service, tool, arguments, cancellation).await
-}
-
-async fn cancellable(
-    service: &Arc<Memory>,
-    tool: &str,
-    arguments: Value,
-    cancellation: Cancellation,
-) -> ToolAnswer {
-    let table = table(service);
-    let definition =
-        table.definitions().iter().find(|known| known.name == tool).cloned().expect("it is listed");
-    let length = arguments.to_string().len();
-    let Value::Object(arguments) = arguments else { panic!("no arguments") };
-    let answer = table
-        .call(ToolCall { tool: tool.to_owned(), arguments, length, caller: Caller::owner(), cancellation })
-        .await;
-    let schema = definition.output_schema.expect("all have one");
-    if let Some(structured) = &answer.structured {
-        let promised = ArgumentSchema::new(schema).expect("it is a schema");
-        assert_eq!(promised.check(&structured.clone().into()), Ok(()), "{tool}: {structured:?}");
-        let length = Value::from(structured.clone()).to_string().chars().count();
-        assert!(length <= ANSWER_CHARACTERS, "{tool} answers with {length} characters");
-    } else {
-        assert!(answer.is_error, "{tool} promises a structured answer");
-    }
-    assert!(answer.text.chars().count() <= ANSWER_CHARACTERS, "{tool}");
-    answer
-}
-
-fn fields(answer: &ToolAnswer) -> Value {
-    assert!(!answer.is_error, "{}", answer.text);
-    answer.structured.clone().expect("structured").into()
-}
-
-fn keys(value: &Value) -> Vec<&str> {
-    value.as_object().map_or(Vec::new(), |object| object.keys().map(String::as_str).collect())
-}
 
 #[tokio::test]
 async fn j_23_a_job_is_answered_with_its_id_at_once() {
-    let service = Memory::new(JobState::Queued);
+    let service = MemoryService::new(JobState::Queued);
     let started = fields(&call(&service, "simulate", json!({ "cod": 5, "days": null })).await);
     assert_eq!(keys(&started), ["job_id", "message", "next_steps", "status"]);
     assert_eq!((&started["job_id"], &started["status"]), (&json!(ID), &json!("queued")));
@@ -343,7 +40,7 @@ async fn j_23_a_job_is_answered_with_its_id_at_once() {
 
 #[tokio::test]
 async fn j_16_what_does_not_fit_the_schema_is_no_job() {
-    let service = Memory::new(JobState::Queued);
+    let service = MemoryService::new(JobState::Queued);
     let large = "x".repeat(100_000);
     for (tool, arguments, expect) in [
         ("simulate", json!({}), r#""cod" is a required property"#),
@@ -361,7 +58,7 @@ async fn j_16_what_does_not_fit_the_schema_is_no_job() {
 
 #[tokio::test]
 async fn j_137_a_submission_that_fails_is_an_answer() {
-    let service = Memory::new(JobState::Queued);
+    let service = MemoryService::new(JobState::Queued);
     service.asked().refuse = Some("the state field `basis_of_design` is missing".to_owned());
     let answer = call(&service, "simulate", json!({ "cod": 1 })).await;
     assert!(answer.is_error);
@@ -371,7 +68,7 @@ async fn j_137_a_submission_that_fails_is_an_answer() {
 #[tokio::test]
 async fn a_child_is_answered_when_it_ends() {
     for (end, is_error) in [(JobState::Completed, false), (JobState::Failed, true)] {
-        let service = Memory::new(JobState::Running);
+        let service = MemoryService::new(JobState::Running);
         service.asked().results = Some(json!({ "ch4": 1.5 }));
         let ending = Arc::clone(&service);
         let (answer, ()) = tokio::join!(call(&service, "quick", json!({})), async move {
@@ -388,7 +85,7 @@ async fn a_child_is_answered_when_it_ends() {
 
 #[tokio::test]
 async fn a_child_that_nobody_waits_for_is_ended() {
-    let service = Memory::new(JobState::Running);
+    let service = MemoryService::new(JobState::Running);
     let (cancel, cancellation) = Cancellation::new();
     cancel.send_replace(true);
     let limit = Duration::from_secs(20);
@@ -402,7 +99,7 @@ async fn a_child_that_nobody_waits_for_is_ended() {
 async fn the_mode_of_the_file_can_be_overridden() {
     let loaded = Settings::read(FILE, "unhang.toml", Path::new("/project"), &|_| None).expect("it is right");
     let overrides = ModeOverrides::parse("simulate=child,*=job").expect("it can be read");
-    let service = Memory::new(JobState::Running);
+    let service = MemoryService::new(JobState::Running);
     let table =
         Table::new(loaded.settings.tools, &overrides, service, JobTools::Listed).expect("no name is taken");
     let promised = |name: &str| {
@@ -438,7 +135,7 @@ async fn j_78_a_status_has_the_fields_that_mean_something() {
         ),
         (JobState::Completed, &["exit_code", "job_id", "name", "next_steps", "started_at", "state_applied"]),
     ] {
-        let service = Memory::new(state);
+        let service = MemoryService::new(state);
         let answer = call(&service, "get_job_status", json!({ "job_id": ID })).await;
         let status = fields(&answer);
         let completed = state.is_final().then_some("completed_at");
@@ -466,7 +163,7 @@ async fn j_78_a_status_has_the_fields_that_mean_something() {
 /// The definitions are what a client reads, and the reports what it gets.
 #[tokio::test]
 async fn each_member_of_an_answer_is_in_the_schema_of_its_tool() {
-    let service = Memory::new(JobState::Failed);
+    let service = MemoryService::new(JobState::Failed);
     service.asked().jobs = 1;
     let table = table(&service);
     for (tool, arguments) in [
@@ -488,7 +185,7 @@ async fn each_member_of_an_answer_is_in_the_schema_of_its_tool() {
 
 #[tokio::test(start_paused = true)]
 async fn a_status_is_waited_for_no_longer_than_any_client_waits() {
-    let service = Memory::new(JobState::Running);
+    let service = MemoryService::new(JobState::Running);
     for (asked, waited) in [(json!(0), 0), (json!(2.5), 2500), (json!(60), 25_000), (json!(1e300), 25_000)] {
         call(&service, "get_job_status", json!({ "job_id": ID, "wait_seconds": asked })).await;
         assert_eq!(service.asked().waits.pop(), Some(Duration::from_millis(waited)));
@@ -499,7 +196,7 @@ async fn a_status_is_waited_for_no_longer_than_any_client_waits() {
 
 #[tokio::test]
 async fn every_tool_answers_in_the_form_that_it_promises() {
-    let service = Memory::new(JobState::Running);
+    let service = MemoryService::new(JobState::Running);
     service.asked().jobs = 2;
     service.asked().log = "line\n".to_owned();
     for (tool, arguments, expect) in [
@@ -522,7 +219,7 @@ async fn every_tool_answers_in_the_form_that_it_promises() {
 
 #[tokio::test]
 async fn what_a_service_refuses_and_what_no_schema_allows_is_told() {
-    let service = Memory::new(JobState::Completed);
+    let service = MemoryService::new(JobState::Completed);
     for (tool, arguments, expect) in [
         (
             "get_job_status",
@@ -553,7 +250,7 @@ async fn what_a_service_refuses_and_what_no_schema_allows_is_told() {
 
 #[tokio::test]
 async fn an_answer_is_bounded_and_says_where_the_rest_is() {
-    let service = Memory::new(JobState::Completed);
+    let service = MemoryService::new(JobState::Completed);
     let huge = Value::from("\u{1}".repeat(30_000));
     service.asked().results = Some(huge.clone());
     service.asked().value = Some(huge);
@@ -586,7 +283,7 @@ fn length(answer: &ToolAnswer) -> usize {
 }
 
 /// What results come to that are asked for part after part, each of which has to be bounded and to say what it is.
-async fn in_parts(service: &Arc<Memory>) -> String {
+async fn in_parts(service: &Arc<MemoryService>) -> String {
     let (mut whole, mut offset) = (String::new(), 0);
     loop {
         let arguments = match offset {
@@ -612,7 +309,7 @@ async fn in_parts(service: &Arc<Memory>) -> String {
 
 #[tokio::test]
 async fn f_71_an_answer_that_is_too_long_comes_in_parts_that_say_so() {
-    let service = Memory::new(JobState::Completed);
+    let service = MemoryService::new(JobState::Completed);
     let text: String = (0..9000).map(|number| format!("{number} \"é\"\n")).collect();
     let block = |text: &str| json!({ "type": "text", "text": text });
     let image = json!({ "type": "image", "mimeType": "image/png", "data": "A".repeat(50_000) });
@@ -641,7 +338,7 @@ async fn f_71_an_answer_that_is_too_long_comes_in_parts_that_say_so() {
 
 #[tokio::test]
 async fn f_71_results_of_a_command_that_are_too_long_come_in_parts() {
-    let service = Memory::new(JobState::Completed);
+    let service = MemoryService::new(JobState::Completed);
     let results = json!({ "rows": (0..12_000).map(|number| json!([number, "é"])).collect::<Vec<Value>>() });
     service.asked().results = Some(results.clone());
     assert_eq!(in_parts(&service).await, results.to_string());
@@ -651,7 +348,7 @@ async fn f_71_results_of_a_command_that_are_too_long_come_in_parts() {
 
 #[tokio::test]
 async fn f_72_counts_are_told_by_kind() {
-    let service = Memory::new(JobState::Running);
+    let service = MemoryService::new(JobState::Running);
     service.asked().jobs = 1;
     let answer = call(&service, "get_system_status", json!({})).await;
     let expect = "1 job of commands and 0 calls of servers' tools run, 0 jobs wait for a slot; 1 of 4 slots are taken.";
@@ -660,7 +357,7 @@ async fn f_72_counts_are_told_by_kind() {
 
 #[test]
 fn f_73_our_tools_are_listed_where_there_is_a_use_for_them() {
-    let service = Memory::new(JobState::Queued);
+    let service = MemoryService::new(JobState::Queued);
     let listed = |file: &str, job_tools| {
         let loaded = Settings::read(file, "unhang.toml", Path::new("/"), &|_| None).expect("it is right");
         let service = Arc::clone(&service);
@@ -681,7 +378,7 @@ fn f_73_our_tools_are_listed_where_there_is_a_use_for_them() {
 fn the_names_of_ours_are_taken() {
     let text = "[tools.get_job_status]\ncommand = [\"a\"]";
     let loaded = Settings::read(text, "unhang.toml", Path::new("/"), &|_| None).expect("it is right");
-    let service = Memory::new(JobState::Queued);
+    let service = MemoryService::new(JobState::Queued);
     let told = Table::new(loaded.settings.tools, &ModeOverrides::default(), service, JobTools::Listed)
         .err()
         .expect("it is taken");
