@@ -40,11 +40,7 @@ fn f_70_a_call_that_becomes_a_job_is_followed_to_its_own_answer() {
         let (code, stdout, stderr) = run_to_end(guarded(&sandbox, &words, &["slow-answers", "--era", era]));
         assert_eq!(code, 0, "{era}: {stderr}");
         let result: Value = serde_json::from_str(&stdout).expect("JSON");
-        assert_eq!(
-            first(&result),
-            crate::slow_calls::text(60_000),
-            "{era}: whole, as if it had come at once"
-        );
+        assert_eq!(first(&result), crate::callers::text(60_000), "{era}: whole, as if it had come at once");
         let words = ["call", "slow", "seconds=1.5", "fail=true"];
         let (code, stdout, stderr) = run_to_end(guarded(&sandbox, &words, &["slow-answers", "--era", era]));
         assert_eq!(code, 1, "{era}: the outcome is that of the tool: {stdout}{stderr}");
@@ -83,7 +79,7 @@ fn f_70_a_batch_waits_for_jobs_and_calls_nothing_done_that_is_not() {
     let (code, stdout, stderr) = run(1.5, "60s");
     let done = only(&stdout);
     assert_eq!((code, &done["ok"]), (0, &json!(true)), "{stdout}{stderr}");
-    assert_eq!(first(&done["result"]), crate::slow_calls::text(64), "{done}");
+    assert_eq!(first(&done["result"]), crate::callers::text(64), "{done}");
     let (code, stdout, stderr) = run(600.0, "2s");
     let late = only(&stdout);
     assert_eq!((code, &late["ok"]), (1, &json!(false)), "{stdout}{stderr}");
@@ -261,11 +257,11 @@ fn f_70_a_job_that_did_not_complete_is_read_with_exit_code_1() {
     // What the tool said is what `job result` prints, and has for programs.
     let (_, id) = hinted(&failing);
     let (code, stdout, stderr) = run(&["job", "result", &id]);
-    assert_eq!((code, &*stdout), (1, &*format!("{}\n", crate::slow_calls::text(64))), "{stderr}");
+    assert_eq!((code, &*stdout), (1, &*format!("{}\n", crate::callers::text(64))), "{stderr}");
     assert!(!stderr.contains("hint"), "there is nothing more to see: {stderr}");
     let (code, stdout, _) = run(&["job", "result", "--output", "json", &id]);
     let report: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!((code, first(&report["results"])), (1, &*crate::slow_calls::text(64)), "{report}");
+    assert_eq!((code, first(&report["results"])), (1, &*crate::callers::text(64)), "{report}");
     let (_, shown, _) = run(&["job", "show", &id]);
     assert!(shown.contains(&format!("unhang job result {id}")), "{shown}");
     finish(process, &sandbox);

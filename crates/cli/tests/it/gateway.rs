@@ -11,9 +11,9 @@ use unhang::{
 };
 
 use crate::{
+    callers::Calls,
     client_library::{faulty_server, until},
     harness::{Client, PATIENCE, Sandbox, is_alive, run_to_end, signal, timed, wait_until},
-    slow_calls::Calls,
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");

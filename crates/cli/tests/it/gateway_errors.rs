@@ -6,11 +6,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
+    callers::{Calls, Session},
     gateway::{gateway, server, window},
     gateway_access::{ONE, TWO},
     gateway_http::finish,
     harness::{Client, PATIENCE, Sandbox, Web, wait_until},
-    slow_calls::{Calls, Session},
 };
 
 /// What the server writes to its stderr about somebody.

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::{
+    callers::{Calls, Session},
     gateway_access::{ONE, TWO, closed},
     gateway_http::finish,
     harness::{Sandbox, run_to_end},
-    slow_calls::{Calls, Session},
 };
 
 /// Tools that leave a value in a field and begin with one, without servers.

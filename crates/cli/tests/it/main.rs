@@ -13,6 +13,7 @@ mod batch_ids;
 mod batches;
 mod bench;
 mod both_ways;
+mod callers;
 mod client_library;
 mod combinations;
 mod consent;

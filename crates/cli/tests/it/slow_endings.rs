@@ -6,9 +6,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
+    callers::{Calls, Seat, both, handed_over, lasting, slow_server},
     gateway::gateway,
     harness::{PATIENCE, Sandbox, Web, is_alive, run_to_end, signal, timed, wait_until},
-    slow_calls::{Calls, Seat, both, handed_over, lasting, slow_server},
 };
 
 /// A job that a person starts beside the calls.
@@ -127,7 +127,7 @@ fn a_signal_ends_the_jobs_with_the_reason() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
     let (mut process, web) = Web::start(&sandbox);
-    let mut session = crate::slow_calls::Session::begin(&web, "one");
+    let mut session = crate::callers::Session::begin(&web, "one");
     let job = session.becomes_a_job(lasting(60.0, "x"));
     process.signal(Signal::TERM);
     assert_eq!(process.exit_code_within(Duration::from_secs(10)), 143, "{}", process.stderr());
@@ -247,9 +247,9 @@ fn a_job_outlives_the_session_of_a_client_that_breaks_off_in_the_middle() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
     let (mut process, web) = Web::start(&sandbox);
-    let mut next = crate::slow_calls::Session::begin(&web, "same");
+    let mut next = crate::callers::Session::begin(&web, "same");
     assert_eq!(next.counted(), [0, 0, 0]);
-    let mut one = crate::slow_calls::Session::begin(&web, "same");
+    let mut one = crate::callers::Session::begin(&web, "same");
     let job = one.becomes_a_job(lasting(2.0, "x"));
     // Somebody who goes before it is a job is told of none, and the server is told that nobody waits.
     {

@@ -6,8 +6,8 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
+    callers::{Calls, Seat, handed_over, lasting},
     harness::{Client, PATIENCE, Sandbox, wait_until},
-    slow_calls::{Calls, Seat, handed_over, lasting},
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");

@@ -7,11 +7,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
+    callers::{Calls, Session, handed_over},
     gateway::{finish, server, window},
     gateway_access::ONE,
     gateway_http,
     harness::{Client, PATIENCE, Remote, Sandbox, Web, run_to_end, wait_until},
-    slow_calls::{Calls, Session, handed_over},
     slow_tasks::{EXTENSION, Modern},
 };
 

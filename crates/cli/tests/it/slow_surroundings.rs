@@ -6,11 +6,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
+    callers::{Calls, Session, handed_over, lasting, slow_server, text},
     gateway::{gateway, server, window},
     gateway_access::ONE,
     gateway_http::finish,
     harness::{PATIENCE, Sandbox, Web, run_to_end, signal, wait_until},
-    slow_calls::{Calls, Session, handed_over, lasting, slow_server, text},
 };
 
 #[test]

@@ -7,11 +7,11 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
+    callers::{Calls, Seat, Session, both, handed_over, lasting, slow_server, text},
     gateway::gateway,
     gateway_access::{ONE, TWO, closed},
     gateway_http::finish,
     harness::{Client, PATIENCE, Sandbox, Web, wait_until},
-    slow_calls::{Calls, Seat, Session, both, handed_over, lasting, slow_server, text},
 };
 
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";

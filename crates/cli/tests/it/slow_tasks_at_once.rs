@@ -5,10 +5,10 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
+    callers::{Calls, Seat},
     gateway::{listed, server, window},
     gateway_http::finish,
     harness::{Client, Sandbox, Web},
-    slow_calls::{Calls, Seat},
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");

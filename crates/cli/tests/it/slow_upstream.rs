@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::{
+    callers::{Calls, handed_over},
     gateway::{gateway, server},
     gateway_http::finish,
     harness::{Client, PATIENCE, Sandbox, wait_until},
-    slow_calls::{Calls, handed_over},
 };
 
 /// One server of each dialect.
