@@ -20,7 +20,7 @@ pub struct EngineOptions {
     pub max_concurrent_was_said: bool,
     /// How long an ended job is kept, since its end. Jobs whose own rules say longer stay longer.
     pub retention: Duration,
-    /// Whether somebody said how long, so that it counts for all who were not told; see [`Engine::open`].
+    /// Whether somebody said how long, so that it counts for all who were not told; see [`Engine::open`](super::Engine::open).
     pub retention_was_said: bool,
 }
 

@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - A job whose files are not here has them on the disk, with their names ([`Submission::sync`](crate::submission::Submission::sync)).
+//! - A job whose files are not here has them on the disk, with their names
+//!   ([`PreparedSubmission::sync`](crate::submission::PreparedSubmission::sync)).
 //! - In a boot in which the files have not been looked at, no job gets a slot; nor does one whose own could not be written anew.
 //! - Files are written anew with the write lock held, for queued jobs alone: nobody starts one meanwhile, and what was started
 //!   does not get its orders back, which may be secret.
