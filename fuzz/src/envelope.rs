@@ -5,7 +5,7 @@ use unhang_wire::{
     one_line, read, replace_id,
 };
 
-use crate::json::{self, Object};
+use crate::json::{self, JsonObject};
 
 /// The members of an envelope; each may occur once.
 const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
@@ -69,25 +69,25 @@ fn judge(piece: &Piece<'_>) {
 
 /// What a whole JSON value is, by the table at [`unhang_wire::read`].
 #[derive(Debug, PartialEq)]
-enum Verdict {
+enum ValueKind {
     Message,
     Invalid,
     Junk,
 }
 
-fn verdict(object: &Object<'_>) -> Verdict {
+fn verdict(object: &JsonObject<'_>) -> ValueKind {
     let has = |name| object.has(name);
     let outcome = has("result") || has("error");
     let is_ours = has("jsonrpc") || (has("id") && (has("method") || outcome));
     match (is_ours, is_message(object)) {
-        (false, _) => Verdict::Junk,
-        (true, Some(())) => Verdict::Message,
-        (true, None) => Verdict::Invalid,
+        (false, _) => ValueKind::Junk,
+        (true, Some(())) => ValueKind::Message,
+        (true, None) => ValueKind::Invalid,
     }
 }
 
 /// JSON-RPC 2.0, sections 4 and 5, and MCP's rule that an id is a string or an integer.
-fn is_message(object: &Object<'_>) -> Option<()> {
+fn is_message(object: &JsonObject<'_>) -> Option<()> {
     let holds = |condition: bool| condition.then_some(());
     holds(MEMBERS.iter().all(|name| object.all(name).len() <= 1))?;
     holds(json::text(object.only("jsonrpc")?)? == "2.0")?;
@@ -103,7 +103,7 @@ fn is_message(object: &Object<'_>) -> Option<()> {
     }
     holds(id.is_some() && object.has("result") != object.has("error"))?;
     let Some(error) = object.only("error") else { return Some(()) };
-    let error = Object::new(error)?;
+    let error = JsonObject::new(error)?;
     // Only the envelope's own members are looked at twice.
     let code = error.last("code")?;
     json::text(error.last("message")?)?;
@@ -116,8 +116,8 @@ fn is_integer(number: &str) -> bool {
 
 fn judge_message(message: &Message<'_>) {
     let value = json::value(message.raw).expect("a message is JSON");
-    let object = Object::new(value).expect("a message is an object");
-    assert_eq!(verdict(&object), Verdict::Message, "{value}");
+    let object = JsonObject::new(value).expect("a message is an object");
+    assert_eq!(verdict(&object), ValueKind::Message, "{value}");
     let same = |name: &str, raw: Option<Json<'_>>| {
         let expected = object.only(name).filter(|value| name != "params" || *value != "null");
         assert_eq!(raw.map(Json::get), expected, "`{name}` as it came");
@@ -154,7 +154,7 @@ fn judge_message(message: &Message<'_>) {
 }
 
 /// The id stands where it is said to, and can be replaced without anything else being touched.
-fn judge_id(message: &Message<'_>, object: &Object<'_>, id: &Id, span: &std::ops::Range<usize>) {
+fn judge_id(message: &Message<'_>, object: &JsonObject<'_>, id: &Id, span: &std::ops::Range<usize>) {
     let text = object.only("id").expect("it has an id");
     assert_eq!(&message.raw[span.clone()], text.as_bytes(), "the id stands there");
     assert_eq!(Some(id.to_json()), json::id(text));
@@ -186,8 +186,8 @@ fn judge_invalid(invalid: &Invalid<'_>) {
     let whole = json::value(invalid.raw);
     let broken = matches!(invalid.reason, InvalidReason::NotJson | InvalidReason::InvalidUtf8);
     assert_eq!(whole.is_none(), broken, "{invalid:?}");
-    let Some(object) = whole.and_then(Object::new) else { return };
-    assert_eq!(verdict(&object), Verdict::Invalid, "{invalid:?}");
+    let Some(object) = whole.and_then(JsonObject::new) else { return };
+    assert_eq!(verdict(&object), ValueKind::Invalid, "{invalid:?}");
     assert_eq!(invalid.shape, json::shape(&object), "{invalid:?}");
     let text = object.only("id");
     assert_eq!(invalid.id.as_ref().map(Id::to_json), text.and_then(json::id), "{invalid:?}");
@@ -210,14 +210,14 @@ fn judge_line(line: &[u8], pieces: &[Piece<'_>]) {
     let [piece] = pieces else { panic!("one value, one piece: {pieces:?}") };
     match (value.as_bytes()[0], piece) {
         (b'{', piece) => {
-            let object = Object::new(value).expect("it begins as one");
+            let object = JsonObject::new(value).expect("it begins as one");
             assert_eq!(kind(piece), verdict(&object), "{value}");
         }
         (b'[', Piece::Batch(elements)) => {
             let parts = json::parts(value);
             assert_eq!(parts.len(), elements.len());
             for (part, element) in parts.iter().zip(elements) {
-                let expected = Object::new(part).map_or(Verdict::Invalid, |object| verdict(&object));
+                let expected = JsonObject::new(part).map_or(ValueKind::Invalid, |object| verdict(&object));
                 assert_eq!(kind(element), expected, "{part}");
             }
         }
@@ -225,25 +225,25 @@ fn judge_line(line: &[u8], pieces: &[Piece<'_>]) {
             let count = json::parts(value).len();
             assert!(count == 0 || count > MAX_BATCH, "{invalid:?}");
         }
-        (_, piece) => assert_eq!(kind(piece), Verdict::Junk, "{value}"),
+        (_, piece) => assert_eq!(kind(piece), ValueKind::Junk, "{value}"),
     }
 }
 
-fn kind(piece: &Piece<'_>) -> Verdict {
+fn kind(piece: &Piece<'_>) -> ValueKind {
     match piece {
-        Piece::Message(_) => Verdict::Message,
-        Piece::Invalid(_) => Verdict::Invalid,
-        Piece::Junk(_) => Verdict::Junk,
+        Piece::Message(_) => ValueKind::Message,
+        Piece::Invalid(_) => ValueKind::Invalid,
+        Piece::Junk(_) => ValueKind::Junk,
         Piece::Batch(_) => panic!("a batch is an array, and alone"),
     }
 }
 
 /// The looks into `params` see what is there.
 fn peek(params: Json<'_>) {
-    let object = Object::new(params.get());
+    let object = JsonObject::new(params.get());
     let member = |name: &str| object.as_ref().and_then(|object| object.last(name));
     let inner = |value: Option<&str>, name: &str| {
-        value.and_then(Object::new).and_then(|object| object.last(name).map(str::to_owned))
+        value.and_then(JsonObject::new).and_then(|object| object.last(name).map(str::to_owned))
     };
     let meta = |name: &str| inner(member("_meta"), name);
     let id = |value: Option<&str>| value.and_then(json::id);

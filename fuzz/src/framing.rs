@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use unhang_wire::{Line, Lines, Oversized};
 
-use crate::json::{self, Object};
+use crate::json::{self, JsonObject};
 
 /// The longest lines; the larger ones make the buffer grow and shrink.
 const LIMITS: [usize; 6] = [64, 16, 0, 1_000, 70_000, 300_000];
@@ -32,14 +32,14 @@ pub fn framing(bytes: &[u8]) {
     assert_eq!(found.len(), naive(&stream, max_message).count(), "as many lines as there are");
     for (found, expected) in found.iter().zip(naive(&stream, max_message)) {
         match found {
-            Owned::Whole(line) => assert_eq!(line, expected, "the line as it came"),
-            Owned::Oversized(oversized) => judge(oversized, expected, max_message),
+            OwnedLine::Whole(line) => assert_eq!(line, expected, "the line as it came"),
+            OwnedLine::Oversized(oversized) => judge(oversized, expected, max_message),
         }
     }
 }
 
 #[derive(Debug)]
-enum Owned {
+enum OwnedLine {
     Whole(Vec<u8>),
     Oversized(Oversized),
 }
@@ -64,7 +64,7 @@ fn unroll(bytes: &[u8]) -> Vec<u8> {
 
 /// What the code under test makes of the stream. The highest bits of `reads` say whether several reads are made before
 /// lines are taken, whether somebody keeps the memory of earlier lines, and whether memory is given back.
-fn lines_of(mut stream: &[u8], max_message: usize, reads: u8) -> Vec<Owned> {
+fn lines_of(mut stream: &[u8], max_message: usize, reads: u8) -> Vec<OwnedLine> {
     let (reads_ahead, keeps, releases) = (reads & 0x80 != 0, reads & 0x40 != 0, reads & 0x20 != 0);
     let mut kept: Option<(Arc<Vec<u8>>, Vec<u8>)> = None;
     let mut lines = Lines::new(max_message);
@@ -101,10 +101,10 @@ fn lines_of(mut stream: &[u8], max_message: usize, reads: u8) -> Vec<Owned> {
     found
 }
 
-fn owned(line: Line<'_>) -> Owned {
+fn owned(line: Line<'_>) -> OwnedLine {
     match line {
-        Line::Whole(bytes) => Owned::Whole(bytes.to_vec()),
-        Line::Oversized(oversized) => Owned::Oversized(oversized),
+        Line::Whole(bytes) => OwnedLine::Whole(bytes.to_vec()),
+        Line::Oversized(oversized) => OwnedLine::Oversized(oversized),
     }
 }
 
@@ -119,7 +119,7 @@ fn naive(stream: &[u8], max_message: usize) -> impl Iterator<Item = &[u8]> {
 fn judge(oversized: &Oversized, line: &[u8], max_message: usize) {
     assert_eq!(oversized.length, line.len() as u64, "its length without its ending");
     assert!(line.len() > max_message, "a line that fits is kept");
-    let Some(object) = json::value(line).and_then(Object::new) else { return };
+    let Some(object) = json::value(line).and_then(JsonObject::new) else { return };
     let id = object.only("id").and_then(json::id);
     assert_eq!(oversized.id.as_ref().map(unhang_wire::Id::to_json), id, "{}", line.escape_ascii());
     let method = object.only("method").filter(|method| method.len() <= 512).and_then(json::text);

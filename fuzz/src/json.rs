@@ -58,14 +58,14 @@ pub(crate) fn text(value: &str) -> Option<String> {
 }
 
 /// An object's members, names decoded. Those whose names cannot be decoded are left out.
-pub(crate) struct Object<'a>(Vec<(String, &'a str)>);
+pub(crate) struct JsonObject<'a>(Vec<(String, &'a str)>);
 
-impl<'a> Object<'a> {
+impl<'a> JsonObject<'a> {
     /// `None` if the text is no object.
-    pub(crate) fn new(value: &'a str) -> Option<Object<'a>> {
+    pub(crate) fn new(value: &'a str) -> Option<JsonObject<'a>> {
         let members = value.starts_with('{').then(|| parts(value))?;
         let members = members.chunks(2).filter_map(|pair| Some((text(pair[0])?, pair[1])));
-        Some(Object(members.collect()))
+        Some(JsonObject(members.collect()))
     }
 
     pub(crate) fn all(&self, name: &str) -> Vec<&'a str> {
@@ -102,7 +102,7 @@ pub(crate) fn id(value: &str) -> Option<String> {
 }
 
 /// What an object seems meant to be, from which members it has: the table at `unhang_wire::Shape`.
-pub(crate) fn shape(object: &Object<'_>) -> unhang_wire::Shape {
+pub(crate) fn shape(object: &JsonObject<'_>) -> unhang_wire::Shape {
     use unhang_wire::Shape;
     let outcome = object.has("result") || object.has("error");
     if object.has("method") || (object.has("id") && object.has("params") && !outcome) {

@@ -13,10 +13,10 @@ pub use envelope::envelope;
 pub use framing::framing;
 
 /// What a target does with its input.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// The targets, by the names of their folders.
-pub const TARGETS: [(&str, Target); 3] = [("framing", framing), ("envelope", envelope), ("guard", guard)];
+pub const TARGETS: [(&str, FuzzTarget); 3] = [("framing", framing), ("envelope", envelope), ("guard", guard)];
 
 /// A whole life of the guard: client, server and clock in any order, against the promises.
 ///

@@ -7,21 +7,21 @@
 
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
-use crate::run::{self, Task};
+use crate::run::{self, ProgramRun};
 use crate::{clock, custody, faults, real, report, rooms, soak, tools, units};
 
 /// One row of the table.
-struct Step {
+struct CiStep {
     name: &'static str,
     /// What a failure of this step means, for `--list`.
     about: &'static str,
-    work: Work,
+    work: StepWork,
 }
 
-enum Work {
+enum StepWork {
     /// One call of cargo.
     Cargo {
         arguments: &'static [&'static str],
@@ -29,11 +29,11 @@ enum Work {
         deadline: Duration,
     },
     /// More than that; every part has its own deadline.
-    Own(fn(&Project) -> Result<(), Failure>),
+    Own(fn(&Project) -> Result<(), ChoreFailure>),
 }
 
-const fn cargo(arguments: &'static [&'static str], minutes: u64) -> Work {
-    Work::Cargo { arguments, environment: &[], deadline: Duration::from_mins(minutes) }
+const fn cargo(arguments: &'static [&'static str], minutes: u64) -> StepWork {
+    StepWork::Cargo { arguments, environment: &[], deadline: Duration::from_mins(minutes) }
 }
 
 /// The documented limit of the demo.
@@ -42,14 +42,14 @@ const DEMO_DEADLINE: Duration = Duration::from_mins(1);
 /// Sixty cases in three columns take a minute and a half, and longer on a busy machine.
 const SCORE_DEADLINE: Duration = Duration::from_mins(8);
 
-const STEPS: &[Step] = &[
-    Step {
+const STEPS: &[CiStep] = &[
+    CiStep {
         name: "fetch",
         about: "Cargo.lock is complete and every dependency is there",
         work: cargo(&["fetch", "--locked"], 10),
     },
-    Step { name: "fmt", about: "the code is formatted", work: cargo(&["fmt", "--all", "--check"], 2) },
-    Step {
+    CiStep { name: "fmt", about: "the code is formatted", work: cargo(&["fmt", "--all", "--check"], 2) },
+    CiStep {
         name: "clippy",
         about: "no lint of the workspace fires",
         work: cargo(
@@ -67,81 +67,85 @@ const STEPS: &[Step] = &[
             20,
         ),
     },
-    Step {
+    CiStep {
         name: "rooms",
         about: "files of different folders do not import each other in circles",
-        work: Work::Own(|project| rooms::rooms(project, &Options::default())),
+        work: StepWork::Own(|project| rooms::rooms(project, &Options::default())),
     },
-    Step { name: "alone", about: "each crate builds without the others' features", work: Work::Own(alone) },
-    Step {
+    CiStep {
+        name: "alone",
+        about: "each crate builds without the others' features",
+        work: StepWork::Own(alone),
+    },
+    CiStep {
         name: "docs",
         about: "the documentation builds without a warning",
-        work: Work::Cargo {
+        work: StepWork::Cargo {
             arguments: &["doc", "--workspace", "--no-deps", "--locked", "--offline"],
             environment: &[("RUSTDOCFLAGS", "-D warnings")],
             deadline: Duration::from_mins(15),
         },
     },
-    Step {
+    CiStep {
         name: "deny",
         about: "bans, licences and sources of the dependencies are in order",
-        work: Work::Own(deny),
+        work: StepWork::Own(deny),
     },
-    Step {
+    CiStep {
         name: "advisories",
         about: "no dependency has a known advisory; says so where the database cannot be reached",
-        work: Work::Own(advisories),
+        work: StepWork::Own(advisories),
     },
-    Step {
+    CiStep {
         name: "tests",
         about: "every test of the workspace passes, with nothing but Rust installed",
         work: cargo(&["test", "--workspace", "--locked", "--offline"], 30),
     },
-    Step {
+    CiStep {
         name: "examples",
         about: "the example with a script in Python does what its guide says",
-        work: Work::Own(examples),
+        work: StepWork::Own(examples),
     },
-    Step {
+    CiStep {
         name: "faults",
         about: "each guard's test fails when that guard is switched off",
-        work: Work::Own(faults::every),
+        work: StepWork::Own(faults::every),
     },
-    Step {
+    CiStep {
         name: "release",
         about: "the release binary builds",
         work: cargo(&["build", "--release", "--locked", "--offline"], 20),
     },
-    Step {
+    CiStep {
         name: "units",
         about: "systemd understands the units, and they leave jobs what jobs need",
-        work: Work::Own(units::check),
+        work: StepWork::Own(units::check),
     },
-    Step {
+    CiStep {
         name: "memory",
         about: "a guard and its lifeline stay within their memory; the other bars want a quiet machine",
-        work: Work::Own(memory),
+        work: StepWork::Own(memory),
     },
-    Step { name: "demo", about: "the README's first command shows its table", work: Work::Own(demo) },
-    Step {
+    CiStep { name: "demo", about: "the README's first command shows its table", work: StepWork::Own(demo) },
+    CiStep {
         name: "score",
         about: "unhang keeps every case of its corpus, and no wrapper and a naive pump break what they ought to",
-        work: Work::Own(score),
+        work: StepWork::Own(score),
     },
-    Step {
+    CiStep {
         name: "soak",
-        about: "a short soak: calls, restarts, sessions on random animals, kills of servers and shims",
-        work: Work::Own(soak::quick),
+        about: "a short soak: calls, restarts, sessions on random programs, kills of servers and shims",
+        work: StepWork::Own(soak::quick),
     },
-    Step {
+    CiStep {
         name: "real",
         about: "real clients see the same real servers through the guard",
-        work: Work::Own(real::every),
+        work: StepWork::Own(real::every),
     },
 ];
 
 /// Runs the steps that the options ask for.
-pub(crate) fn ci(project: &Project, options: &Options) -> Result<(), Failure> {
+pub(crate) fn ci(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
     let steps = chosen(&options.only)?;
     if options.list {
         for step in steps {
@@ -157,19 +161,19 @@ pub(crate) fn ci(project: &Project, options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn chosen(only: &[String]) -> Result<Vec<&'static Step>, Failure> {
+fn chosen(only: &[String]) -> Result<Vec<&'static CiStep>, ChoreFailure> {
     if let Some(unknown) = only.iter().find(|name| STEPS.iter().all(|step| step.name != **name)) {
         let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
-        return Err(Failure::usage(format!("no step {unknown}; there are {}", names.join(", "))));
+        return Err(ChoreFailure::usage(format!("no step {unknown}; there are {}", names.join(", "))));
     }
-    let wanted = |step: &&Step| only.is_empty() || only.iter().any(|name| name == step.name);
+    let wanted = |step: &&CiStep| only.is_empty() || only.iter().any(|name| name == step.name);
     Ok(STEPS.iter().filter(wanted).collect())
 }
 
-fn perform(project: &Project, step: &Step) -> Result<(), Failure> {
+fn perform(project: &Project, step: &CiStep) -> Result<(), ChoreFailure> {
     match &step.work {
-        Work::Own(work) => work(project),
-        Work::Cargo { arguments, environment, deadline } => {
+        StepWork::Own(work) => work(project),
+        StepWork::Cargo { arguments, environment, deadline } => {
             let mut task = project.cargo(step.name, *deadline).arguments(*arguments);
             for (name, value) in *environment {
                 task = task.variable(name, value);
@@ -179,7 +183,7 @@ fn perform(project: &Project, step: &Step) -> Result<(), Failure> {
     }
 }
 
-fn alone(project: &Project) -> Result<(), Failure> {
+fn alone(project: &Project) -> Result<(), ChoreFailure> {
     for name in project.crates() {
         let arguments = ["check", "--locked", "--offline", "-p", name];
         run::run(project.cargo(&format!("alone-{name}"), Duration::from_mins(10)).arguments(arguments))?;
@@ -187,17 +191,18 @@ fn alone(project: &Project) -> Result<(), Failure> {
     Ok(())
 }
 
-fn deny(project: &Project) -> Result<(), Failure> {
+fn deny(project: &Project) -> Result<(), ChoreFailure> {
     let program = tools::cargo_deny(project)?;
-    let task = Task::new(program, project.root(), project.log("deny"), Duration::from_mins(2));
+    let task = ProgramRun::new(program, project.root(), project.log("deny"), Duration::from_mins(2));
     run::run(task.arguments(["--offline", "--locked", "--workspace", "check", "bans", "licenses", "sources"]))
 }
 
 /// Known weaknesses of the dependencies. Their database is a git repository, which is not where the registry is: without it nothing is
 /// known of them, and that is said rather than held against the change.
-fn advisories(project: &Project) -> Result<(), Failure> {
+fn advisories(project: &Project) -> Result<(), ChoreFailure> {
     let program = tools::cargo_deny(project)?;
-    let task = |name: &str| Task::new(&program, project.root(), project.log(name), Duration::from_mins(2));
+    let task =
+        |name: &str| ProgramRun::new(&program, project.root(), project.log(name), Duration::from_mins(2));
     let common = ["--locked", "--workspace"];
     let fetch = task("advisories-fetch").arguments(common).arguments(["fetch", "db"]);
     if let Err(failure) = run::run(fetch) {
@@ -211,39 +216,39 @@ fn advisories(project: &Project) -> Result<(), Failure> {
 }
 
 /// The tests that are ignored elsewhere, since they need more than Rust.
-fn examples(project: &Project) -> Result<(), Failure> {
+fn examples(project: &Project) -> Result<(), ChoreFailure> {
     tools::PYTHON.require(project)?;
     // The whole workspace, as in the step before, so that nothing is built anew.
     let arguments = ["test", "--workspace", "--locked", "--offline", "--test", "it", "--", "--ignored"];
     run::run(project.cargo("examples", Duration::from_mins(20)).arguments(arguments))
 }
 
-fn memory(project: &Project) -> Result<(), Failure> {
+fn memory(project: &Project) -> Result<(), ChoreFailure> {
     const MEASURE: &str = "memory_bytes";
     let answer = project.log("memory").with_extension("json");
-    let task = Task::new(project.below_target("release/unhang"), project.root(), answer, DEMO_DEADLINE);
+    let task = ProgramRun::new(project.below_target("release/unhang"), project.root(), answer, DEMO_DEADLINE);
     let report =
         run::run_for_json(task.arguments(["bench", "--quick", "--only", "wrap", "--output", "json"]))?;
     let mut bars = report["wrap"]["bars"].as_array().into_iter().flatten();
     match bars.find(|bar| bar["measure"] == MEASURE) {
         Some(bar) if bar["met"] == true => Ok(()),
-        Some(bar) => Err(Failure::new(format!("a guard needs too much memory: {bar}"))),
-        None => Err(Failure::new(format!("the bench has no bar for {MEASURE}: {report}"))),
+        Some(bar) => Err(ChoreFailure::new(format!("a guard needs too much memory: {bar}"))),
+        None => Err(ChoreFailure::new(format!("the bench has no bar for {MEASURE}: {report}"))),
     }
 }
 
-fn demo(project: &Project) -> Result<(), Failure> {
+fn demo(project: &Project) -> Result<(), ChoreFailure> {
     unhang(project, "demo", DEMO_DEADLINE, &["demo"])
 }
 
-fn score(project: &Project) -> Result<(), Failure> {
+fn score(project: &Project) -> Result<(), ChoreFailure> {
     unhang(project, "score", SCORE_DEADLINE, &["zoo", "run", "--check"])
 }
 
 /// Runs the release binary.
-fn unhang(project: &Project, step: &str, deadline: Duration, arguments: &[&str]) -> Result<(), Failure> {
+fn unhang(project: &Project, step: &str, deadline: Duration, arguments: &[&str]) -> Result<(), ChoreFailure> {
     let program = project.below_target("release/unhang");
-    run::run(Task::new(program, project.root(), project.log(step), deadline).arguments(arguments))
+    run::run(ProgramRun::new(program, project.root(), project.log(step), deadline).arguments(arguments))
 }
 
 #[cfg(test)]

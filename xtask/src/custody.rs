@@ -23,8 +23,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use signal_hook::{flag, low_level::pipe};
 
-use crate::failure::Failure;
-use crate::leftovers::{self, Process};
+use crate::failure::ChoreFailure;
+use crate::leftovers::{self, MarkedProcess};
 use crate::{clock, run};
 
 /// The first argument of the inner process.
@@ -40,8 +40,8 @@ const SETTLED: Duration = Duration::from_secs(5);
 const GONE: Duration = Duration::from_secs(10);
 
 /// Lets the inner process do what the arguments say, and leaves nothing of it.
-pub(crate) fn keep(arguments: impl Iterator<Item = String>) -> Result<ExitCode, Failure> {
-    let failed = |error: io::Error| Failure::io("cannot keep what is started together", &error);
+pub(crate) fn keep(arguments: impl Iterator<Item = String>) -> Result<ExitCode, ChoreFailure> {
+    let failed = |error: io::Error| ChoreFailure::io("cannot keep what is started together", &error);
     become_subreaper().map_err(failed)?;
     let (mut events, event) = UnixStream::pair().map_err(failed)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -92,7 +92,7 @@ fn reap(of: u32) -> Option<WaitStatus> {
 }
 
 /// Fails if something has outlived what started it, names that, and ends it.
-pub(crate) fn demand_nothing_left() -> Result<(), Failure> {
+pub(crate) fn demand_nothing_left() -> Result<(), ChoreFailure> {
     let mut left = Vec::new();
     let is_clean = clock::wait_until(SETTLED, || {
         left = orphans();
@@ -103,7 +103,7 @@ pub(crate) fn demand_nothing_left() -> Result<(), Failure> {
     }
     end(orphans);
     let named: Vec<_> = left.iter().map(|process| format!("{} {}", process.pid, process.command)).collect();
-    Err(Failure::new(format!("left behind: {}", named.join("; "))))
+    Err(ChoreFailure::new(format!("left behind: {}", named.join("; "))))
 }
 
 /// Ends what has outlived what started it, where that was to be expected.
@@ -112,7 +112,7 @@ pub(crate) fn end_the_rest() {
 }
 
 /// What descends from the outer process and not from this one.
-fn orphans() -> Vec<Process> {
+fn orphans() -> Vec<MarkedProcess> {
     let own = process::id();
     let kept = leftovers::descendants(own);
     let is_kept = |pid: u32| pid == own || kept.iter().any(|process| process.pid == pid);
@@ -121,7 +121,7 @@ fn orphans() -> Vec<Process> {
 }
 
 /// Kills processes until there are none.
-fn end(mut left: impl FnMut() -> Vec<Process>) {
+fn end(mut left: impl FnMut() -> Vec<MarkedProcess>) {
     clock::wait_until(GONE, || {
         let left = left();
         left.iter().for_each(|process| signal(process.pid, Signal::KILL));

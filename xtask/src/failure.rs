@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 /// A sentence, and the file with the rest of the story where there is one.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct ChoreFailure {
     what: String,
     output: Option<PathBuf>,
     usage: bool,
 }
 
-impl Failure {
+impl ChoreFailure {
     /// Something went wrong and `what` says all of it.
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), output: None, usage: false }
@@ -42,7 +42,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ChoreFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.what)
     }

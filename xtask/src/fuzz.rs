@@ -15,22 +15,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
-use crate::run::{self, Running, Task};
+use crate::run::{self, ProgramRun, RunningProgram};
 use crate::{clock, report, tools};
 
 /// A target, and the longest input that is tried.
-struct Target {
+struct FuzzRun {
     name: &'static str,
     longest: u32,
 }
 
-const TARGETS: [Target; 3] = [
-    Target { name: "framing", longest: 4096 },
-    Target { name: "envelope", longest: 4096 },
-    Target { name: "guard", longest: 1500 },
+const TARGETS: [FuzzRun; 3] = [
+    FuzzRun { name: "framing", longest: 4096 },
+    FuzzRun { name: "envelope", longest: 4096 },
+    FuzzRun { name: "guard", longest: 1500 },
 ];
 
 /// What a target gets, unless it is said otherwise.
@@ -52,7 +52,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing";
 
 /// Fuzzes the targets that the options ask for.
-pub(crate) fn fuzz(project: &Project, options: &Options) -> Result<(), Failure> {
+pub(crate) fn fuzz(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
     let targets = chosen(&options.only)?;
     if options.list {
         targets.iter().for_each(|target| report::text(&format!("{}\n", target.name)));
@@ -81,26 +81,27 @@ pub(crate) fn fuzz(project: &Project, options: &Options) -> Result<(), Failure> 
     }
     match failed[..] {
         [] => Ok(()),
-        _ => Err(Failure::new(format!("failed: {}", failed.join(", ")))),
+        _ => Err(ChoreFailure::new(format!("failed: {}", failed.join(", ")))),
     }
 }
 
-fn chosen(only: &[String]) -> Result<Vec<&'static Target>, Failure> {
+fn chosen(only: &[String]) -> Result<Vec<&'static FuzzRun>, ChoreFailure> {
     if let Some(unknown) = only.iter().find(|name| TARGETS.iter().all(|target| target.name != **name)) {
         let names = TARGETS.map(|target| target.name).join(", ");
-        return Err(Failure::usage(format!("no target {unknown}; there are {names}")));
+        return Err(ChoreFailure::usage(format!("no target {unknown}; there are {names}")));
     }
-    let wanted = |target: &&Target| only.is_empty() || only.iter().any(|name| name == target.name);
+    let wanted = |target: &&FuzzRun| only.is_empty() || only.iter().any(|name| name == target.name);
     Ok(TARGETS.iter().filter(wanted).collect())
 }
 
 /// Builds the fuzzers and returns the folder that they are in.
-fn build(project: &Project) -> Result<PathBuf, Failure> {
+fn build(project: &Project) -> Result<PathBuf, ChoreFailure> {
     tools::CPP.require(project)?;
     let host = project.log("fuzz-host");
-    let ask = Task::new("rustc", project.root(), host.clone(), SLACK).arguments(["--print", "host-tuple"]);
+    let ask =
+        ProgramRun::new("rustc", project.root(), host.clone(), SLACK).arguments(["--print", "host-tuple"]);
     run::run(ask)?;
-    let host = fs::read_to_string(&host).map_err(|error| Failure::io(host.display(), &error))?;
+    let host = fs::read_to_string(&host).map_err(|error| ChoreFailure::io(host.display(), &error))?;
     let folder = project.below_target("fuzz/build");
     let task = project
         .cargo("fuzz-build", BUILD_DEADLINE)
@@ -116,22 +117,27 @@ fn build(project: &Project) -> Result<PathBuf, Failure> {
 
 /// A call of a target's fuzzer. Relative paths are the project's. Inputs are long from the beginning: a short one is
 /// neither a line over a limit nor a life in which much can happen.
-fn fuzzer(project: &Project, fuzzers: &Path, target: &Target, log: &str, deadline: Duration) -> Task {
+fn fuzzer(project: &Project, fuzzers: &Path, target: &FuzzRun, log: &str, deadline: Duration) -> ProgramRun {
     let program = fuzzers.join(format!("fuzz-{}", target.name));
-    Task::new(program, project.root(), project.log(log), deadline)
+    ProgramRun::new(program, project.root(), project.log(log), deadline)
         .arguments([format!("-max_len={}", target.longest), format!("-timeout={INPUT_SECONDS}")])
         .arguments(["-len_control=0", "-dict=fuzz/json.dict"])
 }
 
 /// Where a target's working corpus and its finds are.
-fn working(project: &Project, kind: &str, target: &Target) -> Result<PathBuf, Failure> {
+fn working(project: &Project, kind: &str, target: &FuzzRun) -> Result<PathBuf, ChoreFailure> {
     let folder = project.below_target(format!("fuzz/{kind}/{}", target.name));
     fs::create_dir_all(&folder)
-        .map_err(|error| Failure::io(format!("cannot create {}", folder.display()), &error))?;
+        .map_err(|error| ChoreFailure::io(format!("cannot create {}", folder.display()), &error))?;
     Ok(folder)
 }
 
-fn start(project: &Project, fuzzers: &Path, target: &Target, length: Duration) -> Result<Running, Failure> {
+fn start(
+    project: &Project,
+    fuzzers: &Path,
+    target: &FuzzRun,
+    length: Duration,
+) -> Result<RunningProgram, ChoreFailure> {
     let finds = working(project, "finds", target)?;
     let task = fuzzer(project, fuzzers, target, &log_name(target), length + SLACK)
         .arguments([format!("-max_total_time={}", length.as_secs()), "-print_final_stats=1".to_owned()])
@@ -141,17 +147,17 @@ fn start(project: &Project, fuzzers: &Path, target: &Target, length: Duration) -
     run::start(task)
 }
 
-fn log_name(target: &Target) -> String {
+fn log_name(target: &FuzzRun) -> String {
     format!("fuzz-{}", target.name)
 }
 
 fn finish(
     project: &Project,
     fuzzers: &Path,
-    target: &Target,
-    running: Running,
+    target: &FuzzRun,
+    running: RunningProgram,
     began: Instant,
-) -> Result<(), Failure> {
+) -> Result<(), ChoreFailure> {
     let outcome = running.finish();
     let log = project.log(&log_name(target));
     let text = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
@@ -165,7 +171,7 @@ fn finish(
     let find = PathBuf::from(find.1);
     let small = make_smaller(project, fuzzers, target, &find)?;
     let kept = format!("fuzz/regressions/{}/NAME", target.name);
-    Err(Failure::new(format!(
+    Err(ChoreFailure::new(format!(
         "{} breaks an invariant: {}\n  the input:  {}\n  its log:    {}\n  \
          see it:     cp {} {kept} && cargo test -p unhang-fuzz\n  \
          keep it:    give it a NAME that says what went wrong, mend that, and commit both",
@@ -178,10 +184,16 @@ fn finish(
 }
 
 /// A smaller input that fails too, where one is found soon.
-fn make_smaller(project: &Project, fuzzers: &Path, target: &Target, find: &Path) -> Result<PathBuf, Failure> {
+fn make_smaller(
+    project: &Project,
+    fuzzers: &Path,
+    target: &FuzzRun,
+    find: &Path,
+) -> Result<PathBuf, ChoreFailure> {
     let small = working(project, "finds", target)?.join("smaller");
     let begin_anew = || {
-        fs::copy(find, &small).map_err(|error| Failure::io(format!("cannot copy {}", find.display()), &error))
+        fs::copy(find, &small)
+            .map_err(|error| ChoreFailure::io(format!("cannot copy {}", find.display()), &error))
     };
     begin_anew()?;
     let task = fuzzer(project, fuzzers, target, "fuzz-smaller", SLACK)
@@ -198,10 +210,11 @@ fn make_smaller(project: &Project, fuzzers: &Path, target: &Target, find: &Path)
 }
 
 /// Replaces the corpus by the least of it, and of what was found since, that covers as much.
-fn merge(project: &Project, fuzzers: &Path, target: &Target) -> Result<(), Failure> {
+fn merge(project: &Project, fuzzers: &Path, target: &FuzzRun) -> Result<(), ChoreFailure> {
     let fresh = working(project, "fresh", target)?;
     let corpus = project.root().join("fuzz/corpus").join(target.name);
-    let failed = |error: &std::io::Error| Failure::io(format!("cannot renew {}", corpus.display()), error);
+    let failed =
+        |error: &std::io::Error| ChoreFailure::io(format!("cannot renew {}", corpus.display()), error);
     fs::remove_dir_all(&fresh).and_then(|()| fs::create_dir(&fresh)).map_err(|error| failed(&error))?;
     // Which edges are covered counts here, not how often: the rest is for the working copy.
     let task = fuzzer(project, fuzzers, target, "fuzz-merge", MERGE_DEADLINE)

@@ -21,7 +21,7 @@ pub(crate) struct Marker(String);
 
 /// A process that carries a marker.
 #[derive(Debug, Clone)]
-pub(crate) struct Process {
+pub(crate) struct MarkedProcess {
     pub(crate) pid: u32,
     /// The command line, its items separated by blanks.
     pub(crate) command: String,
@@ -41,19 +41,19 @@ impl Marker {
     }
 
     /// Returns the living processes that carry this marker. A zombie has no environment and does not count.
-    pub(crate) fn processes(&self) -> Vec<Process> {
+    pub(crate) fn processes(&self) -> Vec<MarkedProcess> {
         let wanted = format!("{VARIABLE}={}", self.0);
         others(|pid| has(pid, "environ", &wanted) || has(pid, "cmdline", &self.0))
     }
 }
 
 /// Returns the living processes with this variable in their environment, given as `NAME=VALUE`.
-pub(crate) fn with_variable(variable: &str) -> Vec<Process> {
+pub(crate) fn with_variable(variable: &str) -> Vec<MarkedProcess> {
     others(|pid| has(pid, "environ", variable))
 }
 
 /// Returns the living processes that work in this folder or below it.
-pub(crate) fn working_below(folder: &Path) -> Vec<Process> {
+pub(crate) fn working_below(folder: &Path) -> Vec<MarkedProcess> {
     others(|pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|place| place.starts_with(folder)))
 }
 
@@ -64,10 +64,10 @@ fn has(pid: u32, file: &str, wanted: &str) -> bool {
     items.split(|byte| *byte == 0).any(|item| item == wanted.as_bytes())
 }
 
-fn others(wanted: impl Fn(u32) -> bool) -> Vec<Process> {
+fn others(wanted: impl Fn(u32) -> bool) -> Vec<MarkedProcess> {
     let own = std::process::id();
     let pids = pids().into_iter().filter(|pid| *pid != own && wanted(*pid));
-    pids.map(|pid| Process { pid, command: command_line(pid) }).collect()
+    pids.map(|pid| MarkedProcess { pid, command: command_line(pid) }).collect()
 }
 
 /// Returns the parent of a process, `None` when it has gone.
@@ -83,14 +83,14 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
 }
 
 /// Returns the processes whose parent this is, those that have ended and are not waited for yet included.
-pub(crate) fn children(of: u32) -> Vec<Process> {
+pub(crate) fn children(of: u32) -> Vec<MarkedProcess> {
     let all = pids().into_iter().filter(|pid| parent(*pid) == Some(of));
-    all.map(|pid| Process { pid, command: command_line(pid) }).collect()
+    all.map(|pid| MarkedProcess { pid, command: command_line(pid) }).collect()
 }
 
 /// Returns the living processes that this one has started, and those that they have, and so on. A zombie has no command line
 /// and does not count.
-pub(crate) fn descendants(of: u32) -> Vec<Process> {
+pub(crate) fn descendants(of: u32) -> Vec<MarkedProcess> {
     let parents: Vec<(u32, u32)> = pids().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let mut found = vec![of];
     let mut next = 0;
@@ -98,7 +98,7 @@ pub(crate) fn descendants(of: u32) -> Vec<Process> {
         found.extend(parents.iter().filter(|(_, parent)| *parent == one).map(|(pid, _)| *pid));
         next += 1;
     }
-    let all = found.into_iter().skip(1).map(|pid| Process { pid, command: command_line(pid) });
+    let all = found.into_iter().skip(1).map(|pid| MarkedProcess { pid, command: command_line(pid) });
     all.filter(|process| !process.command.is_empty()).collect()
 }
 

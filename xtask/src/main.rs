@@ -26,7 +26,7 @@ mod units;
 
 use std::process::ExitCode;
 
-use failure::Failure;
+use failure::ChoreFailure;
 use options::Options;
 use project::Project;
 
@@ -42,7 +42,7 @@ Usage: cargo xtask VERB
                                          case's name, such as git or python/everything
   soak [--only PART[,PART]] [--list] [--quick] [--seed N] [--session K]
        [--binary PATH]                   100,000 calls, 1,000 restarts and 1,000
-                                         sessions on random animals, and 200 kills of
+                                         sessions on random programs, and 200 kills of
                                          servers and shims of jobs; PART is calls,
                                          restarts, sessions or kills
   fuzz [--only TARGET[,TARGET]] [--list] [--minutes N | --seconds N | --merge]
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
 }
 
 /// Does what the command line says.
-fn work(mut arguments: impl Iterator<Item = String>) -> Result<(), Failure> {
+fn work(mut arguments: impl Iterator<Item = String>) -> Result<(), ChoreFailure> {
     let verb = arguments.next();
     let options = Options::parse(arguments)?;
     let work = match verb.as_deref() {
@@ -82,8 +82,8 @@ fn work(mut arguments: impl Iterator<Item = String>) -> Result<(), Failure> {
             report::text(USAGE);
             return Ok(());
         }
-        Some(unknown) => return Err(Failure::usage(format!("no verb {unknown}"))),
-        None => return Err(Failure::usage("a verb is needed")),
+        Some(unknown) => return Err(ChoreFailure::usage(format!("no verb {unknown}"))),
+        None => return Err(ChoreFailure::usage("a verb is needed")),
     };
     work(&Project::find()?, &options)?;
     custody::demand_nothing_left()

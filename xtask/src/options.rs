@@ -1,6 +1,6 @@
 //! The options of the chores, as the command line gives them.
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 
 /// The options of all verbs. Each verb reads those that concern it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,11 +26,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
+    pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, ChoreFailure> {
         let mut options = Self::default();
         while let Some(argument) = arguments.next() {
             let mut value =
-                || arguments.next().ok_or_else(|| Failure::usage(format!("{argument} needs a value")));
+                || arguments.next().ok_or_else(|| ChoreFailure::usage(format!("{argument} needs a value")));
             match argument.as_str() {
                 "--list" => options.list = true,
                 "--write" => options.write = true,
@@ -42,22 +42,22 @@ impl Options {
                 "--seconds" => options.seconds = Some(number(&argument, &value()?)?),
                 "--minutes" => options.seconds = Some(number(&argument, &value()?)?.saturating_mul(60)),
                 "--merge" => options.merge = true,
-                _ => return Err(Failure::usage(format!("unknown argument {argument}"))),
+                _ => return Err(ChoreFailure::usage(format!("unknown argument {argument}"))),
             }
         }
         Ok(options)
     }
 }
 
-fn number(flag: &str, text: &str) -> Result<u64, Failure> {
-    text.parse().map_err(|_| Failure::usage(format!("{flag} needs a number, not {text}")))
+fn number(flag: &str, text: &str) -> Result<u64, ChoreFailure> {
+    text.parse().map_err(|_| ChoreFailure::usage(format!("{flag} needs a number, not {text}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, Failure> {
+    fn parse(words: &[&str]) -> Result<Options, ChoreFailure> {
         Options::parse(words.iter().map(|word| (*word).to_owned()))
     }
 

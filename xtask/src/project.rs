@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::run::{self, Task};
+use crate::failure::ChoreFailure;
+use crate::run::{self, ProgramRun};
 
 /// The checkout and its build folder.
 #[derive(Debug)]
@@ -32,13 +32,13 @@ fn root_file(package: &Value) -> Option<(String, PathBuf)> {
 
 impl Project {
     /// Asks cargo; the folder of this crate's sources tells where to ask.
-    pub(crate) fn find() -> Result<Self, Failure> {
+    pub(crate) fn find() -> Result<Self, ChoreFailure> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
-            .ok_or_else(|| Failure::new("the xtask folder has no parent"))?
+            .ok_or_else(|| ChoreFailure::new("the xtask folder has no parent"))?
             .to_owned();
         let answer = root.join("target/xtask/metadata.json");
-        let task = Task::new("cargo", &root, answer, Duration::from_secs(60)).arguments([
+        let task = ProgramRun::new("cargo", &root, answer, Duration::from_secs(60)).arguments([
             "metadata",
             "--no-deps",
             "--offline",
@@ -74,9 +74,9 @@ impl Project {
     }
 
     /// A cargo call in the workspace, whose output goes to a file named after `name`.
-    pub(crate) fn cargo(&self, name: &str, deadline: Duration) -> Task {
+    pub(crate) fn cargo(&self, name: &str, deadline: Duration) -> ProgramRun {
         // rustfmt colours by the terminal's name alone, even in a file.
-        let task = Task::new("cargo", &self.root, self.log(name), deadline).variable("TERM", "dumb");
+        let task = ProgramRun::new("cargo", &self.root, self.log(name), deadline).variable("TERM", "dumb");
         task.variable("CARGO_TERM_COLOR", "never")
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::clock;
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 
 /// How much of a failing program's output is shown, from its end; the file has the rest.
 const SHOWN_OUTPUT: u64 = 64 * 1024;
@@ -37,7 +37,10 @@ pub(crate) fn ended(name: &str, well: bool, took: Duration) {
 }
 
 /// Does one thing and reports its name, how it went and how long it took.
-pub(crate) fn timed<T>(name: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+pub(crate) fn timed<T>(
+    name: &str,
+    work: impl FnOnce() -> Result<T, ChoreFailure>,
+) -> Result<T, ChoreFailure> {
     begun(name);
     let start = clock::now();
     let outcome = work();
@@ -46,7 +49,7 @@ pub(crate) fn timed<T>(name: &str, work: impl FnOnce() -> Result<T, Failure>) ->
 }
 
 /// Shows a failure and the output that belongs to it.
-pub(crate) fn failure(failure: &Failure) {
+pub(crate) fn failure(failure: &ChoreFailure) {
     if let Some(path) = failure.output() {
         text(&format!("---- {} ----\n", path.display()));
         text(&tail(path).unwrap_or_else(|error| format!("cannot read it: {error}\n")));

@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::clock;
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::leftovers::{self, Marker};
 
 /// How long after SIGKILL a process may take to be gone.
@@ -31,7 +31,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// What to run, and where its output goes.
 #[derive(Debug, Clone)]
-pub(crate) struct Task {
+pub(crate) struct ProgramRun {
     program: OsString,
     arguments: Vec<OsString>,
     folder: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) struct Task {
     marker: Marker,
 }
 
-impl Task {
+impl ProgramRun {
     /// Runs `program` in `folder` for `deadline` at most and keeps its output in the file `output`.
     pub(crate) fn new(
         program: impl AsRef<OsStr>,
@@ -87,7 +87,7 @@ impl Task {
         self
     }
 
-    /// Keeps stdin open, for programs that end with it; [`Running::close_stdin`] closes it.
+    /// Keeps stdin open, for programs that end with it; [`RunningProgram::close_stdin`] closes it.
     pub(crate) fn open_stdin(mut self) -> Self {
         self.has_stdin = true;
         self
@@ -110,16 +110,16 @@ impl Task {
 
 /// A program that was started and is to be finished or ended.
 #[derive(Debug)]
-pub(crate) struct Running {
-    task: Task,
+pub(crate) struct RunningProgram {
+    task: ProgramRun,
     pid: u32,
     stdin: Option<ChildStdin>,
     exit: Receiver<std::io::Result<ExitStatus>>,
 }
 
-/// Starts a program. It is the caller's duty to call [`Running::finish`].
+/// Starts a program. It is the caller's duty to call [`RunningProgram::finish`].
 #[expect(clippy::disallowed_methods, reason = "the thread has nothing else to do than to wait")]
-pub(crate) fn start(task: Task) -> Result<Running, Failure> {
+pub(crate) fn start(task: ProgramRun) -> Result<RunningProgram, ChoreFailure> {
     let (output, errors) = open_output(&task)?;
     let input = if task.has_stdin { Stdio::piped() } else { Stdio::null() };
     let mut child = spawn(&task, [input, output.into(), errors.into()])?;
@@ -130,16 +130,16 @@ pub(crate) fn start(task: Task) -> Result<Running, Failure> {
         // The receiver is gone only when nobody wants to know any more.
         let _ = sender.send(child.wait());
     });
-    Ok(Running { task, pid, stdin, exit })
+    Ok(RunningProgram { task, pid, stdin, exit })
 }
 
 /// Starts a program to talk to: all three streams are pipes, the deadline and the end are the caller's.
-pub(crate) fn converse(task: &Task) -> Result<Child, Failure> {
+pub(crate) fn converse(task: &ProgramRun) -> Result<Child, ChoreFailure> {
     spawn(task, [Stdio::piped(), Stdio::piped(), Stdio::piped()])
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place in this crate that starts processes")]
-fn spawn(task: &Task, [input, output, errors]: [Stdio; 3]) -> Result<Child, Failure> {
+fn spawn(task: &ProgramRun, [input, output, errors]: [Stdio; 3]) -> Result<Child, ChoreFailure> {
     Command::new(&task.program)
         .args(&task.arguments)
         .current_dir(&task.folder)
@@ -150,47 +150,52 @@ fn spawn(task: &Task, [input, output, errors]: [Stdio; 3]) -> Result<Child, Fail
         .stderr(errors)
         .process_group(0)
         .spawn()
-        .map_err(|error| Failure::io(format!("cannot start {}", task.name()), &error))
+        .map_err(|error| ChoreFailure::io(format!("cannot start {}", task.name()), &error))
 }
 
 /// Starts this very program with other arguments, on the same terminal. Whoever does so waits for all its children.
 #[expect(clippy::disallowed_methods, reason = "the one place in this crate that starts processes")]
-pub(crate) fn this_program(word: &str, arguments: impl Iterator<Item = String>) -> Result<Child, Failure> {
+pub(crate) fn this_program(
+    word: &str,
+    arguments: impl Iterator<Item = String>,
+) -> Result<Child, ChoreFailure> {
     std::env::current_exe()
         .and_then(|program| Command::new(program).arg(word).args(arguments).spawn())
-        .map_err(|error| Failure::io("cannot start this program once more", &error))
+        .map_err(|error| ChoreFailure::io("cannot start this program once more", &error))
 }
 
 /// Runs a program that answers with JSON on its stdout, and returns the answer; what it says on stderr goes beside the file.
-pub(crate) fn run_for_json(task: Task) -> Result<Value, Failure> {
+pub(crate) fn run_for_json(task: ProgramRun) -> Result<Value, ChoreFailure> {
     let answer = task.output.clone();
     run(task.errors(answer.with_extension("log")))?;
-    let text = fs::read(&answer).map_err(|error| Failure::io(answer.display(), &error))?;
+    let text = fs::read(&answer).map_err(|error| ChoreFailure::io(answer.display(), &error))?;
     serde_json::from_slice(&text)
-        .map_err(|error| Failure::new(format!("{} is not JSON: {error}", answer.display())))
+        .map_err(|error| ChoreFailure::new(format!("{} is not JSON: {error}", answer.display())))
 }
 
 /// Runs a program to its end; anything but exit code 0 within the deadline is a failure.
-pub(crate) fn run(task: Task) -> Result<(), Failure> {
+pub(crate) fn run(task: ProgramRun) -> Result<(), ChoreFailure> {
     start(task)?.finish()
 }
 
-fn open_output(task: &Task) -> Result<(File, File), Failure> {
+fn open_output(task: &ProgramRun) -> Result<(File, File), ChoreFailure> {
     let create = |path: &Path| {
         let parent = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(parent)
             .and_then(|()| File::create(path))
-            .map_err(|error| Failure::io(format!("cannot create {}", path.display()), &error))
+            .map_err(|error| ChoreFailure::io(format!("cannot create {}", path.display()), &error))
     };
     let output = create(&task.output)?;
     let errors = match &task.errors {
         Some(path) => create(path)?,
-        None => output.try_clone().map_err(|error| Failure::io("cannot share the output file", &error))?,
+        None => {
+            output.try_clone().map_err(|error| ChoreFailure::io("cannot share the output file", &error))?
+        }
     };
     Ok((output, errors))
 }
 
-impl Running {
+impl RunningProgram {
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
@@ -201,7 +206,7 @@ impl Running {
     }
 
     /// Waits for the end, until the deadline at most, and ends what is left.
-    pub(crate) fn finish(self) -> Result<(), Failure> {
+    pub(crate) fn finish(self) -> Result<(), ChoreFailure> {
         let outcome = self.wait();
         self.end();
         outcome
@@ -209,32 +214,34 @@ impl Running {
 
     /// Waits for the end, until the deadline at most. What is left stays for the caller to look at and to [`end`].
     ///
-    /// [`end`]: Running::end
-    pub(crate) fn wait(&self) -> Result<(), Failure> {
+    /// [`end`]: RunningProgram::end
+    pub(crate) fn wait(&self) -> Result<(), ChoreFailure> {
         let status = self.status()?;
         if status.success() {
             return Ok(());
         }
-        let failure = Failure::new(format!("{} failed: {status}", self.task.name()));
+        let failure = ChoreFailure::new(format!("{} failed: {status}", self.task.name()));
         Err(failure.with_output(self.task.story()))
     }
 
     /// Waits for the end as [`wait`] does, where any end will do.
     ///
-    /// [`wait`]: Running::wait
-    pub(crate) fn status(&self) -> Result<ExitStatus, Failure> {
+    /// [`wait`]: RunningProgram::wait
+    pub(crate) fn status(&self) -> Result<ExitStatus, ChoreFailure> {
         let name = self.task.name();
         let failure = match self.exit.recv_timeout(self.task.deadline) {
             Ok(Ok(status)) => return Ok(status),
-            Ok(Err(error)) => Failure::io(format!("cannot wait for {name}"), &error),
-            Err(_) => Failure::new(format!("{name} was not done after {} s", self.task.deadline.as_secs())),
+            Ok(Err(error)) => ChoreFailure::io(format!("cannot wait for {name}"), &error),
+            Err(_) => {
+                ChoreFailure::new(format!("{name} was not done after {} s", self.task.deadline.as_secs()))
+            }
         };
         Err(failure.with_output(self.task.story()))
     }
 
     /// Sends SIGTERM to the program alone; how it ends is for [`wait`] to see.
     ///
-    /// [`wait`]: Running::wait
+    /// [`wait`]: RunningProgram::wait
     pub(crate) fn ask_to_end(&self) {
         // Of a program that has ended already the wait tells.
         send("TERM", [self.pid.to_string()], &self.task.folder);
@@ -264,7 +271,7 @@ pub(crate) fn pause(pid: u32, folder: &Path) {
 fn send(signal: &str, targets: impl IntoIterator<Item = String>, folder: &Path) {
     let script =
         r#"signal="$1"; shift; for target; do kill -s "$signal" -- "$target" 2>/dev/null; done; true"#;
-    let task = Task::new("sh", folder, PathBuf::from("/dev/null"), KILL_LIMIT)
+    let task = ProgramRun::new("sh", folder, PathBuf::from("/dev/null"), KILL_LIMIT)
         .arguments(["-c", script, "kill", signal])
         .arguments(targets);
     if let Ok(running) = start(task) {
@@ -277,10 +284,10 @@ fn send(signal: &str, targets: impl IntoIterator<Item = String>, folder: &Path) 
 mod tests {
     use super::*;
 
-    fn shell(script: &str, name: &str, deadline: Duration) -> (Task, PathBuf) {
+    fn shell(script: &str, name: &str, deadline: Duration) -> (ProgramRun, PathBuf) {
         let folder = std::env::temp_dir();
         let output = folder.join(format!("unhang-xtask-{}-{name}", std::process::id()));
-        (Task::new("sh", &folder, output.clone(), deadline).arguments(["-c", script]), output)
+        (ProgramRun::new("sh", &folder, output.clone(), deadline).arguments(["-c", script]), output)
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::project::Project;
-use crate::run::{self, Task};
+use crate::run::{self, ProgramRun};
 
 /// The version of cargo-deny that is installed and used.
 const CARGO_DENY: &str = "0.20.2";
@@ -23,7 +23,7 @@ const QUICK_BUILD: [(&str, &str); 4] = [
 
 /// A program that has to be on the machine already.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tool {
+pub(crate) struct RequiredTool {
     program: &'static str,
     /// Arguments with which it does nothing but show that it works.
     probe: &'static [&'static str],
@@ -31,43 +31,48 @@ pub(crate) struct Tool {
     advice: &'static str,
 }
 
-pub(crate) const NODE: Tool = Tool {
+pub(crate) const NODE: RequiredTool = RequiredTool {
     program: "node",
     probe: &["-e", "process.exit(Number(process.versions.node.split('.')[0]) >= 20 ? 0 : 1)"],
     advice: "install Node.js 20 or later, which brings npm and npx",
 };
-pub(crate) const NPM: Tool = Tool {
+pub(crate) const NPM: RequiredTool = RequiredTool {
     program: "npm",
     probe: &["--version"],
     advice: "install npm, which comes with Node.js 20 or later",
 };
-pub(crate) const PYTHON: Tool = Tool {
+pub(crate) const PYTHON: RequiredTool = RequiredTool {
     program: "python3",
     probe: &["-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"],
     advice: "install Python 3.11 or later with its venv module (on Debian and Ubuntu the package python3-venv)",
 };
-pub(crate) const GIT: Tool =
-    Tool { program: "git", probe: &["--version"], advice: "install git, which mcp-server-git drives" };
+pub(crate) const GIT: RequiredTool = RequiredTool {
+    program: "git",
+    probe: &["--version"],
+    advice: "install git, which mcp-server-git drives",
+};
 /// It reads units as systemd does, and no systemd has to run.
-pub(crate) const SYSTEMD_ANALYZE: Tool = Tool {
+pub(crate) const SYSTEMD_ANALYZE: RequiredTool = RequiredTool {
     program: "systemd-analyze",
     probe: &["--version"],
     advice: "install systemd 250 or later (on Debian and Ubuntu the package systemd), which need not run",
 };
 /// libFuzzer is compiled from its sources.
-pub(crate) const CPP: Tool = Tool {
+pub(crate) const CPP: RequiredTool = RequiredTool {
     program: "c++",
     probe: &["--version"],
     advice: "install a C++ compiler, g++ or clang (on Debian and Ubuntu the package g++)",
 };
 
-impl Tool {
+impl RequiredTool {
     /// Makes sure that the program is there and works.
-    pub(crate) fn require(&self, project: &Project) -> Result<(), Failure> {
+    pub(crate) fn require(&self, project: &Project) -> Result<(), ChoreFailure> {
         let output = project.log(&format!("probe-{}", self.program));
-        let task = Task::new(self.program, project.root(), output, VERSION_DEADLINE).arguments(self.probe);
+        let task =
+            ProgramRun::new(self.program, project.root(), output, VERSION_DEADLINE).arguments(self.probe);
         run::run(task).map_err(|failure| {
-            let missing = Failure::new(format!("{} is needed: {} ({failure})", self.program, self.advice));
+            let missing =
+                ChoreFailure::new(format!("{} is needed: {} ({failure})", self.program, self.advice));
             match failure.output() {
                 Some(output) => missing.with_output(output),
                 None => missing,
@@ -77,7 +82,7 @@ impl Tool {
 }
 
 /// Returns the path of cargo-deny in the pinned version, after building it if it is not there yet.
-pub(crate) fn cargo_deny(project: &Project) -> Result<PathBuf, Failure> {
+pub(crate) fn cargo_deny(project: &Project) -> Result<PathBuf, ChoreFailure> {
     let root = project.below_target("tools");
     let program = root.join("bin/cargo-deny");
     if installed_version(project, &program)
@@ -96,13 +101,14 @@ pub(crate) fn cargo_deny(project: &Project) -> Result<PathBuf, Failure> {
     }
     run::run(task)?;
     fs::remove_dir_all(&build)
-        .map_err(|error| Failure::io(format!("cannot remove {}", build.display()), &error))?;
+        .map_err(|error| ChoreFailure::io(format!("cannot remove {}", build.display()), &error))?;
     Ok(program)
 }
 
 fn installed_version(project: &Project, program: &PathBuf) -> Option<String> {
     let output = project.log("cargo-deny-version");
-    let task = Task::new(program, project.root(), output.clone(), VERSION_DEADLINE).arguments(["--version"]);
+    let task =
+        ProgramRun::new(program, project.root(), output.clone(), VERSION_DEADLINE).arguments(["--version"]);
     run::run(task).ok()?;
     Some(fs::read_to_string(output).ok()?.trim().to_owned())
 }

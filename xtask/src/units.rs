@@ -5,9 +5,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::project::Project;
-use crate::run::{self, Task};
+use crate::run::{self, ProgramRun};
 use crate::tools;
 
 /// Where they are, and their names.
@@ -27,11 +27,11 @@ const NEEDED: [(&str, &str); 5] = [
 ];
 
 /// Has systemd read the units as those of a user in whose home the release binary is installed.
-pub(crate) fn check(project: &Project) -> Result<(), Failure> {
+pub(crate) fn check(project: &Project) -> Result<(), ChoreFailure> {
     tools::SYSTEMD_ANALYZE.require(project)?;
     let folder = project.below_target("xtask/units");
     let io = |what: &str, error: &std::io::Error| {
-        Failure::io(format!("cannot {what} {}", folder.display()), error)
+        ChoreFailure::io(format!("cannot {what} {}", folder.display()), error)
     };
     match fs::remove_dir_all(&folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io("empty", &error)),
@@ -47,7 +47,7 @@ pub(crate) fn check(project: &Project) -> Result<(), Failure> {
     prepare().map_err(|error| io("prepare", &error))?;
     let sources = project.root().join(FOLDER);
     // Without its own word for it, a unit that is wrong is told about and taken all the same.
-    let task = Task::new("systemd-analyze", project.root(), project.log("units"), DEADLINE)
+    let task = ProgramRun::new("systemd-analyze", project.root(), project.log("units"), DEADLINE)
         .arguments(["--user", "verify", "--man=no", "--recursive-errors=yes"])
         .arguments([sources.join(SERVICE), sources.join(SOCKET)])
         .variable("HOME", &home)
@@ -58,12 +58,12 @@ pub(crate) fn check(project: &Project) -> Result<(), Failure> {
 }
 
 /// Looks for what systemd does not know to be needed.
-fn needed(path: &Path) -> Result<(), Failure> {
+fn needed(path: &Path) -> Result<(), ChoreFailure> {
     let text = fs::read_to_string(path)
-        .map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))?;
+        .map_err(|error| ChoreFailure::io(format!("cannot read {}", path.display()), &error))?;
     match NEEDED.iter().find(|(line, _)| !text.lines().any(|other| other == *line)) {
         Some((line, otherwise)) => {
-            Err(Failure::new(format!("{} has no {line}: {otherwise}", path.display())))
+            Err(ChoreFailure::new(format!("{} has no {line}: {otherwise}", path.display())))
         }
         None => Ok(()),
     }

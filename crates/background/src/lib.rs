@@ -96,12 +96,12 @@ struct FollowedJob {
 /// All of them. Clones are the same.
 #[derive(Clone)]
 pub struct PromotedCalls {
-    shared: Arc<Shared>,
+    shared: Arc<PromotedCallsState>,
     /// What those who hear of them call the tools.
     names: ToolNames,
 }
 
-struct Shared {
+struct PromotedCallsState {
     engine: Engine,
     tasks: Mutex<JoinSet<()>>,
     /// Why all of them end, once they do.
@@ -123,7 +123,7 @@ impl PromotedCalls {
     /// None yet; those to come are jobs of this engine.
     #[must_use]
     pub fn new(engine: Engine) -> Self {
-        let shared = Shared {
+        let shared = PromotedCallsState {
             engine,
             tasks: Mutex::default(),
             ending: watch::Sender::new(None),

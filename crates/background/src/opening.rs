@@ -28,9 +28,9 @@ const OPEN_LIMIT: Duration = Duration::from_secs(15);
 
 /// See the module's text. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Opening(Arc<Shared>);
+pub(super) struct Opening(Arc<OpeningState>);
 
-struct Shared {
+struct OpeningState {
     /// What was opened, with what keeps calls as its jobs.
     opened: watch::Sender<Option<(Engine, PromotedCalls)>>,
     /// Why the last one who tried could not open it.
@@ -47,7 +47,7 @@ impl Opening {
             Err(error) => (None, error.into()),
         };
         let opened = engine.map(|engine| (engine.clone(), PromotedCalls::new(engine)));
-        Self(Arc::new(Shared {
+        Self(Arc::new(OpeningState {
             opened: watch::Sender::new(opened),
             refused: Mutex::new(refused),
             reopen,
@@ -112,7 +112,7 @@ impl Opening {
     }
 }
 
-impl Shared {
+impl OpeningState {
     /// Opens the folder, or notes why that cannot be done.
     fn open(&self) {
         let Some(reopen) = &self.reopen else { return };

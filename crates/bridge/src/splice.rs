@@ -51,7 +51,7 @@ impl<'a> Splice<'a> {
     #[must_use]
     pub fn apply(&self) -> Option<Cow<'a, str>> {
         let text = self.object.get();
-        let mut work = Work { text, output: String::new(), copied: 0, kept_end: None, last_end: 1 };
+        let mut work = SpliceWork { text, output: String::new(), copied: 0, kept_end: None, last_end: 1 };
         let mut found = vec![false; self.set.len()];
         let is_object = self.object.each_member(|name, value| {
             let (begin, end) = (work.offset(name), work.offset(value) + value.get().len());
@@ -84,7 +84,7 @@ impl<'a> Splice<'a> {
 }
 
 /// The object on its way: what of it has been copied, and what of it stays as it is until something changes.
-struct Work<'a> {
+struct SpliceWork<'a> {
     text: &'a str,
     output: String,
     /// So much of the text is in the output, or left out of it for good.
@@ -95,7 +95,7 @@ struct Work<'a> {
     last_end: usize,
 }
 
-impl<'a> Work<'a> {
+impl<'a> SpliceWork<'a> {
     fn offset(&self, part: Json<'_>) -> usize {
         part.get().as_ptr().addr() - self.text.as_ptr().addr()
     }

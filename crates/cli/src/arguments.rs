@@ -20,16 +20,16 @@ use unhang::{tools::ModeOverrides, units::parse_duration};
 use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
 use self::{
-    client::{Batch, CallArguments, ListArguments, Prompt, Read, Servers, Tools},
+    client::{Batch, CallArguments, ListArguments, Prompt, Read, ServersArguments, Tools},
     doctor::Doctor,
     limits::{GuardLimits, SessionLimits},
     logging::Logging,
     login::{LoginArguments, Logout},
     number::whole_number,
-    trust::Trust,
+    trust::TrustArguments,
 };
 use crate::{
-    arguments::jobs::{Job, JobLimits, State},
+    arguments::jobs::{JobArguments, JobLimits, StateArguments},
     words,
 };
 
@@ -62,7 +62,7 @@ pub(crate) enum Command {
     /// Offer many servers, commands of unhang.toml, background jobs and named state as one MCP server
     Serve(Serve),
     /// List the configured servers, and where each was found
-    Servers(Servers),
+    Servers(ServersArguments),
     /// List the tools of a server, or of all, or show one
     Tools(Tools),
     /// List the resources of a server, or of all
@@ -86,15 +86,15 @@ pub(crate) enum Command {
     /// Forget the login to a server
     Logout(Logout),
     /// Consent to a project's files, so that the servers and settings in them count
-    Trust(Trust),
+    Trust(TrustArguments),
     /// Run commands as durable background jobs: submit, follow, wait, cancel
-    Job(Job),
+    Job(JobArguments),
     /// Read and set the named documents that jobs work on
-    State(State),
+    State(StateArguments),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
     /// Measure what guard, jobs, command line, gateway and slow calls cost, beside what nobody can do without
-    Bench(Bench),
+    Bench(BenchArguments),
     /// Print the completions of a shell
     Completions(Completions),
     /// Write the manual pages, one a command
@@ -199,7 +199,7 @@ pub(crate) struct Demo {
     Exit codes: 0 done; 1 a bar was missed (with --check); 2 wrong usage; 3 a way,\n\
     a peer, the jobs or slow calls could not be measured; 130 and 143 ended by\n\
     SIGINT and SIGTERM.")]
-pub(crate) struct Bench {
+pub(crate) struct BenchArguments {
     /// Measure one part alone: `unhang wrap`, the jobs, the command line, `unhang serve --http`, or slow calls
     #[arg(long, value_name = "PART", value_enum)]
     pub(crate) only: Option<BenchPart>,

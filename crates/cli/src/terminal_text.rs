@@ -152,13 +152,13 @@ impl PlainBytes {
 /// Takes control sequences out of a text that comes in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct PlainText {
-    state: State,
+    state: EscapeState,
     /// A carriage return has come, and what comes next says what it meant.
     has_returned: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum EscapeState {
     #[default]
     Text,
     /// Behind ESC.
@@ -179,7 +179,7 @@ impl PlainText {
         plain
     }
 
-    fn next(&mut self, character: char, plain: &mut String) -> State {
+    fn next(&mut self, character: char, plain: &mut String) -> EscapeState {
         // A line that is written over becomes lines below each other.
         if std::mem::take(&mut self.has_returned) && character != '\n' {
             plain.push('\n');
@@ -187,31 +187,31 @@ impl PlainText {
         match (self.state, character) {
             (_, '\n') => {
                 plain.push('\n');
-                State::Text
+                EscapeState::Text
             }
-            (_, '\u{1b}') => State::Escape,
-            (State::Text, '\t') => {
+            (_, '\u{1b}') => EscapeState::Escape,
+            (EscapeState::Text, '\t') => {
                 plain.push('\t');
-                State::Text
+                EscapeState::Text
             }
-            (State::Text, '\r') => {
+            (EscapeState::Text, '\r') => {
                 self.has_returned = true;
-                State::Text
+                EscapeState::Text
             }
-            (State::Text, '\u{9b}') | (State::Escape, '[') => State::Parameters,
-            (State::Text, '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}')
-            | (State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Title,
-            (State::Text, character) => {
+            (EscapeState::Text, '\u{9b}') | (EscapeState::Escape, '[') => EscapeState::Parameters,
+            (EscapeState::Text, '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}')
+            | (EscapeState::Escape, ']' | 'P' | 'X' | '^' | '_') => EscapeState::Title,
+            (EscapeState::Text, character) => {
                 if !steers(character) {
                     plain.push(character);
                 }
-                State::Text
+                EscapeState::Text
             }
-            (State::Escape, ' '..='/') => State::Escape,
-            (State::Escape, _) | (State::Parameters, '@'..='~') | (State::Title, '\u{7}' | '\u{9c}') => {
-                State::Text
-            }
-            (State::Parameters | State::Title, _) => self.state,
+            (EscapeState::Escape, ' '..='/') => EscapeState::Escape,
+            (EscapeState::Escape, _)
+            | (EscapeState::Parameters, '@'..='~')
+            | (EscapeState::Title, '\u{7}' | '\u{9c}') => EscapeState::Text,
+            (EscapeState::Parameters | EscapeState::Title, _) => self.state,
         }
     }
 }

@@ -11,7 +11,7 @@ use unhang_switches::stands;
 pub type BatchId = u64;
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenBatch {
     remaining: usize,
     answers: Vec<u8>,
 }
@@ -20,14 +20,14 @@ struct Open {
 #[derive(Debug, Default)]
 pub struct Batches {
     next: BatchId,
-    open: HashMap<BatchId, Open>,
+    open: HashMap<BatchId, OpenBatch>,
 }
 
 impl Batches {
     /// Opens a batch in which `remaining` answers are awaited.
     pub fn open(&mut self, remaining: usize) -> BatchId {
         self.next += 1;
-        self.open.insert(self.next, Open { remaining, answers: Vec::new() });
+        self.open.insert(self.next, OpenBatch { remaining, answers: Vec::new() });
         self.next
     }
 

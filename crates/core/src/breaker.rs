@@ -34,7 +34,7 @@ pub enum BreakerPhase {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CircuitState {
     Closed,
     Open { until: Duration },
     Trial,
@@ -47,7 +47,7 @@ pub struct Breaker {
     cooldown: Duration,
     first_delay: Duration,
     failures: u32,
-    state: State,
+    state: CircuitState,
     jitter: u64,
 }
 
@@ -59,7 +59,7 @@ impl Breaker {
             cooldown: limits.breaker_cooldown,
             first_delay: limits.restart_delay,
             failures: 0,
-            state: State::Closed,
+            state: CircuitState::Closed,
             jitter: seed | 1,
         }
     }
@@ -72,13 +72,13 @@ impl Breaker {
     /// Asks for one request. A [`Verdict::Trial`] is given once; it ends with `succeeded` or `failed`.
     pub fn ask(&mut self, now: Duration) -> Verdict {
         match self.state {
-            State::Closed => Verdict::Pass,
-            State::Open { until } if now < until && stands("breaker-cools-down") => {
+            CircuitState::Closed => Verdict::Pass,
+            CircuitState::Open { until } if now < until && stands("breaker-cools-down") => {
                 Verdict::Refuse(until - now)
             }
-            State::Trial if stands("one-trial") => Verdict::Refuse(self.cooldown),
-            State::Open { .. } | State::Trial => {
-                self.state = State::Trial;
+            CircuitState::Trial if stands("one-trial") => Verdict::Refuse(self.cooldown),
+            CircuitState::Open { .. } | CircuitState::Trial => {
+                self.state = CircuitState::Trial;
                 Verdict::Trial
             }
         }
@@ -87,27 +87,27 @@ impl Breaker {
     /// Where it is. Asking changes nothing.
     pub fn phase(&self, now: Duration) -> BreakerPhase {
         match self.state {
-            State::Closed => BreakerPhase::Closed,
-            State::Open { until } if now < until => BreakerPhase::Open(until - now),
-            State::Open { .. } | State::Trial => BreakerPhase::Trial,
+            CircuitState::Closed => BreakerPhase::Closed,
+            CircuitState::Open { until } if now < until => BreakerPhase::Open(until - now),
+            CircuitState::Open { .. } | CircuitState::Trial => BreakerPhase::Trial,
         }
     }
 
     /// True while nothing may be started on our own account.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open { .. })
+        matches!(self.state, CircuitState::Open { .. })
     }
 
     /// A request of the client was answered.
     pub fn succeeded(&mut self) {
         self.failures = 0;
-        self.state = State::Closed;
+        self.state = CircuitState::Closed;
     }
 
     /// The trial ended without saying anything about the server (cancelled, expired): the next request may try.
     pub fn trial_abandoned(&mut self, now: Duration) {
-        if self.state == State::Trial && stands("abandoned-trial-frees") {
-            self.state = State::Open { until: now };
+        if self.state == CircuitState::Trial && stands("abandoned-trial-frees") {
+            self.state = CircuitState::Open { until: now };
         }
     }
 
@@ -117,7 +117,7 @@ impl Breaker {
         // The trial is only ever reached with so many failures, so that a failed one opens it again.
         let opens = self.failures >= self.threshold && stands("breaker-opens");
         if opens {
-            self.state = State::Open { until: now + self.cooldown };
+            self.state = CircuitState::Open { until: now + self.cooldown };
         }
         opens
     }

@@ -108,7 +108,7 @@ pub struct Fair<Waiter> {
     now: u64,
     lines: HashMap<Arc<str>, ClientQueue<Waiter>>,
     /// Those who have lines in which somebody waits, the next one first.
-    order: BTreeMap<Turn, FairnessKey>,
+    order: BTreeMap<TurnOrder, FairnessKey>,
     /// The same lines, the shortest first.
     lengths: BTreeSet<(u64, Arc<str>)>,
 }
@@ -125,7 +125,7 @@ struct ClientQueue<Waiter> {
 }
 
 /// What lines are ordered by: how much their clients have, whose turn it is, and who came first.
-type Turn = (u64, u64, Ticket);
+type TurnOrder = (u64, u64, Ticket);
 
 impl<Waiter> ClientQueue<Waiter> {
     fn cost(&self) -> u64 {
@@ -133,7 +133,7 @@ impl<Waiter> ClientQueue<Waiter> {
     }
 
     /// Nothing where nobody waits.
-    fn order(&self) -> Option<Turn> {
+    fn order(&self) -> Option<TurnOrder> {
         let (first, _) = self.waiters.front()?;
         Some(match stands("turns-are-fair") {
             true => (self.taken.saturating_mul(self.cost()), self.turn, *first),

@@ -48,40 +48,40 @@ pub enum Class {
 #[derive(Debug)]
 struct QueuedLine {
     class: Class,
-    line: Waiting,
+    line: PendingLine,
 }
 
 /// A line with its ending, or the rest of one.
 #[derive(Debug)]
-enum Waiting {
+enum PendingLine {
     Own(Vec<u8>),
     /// Part of the memory that it was read into.
     Shared(Arc<Vec<u8>>, Range<usize>),
 }
 
-impl Waiting {
+impl PendingLine {
     /// Shares the memory in which a rest and its line ending stand; `None` where they do not, or are so little of it that
     /// holding it would cost far more than the queue counts.
-    fn shared(rest: &[u8], memory: &Arc<Vec<u8>>) -> Option<Waiting> {
+    fn shared(rest: &[u8], memory: &Arc<Vec<u8>>) -> Option<PendingLine> {
         let start = rest.as_ptr().addr().checked_sub(memory.as_ptr().addr())?;
         let range = start..start + rest.len() + 1;
         let fits = memory.get(range.clone())?.ends_with(b"\n") && rest.len() >= memory.len() / SHARED_PART;
-        fits.then(|| Waiting::Shared(Arc::clone(memory), range))
+        fits.then(|| PendingLine::Shared(Arc::clone(memory), range))
     }
 
-    fn copied(rest: &[u8]) -> Waiting {
+    fn copied(rest: &[u8]) -> PendingLine {
         let mut bytes = Vec::with_capacity(rest.len() + 1);
         bytes.extend_from_slice(rest);
         bytes.push(b'\n');
-        Waiting::Own(bytes)
+        PendingLine::Own(bytes)
     }
 }
 
 impl QueuedLine {
     fn bytes(&self) -> &[u8] {
         match &self.line {
-            Waiting::Own(bytes) => bytes,
-            Waiting::Shared(memory, range) => &memory[range.clone()],
+            PendingLine::Own(bytes) => bytes,
+            PendingLine::Shared(memory, range) => &memory[range.clone()],
         }
     }
 
@@ -192,8 +192,9 @@ impl Queue {
             }
         }
         let rest = &message[taken..];
-        let line =
-            memory.and_then(|memory| Waiting::shared(rest, memory)).unwrap_or_else(|| Waiting::copied(rest));
+        let line = memory
+            .and_then(|memory| PendingLine::shared(rest, memory))
+            .unwrap_or_else(|| PendingLine::copied(rest));
         // The rest of a message that has begun to leave cannot be taken back.
         let has_begun = taken > 0 && class != Class::Reply && stands("rest-of-a-message-kept");
         self.append(QueuedLine { class: if has_begun { Class::Kept } else { class }, line });

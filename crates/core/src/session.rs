@@ -12,12 +12,12 @@ use crate::config::MAX_SUBSCRIPTIONS;
 
 /// A request that can be sent again under another id.
 #[derive(Clone, Debug)]
-struct Template {
+struct RequestTemplate {
     raw: Vec<u8>,
     id_span: Range<usize>,
 }
 
-impl Template {
+impl RequestTemplate {
     fn with_id(&self, id: &Id) -> Vec<u8> {
         replace_id(&self.raw, self.id_span.clone(), id)
     }
@@ -26,10 +26,10 @@ impl Template {
 /// The session of one client with one server.
 #[derive(Debug, Default)]
 pub struct Session {
-    initialize: Option<Template>,
+    initialize: Option<RequestTemplate>,
     initialized: Option<Vec<u8>>,
-    level: Option<Template>,
-    subscriptions: BTreeMap<String, Template>,
+    level: Option<RequestTemplate>,
+    subscriptions: BTreeMap<String, RequestTemplate>,
 }
 
 impl Session {
@@ -38,7 +38,7 @@ impl Session {
         if stands("new-session-is-blank") {
             *self = Session::default();
         }
-        self.initialize = Some(Template { raw: raw.to_vec(), id_span });
+        self.initialize = Some(RequestTemplate { raw: raw.to_vec(), id_span });
     }
 
     /// Remembers that the client has said `notifications/initialized`.
@@ -48,13 +48,13 @@ impl Session {
 
     /// Remembers the last `logging/setLevel`.
     pub fn level(&mut self, raw: &[u8], id_span: Range<usize>) {
-        self.level = Some(Template { raw: raw.to_vec(), id_span });
+        self.level = Some(RequestTemplate { raw: raw.to_vec(), id_span });
     }
 
     /// Remembers a subscription to a resource. Beyond [`MAX_SUBSCRIPTIONS`] it works but is not replayed.
     pub fn subscribe(&mut self, uri: String, raw: &[u8], id_span: Range<usize>) {
         if self.subscriptions.len() < MAX_SUBSCRIPTIONS || !stands("subscriptions-bounded") {
-            self.subscriptions.insert(uri, Template { raw: raw.to_vec(), id_span });
+            self.subscriptions.insert(uri, RequestTemplate { raw: raw.to_vec(), id_span });
         }
     }
 

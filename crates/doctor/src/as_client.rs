@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     lists::tool,
     observations::{
-        DiscoverSeen, HandshakeSeen, ListFault, Observations, ObservedCall, ObservedList, Slowest, Start,
-        Trouble,
+        DiscoverSeen, HandshakeSeen, ListFault, Observations, ObservedCall, ObservedList, ServerTrouble,
+        SlowestAnswer, Start,
     },
     session::{CALLS, IDLE, LONG, QUICK, refusal},
 };
@@ -74,7 +74,7 @@ async fn attend(client: &Client, seen: &mut Observations) -> Result<(), (String,
     sleep(IDLE).await;
     match ping(client, seen).await {
         Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline => {
-            seen.troubles.push(Trouble::SilenceIdle(failure.elapsed));
+            seen.troubles.push(ServerTrouble::SilenceIdle(failure.elapsed));
             Ok(())
         }
         Err(Error::Server(_)) | Ok(()) => Ok(()),
@@ -147,7 +147,7 @@ async fn call(client: &Client, name: &str, seen: &mut Observations) -> Result<()
         Err(Error::Server(error)) => Err((error.code, error.message.clone())),
         Err(Error::Unfinished(_)) => {
             // The rest of it may be well.
-            seen.troubles.push(Trouble::Silence(what, took));
+            seen.troubles.push(ServerTrouble::Silence(what, took));
             return Ok(());
         }
         Err(error) => return Err((what, error)),
@@ -160,17 +160,17 @@ async fn call(client: &Client, name: &str, seen: &mut Observations) -> Result<()
 fn trouble(what: String, error: Error, seen: &mut Observations) {
     match error {
         Error::Failure(failure) if failure.kind == FaultKind::Deadline => {
-            seen.troubles.push(Trouble::Silence(what, failure.elapsed));
+            seen.troubles.push(ServerTrouble::Silence(what, failure.elapsed));
         }
         Error::Failure(failure) if matches!(failure.kind, FaultKind::BadResponse | FaultKind::TooLarge) => {
             seen.heard.invalid.add(failure.to_string().as_bytes());
         }
-        error => seen.troubles.push(Trouble::Ended(what, error.to_string())),
+        error => seen.troubles.push(ServerTrouble::Ended(what, error.to_string())),
     }
 }
 
 fn notice_slow(what: String, is_call: bool, took: Duration, seen: &mut Observations) {
     if seen.slowest.as_ref().is_none_or(|slowest| took > slowest.took) {
-        seen.slowest = Some(Slowest { what, is_call, took });
+        seen.slowest = Some(SlowestAnswer { what, is_call, took });
     }
 }

@@ -9,8 +9,8 @@ use super::{
     Finding,
     checks::{self, Check, Severity},
     observations::{
-        DiscoverSeen, Garbage, HandshakeSeen, ListFault, Observations, ObservedList, Samples, ServerExit,
-        Start, StdoutSeen, Tool, Trouble,
+        AfterGarbage, DiscoverSeen, HandshakeSeen, ListFault, Observations, ObservedList, ObservedTool,
+        Samples, ServerExit, ServerTrouble, Start, StdoutSeen,
     },
 };
 use unhang_core::{
@@ -41,7 +41,7 @@ const WRONG_REVISION: i64 = -32022;
 /// The findings, the worst first, and then in the order of the checks.
 #[must_use]
 pub fn judge(seen: &Observations) -> Vec<Finding> {
-    let mut verdict = Verdict { findings: Vec::new() };
+    let mut verdict = FindingList { findings: Vec::new() };
     verdict.limit(seen);
     verdict.start(seen);
     verdict.eras(seen);
@@ -60,11 +60,11 @@ pub fn judge(seen: &Observations) -> Vec<Finding> {
     verdict.findings
 }
 
-struct Verdict {
+struct FindingList {
     findings: Vec<Finding>,
 }
 
-impl Verdict {
+impl FindingList {
     fn find(&mut self, check: &'static Check, evidence: impl Into<String>) {
         if !self.findings.iter().any(|finding| finding.check.id == check.id) {
             self.findings.push(Finding { check, evidence: evidence.into() });
@@ -183,22 +183,24 @@ impl Verdict {
         }
     }
 
-    fn troubles(&mut self, troubles: &[Trouble]) {
+    fn troubles(&mut self, troubles: &[ServerTrouble]) {
         for trouble in troubles {
             match trouble {
-                Trouble::Silence(what, waited) => {
+                ServerTrouble::Silence(what, waited) => {
                     self.find(checks::NO_ANSWER, format!("{what}: none within {}", in_words(*waited)));
                 }
-                Trouble::Ended(what, exit) => self.find(checks::DIES_IN_USE, format!("at {what}: {exit}")),
-                Trouble::EndedIdle(exit) => self.find(checks::DIES_IDLE, exit),
-                Trouble::SilenceIdle(waited) => {
+                ServerTrouble::Ended(what, exit) => {
+                    self.find(checks::DIES_IN_USE, format!("at {what}: {exit}"));
+                }
+                ServerTrouble::EndedIdle(exit) => self.find(checks::DIES_IDLE, exit),
+                ServerTrouble::SilenceIdle(waited) => {
                     self.find(
                         checks::HANGS_IDLE,
                         format!("no answer to `ping` within {}", in_words(*waited)),
                     );
                 }
-                Trouble::Mute(what) => self.find(checks::CLOSES_STDOUT, format!("at {what}")),
-                Trouble::Deaf(what) => self.find(checks::CLOSES_STDIN, format!("before {what}")),
+                ServerTrouble::Mute(what) => self.find(checks::CLOSES_STDOUT, format!("at {what}")),
+                ServerTrouble::Deaf(what) => self.find(checks::CLOSES_STDIN, format!("before {what}")),
             }
         }
     }
@@ -287,7 +289,7 @@ impl Verdict {
     /// about is another matter.
     fn cancelled(&mut self, seen: &Observations) {
         let heard = &seen.heard;
-        let was_silent = seen.troubles.iter().any(|trouble| matches!(trouble, Trouble::Silence(..)));
+        let was_silent = seen.troubles.iter().any(|trouble| matches!(trouble, ServerTrouble::Silence(..)));
         if was_silent {
             self.samples(checks::ANSWERS_AFTER_CANCEL, "", &heard.late);
         } else if heard.progress_after_cancel > 0 {
@@ -327,14 +329,14 @@ impl Verdict {
     fn ends(&mut self, seen: &Observations) {
         // One that got into trouble without garbage may have got into the same trouble here.
         match seen.garbage.as_ref().filter(|_| seen.troubles.is_empty()) {
-            Some(Garbage::Died(exit)) => self.find(checks::DIES_ON_GARBAGE, exit),
-            Some(Garbage::Deaf(waited)) => {
+            Some(AfterGarbage::Died(exit)) => self.find(checks::DIES_ON_GARBAGE, exit),
+            Some(AfterGarbage::Deaf(waited)) => {
                 self.find(
                     checks::DEAF_AFTER_GARBAGE,
                     format!("no answer to `ping` within {}", in_words(*waited)),
                 );
             }
-            Some(Garbage::Survived) | None => {}
+            Some(AfterGarbage::Survived) | None => {}
         }
         let lives = |ending: &ServerExit| format!("still there after {}", in_words(ending.waited));
         if let Some(ending) = &seen.stdin_end {
@@ -376,8 +378,8 @@ impl Verdict {
         }
     }
 
-    fn tools(&mut self, tools: &[Tool]) {
-        let faulty: Vec<&Tool> = tools.iter().filter(|tool| tool.fault.is_some()).collect();
+    fn tools(&mut self, tools: &[ObservedTool]) {
+        let faulty: Vec<&ObservedTool> = tools.iter().filter(|tool| tool.fault.is_some()).collect();
         if let [first, others @ ..] = &faulty[..] {
             let more = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
             let why = first.fault.as_deref().unwrap_or_default();

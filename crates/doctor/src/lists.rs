@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::observations::Tool;
+use super::observations::ObservedTool;
 
 /// The lists that are asked for: method, member, and the capability that announces it.
 pub(super) const LISTS: [(&str, &str, &str); 4] = [
@@ -25,7 +25,7 @@ pub(super) fn page(answer: &str, member: &str) -> Option<(Vec<Value>, Option<Str
 }
 
 /// What is to be known of a tool.
-pub(super) fn tool(item: &Value) -> Tool {
+pub(super) fn tool(item: &Value) -> ObservedTool {
     let name = item["name"].as_str().unwrap_or_default().to_owned();
     let annotations = &item["annotations"];
     let needs_nothing = item["inputSchema"]["required"].as_array().is_none_or(Vec::is_empty);
@@ -33,7 +33,7 @@ pub(super) fn tool(item: &Value) -> Tool {
         .map(|why| format!("inputSchema {why}"))
         .or_else(|| Some(format!("outputSchema {}", schema_fault(item.get("outputSchema")?, false)?)));
     let only_reads = annotations["readOnlyHint"] == true && annotations["destructiveHint"] != true;
-    Tool { is_safe: !name.is_empty() && fault.is_none() && only_reads && needs_nothing, name, fault }
+    ObservedTool { is_safe: !name.is_empty() && fault.is_none() && only_reads && needs_nothing, name, fault }
 }
 
 /// Why a schema is none, or none of an object.

@@ -18,11 +18,11 @@ pub struct Observations {
     /// Its lists.
     pub lists: Vec<ObservedList>,
     /// Its tools.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ObservedTool>,
     /// Calls that were made.
     pub calls: Vec<ObservedCall>,
     /// What went wrong while it was used.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<ServerTrouble>,
     /// What was read from its stdout.
     pub heard: StdoutSeen,
     /// Bytes on stderr in the longest session.
@@ -40,9 +40,9 @@ pub struct Observations {
     /// Its end after SIGTERM.
     pub sigterm: Option<ServerExit>,
     /// What became of it after lines that are no messages.
-    pub garbage: Option<Garbage>,
+    pub garbage: Option<AfterGarbage>,
     /// The slowest answer.
-    pub slowest: Option<Slowest>,
+    pub slowest: Option<SlowestAnswer>,
     /// The limit that passed before everything was looked at.
     pub unfinished_after: Option<Duration>,
 }
@@ -120,7 +120,7 @@ pub enum ListFault {
 
 /// One tool.
 #[derive(Clone, Debug)]
-pub struct Tool {
+pub struct ObservedTool {
     /// Its name.
     pub name: String,
     /// What is wrong with its schemas.
@@ -144,7 +144,7 @@ pub struct ObservedCall {
 
 /// Something that went wrong while the server was used.
 #[derive(Clone, Debug)]
-pub enum Trouble {
+pub enum ServerTrouble {
     /// No answer to this within that.
     Silence(String, Duration),
     /// It ended at this, in this way.
@@ -176,7 +176,7 @@ pub struct ServerExit {
 
 /// What became of it after lines that are no messages.
 #[derive(Clone, Debug)]
-pub enum Garbage {
+pub enum AfterGarbage {
     /// It goes on.
     Survived,
     /// It ended in this way.
@@ -187,7 +187,7 @@ pub enum Garbage {
 
 /// The answer that took longest.
 #[derive(Clone, Debug)]
-pub struct Slowest {
+pub struct SlowestAnswer {
     /// What was asked.
     pub what: String,
     /// It is a call of a tool.

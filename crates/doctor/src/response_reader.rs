@@ -1,6 +1,6 @@
 //! What is read from a server's stdout: which answer belongs to which request, and everything that is not as it should be. Pure.
 //!
-//! Where [`crate::upstream`] repairs what it can for whoever asked, this keeps account of what it would have to repair.
+//! Where [`unhang_upstream`] repairs what it can for whoever asked, this keeps account of what it would have to repair.
 //!
 //! Invariants: an answer is matched by its id alone; every fault is counted, and bounded in what is kept of it.
 

@@ -10,9 +10,11 @@ use tokio::time::Instant;
 
 use super::{
     lists::{LISTS, page, tool},
-    observations::{ListFault, Observations, ObservedCall, ObservedList, Slowest, Tool, Trouble},
+    observations::{
+        ListFault, Observations, ObservedCall, ObservedList, ObservedTool, ServerTrouble, SlowestAnswer,
+    },
     stdio::{END_PATIENCE, Examination},
-    talk::{Answer, NoAnswer, Talk},
+    talk::{NoAnswer, ServerReply, Talk},
 };
 use unhang_core::config::LIST_PAGES;
 use unhang_upstream::client::in_words::{JobInWords, StatusInWords};
@@ -64,7 +66,7 @@ pub(super) async fn attend(
     capabilities: &Value,
 ) {
     let baseline = talk.holders().len();
-    let mut session = Session { examination, talk, era, baseline };
+    let mut session = DoctorSession { examination, talk, era, baseline };
     if let Err((what, failed)) = session.work(capabilities).await {
         session.trouble(what, failed);
     }
@@ -88,9 +90,9 @@ pub(super) fn remember(seen: &mut Observations, talk: &mut Talk) {
     }
 }
 
-type Asked = Result<(Answer, Duration), (String, NoAnswer)>;
+type TimedReply = Result<(ServerReply, Duration), (String, NoAnswer)>;
 
-struct Session<'a, 'b> {
+struct DoctorSession<'a, 'b> {
     examination: &'a mut Examination<'b>,
     talk: &'a mut Talk,
     era: ExaminedEra,
@@ -98,7 +100,7 @@ struct Session<'a, 'b> {
     baseline: usize,
 }
 
-impl Session<'_, '_> {
+impl DoctorSession<'_, '_> {
     async fn work(&mut self, capabilities: &Value) -> Result<(), (String, NoAnswer)> {
         for (method, member, capability) in LISTS {
             if method == "tools/list" || !capabilities[capability].is_null() {
@@ -118,7 +120,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    async fn ask(&mut self, method: &str, params: &Value) -> Asked {
+    async fn ask(&mut self, method: &str, params: &Value) -> TimedReply {
         let limit = self.examination.limits.request_timeout;
         let params = self.examination.params(self.era, params);
         let asked = self.talk.ask(method, &params, limit).await;
@@ -148,7 +150,7 @@ impl Session<'_, '_> {
             };
             list.items += items.len();
             if member == "tools" {
-                let tools: Vec<Tool> = items.iter().map(tool).collect();
+                let tools: Vec<ObservedTool> = items.iter().map(tool).collect();
                 self.examination.seen.tools.extend(tools);
             }
             match next {
@@ -222,7 +224,12 @@ impl Session<'_, '_> {
     }
 
     /// What a call comes to with which the server goes on as a job of ours, until this moment; every other answer as it is.
-    async fn at_its_end(&mut self, tool: &str, answer: Answer, by: Instant) -> Result<Answer, NoAnswer> {
+    async fn at_its_end(
+        &mut self,
+        tool: &str,
+        answer: ServerReply,
+        by: Instant,
+    ) -> Result<ServerReply, NoAnswer> {
         let raw = |result: &str| RawValue::from_string(result.to_owned()).ok();
         let job = answer.as_ref().ok().and_then(|result| JobInWords::read(&raw(result)?, tool));
         let Some(job) = job else { return Ok(answer) };
@@ -248,7 +255,12 @@ impl Session<'_, '_> {
     }
 
     /// Asks a tool about jobs.
-    async fn about(&mut self, tool: &str, arguments: &Value, limit: Duration) -> Result<Answer, NoAnswer> {
+    async fn about(
+        &mut self,
+        tool: &str,
+        arguments: &Value,
+        limit: Duration,
+    ) -> Result<ServerReply, NoAnswer> {
         let params = json!({ "name": tool, "arguments": arguments });
         let params = self.examination.params(self.era, &params);
         self.talk.ask("tools/call", &params, limit).await.map(|(answer, _)| answer)
@@ -273,24 +285,26 @@ impl Session<'_, '_> {
         self.talk.listen(IDLE).await;
         if self.talk.is_over() {
             let exit = self.talk.exit();
-            return self.examination.seen.troubles.push(Trouble::EndedIdle(exit));
+            return self.examination.seen.troubles.push(ServerTrouble::EndedIdle(exit));
         }
         match self.ask(self.era.ping(), &json!({})).await {
             Ok(_) => {}
             Err((_, NoAnswer::Silence(waited))) => {
-                self.examination.seen.troubles.push(Trouble::SilenceIdle(waited));
+                self.examination.seen.troubles.push(ServerTrouble::SilenceIdle(waited));
             }
-            Err((_, NoAnswer::Ended(exit))) => self.examination.seen.troubles.push(Trouble::EndedIdle(exit)),
+            Err((_, NoAnswer::Ended(exit))) => {
+                self.examination.seen.troubles.push(ServerTrouble::EndedIdle(exit));
+            }
             Err((what, failed)) => self.trouble(what, failed),
         }
     }
 
     fn trouble(&mut self, what: String, failed: NoAnswer) {
         self.examination.seen.troubles.extend(match failed {
-            NoAnswer::Silence(waited) => Some(Trouble::Silence(what, waited)),
-            NoAnswer::Ended(exit) => Some(Trouble::Ended(what, exit)),
-            NoAnswer::Mute => Some(Trouble::Mute(what)),
-            NoAnswer::Deaf => Some(Trouble::Deaf(what)),
+            NoAnswer::Silence(waited) => Some(ServerTrouble::Silence(what, waited)),
+            NoAnswer::Ended(exit) => Some(ServerTrouble::Ended(what, exit)),
+            NoAnswer::Mute => Some(ServerTrouble::Mute(what)),
+            NoAnswer::Deaf => Some(ServerTrouble::Deaf(what)),
             // It was noted where it was read.
             NoAnswer::Spoilt => None,
         });
@@ -299,7 +313,7 @@ impl Session<'_, '_> {
     fn notice_slow(&mut self, what: String, is_call: bool, took: Duration) {
         let slowest = &mut self.examination.seen.slowest;
         if slowest.as_ref().is_none_or(|slowest| took > slowest.took) {
-            *slowest = Some(Slowest { what, is_call, took });
+            *slowest = Some(SlowestAnswer { what, is_call, took });
         }
     }
 
@@ -310,7 +324,7 @@ impl Session<'_, '_> {
 }
 
 /// Why a call was refused: by an error, or by a result that says that it is one.
-pub(super) fn refusal(answer: &Answer) -> Option<String> {
+pub(super) fn refusal(answer: &ServerReply) -> Option<String> {
     match answer {
         Err((code, message)) => Some(format!("{message} (error {code})")),
         Ok(result) if !result.contains("\"isError\"") => None,

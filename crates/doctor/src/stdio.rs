@@ -15,9 +15,9 @@ use unhang_proc::server::ServerSpec;
 
 use super::{
     Starts,
-    observations::{DiscoverSeen, Garbage, HandshakeSeen, Observations, Start, Trouble},
+    observations::{AfterGarbage, DiscoverSeen, HandshakeSeen, Observations, ServerTrouble, Start},
     session::{self, ExaminedEra},
-    talk::{Answer, NoAnswer, Talk},
+    talk::{NoAnswer, ServerReply, Talk},
 };
 use unhang_core::{config::PROBE_PATIENCE, limits::Limits, revision::Revision};
 use unhang_upstream::{
@@ -76,8 +76,12 @@ impl Examination<'_> {
             (Some(talk), Ok(answer)) => (talk, answer),
             (talk, failed) => {
                 match failed {
-                    Err(NoAnswer::Mute) => self.seen.troubles.push(Trouble::Mute("`initialize`".to_owned())),
-                    Err(NoAnswer::Deaf) => self.seen.troubles.push(Trouble::Deaf("`initialize`".to_owned())),
+                    Err(NoAnswer::Mute) => {
+                        self.seen.troubles.push(ServerTrouble::Mute("`initialize`".to_owned()));
+                    }
+                    Err(NoAnswer::Deaf) => {
+                        self.seen.troubles.push(ServerTrouble::Deaf("`initialize`".to_owned()));
+                    }
                     _ => {}
                 }
                 let is_silent = matches!(self.seen.cold, Some(Start::Silent(_)));
@@ -176,10 +180,10 @@ impl Examination<'_> {
         let ping = self.params(era, &json!({}));
         let answered = talk.ask(era.ping(), &ping, self.limits.request_timeout).await;
         self.seen.garbage = Some(match answered {
-            Ok(_) | Err(NoAnswer::Spoilt) => Garbage::Survived,
-            Err(NoAnswer::Ended(exit)) => Garbage::Died(exit),
-            Err(NoAnswer::Silence(waited)) => Garbage::Deaf(waited),
-            Err(NoAnswer::Mute | NoAnswer::Deaf) => Garbage::Deaf(self.limits.request_timeout),
+            Ok(_) | Err(NoAnswer::Spoilt) => AfterGarbage::Survived,
+            Err(NoAnswer::Ended(exit)) => AfterGarbage::Died(exit),
+            Err(NoAnswer::Silence(waited)) => AfterGarbage::Deaf(waited),
+            Err(NoAnswer::Mute | NoAnswer::Deaf) => AfterGarbage::Deaf(self.limits.request_timeout),
         });
         if !talk.is_over() {
             self.seen.sigterm = Some(talk.terminate(END_PATIENCE).await);
@@ -193,7 +197,7 @@ impl Examination<'_> {
         is_cold: bool,
         ask: HandshakeRequest,
         limit: Duration,
-    ) -> (Option<Talk>, Result<Answer, NoAnswer>) {
+    ) -> (Option<Talk>, Result<ServerReply, NoAnswer>) {
         let alone = self.starts.alone().await;
         let (talk, answer) = self.begin(ask, limit, alone).await;
         let start = match (&talk, &answer) {
@@ -214,7 +218,7 @@ impl Examination<'_> {
         &mut self,
         ask: HandshakeRequest,
         limit: Duration,
-    ) -> (Option<Talk>, Result<Answer, NoAnswer>) {
+    ) -> (Option<Talk>, Result<ServerReply, NoAnswer>) {
         let beside = self.starts.beside().await;
         self.begin(ask, limit, beside).await
     }
@@ -224,7 +228,7 @@ impl Examination<'_> {
         ask: HandshakeRequest,
         limit: Duration,
         permit: Option<SemaphorePermit<'_>>,
-    ) -> (Option<Talk>, Result<Answer, NoAnswer>) {
+    ) -> (Option<Talk>, Result<ServerReply, NoAnswer>) {
         let mut talk = match Talk::start(self.name, self.server, self.limits) {
             Ok(talk) => talk,
             Err(why) => return (None, Err(NoAnswer::Ended(why))),

@@ -60,7 +60,7 @@ pub(super) enum NoAnswer {
 }
 
 /// An answer: a result as received, or the server's own error.
-pub(super) type Answer = Result<String, (i64, String)>;
+pub(super) type ServerReply = Result<String, (i64, String)>;
 
 /// One start of a server.
 pub(super) struct Talk {
@@ -204,7 +204,7 @@ impl Talk {
         method: &str,
         params: &str,
         limit: Duration,
-    ) -> Result<(Answer, Duration), NoAnswer> {
+    ) -> Result<(ServerReply, Duration), NoAnswer> {
         let since = Instant::now();
         let id = self.send(method, params);
         let answer = self.answer(id, limit).await?;
@@ -212,7 +212,7 @@ impl Talk {
     }
 
     /// Waits for the answer to a request that was sent.
-    pub(super) async fn answer(&mut self, id: i64, limit: Duration) -> Result<Answer, NoAnswer> {
+    pub(super) async fn answer(&mut self, id: i64, limit: Duration) -> Result<ServerReply, NoAnswer> {
         let by = Instant::now() + limit;
         self.until(by, |talk| {
             talk.reader.has_reply(id) || talk.is_over() || talk.is_mute() || talk.is_deaf()

@@ -12,7 +12,7 @@ use super::client_request::{ClientRequest, MOST_ECHOED};
 use unhang_core::{
     fault::Fault,
     revision::Revision,
-    telemetry::{Parent, Span, Subject, Telemetry, Trace},
+    telemetry::{Parent, Span, SpanSubject, Telemetry, Trace},
     wording::shortened,
 };
 
@@ -70,7 +70,7 @@ impl Traces {
         let uri = about("resources/read", "uri");
         let (tool, prompt, uri) = (tool.as_deref(), prompt.as_deref(), uri.as_deref());
         let mut span =
-            telemetry.request(parent.as_ref(), &Subject { method: &request.method, tool, prompt, uri });
+            telemetry.request(parent.as_ref(), &SpanSubject { method: &request.method, tool, prompt, uri });
         let named = wire::request_version(params).map(|name| shortened(&name, MOST_ECHOED).into_owned());
         if let Some(revision) = named.or_else(|| revision.map(|revision| revision.name().to_owned())) {
             span.note("mcp.protocol.version", &revision);

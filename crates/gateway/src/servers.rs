@@ -24,7 +24,7 @@ use super::{
     tasks::TaskPoller,
     verdicts,
 };
-use unhang_core::{config::DISPOSE_LIMIT, telemetry::Subject};
+use unhang_core::{config::DISPOSE_LIMIT, telemetry::SpanSubject};
 use unhang_upstream::client::Error;
 
 /// The servers behind a gateway. Clones are the same servers; when all have gone, so have the servers.
@@ -148,8 +148,11 @@ impl Servers {
             };
             let counted = CountedRequest::begin(Arc::clone(&backend.metrics), asked.method);
             let span = asked.trace.as_ref().map(|trace| {
-                let subject =
-                    Subject { method: asked.method, tool: asked.tool.as_deref(), ..Subject::default() };
+                let subject = SpanSubject {
+                    method: asked.method,
+                    tool: asked.tool.as_deref(),
+                    ..SpanSubject::default()
+                };
                 trace.server(backend.name(), &subject)
             });
             let tool = asked.tool.clone().filter(|_| backend.is_gateway());

@@ -46,7 +46,7 @@ use unhang_switches::stands;
 use crate::{
     connection_shares::{ConnectionShare, Crowd, is_one},
     impatient::Impatient,
-    silent::{Newcomer, SILENCE, Silent},
+    silent::{Newcomer, SILENCE, SilentConnections},
     tls::Acceptor,
 };
 
@@ -102,19 +102,19 @@ impl From<TcpListener> for HttpListener {
 }
 
 /// A connection that has come.
-enum Stream {
+enum IncomingStream {
     Network(TcpStream, SocketAddr),
     Local(UnixStream),
 }
 
 impl HttpListener {
-    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<IncomingStream>> {
         match self {
-            HttpListener::Network(listener) => {
-                listener.poll_accept(context).map_ok(|(stream, address)| Stream::Network(stream, address))
-            }
+            HttpListener::Network(listener) => listener
+                .poll_accept(context)
+                .map_ok(|(stream, address)| IncomingStream::Network(stream, address)),
             HttpListener::Local(listener, _) => {
-                listener.poll_accept(context).map_ok(|(stream, _)| Stream::Local(stream))
+                listener.poll_accept(context).map_ok(|(stream, _)| IncomingStream::Local(stream))
             }
         }
     }
@@ -174,7 +174,7 @@ pub async fn serve(
 ) {
     let room = Arc::new(Semaphore::new(bounds.connections));
     let crowd = Crowd::default();
-    let silent = Silent::default();
+    let silent = SilentConnections::default();
     let mut connections = JoinSet::new();
     let is_over = ending.clone();
     let mut turn = 0;
@@ -185,8 +185,8 @@ pub async fn serve(
             (stream, permit) = next(&listeners, turn, &room, &silent) => {
                 turn += 1;
                 let address = match &stream {
-                    Stream::Network(_, peer) => Some(peer.ip()),
-                    Stream::Local(_) => None,
+                    IncomingStream::Network(_, peer) => Some(peer.ip()),
+                    IncomingStream::Local(_) => None,
                 };
                 let place = match address {
                     Some(address) => place(&crowd, &silent, address, bounds.of_one).map(Some),
@@ -201,11 +201,11 @@ pub async fn serve(
                 connections.spawn(async move {
                     let _held = (permit, place);
                     match stream {
-                        Stream::Network(stream, peer) => {
+                        IncomingStream::Network(stream, peer) => {
                             adjust(&stream, bounds);
                             over_network(stream, peer, site, bounds, tls, newcomer, is_over).await;
                         }
-                        Stream::Local(stream) => among_the_files(stream, site, bounds, newcomer, is_over).await,
+                        IncomingStream::Local(stream) => among_the_files(stream, site, bounds, newcomer, is_over).await,
                     }
                 });
             }
@@ -223,7 +223,7 @@ pub async fn serve(
 }
 
 /// Room for one more connection. Cancel-safe.
-async fn permit(room: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaphorePermit> {
+async fn permit(room: &Arc<Semaphore>, silent: &SilentConnections) -> Option<OwnedSemaphorePermit> {
     loop {
         if let Ok(permit) = Arc::clone(room).try_acquire_owned() {
             return Some(permit);
@@ -237,7 +237,12 @@ async fn permit(room: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaphore
 }
 
 /// A place for one more connection of this address; none where it has its share, and all who have it ask for something.
-fn place(crowd: &Crowd, silent: &Silent, address: IpAddr, share: usize) -> Option<ConnectionShare> {
+fn place(
+    crowd: &Crowd,
+    silent: &SilentConnections,
+    address: IpAddr,
+    share: usize,
+) -> Option<ConnectionShare> {
     crowd.place(address, share).or_else(|| {
         // That one ends in a moment, so that there is one too many for no longer.
         let has_gone = silent.send_away(|other| is_one(other, address), false);
@@ -250,8 +255,8 @@ async fn next(
     listeners: &[HttpListener],
     turn: usize,
     room: &Arc<Semaphore>,
-    silent: &Silent,
-) -> (Stream, Option<OwnedSemaphorePermit>) {
+    silent: &SilentConnections,
+) -> (IncomingStream, Option<OwnedSemaphorePermit>) {
     // It is never closed.
     let permit = match stands("connections-bounded") {
         true => permit(room, silent).await,

@@ -20,16 +20,16 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 
 /// All of them.
 #[derive(Clone, Default)]
-pub(crate) struct Silent(Arc<Mutex<State>>);
+pub(crate) struct SilentConnections(Arc<Mutex<SilentState>>);
 
 #[derive(Default)]
-struct State {
+struct SilentState {
     next: u64,
     /// In the order in which they came.
-    all: BTreeMap<u64, Waiting>,
+    all: BTreeMap<u64, SilentConnection>,
 }
 
-struct Waiting {
+struct SilentConnection {
     address: Option<IpAddr>,
     since: Instant,
     go: Arc<Notify>,
@@ -37,7 +37,7 @@ struct Waiting {
 
 /// One of them, until it ends. While it speaks, and once it has shown that it may, it is none of them.
 pub(crate) struct Newcomer {
-    silent: Silent,
+    silent: SilentConnections,
     number: u64,
     address: Option<IpAddr>,
     since: Instant,
@@ -47,7 +47,7 @@ pub(crate) struct Newcomer {
     is_proven: AtomicBool,
 }
 
-impl Silent {
+impl SilentConnections {
     /// Somebody has come from this address.
     pub(crate) fn enter(&self, address: Option<IpAddr>) -> Newcomer {
         let go = Arc::new(Notify::new());
@@ -55,7 +55,7 @@ impl Silent {
         let number = state.next;
         state.next += 1;
         let since = Instant::now();
-        state.all.insert(number, Waiting { address, since, go: Arc::clone(&go) });
+        state.all.insert(number, SilentConnection { address, since, go: Arc::clone(&go) });
         let [is_speaking, has_asked, is_proven] = [(); 3].map(|()| AtomicBool::new(false));
         Newcomer { silent: self.clone(), number, address, since, go, is_speaking, has_asked, is_proven }
     }
@@ -63,7 +63,7 @@ impl Silent {
     /// Sends away whoever has been one of them for longest: of those from one address, where that is given. Whether there was anybody.
     pub(crate) fn send_away(&self, is_meant: impl Fn(IpAddr) -> bool, is_any: bool) -> bool {
         let mut state = self.state();
-        let fits = |waiting: &Waiting| is_any || waiting.address.is_some_and(&is_meant);
+        let fits = |waiting: &SilentConnection| is_any || waiting.address.is_some_and(&is_meant);
         let first = state.all.iter().find(|(_, waiting)| fits(waiting));
         let Some(number) =
             first.filter(|(_, waiting)| waiting.since.elapsed() >= SILENCE).map(|(number, _)| *number)
@@ -76,7 +76,7 @@ impl Silent {
         true
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SilentState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,7 +100,7 @@ impl Newcomer {
         }
         let (address, since, go) = (self.address, self.since, Arc::clone(&self.go));
         self.is_speaking.store(false, Ordering::Relaxed);
-        self.silent.state().all.insert(self.number, Waiting { address, since, go });
+        self.silent.state().all.insert(self.number, SilentConnection { address, since, go });
     }
 
     /// Whether it has asked for anything at all.

@@ -22,13 +22,13 @@ const STACK: usize = 128 * 1024;
 /// A handle to a writer; clones share it.
 #[derive(Clone, Debug)]
 pub struct LossyWriter {
-    shared: Arc<Shared>,
+    shared: Arc<LossyShared>,
     /// Counts the handles, so that the thread can tell the last one.
     _handle: Arc<Handle>,
 }
 
 #[derive(Debug)]
-struct Handle(Arc<Shared>);
+struct Handle(Arc<LossyShared>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -38,8 +38,8 @@ impl Drop for Handle {
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct LossyShared {
+    state: Mutex<LossyState>,
     /// Something to write, room, or the end.
     changed: Condvar,
     capacity: usize,
@@ -48,7 +48,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LossyState {
     waiting: Vec<u8>,
     /// Bytes dropped since the last note about it.
     unsaid: u64,
@@ -62,7 +62,7 @@ struct State {
     is_broken: bool,
 }
 
-impl State {
+impl LossyState {
     /// Says how much was dropped where it would have stood. A few bytes over the capacity, once: the reader is owed them.
     fn own_up(&mut self, loss: fn(u64) -> String) {
         if stands("loss-told") && self.unsaid > 0 {
@@ -86,7 +86,8 @@ impl LossyWriter {
         capacity: usize,
         loss: fn(u64) -> String,
     ) -> Self {
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), capacity, loss });
+        let shared =
+            Arc::new(LossyShared { state: Mutex::default(), changed: Condvar::new(), capacity, loss });
         let own = Arc::clone(&shared);
         let thread =
             thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(move || own.write_all(sink));
@@ -107,7 +108,7 @@ impl LossyWriter {
         let mut state = self.shared.state();
         let may_fit = bytes.len() <= self.shared.capacity || !stands("no-wait-for-the-impossible");
         if stands("waits-for-room") && !self.shared.fits(&state, bytes) && !state.is_stuck && may_fit {
-            let fits = |state: &State| state.is_broken || self.shared.fits(state, bytes);
+            let fits = |state: &LossyState| state.is_broken || self.shared.fits(state, bytes);
             state = self.shared.wait_until(state, patience, fits);
             state.is_stuck = stands("patience-once") && !self.shared.fits(&state, bytes);
         }
@@ -122,23 +123,24 @@ impl LossyWriter {
 
     /// Waits until everything was written, at most `limit`. Returns whether it was. Blocks the thread.
     pub fn flush(&self, limit: Duration) -> bool {
-        let is_done = |state: &State| state.is_broken || (state.waiting.is_empty() && state.in_sink == 0);
+        let is_done =
+            |state: &LossyState| state.is_broken || (state.waiting.is_empty() && state.in_sink == 0);
         let state = self.shared.wait_until(self.shared.state(), limit, is_done);
         is_done(&state) && !state.is_broken
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl LossyShared {
+    fn state(&self) -> MutexGuard<'_, LossyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fits(&self, state: &State, bytes: &[u8]) -> bool {
+    fn fits(&self, state: &LossyState, bytes: &[u8]) -> bool {
         let in_sink = if stands("lossy-counts-what-is-in-hand") { state.in_sink } else { 0 };
         state.waiting.len() + in_sink + bytes.len() <= self.capacity
     }
 
-    fn put(&self, state: &mut State, bytes: &[u8]) {
+    fn put(&self, state: &mut LossyState, bytes: &[u8]) {
         if state.is_broken || (stands("lossy-bounded") && !self.fits(state, bytes)) {
             let count = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             state.dropped += count;
@@ -153,10 +155,10 @@ impl Shared {
 
     fn wait_until<'a>(
         &self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, LossyState>,
         limit: Duration,
-        is_done: impl Fn(&State) -> bool,
-    ) -> MutexGuard<'a, State> {
+        is_done: impl Fn(&LossyState) -> bool,
+    ) -> MutexGuard<'a, LossyState> {
         let limit = if stands("patience-ends") { limit } else { Duration::MAX };
         let until = now().saturating_add(limit);
         while !is_done(&state) {

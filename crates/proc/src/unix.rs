@@ -58,8 +58,8 @@ pub(crate) fn processor_wait(_: Pid) -> Duration {
 #[expect(unsafe_code, reason = "what the system knows of a process has no safe interface")]
 pub(crate) fn look(pid: Pid) -> Option<Entry> {
     let number = pid.as_raw_nonzero().get();
-    let mut known = raw::Process::default();
-    let size = c_int::try_from(size_of::<raw::Process>()).ok()?;
+    let mut known = raw::BsdProcessInfo::default();
+    let size = c_int::try_from(size_of::<raw::BsdProcessInfo>()).ok()?;
     // SAFETY: the structure has the size that is stated, and the answer is used only if it is as long as that.
     let filled = unsafe {
         raw::proc_pidinfo(number, raw::PROC_PIDTBSDINFO, raw::ENDED_TOO, (&raw mut known).cast(), size)
@@ -201,7 +201,7 @@ mod raw {
     /// `struct proc_bsdinfo`.
     #[repr(C)]
     #[derive(Default)]
-    pub(super) struct Process {
+    pub(super) struct BsdProcessInfo {
         pub(super) flags: u32,
         pub(super) status: u32,
         pub(super) exit_status: u32,

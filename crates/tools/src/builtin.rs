@@ -18,7 +18,7 @@ use super::{
     Definition, Hints, ToolAnswer, ToolListing,
     schemas::{self, DEFAULT_JOBS, DEFAULT_LOG_BYTES, MAX_LOG_BYTES, MAX_WAIT_SECONDS},
     service::{Extent, JobError, JobService, LogRequest},
-    telling::{self, Told},
+    telling::{self, AnswerText},
 };
 use crate::job_report::{JobKind, ToolNames};
 use unhang_core::wording::shortened;
@@ -171,7 +171,7 @@ impl Builtin {
         self,
         service: &dyn JobService,
         mut arguments: Map<String, Value>,
-    ) -> Result<Told, JobError> {
+    ) -> Result<AnswerText, JobError> {
         let (given, names) = (CheckedArguments(&arguments, service.names()), service.names());
         Ok(match self {
             JobStatus => telling::status(&service.status(given.job()?, given.wait()).await?),

@@ -147,7 +147,7 @@ impl ThreadPool {
         };
         let (answer, outcome) = oneshot::channel();
         let call = Arc::new(PoolCall::new(tool, self.lost.clone()));
-        let waiting = Waiting(call.clone());
+        let waiting = PoolWaiter(call.clone());
         let run = move || {
             // What it had borrowed may be broken after a panic; it is not used again.
             let result = catch_unwind(AssertUnwindSafe(|| work(&call.abandoned)));
@@ -209,9 +209,9 @@ impl PoolCall {
 }
 
 /// Somebody waits for a call, until this is dropped.
-struct Waiting(Arc<PoolCall>);
+struct PoolWaiter(Arc<PoolCall>);
 
-impl Drop for Waiting {
+impl Drop for PoolWaiter {
     fn drop(&mut self) {
         self.0.abandon();
     }

@@ -35,7 +35,7 @@ pub use schemas::started as handed_over_schema;
 pub use settings::{Mode, ToolSettings};
 pub use table::{CurrentTable, JobTools, Table};
 pub use telling::handed_over;
-pub use template::{Template, Word};
+pub use template::{CommandTemplate, TemplateWord};
 pub use toolbox::{Answering, Cancellation, ToolCall, Toolbox};
 
 use self::builtin::Builtin;

@@ -17,7 +17,7 @@ use unhang_jobs::{
     record::{JobState, Patch},
 };
 
-use super::template::Word;
+use super::template::TemplateWord;
 use crate::job_report::{
     DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport, SystemReport, ToolNames,
 };
@@ -125,7 +125,7 @@ pub struct SubmitRequest {
     /// The tool that wants it, which is also what people call the job.
     pub tool: String,
     /// The command, the program first.
-    pub command: Vec<Word>,
+    pub command: Vec<TemplateWord>,
     /// Where it runs.
     pub folder: PathBuf,
     /// Its own variables, besides the small inherited set.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use unhang_jobs::{document::Field, folder::FileName, record::Patch};
 
-use super::{ArgumentSchema, Template};
+use super::{ArgumentSchema, CommandTemplate};
 
 /// How a tool is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct ToolSettings {
     /// What it does.
     pub description: Option<String>,
     /// The program and its arguments, with placeholders.
-    pub command: Template,
+    pub command: CommandTemplate,
     /// How it is answered.
     pub mode: Mode,
     /// What it may be called with.

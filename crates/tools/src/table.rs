@@ -20,12 +20,12 @@ use crate::job_report::ToolNames;
 use unhang_core::config::LARGE_ARGUMENTS;
 
 /// A tool and what is done when it is called.
-struct Tool {
+struct TableTool {
     schema: ArgumentSchema,
-    work: Work,
+    work: ToolWork,
 }
 
-enum Work {
+enum ToolWork {
     Builtin(Builtin),
     Declared(Box<Declared>),
 }
@@ -42,7 +42,7 @@ pub enum JobTools {
 /// The tools of one configuration, on one [`JobService`].
 pub struct Table {
     definitions: Arc<[Definition]>,
-    tools: HashMap<String, Arc<Tool>>,
+    tools: HashMap<String, Arc<TableTool>>,
     service: Arc<dyn JobService>,
 }
 
@@ -71,7 +71,10 @@ impl Table {
             let mode = overrides.mode(&settings.name, settings.mode);
             let schema = settings.input_schema.clone();
             let declared = Declared { settings, mode };
-            made.push((declared.definition(), Tool { schema, work: Work::Declared(Box::new(declared)) }));
+            made.push((
+                declared.definition(),
+                TableTool { schema, work: ToolWork::Declared(Box::new(declared)) },
+            ));
         }
         let ours = Builtin::ALL.iter().map(|builtin| {
             let definition = builtin.definition(ToolNames::default());
@@ -91,13 +94,13 @@ impl Table {
     }
 
     fn made_of(
-        mut made: Vec<(Definition, Tool)>,
+        mut made: Vec<(Definition, TableTool)>,
         ours: impl Iterator<Item = (Builtin, Definition)>,
         service: Arc<dyn JobService>,
     ) -> Result<Table, String> {
         for (builtin, definition) in ours {
             let schema = ArgumentSchema::new(definition.input_schema.clone())?;
-            made.push((definition, Tool { schema, work: Work::Builtin(builtin) }));
+            made.push((definition, TableTool { schema, work: ToolWork::Builtin(builtin) }));
         }
         let (mut definitions, mut tools) = (Vec::new(), HashMap::new());
         for (definition, tool) in made {
@@ -128,8 +131,8 @@ impl Toolbox for Table {
                 }
             };
             match &tool.work {
-                Work::Builtin(builtin) => builtin.call(&*service, arguments).await,
-                Work::Declared(declared) => declared.call(&*service, arguments, cancellation).await,
+                ToolWork::Builtin(builtin) => builtin.call(&*service, arguments).await,
+                ToolWork::Declared(declared) => declared.call(&*service, arguments, cancellation).await,
             }
         })
     }
@@ -174,7 +177,7 @@ impl Toolbox for CurrentTable {
 }
 
 async fn checked(
-    tool: &Arc<Tool>,
+    tool: &Arc<TableTool>,
     arguments: Map<String, Value>,
     length: usize,
 ) -> Result<Map<String, Value>, String> {

@@ -1,6 +1,6 @@
 //! What the tools say: the fields of design 7, a sentence above them, and what to do next.
 //!
-//! Theory of operation. Every answer is one object, [`Told`]. It goes out twice, as `structuredContent` for programs and, below
+//! Theory of operation. Every answer is one object, [`AnswerText`]. It goes out twice, as `structuredContent` for programs and, below
 //! a sentence, as the text, because many clients show their model nothing but the text.
 //!
 //! Invariants
@@ -31,7 +31,7 @@ const FIELD_CHARACTERS: usize = ANSWER_CHARACTERS - 1000;
 const TAIL_CHARACTERS: usize = 4000;
 
 /// An answer that is being put together.
-pub struct Told {
+pub struct AnswerText {
     sentence: String,
     fields: Map<String, Value>,
     /// What a server has answered, which goes out as it was.
@@ -49,10 +49,10 @@ fn fields(report: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-impl Told {
+impl AnswerText {
     /// Makes the answer of a tool of it.
     pub fn answer(self, is_error: bool) -> ToolAnswer {
-        let Told { sentence, mut fields, content, part, is_error: says_so } = self;
+        let AnswerText { sentence, mut fields, content, part, is_error: says_so } = self;
         let mut read = fields.clone();
         if !content.is_empty() {
             // It comes after the text, whole.
@@ -67,8 +67,8 @@ impl Told {
         ToolAnswer { text, structured: Some(fields), content, is_error, job: None }
     }
 
-    fn new(sentence: String, fields: Map<String, Value>) -> Told {
-        Told { sentence, fields, content: Vec::new(), part: None, is_error: false }
+    fn new(sentence: String, fields: Map<String, Value>) -> AnswerText {
+        AnswerText { sentence, fields, content: Vec::new(), part: None, is_error: false }
     }
 
     fn length(&self) -> usize {
@@ -76,7 +76,7 @@ impl Told {
     }
 
     /// Leaves members out, in this order, until the rest fits, and says where they are.
-    fn fit(mut self, dispensable: &[&str], elsewhere: impl Fn(&str) -> String) -> Told {
+    fn fit(mut self, dispensable: &[&str], elsewhere: impl Fn(&str) -> String) -> AnswerText {
         for name in dispensable {
             if self.length() <= FIELD_CHARACTERS || !stands("large-members-left-out") {
                 break;
@@ -126,9 +126,9 @@ fn sentence(job: &JobReport) -> String {
 }
 
 /// The answer to a submission.
-pub fn started(job: &JobReport) -> Told {
+pub fn started(job: &JobReport) -> AnswerText {
     let accepted = Accepted::new(job);
-    Told::new(accepted.message.clone(), fields(&accepted))
+    AnswerText::new(accepted.message.clone(), fields(&accepted))
 }
 
 /// The answer to a call of this tool that goes on as a job.
@@ -150,7 +150,7 @@ pub fn handed_over(job: &JobReport, tool: &str) -> ToolAnswer {
     let sentence = format!(
         "{so_far} goes on in the background as job {id}: this is not its answer yet. Do not call it again. Next: {steps}."
     );
-    Told::new(sentence, fields(&accepted)).answer(false)
+    AnswerText::new(sentence, fields(&accepted)).answer(false)
 }
 
 /// What a call of a server's tool has left: the head of the job, and then the answer as the server gave it. One that does not fit comes in
@@ -160,7 +160,7 @@ pub(super) fn call_results(
     answer: Option<CallAnswer>,
     offset: Option<usize>,
     names: ToolNames,
-) -> Told {
+) -> AnswerText {
     let Some(CallAnswer::Result(answer)) = answer else { return results(found, names) };
     let Ok(ResultMembers { content, is_error }) = serde_json::from_str(&answer) else {
         return results(found, names);
@@ -217,7 +217,7 @@ struct ResultPart<'a> {
 
 impl ResultPart<'_> {
     /// The answer with as much of the text, from the offset on, as fits into it both as text and as a field.
-    fn told(self, found: Located<ResultsReport>, names: ToolNames) -> Told {
+    fn told(self, found: Located<ResultsReport>, names: ToolNames) -> AnswerText {
         let ResultPart { text, offset, of, elsewhere } = self;
         let report = ResultsReport {
             results: None,
@@ -258,7 +258,7 @@ impl ResultPart<'_> {
             head.insert("next_offset".to_owned(), next.into());
         }
         let sentence = format!("{} {note}", sentence(&report.job));
-        Told { part: Some(taken), ..Told::new(sentence, head) }
+        AnswerText { part: Some(taken), ..AnswerText::new(sentence, head) }
     }
 }
 
@@ -281,12 +281,16 @@ struct ResultMembers {
     is_error: bool,
 }
 
-pub(super) fn status(job: &JobReport) -> Told {
-    Told::new(sentence(job), fields(job))
+pub(super) fn status(job: &JobReport) -> AnswerText {
+    AnswerText::new(sentence(job), fields(job))
 }
 
 /// What a command has left. Results that do not fit come in parts, from `offset` on.
-pub(super) fn results_from(found: Located<ResultsReport>, offset: Option<usize>, names: ToolNames) -> Told {
+pub(super) fn results_from(
+    found: Located<ResultsReport>,
+    offset: Option<usize>,
+    names: ToolNames,
+) -> AnswerText {
     let value = found.report.results.as_ref();
     let Some(text) = value.map(Value::to_string) else { return results(found, names) };
     if offset.is_none() && results(found.clone(), names).fields.contains_key("results") {
@@ -297,7 +301,7 @@ pub(super) fn results_from(found: Located<ResultsReport>, offset: Option<usize>,
 }
 
 /// The same with all of its results, for a resource, which has no bound of its own.
-pub fn whole_results(found: Located<ResultsReport>) -> Told {
+pub fn whole_results(found: Located<ResultsReport>) -> AnswerText {
     let mut report = found.report;
     for tail in [&mut report.stdout_tail, &mut report.stderr_tail] {
         *tail = printed(end(tail, TAIL_CHARACTERS));
@@ -309,11 +313,11 @@ pub fn whole_results(found: Located<ResultsReport>) -> Told {
             gone.display()
         ));
     }
-    Told::new(sentence, fields(&report))
+    AnswerText::new(sentence, fields(&report))
 }
 
 /// Tells what a job has left, within the bounds of an answer.
-pub fn results(found: Located<ResultsReport>, names: ToolNames) -> Told {
+pub fn results(found: Located<ResultsReport>, names: ToolNames) -> AnswerText {
     let (path, id) = (found.path.clone(), found.report.job.job_id);
     let name = found.report.results_name.clone();
     whole_results(found).fit(&["results", "error", "stdout_tail", "stderr_tail"], |member| match member {
@@ -345,7 +349,7 @@ fn end(text: &str, characters: usize) -> &str {
     text.char_indices().nth(count.saturating_sub(characters)).map_or("", |(start, _)| &text[start..])
 }
 
-pub(super) fn logs(id: JobId, mut page: LogReport) -> Told {
+pub(super) fn logs(id: JobId, mut page: LogReport) -> AnswerText {
     page.text = printed(&page.text);
     let LogReport { offset, next_offset, eof, dropped_before, .. } = page;
     let more = match (eof, next_offset > offset) {
@@ -357,7 +361,7 @@ pub(super) fn logs(id: JobId, mut page: LogReport) -> Told {
         0 => String::new(),
         dropped => format!(" The first {dropped} bytes are not kept any more."),
     };
-    Told::new(format!("Job {id}, bytes {offset} to {next_offset}; {more}.{dropped}"), fields(&page))
+    AnswerText::new(format!("Job {id}, bytes {offset} to {next_offset}; {more}.{dropped}"), fields(&page))
 }
 
 /// Jobs as entries of a list, without what to do with each; as many as fit.
@@ -378,7 +382,7 @@ fn entries(jobs: &[JobReport]) -> (Vec<Value>, usize) {
 }
 
 /// Says what does not fit, and how to get at it.
-fn leave_out(told: &mut Told, count: usize, instead: &str) {
+fn leave_out(told: &mut AnswerText, count: usize, instead: &str) {
     if count > 0 {
         let note = format!("{count} more are left out because they do not fit; {instead}.");
         told.sentence.push_str(&format!(" {note}"));
@@ -387,7 +391,7 @@ fn leave_out(told: &mut Told, count: usize, instead: &str) {
 }
 
 /// Puts jobs into an answer, as many as fit.
-fn with_jobs(mut told: Told, jobs: &[JobReport], ToolNames { prefix }: ToolNames) -> Told {
+fn with_jobs(mut told: AnswerText, jobs: &[JobReport], ToolNames { prefix }: ToolNames) -> AnswerText {
     let (entries, left_out) = entries(jobs);
     told.fields.insert("jobs".to_owned(), entries.into());
     let instead = format!("ask {prefix}list_jobs with a smaller limit or a status_filter");
@@ -395,17 +399,17 @@ fn with_jobs(mut told: Told, jobs: &[JobReport], ToolNames { prefix }: ToolNames
     told
 }
 
-pub(super) fn list(mut list: ListReport, names: ToolNames) -> Told {
+pub(super) fn list(mut list: ListReport, names: ToolNames) -> AnswerText {
     let jobs = std::mem::take(&mut list.jobs);
     let sentence = match jobs.len() {
         0 => "There are no such jobs.".to_owned(),
         1 => "One job.".to_owned(),
         count => format!("{count} jobs, newest first."),
     };
-    with_jobs(Told::new(sentence, fields(&list)), &jobs, names)
+    with_jobs(AnswerText::new(sentence, fields(&list)), &jobs, names)
 }
 
-pub(super) fn system(mut system: SystemReport, names: ToolNames) -> Told {
+pub(super) fn system(mut system: SystemReport, names: ToolNames) -> AnswerText {
     let jobs = std::mem::take(&mut system.jobs);
     let SystemReport { running_commands, running_calls, queued_jobs, slots_in_use, max_concurrent, .. } =
         system;
@@ -424,7 +428,7 @@ pub(super) fn system(mut system: SystemReport, names: ToolNames) -> Told {
     if !system.outlives {
         sentence.push_str(&format!(" Jobs do not outlive everything here: {}.", system.ends_with.join("; ")));
     }
-    with_jobs(Told::new(sentence, fields(&system)), &jobs, names)
+    with_jobs(AnswerText::new(sentence, fields(&system)), &jobs, names)
 }
 
 /// So many of something.
@@ -433,20 +437,20 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// A document that was asked for.
-pub(super) fn state(found: &Located<DocumentReport>) -> Told {
+pub(super) fn state(found: &Located<DocumentReport>) -> AnswerText {
     let Located { report, path } = found;
     let sentence = format!("`{}` was last changed at {}.", report.field, report.updated_at);
-    let told = Told::new(sentence, fields(report));
+    let told = AnswerText::new(sentence, fields(report));
     told.fit(&["value"], |_| format!("It is the file {}.", path.display()))
 }
 
 /// A document that was replaced; its value is known to whoever sent it.
-pub(super) fn state_set(field: &Field, updated_at: Moment) -> Told {
+pub(super) fn state_set(field: &Field, updated_at: Moment) -> AnswerText {
     let set = json!({ "field": field, "updated_at": updated_at });
-    Told::new(format!("`{field}` is set."), fields(&set))
+    AnswerText::new(format!("`{field}` is set."), fields(&set))
 }
 
-pub(super) fn state_list(entries: &[ListedReport]) -> Told {
+pub(super) fn state_list(entries: &[ListedReport]) -> AnswerText {
     let sentence = match entries.len() {
         0 => "Nothing is stored yet.".to_owned(),
         1 => "One field.".to_owned(),
@@ -454,7 +458,7 @@ pub(super) fn state_list(entries: &[ListedReport]) -> Told {
     };
     // A name, a moment and a number: 160 characters at most.
     let listed = &entries[..entries.len().min(FIELD_CHARACTERS / 200)];
-    let mut told = Told::new(sentence, fields(&json!({ "fields": listed })));
+    let mut told = AnswerText::new(sentence, fields(&json!({ "fields": listed })));
     leave_out(&mut told, entries.len() - listed.len(), "get_state finds each by its name");
     told
 }

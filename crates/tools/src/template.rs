@@ -20,7 +20,7 @@ const MAX_ITEM: usize = 128 << 10;
 
 /// A command with places for arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct CommandTemplate {
     program: String,
     items: Vec<CommandItem>,
     /// Arguments whose values may be options.
@@ -50,7 +50,7 @@ enum TemplatePart {
 
 /// One item of a command that only lacks what the job will be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word(Vec<WordPart>);
+pub struct TemplateWord(Vec<WordPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WordPart {
@@ -59,7 +59,7 @@ enum WordPart {
     JobId,
 }
 
-impl Word {
+impl TemplateWord {
     /// The item for the job of this id in this folder.
     pub fn render(&self, folder: &Path, id: &str) -> OsString {
         let mut item = OsString::new();
@@ -74,9 +74,9 @@ impl Word {
     }
 }
 
-impl From<&str> for Word {
-    fn from(text: &str) -> Word {
-        Word(vec![WordPart::Text(text.to_owned())])
+impl From<&str> for TemplateWord {
+    fn from(text: &str) -> TemplateWord {
+        TemplateWord(vec![WordPart::Text(text.to_owned())])
     }
 }
 
@@ -140,7 +140,7 @@ impl Pattern {
         Ok(())
     }
 
-    fn fill(&self, arguments: &Map<String, Value>) -> Result<Option<Word>, String> {
+    fn fill(&self, arguments: &Map<String, Value>) -> Result<Option<TemplateWord>, String> {
         let mut word = Vec::with_capacity(self.0.len());
         for part in &self.0 {
             word.push(match part {
@@ -164,7 +164,7 @@ impl Pattern {
             Some(name) if length >= MAX_ITEM && stands("argument-fits-a-command-line") => {
                 Err(too_long(&format!("the item of the command with `{name}`"), length))
             }
-            _ => Ok(Some(Word(word))),
+            _ => Ok(Some(TemplateWord(word))),
         }
     }
 }
@@ -232,15 +232,15 @@ impl CommandItem {
     }
 }
 
-impl Template {
+impl CommandTemplate {
     /// Makes a command of its program and its arguments.
-    pub fn new(program: String, items: Vec<CommandItem>) -> Template {
-        Template { program, items, options: Vec::new() }
+    pub fn new(program: String, items: Vec<CommandItem>) -> CommandTemplate {
+        CommandTemplate { program, items, options: Vec::new() }
     }
 
     /// The same where the values of these arguments may be options.
-    pub fn with_options(self, options: Vec<String>) -> Template {
-        Template { options, ..self }
+    pub fn with_options(self, options: Vec<String>) -> CommandTemplate {
+        CommandTemplate { options, ..self }
     }
 
     /// The program, which takes no arguments in.
@@ -252,12 +252,12 @@ impl Template {
     ///
     /// # Errors
     /// A sentence about the argument that cannot be on a command line.
-    pub fn fill(&self, arguments: &Map<String, Value>) -> Result<Vec<Word>, String> {
-        let mut words = vec![Word::from(&*self.program)];
+    pub fn fill(&self, arguments: &Map<String, Value>) -> Result<Vec<TemplateWord>, String> {
+        let mut words = vec![TemplateWord::from(&*self.program)];
         let mut may_be_options = true;
         for item in &self.items {
             let patterns = item.patterns();
-            let together: Option<Vec<Word>> =
+            let together: Option<Vec<TemplateWord>> =
                 patterns.iter().map(|pattern| pattern.fill(arguments)).collect::<Result<_, _>>()?;
             // What is left out protects nothing, and is no danger.
             let Some(together) = together else { continue };
@@ -281,18 +281,18 @@ mod tests {
 
     const KNOWN: &[&str] = &["cod", "days", "name"];
 
-    fn template(items: &[&[&str]]) -> Template {
+    fn template(items: &[&[&str]]) -> CommandTemplate {
         let parse = |text: &&str| Pattern::parse(text, KNOWN).expect("it is right");
         let item = |texts: &&[&str]| match texts {
             [one] => CommandItem::One(parse(one)),
             several => CommandItem::Together(several.iter().map(parse).collect()),
         };
-        Template::new("prog".to_owned(), items.iter().map(item).collect())
+        CommandTemplate::new("prog".to_owned(), items.iter().map(item).collect())
     }
 
-    fn filled(template: &Template, arguments: &Value) -> Vec<String> {
+    fn filled(template: &CommandTemplate, arguments: &Value) -> Vec<String> {
         let words = template.fill(arguments.as_object().expect("an object")).expect("they fit");
-        let text = |word: &Word| word.render(Path::new("/jobs/x"), "x").into_string().expect("text");
+        let text = |word: &TemplateWord| word.render(Path::new("/jobs/x"), "x").into_string().expect("text");
         words.iter().map(text).collect()
     }
 
@@ -362,7 +362,8 @@ mod tests {
     #[test]
     fn f_41_no_argument_becomes_an_option() {
         let bad = json!({ "name": "--output=/etc/passwd" });
-        let told = |template: &Template, arguments: &Value| template.fill(arguments.as_object().unwrap());
+        let told =
+            |template: &CommandTemplate, arguments: &Value| template.fill(arguments.as_object().unwrap());
         for items in [
             &[&["{args.name}"][..]][..],
             &[&["{args.name}.txt"]],

@@ -19,7 +19,7 @@ use crate::Id;
 /// The table of ids in flight, with one entry of the owner's for each.
 #[derive(Debug)]
 pub struct InFlight<E> {
-    waiting: HashMap<Id, Waiting<E>>,
+    waiting: HashMap<Id, InFlightEntry<E>>,
     /// By time and then by registration, so that what is due at the same moment keeps its order.
     deadlines: BTreeMap<(Duration, u64), Id>,
     registered: u64,
@@ -27,7 +27,7 @@ pub struct InFlight<E> {
 }
 
 #[derive(Debug)]
-struct Waiting<E> {
+struct InFlightEntry<E> {
     order: u64,
     deadline: Option<Duration>,
     entry: E,
@@ -99,7 +99,7 @@ impl<E> InFlight<E> {
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, order), id.clone());
         }
-        self.waiting.insert(id, Waiting { order, deadline, entry });
+        self.waiting.insert(id, InFlightEntry { order, deadline, entry });
         Ok(())
     }
 

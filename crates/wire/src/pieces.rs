@@ -75,7 +75,7 @@ pub struct Pieces<'a> {
 }
 
 /// What one step over the line gave.
-enum Step<'a> {
+enum PieceStep<'a> {
     Take(Piece<'a>),
     /// The bytes stepped over are junk.
     Skip,
@@ -98,9 +98,9 @@ impl<'a> Iterator for Pieces<'a> {
             let step = self.step();
             self.begun = true;
             match (step, junk) {
-                (Step::Skip, _) => junk = junk.or(Some(start)),
-                (Step::Take(piece), None) => return Some(piece),
-                (Step::Take(piece), Some(from)) => {
+                (PieceStep::Skip, _) => junk = junk.or(Some(start)),
+                (PieceStep::Take(piece), None) => return Some(piece),
+                (PieceStep::Take(piece), Some(from)) => {
                     self.found = Some(piece);
                     return Some(self.junk(from, start));
                 }
@@ -121,7 +121,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Steps over one JSON value or some text.
-    fn step(&mut self) -> Step<'a> {
+    fn step(&mut self) -> PieceStep<'a> {
         match self.rest().first() {
             Some(b'{') if begins_object(self.rest()) => self.object(),
             Some(b'{') => {
@@ -141,13 +141,13 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    fn skip_text(&mut self, length: usize) -> Step<'a> {
+    fn skip_text(&mut self, length: usize) -> PieceStep<'a> {
         self.at += length;
         self.text = true;
-        Step::Skip
+        PieceStep::Skip
     }
 
-    fn object(&mut self) -> Step<'a> {
+    fn object(&mut self) -> PieceStep<'a> {
         let rest = self.rest();
         let Some((envelope, length)) = Envelope::read(rest) else {
             return self.broken();
@@ -160,18 +160,18 @@ impl<'a> Pieces<'a> {
             Piece::Invalid(_) => outermost && (!self.text || !stands("invalid-behind-text")),
             Piece::Batch(_) | Piece::Junk(_) => false,
         };
-        if wanted { Step::Take(piece) } else { Step::Skip }
+        if wanted { PieceStep::Take(piece) } else { PieceStep::Skip }
     }
 
     /// An object that is broken or cut off takes the rest of the line with it.
-    fn broken(&mut self) -> Step<'a> {
+    fn broken(&mut self) -> PieceStep<'a> {
         if !stands("broken-object-takes-the-line") {
             return self.skip_text(1);
         }
         let raw = trim_end(self.rest());
         self.at = self.line.len();
         if self.text {
-            return Step::Skip;
+            return PieceStep::Skip;
         }
         let mut envelope_scan = EnvelopeScan::default();
         if stands("id-of-broken-object") {
@@ -183,7 +183,7 @@ impl<'a> Pieces<'a> {
         } else {
             InvalidReason::InvalidUtf8
         };
-        Step::Take(Piece::Invalid(Invalid {
+        PieceStep::Take(Piece::Invalid(Invalid {
             raw,
             id: skimmed.id,
             raw_id: None,
@@ -192,7 +192,7 @@ impl<'a> Pieces<'a> {
         }))
     }
 
-    fn array(&mut self) -> Step<'a> {
+    fn array(&mut self) -> PieceStep<'a> {
         let rest = self.rest();
         let json = begins_array(rest);
         if self.begun && json.is_err() {
@@ -203,10 +203,10 @@ impl<'a> Pieces<'a> {
                 self.at += length;
                 let alone = !self.begun && blanks(self.rest()) == self.rest().len();
                 if alone {
-                    return Step::Take(batch.piece(&rest[..length]));
+                    return PieceStep::Take(batch.piece(&rest[..length]));
                 }
                 if self.open_braces == 0 && batch.is_messages() {
-                    return Step::Take(Piece::Batch(batch.pieces));
+                    return PieceStep::Take(Piece::Batch(batch.pieces));
                 }
                 self.skip_text(0)
             }

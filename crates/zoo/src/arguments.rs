@@ -9,13 +9,13 @@ use std::io;
 use std::time::Duration;
 
 /// What was given after the faulty program's name.
-pub(crate) struct Arguments<'a> {
+pub(crate) struct ProgramArguments<'a> {
     positional: Vec<&'a str>,
     options: Vec<(&'a str, Option<&'a str>)>,
     command: &'a [String],
 }
 
-impl<'a> Arguments<'a> {
+impl<'a> ProgramArguments<'a> {
     pub(crate) fn new(args: &'a [String]) -> Self {
         let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
         let mut own = args[..end].iter().map(String::as_str);
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn positional_arguments_and_options_mix() {
         let args = given("12 --marker abc 13 -- run 99 --x");
-        let arguments = Arguments::new(&args);
+        let arguments = ProgramArguments::new(&args);
         assert_eq!(arguments.number(0, 1).expect("a number"), 12);
         assert_eq!(arguments.number(1, 1).expect("a number"), 13);
         assert_eq!(arguments.number(2, 7).expect("the default"), 7);
@@ -113,7 +113,7 @@ mod tests {
             assert!(error.to_string().contains(expect), "{error}");
         };
         let args = given("12s --marker");
-        let arguments = Arguments::new(&args);
+        let arguments = ProgramArguments::new(&args);
         check(arguments.number(0, 1).expect_err("not a number"), "`12s`");
         check(arguments.option("marker").expect_err("no value"), "`--marker`");
         check(arguments.required("other").expect_err("not given"), "`--other`");

@@ -25,10 +25,10 @@ mod stops_listening;
 mod terminates_in_mid_call;
 mod writes_byte_by_byte;
 
-use crate::entry::{Entry, table};
+use crate::entry::{FaultyProgram, table};
 
 /// Every one of them, sorted by name.
-pub(crate) const ALL: &[Entry] = table!(
+pub(crate) const ALL: &[FaultyProgram] = table!(
     Client in "clients":
     answers_what_nobody_asked,
     batches,

@@ -14,10 +14,10 @@ mod restarts_silent;
 mod restarts_slowly;
 mod stderr_flood_while_dying;
 
-use crate::entry::{Entry, table};
+use crate::entry::{FaultyProgram, table};
 
 /// Every one of them, sorted by name.
-pub(crate) const ALL: &[Entry] = table!(
+pub(crate) const ALL: &[FaultyProgram] = table!(
     Combination in "combinations":
     answers_then_dies_in_the_next,
     deaf_flood,

@@ -30,8 +30,8 @@ use crate::keeper::lock;
 use crate::signals;
 
 pub(crate) use naive_pump::naive_pump;
+pub use verdict::CaseVerdict;
 use verdict::Judged;
-pub use verdict::Verdict;
 use visit::WrapperTrial;
 
 /// How long the client waits for anything, where nothing else is said.
@@ -118,15 +118,15 @@ pub fn try_out(contender: &Contender, program: &str, patience: Duration) -> Resu
         judged
     });
     match visit.end(judged) {
-        Verdict::Kept => Ok(()),
-        Verdict::Broken(reason) | Verdict::FailedToRun(reason) => {
+        CaseVerdict::Kept => Ok(()),
+        CaseVerdict::Broken(reason) | CaseVerdict::FailedToRun(reason) => {
             Err(words.map_or(reason.clone(), |words| format!("{reason} ({words})")))
         }
     }
 }
 
 /// What is run.
-pub struct Plan<'a> {
+pub struct CorpusPlan<'a> {
     /// The cases.
     pub cases: &'a [&'static Case],
     /// Each of them meets all cases.
@@ -152,7 +152,10 @@ pub struct Interrupted {
 /// # Errors
 ///
 /// When one of those signals came.
-pub fn run(plan: &Plan<'_>, told: &(dyn Fn(usize) + Sync)) -> Result<Vec<Vec<Verdict>>, Interrupted> {
+pub fn run(
+    plan: &CorpusPlan<'_>,
+    told: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<Vec<CaseVerdict>>, Interrupted> {
     signals::catch_every_end();
     let (width, next, done) = (plan.contenders.len(), AtomicUsize::new(0), AtomicUsize::new(0));
     let count = plan.cases.len() * width;
@@ -178,13 +181,13 @@ pub fn run(plan: &Plan<'_>, told: &(dyn Fn(usize) + Sync)) -> Result<Vec<Vec<Ver
     if let Some(signal) = signals::caught() {
         return Err(Interrupted { signal });
     }
-    let verdicts: Vec<Verdict> = verdicts
+    let verdicts: Vec<CaseVerdict> = verdicts
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
         .into_iter()
         .flatten()
         .collect();
-    Ok(verdicts.chunks(width.max(1)).map(<[Verdict]>::to_vec).collect())
+    Ok(verdicts.chunks(width.max(1)).map(<[CaseVerdict]>::to_vec).collect())
 }
 
 #[cfg(test)]

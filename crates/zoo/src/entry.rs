@@ -8,11 +8,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
+use crate::arguments::ProgramArguments;
 
 /// Which side of a guard a faulty program stands on, if it stands on any, and how many vices it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProgramKind {
     /// A server with one vice.
     Server,
     /// A server with several vices at once.
@@ -25,7 +25,7 @@ pub enum Kind {
     Job,
 }
 
-impl Kind {
+impl ProgramKind {
     /// Every kind, in the order of the list.
     pub const ALL: [Self; 5] = [Self::Server, Self::Combination, Self::Remote, Self::Client, Self::Job];
 
@@ -37,7 +37,7 @@ impl Kind {
 }
 
 /// What a faulty program's own file says.
-pub(crate) struct Animal {
+pub(crate) struct ProgramDescription {
     pub(crate) name: &'static str,
     /// One sentence: which real incident it stands for.
     pub(crate) incident: &'static str,
@@ -45,16 +45,16 @@ pub(crate) struct Animal {
     pub(crate) usage: &'static str,
     /// Numbers of the promises that it puts to the test.
     pub(crate) promises: &'static [u8],
-    pub(crate) run: Run,
+    pub(crate) run: ProgramMain,
 }
 
 /// What a faulty program does from its start to its end.
-pub(crate) type Run = fn(&Arguments) -> io::Result<ExitCode>;
+pub(crate) type ProgramMain = fn(&ProgramArguments) -> io::Result<ExitCode>;
 
 /// One misbehaving program.
-pub struct Entry {
+pub struct FaultyProgram {
     /// Which side it stands on.
-    pub kind: Kind,
+    pub kind: ProgramKind,
     /// What it is called on the command line.
     pub name: &'static str,
     /// Its arguments, in the notation of a usage line; may be empty.
@@ -65,13 +65,17 @@ pub struct Entry {
     pub incident: &'static str,
     /// Numbers of the promises that it puts to the test; empty for those that put none.
     pub promises: &'static [u8],
-    pub(crate) run: Run,
+    pub(crate) run: ProgramMain,
 }
 
-impl Entry {
-    pub(crate) const fn new(kind: Kind, does: &'static [u8], faulty_server: &Animal) -> Self {
+impl FaultyProgram {
+    pub(crate) const fn new(
+        kind: ProgramKind,
+        does: &'static [u8],
+        faulty_server: &ProgramDescription,
+    ) -> Self {
         let Ok(does) = str::from_utf8(does) else { panic!("a source file is text") };
-        let Animal { name, incident, usage, promises, run } = *faulty_server;
+        let ProgramDescription { name, incident, usage, promises, run } = *faulty_server;
         Self { kind, name, usage, does, incident, promises, run }
     }
 }
@@ -82,7 +86,7 @@ macro_rules! table {
         &[$({
             const SOURCE: &[u8] = include_bytes!(concat!($folder, "/", stringify!($module), ".rs"));
             const DOES: [u8; $crate::entry::length_of_purpose(SOURCE)] = $crate::entry::purpose(SOURCE);
-            $crate::entry::Entry::new($crate::entry::Kind::$kind, &DOES, &$module::ANIMAL)
+            $crate::entry::FaultyProgram::new($crate::entry::ProgramKind::$kind, &DOES, &$module::PROGRAM)
         }),*]
     };
 }

@@ -73,10 +73,10 @@ pub(crate) mod well_behaved;
 mod wrong_id;
 mod wrong_version;
 
-use crate::entry::{Entry, table};
+use crate::entry::{FaultyProgram, table};
 
 /// Every one of them, sorted by name.
-pub(crate) const ALL: &[Entry] = table!(
+pub(crate) const ALL: &[FaultyProgram] = table!(
     Server in "faulty_servers":
     answers_after_cancel,
     answers_twice,

@@ -20,13 +20,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Value, json};
 
-use crate::arguments::Arguments;
-use crate::offspring::{self, Streams};
+use crate::arguments::ProgramArguments;
+use crate::offspring::{self, ChildStreams};
 use crate::plain::HANDSHAKE_REVISIONS;
-use crate::processes::Process;
+use crate::processes::WatchedProcess;
 use crate::{keeper, pipe};
 
-use tally::Tally;
+use tally::GuestTally;
 
 /// How long the answers to everything may take together.
 const PATIENCE: Duration = Duration::from_secs(85);
@@ -50,7 +50,7 @@ pub(crate) struct Guest {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
-    listening: Option<tally::Listening>,
+    listening: Option<tally::StreamTally>,
     debts: BTreeMap<String, Debt>,
     last_id: u64,
     since: Instant,
@@ -62,12 +62,12 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Starts the command after `--` with pipes, and with this program's stderr.
-    pub(crate) fn arrive(name: &'static str, arguments: &Arguments) -> io::Result<Self> {
-        Self::arrive_with(name, arguments, Streams::default(), false)
+    pub(crate) fn arrive(name: &'static str, arguments: &ProgramArguments) -> io::Result<Self> {
+        Self::arrive_with(name, arguments, ChildStreams::default(), false)
     }
 
     /// The same, reading what comes, and having shaken hands.
-    pub(crate) fn introduced(name: &'static str, arguments: &Arguments) -> io::Result<Self> {
+    pub(crate) fn introduced(name: &'static str, arguments: &ProgramArguments) -> io::Result<Self> {
         let mut guest = Self::arrive(name, arguments)?;
         guest.listen();
         guest.shake_hands()?;
@@ -77,8 +77,8 @@ impl Guest {
     /// Starts it with other streams; it dies with this program unless it is to live on.
     pub(crate) fn arrive_with(
         name: &'static str,
-        arguments: &Arguments,
-        streams: Streams,
+        arguments: &ProgramArguments,
+        streams: ChildStreams,
         lives_on: bool,
     ) -> io::Result<Self> {
         let (program, rest) = arguments.command()?;
@@ -133,7 +133,7 @@ impl Guest {
     /// Ends its stream, and looks what the command has needed up to here.
     pub(crate) fn close_stdin(&mut self) {
         // First, for the command may end at once.
-        let peak = Process::open(self.pid(), &[]).and_then(|process| process.peak_memory());
+        let peak = WatchedProcess::open(self.pid(), &[]).and_then(|process| process.peak_memory());
         self.note("peakBytes", peak);
         self.stdin = None;
     }
@@ -253,7 +253,7 @@ impl Guest {
     }
 
     /// Waits until something shows in what has come; false when it does not.
-    pub(crate) fn await_sight(&self, condition: impl Fn(&Tally) -> bool) -> bool {
+    pub(crate) fn await_sight(&self, condition: impl Fn(&GuestTally) -> bool) -> bool {
         self.listening.as_ref().is_some_and(|listening| listening.wait(self.time_left(), condition))
     }
 
@@ -324,7 +324,7 @@ impl Guest {
     }
 
     /// Compares what came with what was owed.
-    fn judge(&mut self, tally: &Tally) {
+    fn judge(&mut self, tally: &GuestTally) {
         let mut complain = |what: &str, ids: Vec<&String>| {
             if !ids.is_empty() {
                 let mut text = format!("{what}: {}", ids.len());

@@ -16,10 +16,10 @@ mod reads_stdin;
 mod slow;
 mod tells_progress;
 
-use crate::entry::{Entry, table};
+use crate::entry::{FaultyProgram, table};
 
 /// Every one of them, sorted by name.
-pub(crate) const ALL: &[Entry] = table!(
+pub(crate) const ALL: &[FaultyProgram] = table!(
     Job in "jobs":
     children_print,
     dies_by,

@@ -41,22 +41,22 @@ mod work;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use arguments::Arguments;
-use entry::Run;
+use arguments::ProgramArguments;
+use entry::ProgramMain;
 
-pub use entry::{Entry, Kind};
+pub use entry::{FaultyProgram, ProgramKind};
 pub use keeper::BOUND;
 
 /// The exit code for a wrong or missing argument, or an unknown name.
 const USAGE: u8 = 2;
 
 /// Returns all faulty programs: kind by kind, each sorted by name.
-pub fn faulty_servers() -> impl Iterator<Item = &'static Entry> {
+pub fn faulty_servers() -> impl Iterator<Item = &'static FaultyProgram> {
     [faulty_servers::ALL, combinations::ALL, remotes::ALL, clients::ALL, jobs::ALL].into_iter().flatten()
 }
 
 /// What the children run; reachable by name like a faulty program, but not in the list.
-const HELPERS: &[(&str, Run)] = &[
+const HELPERS: &[(&str, ProgramMain)] = &[
     ("lingers", offspring::linger),
     ("hops", offspring::hop),
     ("detaches", offspring::detach),
@@ -80,7 +80,7 @@ pub fn run(name: &str, args: &[String]) -> Option<ExitCode> {
         .map(|faulty_server| (faulty_server.name, faulty_server.run))
         .chain(HELPERS.iter().copied())
         .find_map(|(candidate, run)| (candidate == name).then_some(run))?;
-    Some(run(&Arguments::new(args)).unwrap_or_else(|error| match error.kind() {
+    Some(run(&ProgramArguments::new(args)).unwrap_or_else(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         io::ErrorKind::InvalidInput => complain(&format!("{name}: {error}"), USAGE),
         _ => complain(&format!("{name}: {error}"), 1),
@@ -94,8 +94,8 @@ pub fn command(args: &[String]) -> ExitCode {
         [flag] if flag == "--list" || flag == "--help" || flag == "-h" => show(|out| listing::list(out)),
         [flag] if flag == "--page" => show(|out| listing::page(out)),
         [name, rest @ ..] => run(name, rest)
-            .unwrap_or_else(|| complain(&format!("no animal is called `{name}`; see `zoo --list`"), USAGE)),
-        [] => complain("name an animal; see `zoo --list`", USAGE),
+            .unwrap_or_else(|| complain(&format!("no program is called `{name}`; see `zoo --list`"), USAGE)),
+        [] => complain("name a program; see `zoo --list`", USAGE),
     }
 }
 
@@ -118,8 +118,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn animals_are_sorted_and_named_once() {
-        for kind in Kind::ALL {
+    fn programs_are_sorted_and_named_once() {
+        for kind in ProgramKind::ALL {
             let names: Vec<_> =
                 faulty_servers().filter(|entry| entry.kind == kind).map(|entry| entry.name).collect();
             assert!(names.is_sorted() && !names.is_empty(), "{kind:?}: {names:?}");
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_is_said_about_each_are_sentences() {
-        for Entry { name, does, incident, .. } in faulty_servers() {
+        for FaultyProgram { name, does, incident, .. } in faulty_servers() {
             for sentence in [does, incident] {
                 assert!(sentence.starts_with(|first: char| first.is_uppercase()), "{name}: {sentence}");
                 assert!(sentence.ends_with('.') && sentence.len() > 20, "{name}: {sentence}");
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn promises_are_those_that_there_are() {
-        for Entry { name, promises, incident, .. } in faulty_servers() {
+        for FaultyProgram { name, promises, incident, .. } in faulty_servers() {
             assert!(
                 promises.is_sorted() && promises.iter().all(|promise| (1..=8).contains(promise)),
                 "{name}"
@@ -155,17 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn each_animal_has_its_own_file() {
+    fn each_program_has_its_own_file() {
         for (kind, folder) in [
-            (Kind::Server, "faulty_servers"),
-            (Kind::Combination, "combinations"),
-            (Kind::Remote, "remotes"),
-            (Kind::Client, "clients"),
-            (Kind::Job, "jobs"),
+            (ProgramKind::Server, "faulty_servers"),
+            (ProgramKind::Combination, "combinations"),
+            (ProgramKind::Remote, "remotes"),
+            (ProgramKind::Client, "clients"),
+            (ProgramKind::Job, "jobs"),
         ] {
             let folder = format!("{}/src/{folder}", env!("CARGO_MANIFEST_DIR"));
             let mut files: Vec<_> = std::fs::read_dir(folder)
-                .expect("the folder of the animals is readable")
+                .expect("the folder of the programs is readable")
                 .filter_map(|entry| entry.expect("an entry is readable").file_name().into_string().ok())
                 .filter_map(|file| file.strip_suffix(".rs").map(|stem| stem.replace('_', "-")))
                 .collect();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_no_animal() {
+    fn an_unknown_name_is_no_program() {
         assert!(run("unicorn", &[]).is_none());
     }
 }

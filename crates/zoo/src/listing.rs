@@ -7,7 +7,7 @@
 
 use std::io::{self, Write};
 
-use crate::entry::{Entry, Kind};
+use crate::entry::{FaultyProgram, ProgramKind};
 
 /// The usual terminal.
 const WIDTH: usize = 80;
@@ -15,29 +15,29 @@ const WIDTH: usize = 80;
 const INDENT: &str = "    ";
 
 /// Returns the heading of a kind and what its faulty programs have in common.
-fn words_about(kind: Kind) -> (&'static str, &'static str) {
+fn words_about(kind: ProgramKind) -> (&'static str, &'static str) {
     match kind {
-        Kind::Server => (
+        ProgramKind::Server => (
             "Servers",
             "Each speaks MCP on stdin and stdout and has one vice, which shows at `tools/call` unless it says otherwise. \
              `well-behaved` and `tee` have none.",
         ),
-        Kind::Combination => (
+        ProgramKind::Combination => (
             "Servers with several vices at once",
             "What one guard can stand is not what it can stand while it deals with another.",
         ),
-        Kind::Remote => (
+        ProgramKind::Remote => (
             "Servers over HTTP",
             "Each listens on loopback, says its URL on the first line of stdout, and ends when its stdin ends. Those called \
              `http-` say on each further line what reached them, as JSON; `http-well-behaved` has no vice.",
         ),
-        Kind::Client => (
+        ProgramKind::Client => (
             "Clients",
             "Each starts the command after `--`, misbehaves towards it, and ends with a line of JSON that says what it \
              saw. Exit code 0: every request got the one answer that it was owed, every line was a message, and the \
              command ended by itself. Exit code 1: not so.",
         ),
-        Kind::Job => (
+        ProgramKind::Job => (
             "Jobs",
             "Each is a command that talks to nobody and misbehaves as a background job: `unhang job run -- unhang zoo NAME`. \
              What it leaves, it leaves in `UNHANG_JOB_DIR`, or where it is started if there is none.",
@@ -45,13 +45,13 @@ fn words_about(kind: Kind) -> (&'static str, &'static str) {
     }
 }
 
-fn synopsis(entry: &Entry) -> String {
+fn synopsis(entry: &FaultyProgram) -> String {
     format!("{} {}", entry.name, entry.usage).trim_end().to_owned()
 }
 
 /// Writes the list: for each faulty program its name and arguments, and below it what it does and stands for.
 pub(crate) fn list(out: &mut impl Write) -> io::Result<()> {
-    for kind in Kind::ALL {
+    for kind in ProgramKind::ALL {
         let (heading, words) = words_about(kind);
         writeln!(out, "{}", heading.to_uppercase())?;
         wrap(out, words, "")?;
@@ -59,14 +59,14 @@ pub(crate) fn list(out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "\n{}", synopsis(entry))?;
             wrap(out, &format!("{} {}", entry.does, entry.incident), INDENT)?;
         }
-        if kind != Kind::ALL[Kind::ALL.len() - 1] {
+        if kind != ProgramKind::ALL[ProgramKind::ALL.len() - 1] {
             writeln!(out)?;
         }
     }
     Ok(())
 }
 
-fn entries(kind: Kind) -> impl Iterator<Item = &'static Entry> {
+fn entries(kind: ProgramKind) -> impl Iterator<Item = &'static FaultyProgram> {
     crate::faulty_servers().filter(move |entry| entry.kind == kind)
 }
 
@@ -88,7 +88,7 @@ fn wrap(out: &mut impl Write, text: &str, indent: &str) -> io::Result<()> {
 
 /// The page up to its tables.
 const INTRODUCTION: &str = "\
-<!-- Written by `cargo run -- zoo --page`; change the animals, not this file. -->
+<!-- Written by `cargo run -- zoo --page`; change the programs, not this file. -->
 
 # The zoo
 
@@ -107,20 +107,20 @@ unhang zoo CLIENT -- unhang wrap -- unhang zoo SERVER [ARGUMENTS...]
 unhang job run --wait -- unhang zoo JOB [ARGUMENTS...]
 ```
 
-The last column has the numbers of the promises that an animal puts to the test: 1 answered, 2 clean wire, 3 drained,
+The last column has the numbers of the promises that a program puts to the test: 1 answered, 2 clean wire, 3 drained,
 4 isolated, 5 nothing left behind, 6 restarted, 7 durable, 8 fair. `owner/repository#number` is a thread in which users
-tell of the incident; names that end in `.md` are the surveys that the project began with. No animal outlives two minutes.
+tell of the incident; names that end in `.md` are the surveys that the project began with. No program outlives two minutes.
 ";
 
 /// Writes the page.
 pub(crate) fn page(out: &mut impl Write) -> io::Result<()> {
     write!(out, "{INTRODUCTION}")?;
-    for kind in Kind::ALL {
+    for kind in ProgramKind::ALL {
         let (heading, words) = words_about(kind);
         writeln!(out, "\n## {heading}\n\n{words}\n")?;
         writeln!(
             out,
-            "| animal | what it does | which incident it stands for | promises |\n|---|---|---|---|"
+            "| program | what it does | which incident it stands for | promises |\n|---|---|---|---|"
         )?;
         for entry in entries(kind) {
             let promises: Vec<_> = entry.promises.iter().map(u8::to_string).collect();

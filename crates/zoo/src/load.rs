@@ -36,7 +36,7 @@ pub use gateway::{
 pub use jobs::{EndedUse, JobFigures, JobLoadError, JobPeer, JobPlan, JobRound, LogUse, measure_jobs};
 pub use samples::median;
 use samples::percentile;
-use session::Session;
+use session::LoadSession;
 pub use slow::{PromotedUse, SlowFigures, SlowPlan, SlowRound, measure_slow};
 
 use crate::keeper;
@@ -50,7 +50,7 @@ const MEDIUM_COUNT: usize = 4;
 
 /// How the server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum LoadRoute {
     /// Over its own two pipes.
     Direct,
     /// Through `cat` on both sides: what two more pipes cost.
@@ -61,7 +61,7 @@ pub enum Way {
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct LoadPlan {
     /// How often all ways are gone through.
     pub rounds: usize,
     /// Calls before the measuring of a session begins.
@@ -82,9 +82,9 @@ pub struct Plan {
     pub limit: Duration,
 }
 
-impl Plan {
+impl LoadPlan {
     /// The plan whose figures mean something; a quarter of a minute for three ways, well under a minute with slow ones.
-    pub const FULL: Plan = Plan {
+    pub const FULL: LoadPlan = LoadPlan {
         rounds: 13,
         // The system needs a while until it leaves the processes where they are, which is how they are in a session.
         warm_up: 3_000,
@@ -98,7 +98,7 @@ impl Plan {
     };
 
     /// A plan that shows no more than that everything works.
-    pub const QUICK: Plan = Plan {
+    pub const QUICK: LoadPlan = LoadPlan {
         rounds: 2,
         warm_up: 10,
         round_trips: 50,
@@ -113,7 +113,7 @@ impl Plan {
 
 /// What one round found out about one way.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Round {
+pub struct LoadRound {
     /// Half of the round trips were at most as long.
     pub round_trip_p50: Duration,
     /// All but a hundredth of the round trips were at most as long.
@@ -164,11 +164,11 @@ fn during(action: &'static str) -> impl FnOnce(io::Error) -> LoadError {
 /// A way that fails is left out from then on, and the others go on.
 pub fn measure(
     server: &[String],
-    ways: &[Way],
-    plan: &Plan,
+    ways: &[LoadRoute],
+    plan: &LoadPlan,
     mut told: impl FnMut(usize),
-) -> Vec<Result<Vec<Round>, LoadError>> {
-    let mut outcomes: Vec<Result<Vec<Round>, LoadError>> = ways.iter().map(|_| Ok(Vec::new())).collect();
+) -> Vec<Result<Vec<LoadRound>, LoadError>> {
+    let mut outcomes: Vec<Result<Vec<LoadRound>, LoadError>> = ways.iter().map(|_| Ok(Vec::new())).collect();
     for round in 1..=plan.rounds {
         told(round);
         for (way, outcome) in ways.iter().zip(&mut outcomes) {
@@ -182,9 +182,9 @@ pub fn measure(
     outcomes
 }
 
-fn measure_once(server: &[String], way: &Way, plan: &Plan) -> Result<Round, LoadError> {
+fn measure_once(server: &[String], way: &LoadRoute, plan: &LoadPlan) -> Result<LoadRound, LoadError> {
     let (start, stop) = start_and_stop(server, way, plan)?;
-    let mut session = Session::open(way, server).map_err(during("the start"))?;
+    let mut session = LoadSession::open(way, server).map_err(during("the start"))?;
     session.look_around(server);
     for _ in 0..plan.warm_up {
         session.round_trip(SMALL).map_err(during("the first calls"))?;
@@ -199,7 +199,7 @@ fn measure_once(server: &[String], way: &Way, plan: &Plan) -> Result<Round, Load
     let memory = session.peak_memory();
     session.close().map_err(during("the stop"))?;
     let bytes_per_second = large_results(server, way, plan).map_err(during("large results"))?;
-    Ok(Round {
+    Ok(LoadRound {
         round_trip_p50: percentile(&trips, 50),
         round_trip_p99: percentile(&trips, 99),
         calls_per_second,
@@ -212,11 +212,15 @@ fn measure_once(server: &[String], way: &Way, plan: &Plan) -> Result<Round, Load
 }
 
 /// Starts and stops the server a few times and returns the medians.
-fn start_and_stop(server: &[String], way: &Way, plan: &Plan) -> Result<(Duration, Duration), LoadError> {
+fn start_and_stop(
+    server: &[String],
+    way: &LoadRoute,
+    plan: &LoadPlan,
+) -> Result<(Duration, Duration), LoadError> {
     let (mut starts, mut stops) = (Vec::new(), Vec::new());
     for _ in 0..plan.starts {
         let begin = keeper::now();
-        let mut session = Session::open(way, server).map_err(during("the start"))?;
+        let mut session = LoadSession::open(way, server).map_err(during("the start"))?;
         starts.push(begin.elapsed());
         session.look_around(server);
         stops.push(session.close().map_err(during("the stop"))?);
@@ -227,7 +231,7 @@ fn start_and_stop(server: &[String], way: &Way, plan: &Plan) -> Result<(Duration
 }
 
 /// Makes one call after the other and returns how long each took, sorted.
-fn round_trips(session: &mut Session, plan: &Plan) -> io::Result<Vec<Duration>> {
+fn round_trips(session: &mut LoadSession, plan: &LoadPlan) -> io::Result<Vec<Duration>> {
     let begin = keeper::now();
     let mut trips = Vec::with_capacity(plan.round_trips);
     while trips.len() < plan.round_trips && begin.elapsed() < plan.limit {
@@ -240,7 +244,7 @@ fn round_trips(session: &mut Session, plan: &Plan) -> io::Result<Vec<Duration>> 
 }
 
 /// Sends a call for each answer that comes, so that always as many are in flight; returns answers a second.
-fn many_in_flight(session: &mut Session, plan: &Plan) -> io::Result<f64> {
+fn many_in_flight(session: &mut LoadSession, plan: &LoadPlan) -> io::Result<f64> {
     let begin = keeper::now();
     let (mut sent, mut answered) = (0, 0);
     while sent < plan.in_flight.min(plan.calls) {
@@ -259,8 +263,8 @@ fn many_in_flight(session: &mut Session, plan: &Plan) -> io::Result<f64> {
 }
 
 /// Fetches large results one after the other, in a session of their own; returns bytes a second.
-fn large_results(server: &[String], way: &Way, plan: &Plan) -> io::Result<f64> {
-    let mut session = Session::open(way, server)?;
+fn large_results(server: &[String], way: &LoadRoute, plan: &LoadPlan) -> io::Result<f64> {
+    let mut session = LoadSession::open(way, server)?;
     session.look_around(server);
     // The server makes its text at the first one, and buffers grow.
     session.round_trip(plan.large_bytes)?;

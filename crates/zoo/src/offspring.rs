@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal, setsid};
 use serde_json::json;
 
-use crate::arguments::Arguments;
+use crate::arguments::ProgramArguments;
 use crate::{keeper, pipe};
 
 /// Which of its parent's pipes a child keeps.
@@ -71,22 +71,27 @@ impl<'a> Offspring<'a> {
 
 /// Starts another program with piped stdin and stdout that the kernel kills when this one dies.
 pub(crate) fn start_bound(program: &str, arguments: &[String]) -> io::Result<Child> {
-    start_with(program, arguments, Streams::default(), false)
+    start_with(program, arguments, ChildStreams::default(), false)
 }
 
 /// The same for one of several programs in a row, with stdin from the one before and nobody who hears its stderr.
 pub(crate) fn start_link(program: &str, arguments: &[String], stdin: Stdio) -> io::Result<Child> {
-    start_with(program, arguments, Streams { stdin, stderr: Stdio::null(), ..Streams::default() }, false)
+    start_with(
+        program,
+        arguments,
+        ChildStreams { stdin, stderr: Stdio::null(), ..ChildStreams::default() },
+        false,
+    )
 }
 
 /// What a program that is not ours is started with.
-pub(crate) struct Streams {
+pub(crate) struct ChildStreams {
     pub(crate) stdin: Stdio,
     pub(crate) stdout: Stdio,
     pub(crate) stderr: Stdio,
 }
 
-impl Default for Streams {
+impl Default for ChildStreams {
     fn default() -> Self {
         Self { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::inherit() }
     }
@@ -96,7 +101,7 @@ impl Default for Streams {
 pub(crate) fn start_with(
     program: &str,
     arguments: &[String],
-    streams: Streams,
+    streams: ChildStreams,
     lives_on: bool,
 ) -> io::Result<Child> {
     let mut command = prepare(program, arguments, streams);
@@ -110,7 +115,7 @@ pub(crate) fn start_with(
 pub(crate) fn start_marked(
     program: &str,
     arguments: &[String],
-    streams: Streams,
+    streams: ChildStreams,
     (variable, marker): (&str, &str),
 ) -> io::Result<Child> {
     let mut command = prepare(program, arguments, streams);
@@ -118,7 +123,7 @@ pub(crate) fn start_marked(
     spawn(&mut command)
 }
 
-fn prepare(program: &str, arguments: &[String], streams: Streams) -> Command {
+fn prepare(program: &str, arguments: &[String], streams: ChildStreams) -> Command {
     let mut command = new_command(program);
     command.args(arguments).stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
     command
@@ -192,7 +197,7 @@ pub(crate) fn leave_line(marker: &str) -> io::Result<()> {
 }
 
 /// `lingers --marker TEXT [--sessions N]`: stays for a while, with N more generations below it, each in its own session.
-pub(crate) fn linger(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn linger(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let sessions = arguments.number_option("sessions", 0)?;
     let deeper = sessions.saturating_sub(1).to_string();
     if sessions > 0 {
@@ -204,8 +209,8 @@ pub(crate) fn linger(arguments: &Arguments) -> io::Result<ExitCode> {
     Ok(keeper::linger())
 }
 
-/// `hosts -- ANIMAL [ARGS...]`: stands for a client that lives on when its server has died; the faulty program has its streams.
-pub(crate) fn host(arguments: &Arguments) -> io::Result<ExitCode> {
+/// `hosts -- PROGRAM [ARGS...]`: stands for a client that lives on when its server has died; the faulty program has its streams.
+pub(crate) fn host(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (faulty_server, rest) = arguments.command()?;
     let words: Vec<_> = std::iter::once(faulty_server).chain(rest.iter().map(String::as_str)).collect();
     wait(&mut Offspring { holds: Holds::Everything, ..Offspring::new(&words) }.start()?)?;
@@ -213,7 +218,7 @@ pub(crate) fn host(arguments: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `detaches --marker TEXT [--environment empty]`: the middle of a double fork, started in its own session.
-pub(crate) fn detach(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn detach(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let daemon = ["lingers", "--marker", arguments.required("marker")?];
     let empty_environment = arguments.option("environment")? == Some("empty");
     let offspring = Offspring { holds: Holds::Nothing, empty_environment, ..Offspring::new(&daemon) };
@@ -224,7 +229,7 @@ pub(crate) fn detach(arguments: &Arguments) -> io::Result<ExitCode> {
 /// `hops --marker TEXT --left N --until EPOCH_MS`: starts its successor in a new session after 2 ms and is gone.
 ///
 /// The last of the line lingers, so that a test that looks late still finds what was missed.
-pub(crate) fn hop(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn hop(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (marker, until) = (arguments.required("marker")?, arguments.number_option("until", 0)?);
     let left = arguments.number_option("left", 0)?.saturating_sub(1).to_string();
     keeper::pause(Duration::from_millis(2));
@@ -239,7 +244,7 @@ pub(crate) fn hop(arguments: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `reads-one-line`: reads one line of the stdin that it inherited, byte by byte as a prompt does, and shows it on stderr.
-pub(crate) fn read_one_line(_: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn read_one_line(_: &ProgramArguments) -> io::Result<ExitCode> {
     let (mut byte, mut count) = ([0], 0);
     while rustix::io::read(rustix::stdio::stdin(), &mut byte)? == 1 && byte != *b"\n" {
         count += 1;
@@ -249,7 +254,7 @@ pub(crate) fn read_one_line(_: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `prints --marker TEXT --id ID`: prints answers to a request and questions of its own on the stdout that it inherited.
-pub(crate) fn print_on(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn print_on(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let id = json!(arguments.number_option("id", 0)?);
     let end = keeper::now() + keeper::BOUND;
     while keeper::now() < end {
@@ -261,7 +266,7 @@ pub(crate) fn print_on(arguments: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `chatters --marker TEXT`: prints lines on both outputs that it inherited.
-pub(crate) fn chatter(_: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn chatter(_: &ProgramArguments) -> io::Result<ExitCode> {
     let end = keeper::now() + keeper::BOUND;
     while keeper::now() < end {
         pipe::send_line("a child that goes on")?;
@@ -272,7 +277,7 @@ pub(crate) fn chatter(_: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `ends-parent`: kills its stopped parent after the bound that the parent cannot keep itself.
-pub(crate) fn end_parent(_: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn end_parent(_: &ProgramArguments) -> io::Result<ExitCode> {
     let code = keeper::linger();
     // The kernel ties this process to its parent, so the parent still is who it was.
     getppid().map_or(Ok(()), |parent| kill_process(parent, Signal::KILL))?;

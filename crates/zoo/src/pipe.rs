@@ -10,9 +10,9 @@ use std::io::{self, BufRead, Write};
 use serde_json::{Map, Value, json};
 
 /// One message of the client.
-pub(crate) struct Message(Value);
+pub(crate) struct ClientMessage(Value);
 
-impl Message {
+impl ClientMessage {
     /// Reads one line; `None` when it is no JSON object.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         serde_json::from_slice(line).ok().filter(Value::is_object).map(Self)
@@ -77,14 +77,14 @@ impl Message {
 }
 
 /// Waits for the next message; `None` at the end of stdin.
-pub(crate) fn receive() -> io::Result<Option<Message>> {
+pub(crate) fn receive() -> io::Result<Option<ClientMessage>> {
     let mut line = Vec::new();
     loop {
         line.clear();
         if io::stdin().lock().read_until(b'\n', &mut line)? == 0 {
             return Ok(None);
         }
-        if let Some(message) = Message::parse(&line) {
+        if let Some(message) = ClientMessage::parse(&line) {
             return Ok(Some(message));
         }
     }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::pipe::{self, Message};
+use crate::pipe::{self, ClientMessage};
 
 /// The revisions that begin with `initialize`, newest first.
 pub(crate) const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -23,7 +23,7 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 
 /// What a vice has done about a message.
-pub(crate) enum Next {
+pub(crate) enum MessageHandling {
     /// Nothing: the plain server deals with it.
     Plain,
     /// Everything: the plain server goes on to the next message.
@@ -50,12 +50,17 @@ impl Plain {
     }
 
     /// Serves until stdin ends; `vice` sees every message first.
-    pub(crate) fn serve(&self, mut vice: impl FnMut(&Message) -> io::Result<Next>) -> io::Result<ExitCode> {
+    pub(crate) fn serve(
+        &self,
+        mut vice: impl FnMut(&ClientMessage) -> io::Result<MessageHandling>,
+    ) -> io::Result<ExitCode> {
         while let Some(message) = pipe::receive()? {
             match vice(&message)? {
-                Next::Plain => self.answer(&message).map_or(Ok(()), |answer| pipe::send(&answer))?,
-                Next::Done => {}
-                Next::Leave(code) => return Ok(code),
+                MessageHandling::Plain => {
+                    self.answer(&message).map_or(Ok(()), |answer| pipe::send(&answer))?;
+                }
+                MessageHandling::Done => {}
+                MessageHandling::Leave(code) => return Ok(code),
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -64,16 +69,16 @@ impl Plain {
     /// Serves until stdin ends; `deliver` writes each answer to a `tools/call` in its own way.
     pub(crate) fn serve_calls(
         &self,
-        mut deliver: impl FnMut(&Message, Value) -> io::Result<()>,
+        mut deliver: impl FnMut(&ClientMessage, Value) -> io::Result<()>,
     ) -> io::Result<ExitCode> {
         self.serve(|message| match self.answer(message) {
-            Some(answer) if message.is_call() => deliver(message, answer).map(|()| Next::Done),
-            _ => Ok(Next::Plain),
+            Some(answer) if message.is_call() => deliver(message, answer).map(|()| MessageHandling::Done),
+            _ => Ok(MessageHandling::Plain),
         })
     }
 
     /// Returns the correct response, `None` where none is due.
-    pub(crate) fn answer(&self, message: &Message) -> Option<Value> {
+    pub(crate) fn answer(&self, message: &ClientMessage) -> Option<Value> {
         if !message.is_request() {
             return None;
         }
@@ -87,7 +92,7 @@ impl Plain {
         })
     }
 
-    fn introduction(&self, message: &Message) -> Value {
+    fn introduction(&self, message: &ClientMessage) -> Value {
         json!({
             "protocolVersion": settle_revision(message),
             "capabilities": {"tools": {"listChanged": true}, "logging": {}},
@@ -102,7 +107,7 @@ impl Plain {
             .map(|name| {
                 json!({
                     "name": name,
-                    "description": format!("The tool `{name}` of the animal `{}`", self.name),
+                    "description": format!("The tool `{name}` of the program `{}`", self.name),
                     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
                     "annotations": {"readOnlyHint": true},
                 })
@@ -111,7 +116,7 @@ impl Plain {
         json!({"tools": tools})
     }
 
-    fn call(&self, message: &Message) -> Value {
+    fn call(&self, message: &ClientMessage) -> Value {
         let (id, tool) = (message.id(), message.tool());
         if !self.tools.iter().any(|known| known == tool) {
             return pipe::error(id, INVALID_PARAMS, &format!("Unknown tool: {tool}"));
@@ -126,7 +131,7 @@ impl Plain {
 }
 
 /// Returns the revision for the answer to an `initialize`: the client's own if it has a handshake, else the newest that has.
-pub(crate) fn settle_revision(message: &Message) -> &str {
+pub(crate) fn settle_revision(message: &ClientMessage) -> &str {
     let wanted = message.params()["protocolVersion"].as_str().unwrap_or_default();
     HANDSHAKE_REVISIONS.into_iter().find(|known| *known == wanted).unwrap_or(HANDSHAKE_REVISIONS[0])
 }

@@ -14,14 +14,14 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// A process. The descriptor keeps it from being taken for a later one with the same number.
-pub struct Process {
+pub struct WatchedProcess {
     pid: u32,
     descriptor: OwnedFd,
     /// Whether it is the server itself, which no way adds.
     pub(crate) is_server: bool,
 }
 
-impl Process {
+impl WatchedProcess {
     /// Finds the process that has this number now.
     pub(crate) fn open(pid: u32, server: &[String]) -> Option<Self> {
         let descriptor = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
@@ -76,7 +76,7 @@ impl Process {
 }
 
 /// Returns these processes and all below them; the one that runs the command `server` is marked.
-pub(crate) fn tree(roots: &[u32], server: &[String]) -> Vec<Process> {
+pub(crate) fn tree(roots: &[u32], server: &[String]) -> Vec<WatchedProcess> {
     let table = table();
     let mut tree = roots.to_vec();
     let mut looked_at = 0;
@@ -84,12 +84,12 @@ pub(crate) fn tree(roots: &[u32], server: &[String]) -> Vec<Process> {
         tree.extend(table.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| pid));
         looked_at += 1;
     }
-    tree.into_iter().filter_map(|pid| Process::open(pid, server)).collect()
+    tree.into_iter().filter_map(|pid| WatchedProcess::open(pid, server)).collect()
 }
 
 /// Returns the processes that carry this text, as a word of their command line or in their environment.
 #[must_use]
-pub fn marked(marker: &str) -> Vec<Process> {
+pub fn marked(marker: &str) -> Vec<WatchedProcess> {
     let carries = |pid: u32| {
         let part = |file| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let is_in = |bytes: Vec<u8>| {
@@ -97,16 +97,16 @@ pub fn marked(marker: &str) -> Vec<Process> {
         };
         is_in(part("cmdline")) || is_in(part("environ"))
     };
-    let found = pids().filter(|pid| carries(*pid)).filter_map(|pid| Process::open(pid, &[]));
+    let found = pids().filter(|pid| carries(*pid)).filter_map(|pid| WatchedProcess::open(pid, &[]));
     // Looked at again through the descriptor's number, which by now cannot be another process's.
     found.filter(|process| carries(process.pid)).collect()
 }
 
 /// Returns the processes whose current folder is this one or below it.
-pub(crate) fn standing_in(folder: &Path) -> Vec<Process> {
+pub(crate) fn standing_in(folder: &Path) -> Vec<WatchedProcess> {
     let stands =
         |pid: u32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|current| current.starts_with(folder));
-    let found = pids().filter(|pid| stands(*pid)).filter_map(|pid| Process::open(pid, &[]));
+    let found = pids().filter(|pid| stands(*pid)).filter_map(|pid| WatchedProcess::open(pid, &[]));
     // As above.
     found.filter(|process| stands(process.pid)).collect()
 }

@@ -27,10 +27,10 @@ mod http_wants_login;
 mod http_well_behaved;
 mod http_wrong_ids;
 
-use crate::entry::{Entry, table};
+use crate::entry::{FaultyProgram, table};
 
 /// Every one of them, sorted by name.
-pub(crate) const ALL: &[Entry] = table!(
+pub(crate) const ALL: &[FaultyProgram] = table!(
     Remote in "remotes":
     auth_server,
     http_accepts_and_is_mute,

@@ -26,11 +26,11 @@ use std::time::SystemTime;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
 
-use crate::arguments::Arguments;
+use crate::arguments::ProgramArguments;
 use crate::keeper::lock;
 
-use plan::Plan;
-use record::{Stage, Task};
+use plan::TaskTool;
+use record::{TaskEntry, TaskStage};
 
 /// The arguments of a server with tasks.
 pub(crate) const USAGE: &str = "[--state FILE] [--poll MS] [--ttl MS]";
@@ -43,7 +43,7 @@ pub(crate) const SEEN: &str = "seen";
 
 /// Every task of a server.
 pub(crate) struct Tasks {
-    by_id: Mutex<BTreeMap<String, Task>>,
+    by_id: Mutex<BTreeMap<String, TaskEntry>>,
     file: Option<PathBuf>,
     /// What clients are told to wait between two polls, in milliseconds.
     pub(crate) poll: u64,
@@ -53,9 +53,9 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     /// Takes up what a file holds, where one is named and there.
-    pub(crate) fn open(arguments: &Arguments) -> io::Result<Self> {
+    pub(crate) fn open(arguments: &ProgramArguments) -> io::Result<Self> {
         let file = arguments.option("state")?.map(PathBuf::from);
-        let kept: Vec<Task> = match file.as_ref().map(fs::read) {
+        let kept: Vec<TaskEntry> = match file.as_ref().map(fs::read) {
             Some(Ok(bytes)) => serde_json::from_slice(&bytes)?,
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => Vec::new(),
@@ -72,15 +72,15 @@ impl Tasks {
     /// Begins a task; `ttl` is what its client wants it to live.
     pub(crate) fn begin(
         &self,
-        plan: &Plan,
+        plan: &TaskTool,
         arguments: &Value,
         answers: Value,
         ttl: Option<u64>,
-    ) -> io::Result<Task> {
+    ) -> io::Result<TaskEntry> {
         let mut number = [0; 16];
         SystemRandom::new().fill(&mut number).map_err(|_| io::Error::other("there is no random number"))?;
         let id: String = number.iter().map(|byte| format!("{byte:02x}")).collect();
-        let task = Task::new(id.clone(), plan, arguments.clone(), answers, now(), ttl.or(self.ttl));
+        let task = TaskEntry::new(id.clone(), plan, arguments.clone(), answers, now(), ttl.or(self.ttl));
         let mut by_id = lock(&self.by_id);
         by_id.insert(id, task.clone());
         self.save(&by_id)?;
@@ -88,12 +88,12 @@ impl Tasks {
     }
 
     /// Returns a task as it is now; `None` when there is none with this id any more.
-    pub(crate) fn get(&self, id: &str) -> Option<Task> {
+    pub(crate) fn get(&self, id: &str) -> Option<TaskEntry> {
         lock(&self.by_id).get(id).filter(|task| task.lives_at(now())).cloned()
     }
 
     /// Returns a task to whoever polls, and counts that.
-    pub(crate) fn poll(&self, id: &str) -> Option<Task> {
+    pub(crate) fn poll(&self, id: &str) -> Option<TaskEntry> {
         let mut by_id = lock(&self.by_id);
         let task = by_id.get_mut(id).filter(|task| task.lives_at(now()))?;
         task.polls += 1;
@@ -101,7 +101,7 @@ impl Tasks {
     }
 
     /// Returns every task, the oldest first.
-    pub(crate) fn all(&self) -> Vec<Task> {
+    pub(crate) fn all(&self) -> Vec<TaskEntry> {
         let now = now();
         let mut tasks: Vec<_> =
             lock(&self.by_id).values().filter(|task| task.lives_at(now)).cloned().collect();
@@ -110,16 +110,16 @@ impl Tasks {
     }
 
     /// Takes answers to what a task asks at the moment; others are passed over. `None` when there is no such task.
-    pub(crate) fn answer(&self, id: &str, answers: &Value) -> Option<io::Result<Task>> {
+    pub(crate) fn answer(&self, id: &str, answers: &Value) -> Option<io::Result<TaskEntry>> {
         self.change(id, |task, now| task.take(answers, now))
     }
 
     /// Cancels a task, unless it has ended. `None` when there is no such task.
-    pub(crate) fn cancel(&self, id: &str) -> Option<io::Result<Task>> {
-        self.change(id, Task::cancel)
+    pub(crate) fn cancel(&self, id: &str) -> Option<io::Result<TaskEntry>> {
+        self.change(id, TaskEntry::cancel)
     }
 
-    fn change(&self, id: &str, change: impl FnOnce(&mut Task, u64)) -> Option<io::Result<Task>> {
+    fn change(&self, id: &str, change: impl FnOnce(&mut TaskEntry, u64)) -> Option<io::Result<TaskEntry>> {
         let now = now();
         let mut by_id = lock(&self.by_id);
         let task = by_id.get_mut(id).filter(|task| task.lives_at(now))?;
@@ -128,7 +128,7 @@ impl Tasks {
         Some(self.save(&by_id).map(|()| task))
     }
 
-    fn save(&self, by_id: &BTreeMap<String, Task>) -> io::Result<()> {
+    fn save(&self, by_id: &BTreeMap<String, TaskEntry>) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let beside = file.with_extension("new");
         fs::write(&beside, serde_json::to_vec(&by_id.values().collect::<Vec<_>>())?)?;
@@ -169,7 +169,7 @@ impl Ear {
     }
 
     /// Returns the tasks whose status has changed since the last time. One that is new has not changed.
-    pub(crate) fn news(&mut self, tasks: &Tasks) -> Vec<(Task, u64)> {
+    pub(crate) fn news(&mut self, tasks: &Tasks) -> Vec<(TaskEntry, u64)> {
         let now = now();
         let mut changed = Vec::new();
         for task in tasks.all() {
@@ -178,7 +178,7 @@ impl Ear {
             }
             let state = (task.stage_at(now).word(), task.updated_at(now));
             let is_known = self.told.insert(task.id.clone(), state);
-            let is_new = is_known.is_none() && matches!(task.stage_at(now), Stage::Working);
+            let is_new = is_known.is_none() && matches!(task.stage_at(now), TaskStage::Working);
             if !is_new && is_known != Some(state) {
                 changed.push((task, now));
             }
@@ -225,7 +225,7 @@ mod tests {
 
     fn open(line: &str) -> Tasks {
         let args: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        Tasks::open(&Arguments::new(&args)).expect("it opens")
+        Tasks::open(&ProgramArguments::new(&args)).expect("it opens")
     }
 
     #[test]

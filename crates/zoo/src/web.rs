@@ -23,7 +23,7 @@ use std::thread;
 
 use serde_json::{Map, Value, json};
 
-use crate::pipe::{self, Message};
+use crate::pipe::{self, ClientMessage};
 
 use wire::Wire;
 
@@ -47,16 +47,16 @@ const LOGGED: [&str; 7] = [
 ];
 
 /// A request.
-pub(crate) struct Asked {
+pub(crate) struct WebRequest {
     pub(crate) verb: String,
     pub(crate) path: String,
     headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     /// The message in it; a JSON null where there is none.
-    pub(crate) message: Message,
+    pub(crate) message: ClientMessage,
 }
 
-impl Asked {
+impl WebRequest {
     /// Returns a header by its name in small letters.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -91,7 +91,7 @@ impl Asked {
         let length = length.and_then(|(_, value)| value.parse().ok()).unwrap_or(0).min(LONGEST_BODY);
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
-        let message = Message::parse(&body).unwrap_or_else(Message::none);
+        let message = ClientMessage::parse(&body).unwrap_or_else(ClientMessage::none);
         Ok(Some(Self { verb, path, headers, body, message }))
     }
 
@@ -116,12 +116,12 @@ pub(crate) enum Then {
 }
 
 /// Deals with one request.
-pub(crate) type Site = dyn Fn(&Asked, &mut Wire) -> io::Result<Then> + Send + Sync;
+pub(crate) type RequestHandler = dyn Fn(&WebRequest, &mut Wire) -> io::Result<Then> + Send + Sync;
 
 /// Serves until stdin ends, and says where: the URL with this path.
 pub(crate) fn serve(
     path: &str,
-    site: impl Fn(&Asked, &mut Wire) -> io::Result<Then> + Send + Sync + 'static,
+    site: impl Fn(&WebRequest, &mut Wire) -> io::Result<Then> + Send + Sync + 'static,
 ) -> io::Result<ExitCode> {
     let url = listen(path, true, Arc::new(site))?;
     pipe::send_line(&url)?;
@@ -130,7 +130,7 @@ pub(crate) fn serve(
 }
 
 /// Listens, and returns the URL with this path. Not `is_reading`, it accepts connections and reads nothing from them.
-pub(crate) fn listen(path: &str, is_reading: bool, site: Arc<Site>) -> io::Result<String> {
+pub(crate) fn listen(path: &str, is_reading: bool, site: Arc<RequestHandler>) -> io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}{path}", listener.local_addr()?);
     let open = Arc::new(AtomicUsize::new(0));
@@ -166,11 +166,11 @@ pub(crate) fn log(event: &Value) {
     let _unread = pipe::send(event);
 }
 
-fn connection(number: usize, stream: TcpStream, site: &Site) -> io::Result<()> {
+fn connection(number: usize, stream: TcpStream, site: &RequestHandler) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut wire = Wire::new(stream);
-    while let Some(asked) = Asked::read(&mut reader)? {
+    while let Some(asked) = WebRequest::read(&mut reader)? {
         log(&asked.log(number));
         let then = site(&asked, &mut wire);
         if wire.is_closed_by_client() {

@@ -8,7 +8,7 @@
 /// Three lines a guard: its name and promises, what it does, the test that fails without it.
 macro_rules! guards {
     ($($name:literal $promises:tt $about:literal $test:expr;)+) => {
-        &[$(Guard { name: $name, promises: &$promises, about: $about, test: $test }),+]
+        &[$(SwitchedGuard { name: $name, promises: &$promises, about: $about, test: $test }),+]
     };
 }
 
@@ -28,7 +28,7 @@ mod wire;
 
 /// A guard that can be switched off in the fault build.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct SwitchedGuard {
     /// What the sources call it; unique.
     pub(crate) name: &'static str,
     /// The promises of the README that it keeps.
@@ -52,40 +52,40 @@ pub(crate) struct Test {
 
 /// A room and its guards.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct GuardGroup {
     /// The folder below `crates/`.
     pub(crate) name: &'static str,
     /// File by file.
-    guards: &'static [&'static [Guard]],
+    guards: &'static [&'static [SwitchedGuard]],
 }
 
-impl Room {
+impl GuardGroup {
     /// Its guards, in the order of the list.
-    pub(crate) fn guards(&self) -> impl Iterator<Item = &'static Guard> + use<> {
+    pub(crate) fn guards(&self) -> impl Iterator<Item = &'static SwitchedGuard> + use<> {
         self.guards.iter().copied().flatten()
     }
 }
 
 /// All of them.
-pub(crate) const ROOMS: &[Room] = &[
-    Room { name: "wire", guards: &[wire::GUARDS] },
-    Room { name: "proc", guards: &[proc::GUARDS] },
-    Room { name: "jobs", guards: &[jobs::GUARDS] },
-    Room { name: "net", guards: &[net::GUARDS] },
-    Room { name: "core", guards: &[core::GUARDS] },
-    Room { name: "upstream", guards: &[upstream::GUARDS] },
-    Room { name: "tools", guards: &[tools::GUARDS] },
-    Room { name: "gateway", guards: &[gateway::GUARDS] },
-    Room { name: "background", guards: &[background::GUARDS] },
-    Room { name: "front", guards: &[front::GUARDS] },
-    Room { name: "guard", guards: &[guard::GUARDS] },
-    Room { name: "doctor", guards: &[doctor::GUARDS] },
-    Room { name: "unhang", guards: &[unhang::GUARDS] },
+pub(crate) const ROOMS: &[GuardGroup] = &[
+    GuardGroup { name: "wire", guards: &[wire::GUARDS] },
+    GuardGroup { name: "proc", guards: &[proc::GUARDS] },
+    GuardGroup { name: "jobs", guards: &[jobs::GUARDS] },
+    GuardGroup { name: "net", guards: &[net::GUARDS] },
+    GuardGroup { name: "core", guards: &[core::GUARDS] },
+    GuardGroup { name: "upstream", guards: &[upstream::GUARDS] },
+    GuardGroup { name: "tools", guards: &[tools::GUARDS] },
+    GuardGroup { name: "gateway", guards: &[gateway::GUARDS] },
+    GuardGroup { name: "background", guards: &[background::GUARDS] },
+    GuardGroup { name: "front", guards: &[front::GUARDS] },
+    GuardGroup { name: "guard", guards: &[guard::GUARDS] },
+    GuardGroup { name: "doctor", guards: &[doctor::GUARDS] },
+    GuardGroup { name: "unhang", guards: &[unhang::GUARDS] },
 ];
 
 /// Returns every guard, in the order of the list.
-pub(crate) fn all() -> impl Iterator<Item = &'static Guard> {
-    ROOMS.iter().flat_map(Room::guards)
+pub(crate) fn all() -> impl Iterator<Item = &'static SwitchedGuard> {
+    ROOMS.iter().flat_map(GuardGroup::guards)
 }
 
 /// A unit test of a room.

@@ -24,13 +24,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
-use crate::run::{self, Task};
+use crate::run::{self, ProgramRun};
 use crate::{custody, report};
 
-use guards::{Guard, Test};
+use guards::{SwitchedGuard, Test};
 use programs::Programs;
 
 /// The variable that the fault build looks at.
@@ -40,7 +40,7 @@ const VARIABLE: &str = "UNHANG_GUARDS_OFF";
 const TEST_LIMIT: Duration = Duration::from_mins(3);
 
 /// Does all of it, or what the options ask for.
-pub(crate) fn faults(project: &Project, options: &Options) -> Result<(), Failure> {
+pub(crate) fn faults(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
     let chosen = chosen(&options.only)?;
     if options.list {
         let width = chosen.iter().map(|guard| guard.name.len()).max().unwrap_or_default();
@@ -51,40 +51,42 @@ pub(crate) fn faults(project: &Project, options: &Options) -> Result<(), Failure
     }
     if options.write {
         let path = project.root().join(page::PATH);
-        return fs::write(&path, page::page()).map_err(|error| Failure::io(path.display(), &error));
+        return fs::write(&path, page::page()).map_err(|error| ChoreFailure::io(path.display(), &error));
     }
     check(project, &chosen)
 }
 
 /// Does all of it.
-pub(crate) fn every(project: &Project) -> Result<(), Failure> {
+pub(crate) fn every(project: &Project) -> Result<(), ChoreFailure> {
     check(project, &chosen(&[])?)
 }
 
-fn chosen(only: &[String]) -> Result<Vec<&'static Guard>, Failure> {
+fn chosen(only: &[String]) -> Result<Vec<&'static SwitchedGuard>, ChoreFailure> {
     if let Some(unknown) = only.iter().find(|name| guards::all().all(|guard| guard.name != **name)) {
-        return Err(Failure::usage(format!("no guard {unknown}; `cargo xtask faults --list` names them")));
+        return Err(ChoreFailure::usage(format!(
+            "no guard {unknown}; `cargo xtask faults --list` names them"
+        )));
     }
-    let wanted = |guard: &&Guard| only.is_empty() || only.iter().any(|name| name == guard.name);
+    let wanted = |guard: &&SwitchedGuard| only.is_empty() || only.iter().any(|name| name == guard.name);
     Ok(guards::all().filter(wanted).collect())
 }
 
-fn check(project: &Project, guards: &[&'static Guard]) -> Result<(), Failure> {
+fn check(project: &Project, guards: &[&'static SwitchedGuard]) -> Result<(), ChoreFailure> {
     let programs = report::timed("faults/build", || Programs::build(project))?;
     let tests: BTreeSet<Test> = guards.iter().map(|guard| guard.test).collect();
     let tests: Vec<Test> = tests.into_iter().collect();
     report::timed("faults/all guards on", || {
         side_by_side(&tests, |test| match run_test(project, &programs, *test, None)? {
-            Colour::Green => Ok(()),
-            Colour::Red => Err(Failure::new(format!("{} fails with every guard on", test.path))
+            TestColour::Green => Ok(()),
+            TestColour::Red => Err(ChoreFailure::new(format!("{} fails with every guard on", test.path))
                 .with_output(project.log(&log_name(*test, None)))),
         })
     })?;
     let name = format!("faults/{} guards off, one by one", guards.len());
     let outcome = report::timed(&name, || {
         side_by_side(guards, |guard| match run_test(project, &programs, guard.test, Some(guard))? {
-            Colour::Red => Ok(()),
-            Colour::Green => Err(Failure::new(format!(
+            TestColour::Red => Ok(()),
+            TestColour::Green => Err(ChoreFailure::new(format!(
                 "without the guard {}, {} still passes",
                 guard.name, guard.test.path
             ))),
@@ -96,12 +98,12 @@ fn check(project: &Project, guards: &[&'static Guard]) -> Result<(), Failure> {
 
 /// How a test went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Colour {
+enum TestColour {
     Green,
     Red,
 }
 
-fn log_name(test: Test, off: Option<&Guard>) -> String {
+fn log_name(test: Test, off: Option<&SwitchedGuard>) -> String {
     match off {
         Some(guard) => format!("faults-off-{}", guard.name),
         None => format!("faults-on-{}-{}-{}", test.room, test.target, test.path.replace("::", "-")),
@@ -112,28 +114,28 @@ fn run_test(
     project: &Project,
     programs: &Programs,
     test: Test,
-    off: Option<&Guard>,
-) -> Result<Colour, Failure> {
+    off: Option<&SwitchedGuard>,
+) -> Result<TestColour, ChoreFailure> {
     let program = programs.of(test)?;
     let output = project.log(&log_name(test, off));
     let folder = project.root().join("crates").join(test.room);
-    let task = Task::new(program, &folder, output.clone(), TEST_LIMIT)
+    let task = ProgramRun::new(program, &folder, output.clone(), TEST_LIMIT)
         .arguments(["--exact", test.path, "--test-threads", "1"])
         .variable(VARIABLE, off.map_or("", |guard| guard.name));
     let running = run::start(task)?;
     let status = running.status();
     running.end();
-    let text = fs::read_to_string(&output).map_err(|error| Failure::io(output.display(), &error))?;
+    let text = fs::read_to_string(&output).map_err(|error| ChoreFailure::io(output.display(), &error))?;
     verdict(status?.signal(), &text)
-        .ok_or_else(|| Failure::new(format!("{} was not run", test.path)).with_output(output))
+        .ok_or_else(|| ChoreFailure::new(format!("{} was not run", test.path)).with_output(output))
 }
 
 /// What a test program says of its one test.
-fn verdict(signal: Option<i32>, output: &str) -> Option<Colour> {
+fn verdict(signal: Option<i32>, output: &str) -> Option<TestColour> {
     if output.contains("test result: ok. 1 passed; 0 failed;") {
-        Some(Colour::Green)
+        Some(TestColour::Green)
     } else if output.contains("test result: FAILED. 0 passed; 1 failed;") || signal.is_some() {
-        Some(Colour::Red)
+        Some(TestColour::Red)
     } else {
         None
     }
@@ -145,8 +147,8 @@ const TESTS_PER_PROCESSOR: usize = 2;
 /// Does all the work, several at once, and reports all failures, not only the first.
 fn side_by_side<T: Sync>(
     items: &[T],
-    work: impl Fn(&T) -> Result<(), Failure> + Sync,
-) -> Result<(), Failure> {
+    work: impl Fn(&T) -> Result<(), ChoreFailure> + Sync,
+) -> Result<(), ChoreFailure> {
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     let workers = TESTS_PER_PROCESSOR * thread::available_parallelism().map_or(1, usize::from);
@@ -176,10 +178,10 @@ mod tests {
         let green = "running 1 test\ntest a ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored;";
         let red = "test a ... FAILED\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored;";
         let none = "running 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored;";
-        assert_eq!(verdict(None, green), Some(Colour::Green));
-        assert_eq!(verdict(None, red), Some(Colour::Red));
+        assert_eq!(verdict(None, green), Some(TestColour::Green));
+        assert_eq!(verdict(None, red), Some(TestColour::Red));
         assert_eq!(verdict(None, none), None);
-        assert_eq!(verdict(Some(11), "running 1 test\n"), Some(Colour::Red));
+        assert_eq!(verdict(Some(11), "running 1 test\n"), Some(TestColour::Red));
     }
 
     #[test]
@@ -188,7 +190,7 @@ mod tests {
         let done = AtomicUsize::new(0);
         let outcome = side_by_side(&items, |item| {
             done.fetch_add(1, Ordering::Relaxed);
-            if *item == 3 { Err(Failure::new("the third")) } else { Ok(()) }
+            if *item == 3 { Err(ChoreFailure::new("the third")) } else { Ok(()) }
         });
         assert_eq!(outcome.expect_err("one failed").to_string(), "the third");
         assert_eq!(done.into_inner(), items.len());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::guards::Test;
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::project::Project;
 use crate::run;
 
@@ -24,7 +24,7 @@ pub(super) struct Programs(BTreeMap<(String, String), PathBuf>);
 
 impl Programs {
     /// Builds all of them.
-    pub(super) fn build(project: &Project) -> Result<Self, Failure> {
+    pub(super) fn build(project: &Project) -> Result<Self, ChoreFailure> {
         let messages = project.below_target("xtask/faults-build.json");
         let task = project
             .cargo("faults-build", BUILD_LIMIT)
@@ -33,7 +33,8 @@ impl Programs {
             .arguments(["--features", FEATURE, "--message-format", "json-render-diagnostics"])
             .arguments(["--target-dir".as_ref(), project.below_target("faults").as_os_str()]);
         run::run(task)?;
-        let text = fs::read_to_string(&messages).map_err(|error| Failure::io(messages.display(), &error))?;
+        let text =
+            fs::read_to_string(&messages).map_err(|error| ChoreFailure::io(messages.display(), &error))?;
         Ok(Self::read(&text))
     }
 
@@ -54,10 +55,10 @@ impl Programs {
     }
 
     /// The program that has a test.
-    pub(super) fn of(&self, test: Test) -> Result<&Path, Failure> {
+    pub(super) fn of(&self, test: Test) -> Result<&Path, ChoreFailure> {
         let key = (test.room.to_owned(), test.target.to_owned());
         let program = self.0.get(&key).map(PathBuf::as_path);
-        program.ok_or_else(|| Failure::new(format!("{} has no test program {}", test.room, test.target)))
+        program.ok_or_else(|| ChoreFailure::new(format!("{} has no test program {}", test.room, test.target)))
     }
 }
 

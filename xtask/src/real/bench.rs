@@ -7,10 +7,10 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::clock;
-use crate::failure::Failure;
-use crate::leftovers::{self, Marker, Process};
+use crate::failure::ChoreFailure;
+use crate::leftovers::{self, MarkedProcess, Marker};
 use crate::project::Project;
-use crate::run::{self, Running, Task};
+use crate::run::{self, ProgramRun, RunningProgram};
 
 use super::install::Installed;
 
@@ -21,7 +21,7 @@ const CLIENT_DEADLINE: Duration = Duration::from_secs(60);
 const LEFTOVER_LIMIT: Duration = Duration::from_secs(8);
 
 /// What all cases share.
-pub(crate) struct Bench {
+pub(crate) struct CaseContext {
     pub(crate) installed: Installed,
     /// The folder of the checkout's `real/`.
     sources: PathBuf,
@@ -37,7 +37,7 @@ pub(crate) struct CaseFolder {
     pub(crate) marker: Marker,
 }
 
-impl Bench {
+impl CaseContext {
     pub(crate) fn new(project: &Project, installed: Installed, binary: PathBuf) -> Self {
         Self {
             installed,
@@ -57,14 +57,14 @@ impl Bench {
     }
 
     /// Makes an empty place for a case.
-    pub(crate) fn place(&self, name: &str) -> Result<CaseFolder, Failure> {
+    pub(crate) fn place(&self, name: &str) -> Result<CaseFolder, ChoreFailure> {
         let folder = self.runs.join(name.replace('/', "-"));
         if folder.exists() {
-            fs::remove_dir_all(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
+            fs::remove_dir_all(&folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
         }
         let place = CaseFolder { folder, marker: Marker::unique() };
         for part in [place.path("home"), place.work(), place.meeting()] {
-            fs::create_dir_all(&part).map_err(|error| Failure::io(part.display(), &error))?;
+            fs::create_dir_all(&part).map_err(|error| ChoreFailure::io(part.display(), &error))?;
         }
         Ok(place)
     }
@@ -131,47 +131,56 @@ impl CaseFolder {
     }
 
     /// A program of this case, whose output goes to `name` and `name.log`.
-    pub(crate) fn task(&self, program: &Path, folder: &Path, name: &str) -> Task {
+    pub(crate) fn task(&self, program: &Path, folder: &Path, name: &str) -> ProgramRun {
         let output = self.path(name);
         let errors = self.path(&format!("{name}.log"));
-        let task = Task::new(program, folder, output, CLIENT_DEADLINE).errors(errors).marked(&self.marker);
+        let task =
+            ProgramRun::new(program, folder, output, CLIENT_DEADLINE).errors(errors).marked(&self.marker);
         self.environment().into_iter().fold(task, |task, (name, value)| task.variable(name, value))
     }
 
     /// Runs a client to its end and makes sure that nothing of the case is left after it.
-    pub(crate) fn run(&self, task: Task) -> Result<(), Failure> {
+    pub(crate) fn run(&self, task: ProgramRun) -> Result<(), ChoreFailure> {
         self.finish(&run::start(task)?)
     }
 
     /// Waits for a client that was started and makes sure that nothing of the case is left after it.
-    pub(crate) fn finish(&self, running: &Running) -> Result<(), Failure> {
+    pub(crate) fn finish(&self, running: &RunningProgram) -> Result<(), ChoreFailure> {
         self.ended(running, running.wait())
     }
 
     /// The same where any end of the program will do.
-    pub(crate) fn finish_in_any_way(&self, running: &Running) -> Result<ExitStatus, Failure> {
+    pub(crate) fn finish_in_any_way(&self, running: &RunningProgram) -> Result<ExitStatus, ChoreFailure> {
         self.ended(running, running.status())
     }
 
-    fn ended<T>(&self, running: &Running, outcome: Result<T, Failure>) -> Result<T, Failure> {
+    fn ended<T>(
+        &self,
+        running: &RunningProgram,
+        outcome: Result<T, ChoreFailure>,
+    ) -> Result<T, ChoreFailure> {
         let left = self.left_after(LEFTOVER_LIMIT, |_| true);
         running.end();
         let outcome = outcome?;
         if left.is_empty() {
             return Ok(outcome);
         }
-        Err(Failure::new(format!("left behind: {}", commands(&left))))
+        Err(ChoreFailure::new(format!("left behind: {}", commands(&left))))
     }
 
     /// Waits until no process of the case that counts is left; returns those that still are.
-    pub(crate) fn left_after(&self, limit: Duration, counts: impl Fn(&Process) -> bool) -> Vec<Process> {
+    pub(crate) fn left_after(
+        &self,
+        limit: Duration,
+        counts: impl Fn(&MarkedProcess) -> bool,
+    ) -> Vec<MarkedProcess> {
         let left = || self.marker.processes().into_iter().filter(&counts).collect::<Vec<_>>();
         if clock::wait_until(limit, || left().is_empty()) { Vec::new() } else { left() }
     }
 }
 
 /// The processes in one line, for a person.
-pub(crate) fn commands(processes: &[Process]) -> String {
+pub(crate) fn commands(processes: &[MarkedProcess]) -> String {
     let named: Vec<_> =
         processes.iter().map(|process| format!("{} ({})", process.pid, process.command)).collect();
     named.join(", ")

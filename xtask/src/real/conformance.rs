@@ -10,11 +10,11 @@ pub(crate) mod tasks;
 use std::ffi::OsStr;
 use std::fs;
 
-use crate::failure::Failure;
-use crate::run::{self, Task};
+use crate::failure::ChoreFailure;
+use crate::run::{self, ProgramRun};
 
-use super::bench::{Bench, CaseFolder};
-use super::gateway::{self, Entry};
+use super::bench::{CaseContext, CaseFolder};
+use super::gateway::{self, GatewayEntry};
 
 /// What the suite is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,11 @@ impl Requirements {
 }
 
 /// Goes through one set.
-pub(crate) fn check(bench: &Bench, place: &CaseFolder, requirements: Requirements) -> Result<(), Failure> {
+pub(crate) fn check(
+    bench: &CaseContext,
+    place: &CaseFolder,
+    requirements: Requirements,
+) -> Result<(), ChoreFailure> {
     match requirements.side {
         Side::Client => {
             let client = format!("'{}' conformance-client", bench.binary().display());
@@ -66,7 +70,8 @@ pub(crate) fn check(bench: &Bench, place: &CaseFolder, requirements: Requirement
             let command = [bench.binary().as_os_str(), "zoo".as_ref(), "conformance-fixture".as_ref()];
             let command = command.into_iter().chain(["--era".as_ref(), eras.as_ref()]);
             let command = command.map(OsStr::to_owned).collect();
-            let fixture = Entry { name: "fixture".to_owned(), command, prefix: Some(""), settings: "" };
+            let fixture =
+                GatewayEntry { name: "fixture".to_owned(), command, prefix: Some(""), settings: "" };
             gateway::serve(bench, place, &[fixture], |gateway| {
                 // What is left of it is looked for when the gateway has ended.
                 run::start(suite(bench, place, requirements, ["server", "--url", &gateway.url]))?.wait()
@@ -77,7 +82,7 @@ pub(crate) fn check(bench: &Bench, place: &CaseFolder, requirements: Requirement
 }
 
 /// The suite with one set; its last words are the summary.
-fn suite(bench: &Bench, place: &CaseFolder, requirements: Requirements, whom: [&str; 3]) -> Task {
+fn suite(bench: &CaseContext, place: &CaseFolder, requirements: Requirements, whom: [&str; 3]) -> ProgramRun {
     place
         .task(&bench.installed.recent_node(), &place.work(), "summary")
         .arguments([bench.installed.package("conformance/dist/index.js")])
@@ -86,9 +91,9 @@ fn suite(bench: &Bench, place: &CaseFolder, requirements: Requirements, whom: [&
 }
 
 /// Compares what passed with what is required.
-fn judge(place: &CaseFolder, requirements: Requirements) -> Result<(), Failure> {
+fn judge(place: &CaseFolder, requirements: Requirements) -> Result<(), ChoreFailure> {
     let summary = place.path("summary");
-    let text = fs::read_to_string(&summary).map_err(|error| Failure::io(summary.display(), &error))?;
+    let text = fs::read_to_string(&summary).map_err(|error| ChoreFailure::io(summary.display(), &error))?;
     let passed = passed(&text);
     if passed.len() >= requirements.required {
         return Ok(());
@@ -100,7 +105,7 @@ fn judge(place: &CaseFolder, requirements: Requirements) -> Result<(), Failure> 
         requirements.revision,
         passed.join(", ")
     );
-    Err(Failure::new(happened).with_output(summary))
+    Err(ChoreFailure::new(happened).with_output(summary))
 }
 
 /// The required scenarios that passed, by the summary of the suite. It names those that do not count once more, indented.

@@ -8,20 +8,26 @@ use std::fs;
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::run;
 
-use super::bench::{Bench, CaseFolder};
-use super::servers::Server;
+use super::bench::{CaseContext, CaseFolder};
+use super::servers::PublicServer;
 
 /// The servers that were measured by hand (contract.md part 4).
-const SERVERS: [Server; 5] = [Server::Everything, Server::Filesystem, Server::Time, Server::Git, Server::Gms];
+const SERVERS: [PublicServer; 5] = [
+    PublicServer::Everything,
+    PublicServer::Filesystem,
+    PublicServer::Time,
+    PublicServer::Git,
+    PublicServer::Gms,
+];
 
 /// Findings that say more of the machine than of the server.
 const OF_THE_MACHINE: &[&str] = &["slow-start"];
 
 /// Examines all of them by one configuration file, as a client has it.
-pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
+pub(crate) fn check(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
     let file = place.work().join("mcp.json");
     let mut servers = Map::new();
     for server in SERVERS {
@@ -38,23 +44,23 @@ pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
         );
     }
     let text = json!({ "mcpServers": servers }).to_string();
-    fs::write(&file, text).map_err(|error| Failure::io(file.display(), &error))?;
+    fs::write(&file, text).map_err(|error| ChoreFailure::io(file.display(), &error))?;
     let task =
         place.task(bench.binary(), &place.work(), "report").arguments(["doctor", "--json", "--config"]);
     let status = place.finish_in_any_way(&run::start(task.arguments([&file]))?)?;
     let path = place.path("report");
-    let report = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
+    let report = fs::read(&path).map_err(|error| ChoreFailure::io(path.display(), &error))?;
     let reports: Vec<Value> = serde_json::from_slice(&report)
-        .map_err(|error| Failure::new(format!("no report but {error} ({status})")).with_output(path))?;
+        .map_err(|error| ChoreFailure::new(format!("no report but {error} ({status})")).with_output(path))?;
     SERVERS.into_iter().try_for_each(|server| {
         let report = reports.iter().find(|report| report["server"] == server.name());
-        let missing = || Failure::new(format!("{} was not examined", server.name()));
+        let missing = || ChoreFailure::new(format!("{} was not examined", server.name()));
         judge(server, report.ok_or_else(missing)?)
     })
 }
 
 /// What is known of the server is what was seen, and no more.
-fn judge(server: Server, report: &Value) -> Result<(), Failure> {
+fn judge(server: PublicServer, report: &Value) -> Result<(), ChoreFailure> {
     let facts = &report["facts"];
     let known = [
         (facts["revision"] == "2025-11-25", "it agrees on the newest revision with a handshake"),
@@ -65,7 +71,7 @@ fn judge(server: Server, report: &Value) -> Result<(), Failure> {
         (facts["sigterm"]["ms"].is_u64(), "it ends on SIGTERM"),
     ];
     if let Some((_, what)) = known.iter().find(|(is_so, _)| !is_so) {
-        return Err(Failure::new(format!("{}: not seen that {what}: {report:#}", server.name())));
+        return Err(ChoreFailure::new(format!("{}: not seen that {what}: {report:#}", server.name())));
     }
     let findings = report["findings"].as_array().into_iter().flatten();
     let counted = findings.filter(|finding| finding["severity"] != "note");
@@ -76,7 +82,7 @@ fn judge(server: Server, report: &Value) -> Result<(), Failure> {
     if strange.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(format!("{}: found {}: {report:#}", server.name(), strange.join(", "))))
+    Err(ChoreFailure::new(format!("{}: found {}: {report:#}", server.name(), strange.join(", "))))
 }
 
 #[cfg(test)]
@@ -99,12 +105,12 @@ mod tests {
     #[test]
     fn what_is_known_passes_and_anything_else_does_not() {
         let findings = json!([{ "id": "era-locked", "severity": "note" }, { "id": "slow-start", "severity": "warning" }]);
-        assert!(judge(Server::Time, &report(&findings)).is_ok());
+        assert!(judge(PublicServer::Time, &report(&findings)).is_ok());
         let junk = json!([{ "id": "stdout-junk", "severity": "error" }]);
-        assert!(judge(Server::Time, &report(&junk)).is_err());
-        assert!(judge(Server::Everything, &report(&json!([]))).is_err(), "it is not stateless");
+        assert!(judge(PublicServer::Time, &report(&junk)).is_err());
+        assert!(judge(PublicServer::Everything, &report(&json!([]))).is_err(), "it is not stateless");
         assert!(
-            judge(Server::Time, &json!({ "server": "time", "findings": [] })).is_err(),
+            judge(PublicServer::Time, &json!({ "server": "time", "findings": [] })).is_err(),
             "nothing was seen"
         );
     }

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::failure::Failure;
-use crate::leftovers::Process;
-use crate::run::{self, Running};
+use crate::failure::ChoreFailure;
+use crate::leftovers::MarkedProcess;
+use crate::run::{self, RunningProgram};
 use crate::{clock, leftovers};
 
-use super::bench::{Bench, CaseFolder, commands};
-use super::sdk_client::{Era, Language, Walk, Way};
+use super::bench::{CaseContext, CaseFolder, commands};
+use super::sdk_client::{ClientTransport, Language, SdkEra, Walk};
 
 /// Until the first progress of the call is seen.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ const GONE_LIMIT: Duration = Duration::from_secs(5);
 const CALL_SECONDS: u32 = 300;
 
 /// Kills the guard in the middle of a call and looks for what is left.
-pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
+pub(crate) fn check(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
     let server = ["npx", "-y", "@modelcontextprotocol/server-everything"].map(OsString::from);
     let command = bench.teed(place, "outside", &bench.wrapped(&server));
     let step = json!({
@@ -36,9 +36,9 @@ pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
     });
     // npx finds the installed package in the current folder.
     let folder = bench.installed.node_folder();
-    let (way, steps) = (Way::Command(&command), [step]);
+    let (way, steps) = (ClientTransport::Command(&command), [step]);
     let walk =
-        Walk { name: "client", language: Language::Python, era: Era::Legacy, way, folder, steps: &steps };
+        Walk { name: "client", language: Language::Python, era: SdkEra::Legacy, way, folder, steps: &steps };
     let client = run::start(walk.task(bench, place)?)?;
     let outcome = kill_and_look(bench, place);
     // The client has lost its server and may say so as it likes, but it must end by itself too.
@@ -47,10 +47,12 @@ pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
     outcome.and(ended)
 }
 
-fn kill_and_look(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
+fn kill_and_look(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
     let seen = place.path("outside-from-server");
     if !clock::wait_until(START_LIMIT, || contains(&seen, "notifications/progress")) {
-        return Err(Failure::new("no progress of the call was seen").with_output(place.path("client.log")));
+        return Err(
+            ChoreFailure::new("no progress of the call was seen").with_output(place.path("client.log"))
+        );
     }
     let guard = the_guard(bench, place)?;
     let servers = place.marker.processes();
@@ -58,14 +60,14 @@ fn kill_and_look(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
         .iter()
         .any(|process| process.command.contains("server-everything") && process.pid != guard.pid)
     {
-        return Err(Failure::new(format!("the server is not to be seen among {}", commands(&servers))));
+        return Err(ChoreFailure::new(format!("the server is not to be seen among {}", commands(&servers))));
     }
     run::kill([guard.pid.to_string()], &place.work());
     let left = place.left_after(GONE_LIMIT, |process| !is_outside(bench, process));
     if left.is_empty() {
         Ok(())
     } else {
-        Err(Failure::new(format!("outlived the guard: {}", commands(&left))))
+        Err(ChoreFailure::new(format!("outlived the guard: {}", commands(&left))))
     }
 }
 
@@ -75,7 +77,7 @@ fn contains(path: &Path, text: &str) -> bool {
 }
 
 /// The process that was started as `unhang wrap`, and not what it has forked.
-fn the_guard(bench: &Bench, place: &CaseFolder) -> Result<Process, Failure> {
+fn the_guard(bench: &CaseContext, place: &CaseFolder) -> Result<MarkedProcess, ChoreFailure> {
     let start = format!("{} wrap -- ", bench.binary().display());
     let mut guards = place.marker.processes();
     guards.retain(|process| process.command.starts_with(&start));
@@ -83,7 +85,7 @@ fn the_guard(bench: &Bench, place: &CaseFolder) -> Result<Process, Failure> {
     guards.retain(|process| leftovers::parent(process.pid).is_none_or(|parent| !pids.contains(&parent)));
     match guards.as_slice() {
         [guard] => Ok(guard.clone()),
-        _ => Err(Failure::new(format!(
+        _ => Err(ChoreFailure::new(format!(
             "one guard was expected, found {}: {}",
             guards.len(),
             commands(&guards)
@@ -92,14 +94,14 @@ fn the_guard(bench: &Bench, place: &CaseFolder) -> Result<Process, Failure> {
 }
 
 /// Whether a process stands on the client's side of the guard.
-fn is_outside(bench: &Bench, process: &Process) -> bool {
+fn is_outside(bench: &CaseContext, process: &MarkedProcess) -> bool {
     let tee = format!("{} zoo tee ", bench.binary().display());
     process.command.contains("python_client.py") || process.command.starts_with(&tee)
 }
 
-fn ended(place: &CaseFolder, client: &Running) -> Result<(), Failure> {
+fn ended(place: &CaseFolder, client: &RunningProgram) -> Result<(), ChoreFailure> {
     // A failing client is no failure here; a client that hangs is one, and is among what is left.
     let _ = client.wait();
     let left = place.left_after(GONE_LIMIT, |_| true);
-    if left.is_empty() { Ok(()) } else { Err(Failure::new(format!("left behind: {}", commands(&left)))) }
+    if left.is_empty() { Ok(()) } else { Err(ChoreFailure::new(format!("left behind: {}", commands(&left)))) }
 }

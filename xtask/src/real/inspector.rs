@@ -6,21 +6,21 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::run::{self, Task};
+use crate::failure::ChoreFailure;
+use crate::run::{self, ProgramRun};
 
-use super::bench::{Bench, CaseFolder};
+use super::bench::{CaseContext, CaseFolder};
 use super::observed;
 use super::scenario::{self, Scenario};
-use super::sdk_client::Way;
-use super::servers::Server;
+use super::sdk_client::ClientTransport;
+use super::servers::PublicServer;
 
 /// One request that is observed on both sides of the guard.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ObservedRequest {
     /// Server, request and era.
     pub(crate) name: &'static str,
-    server: Server,
+    server: PublicServer,
     era: &'static str,
     request: &'static [&'static str],
     /// A text that the printed result must contain.
@@ -32,7 +32,7 @@ pub(crate) struct ObservedRequest {
 pub(crate) const VISITS: [ObservedRequest; 5] = [
     ObservedRequest {
         name: "everything/call",
-        server: Server::Everything,
+        server: PublicServer::Everything,
         era: "legacy",
         request: &[
             "--method",
@@ -46,28 +46,28 @@ pub(crate) const VISITS: [ObservedRequest; 5] = [
     },
     ObservedRequest {
         name: "memory/read",
-        server: Server::Memory,
+        server: PublicServer::Memory,
         era: "legacy",
         request: &["--method", "resources/read", "--uri", "memory://knowledge-graph"],
         expect: "entities",
     },
     ObservedRequest {
         name: "time/list",
-        server: Server::Time,
+        server: PublicServer::Time,
         era: "legacy",
         request: &["--method", "tools/list"],
         expect: "convert_time",
     },
     ObservedRequest {
         name: "time/list-stateless",
-        server: Server::Time,
+        server: PublicServer::Time,
         era: "modern",
         request: &["--method", "tools/list"],
         expect: "convert_time",
     },
     ObservedRequest {
         name: "gms/prompts",
-        server: Server::Gms,
+        server: PublicServer::Gms,
         era: "auto",
         request: &["--method", "prompts/list"],
         expect: "create-feature",
@@ -79,25 +79,32 @@ struct Inspection<'a> {
     /// Names the file with the printed result.
     name: &'a str,
     request: &'a [&'a str],
-    way: Way<'a>,
+    way: ClientTransport<'a>,
     /// The server's folder.
     folder: &'a Path,
 }
 
 /// Makes one request and compares both sides of the guard.
-pub(crate) fn visit(bench: &Bench, place: &CaseFolder, visit: &ObservedRequest) -> Result<(), Failure> {
+pub(crate) fn visit(
+    bench: &CaseContext,
+    place: &CaseFolder,
+    visit: &ObservedRequest,
+) -> Result<(), ChoreFailure> {
     visit.server.furnish(place)?;
     let command = bench.observed(place, &visit.server.command(bench, place));
     let request = [&["--protocol-era", visit.era], visit.request].concat();
     let inspection = Inspection {
         name: "inspector",
         request: &request,
-        way: Way::Command(&command),
+        way: ClientTransport::Command(&command),
         folder: &place.work(),
     };
     let printed = inspection.run(bench, place)?;
     if !printed.to_string().contains(visit.expect) {
-        return Err(Failure::new(format!("the Inspector did not print {:?} but {printed}", visit.expect)));
+        return Err(ChoreFailure::new(format!(
+            "the Inspector did not print {:?} but {printed}",
+            visit.expect
+        )));
     }
     observed::same_on_both_sides(place)?;
     Ok(())
@@ -105,24 +112,31 @@ pub(crate) fn visit(bench: &Bench, place: &CaseFolder, visit: &ObservedRequest) 
 
 /// Starts the Inspector on `unhang wrap -- npx -y @modelcontextprotocol/server-everything`, lists the tools and calls
 /// each of them.
-pub(crate) fn every_tool(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
+pub(crate) fn every_tool(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
     let server = ["npx", "-y", "@modelcontextprotocol/server-everything"].map(OsString::from);
     let command = bench.wrapped(&server);
-    let scenario = Scenario::read(bench, place, Server::Everything)?;
+    let scenario = Scenario::read(bench, place, PublicServer::Everything)?;
     // npx finds the installed package in the current folder.
     let folder = bench.installed.node_folder();
-    let way = Way::Command(&command);
+    let way = ClientTransport::Command(&command);
     let list = Inspection { name: "list", request: &["--method", "tools/list"], way, folder };
     let names = scenario::tool_names(&list.run(bench, place)?["result"]);
     let (ours, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.starts_with(OURS));
     if ours != OURS_ALL {
-        return Err(Failure::new(format!("of the three tools about jobs there are: {}", ours.join(", "))));
+        return Err(ChoreFailure::new(format!(
+            "of the three tools about jobs there are: {}",
+            ours.join(", ")
+        )));
     }
     if names.len() < FEWEST_TOOLS {
-        return Err(Failure::new(format!("only {} tools were listed: {}", names.len(), names.join(", "))));
+        return Err(ChoreFailure::new(format!(
+            "only {} tools were listed: {}",
+            names.len(),
+            names.join(", ")
+        )));
     }
     for tool in names {
-        let unknown = || Failure::new(format!("the scenario does not call {tool}"));
+        let unknown = || ChoreFailure::new(format!("the scenario does not call {tool}"));
         let step = scenario.call_of(&tool).ok_or_else(unknown)?;
         let arguments = step["arguments"].to_string();
         let request = ["--method", "tools/call", "--tool-name", &tool, "--tool-args-json", &arguments];
@@ -155,11 +169,11 @@ const AT_ONCE: usize = 3;
 
 /// Makes requests of a gateway, some at once, and looks for the texts that they are to bring.
 pub(crate) fn visit_gateway(
-    bench: &Bench,
+    bench: &CaseContext,
     place: &CaseFolder,
-    (name, way, era): (&str, Way<'_>, &str),
+    (name, way, era): (&str, ClientTransport<'_>, &str),
     requests: &[(Vec<String>, Value)],
-) -> Result<(), Failure> {
+) -> Result<(), ChoreFailure> {
     let folder = place.work();
     for (round, requests) in requests.chunks(AT_ONCE).enumerate() {
         let mut running = Vec::new();
@@ -180,12 +194,12 @@ pub(crate) fn visit_gateway(
 
 impl Inspection<'_> {
     /// Returns what the Inspector printed.
-    fn run(&self, bench: &Bench, place: &CaseFolder) -> Result<Value, Failure> {
+    fn run(&self, bench: &CaseContext, place: &CaseFolder) -> Result<Value, ChoreFailure> {
         place.run(self.task(bench, place))?;
         printed(place, self.name)
     }
 
-    fn task(&self, bench: &Bench, place: &CaseFolder) -> Task {
+    fn task(&self, bench: &CaseContext, place: &CaseFolder) -> ProgramRun {
         let launcher = bench.installed.package("inspector/clients/launcher/build/index.js");
         let mut task = place
             .task(&bench.installed.recent_node(), &place.work(), self.name)
@@ -196,8 +210,10 @@ impl Inspection<'_> {
         }
         match self.way {
             // The first separator ends the Inspector's own arguments, and it takes that one away.
-            Way::Command(command) => task.arguments(self.request).arguments(["--"]).arguments(command),
-            Way::Url(url) => {
+            ClientTransport::Command(command) => {
+                task.arguments(self.request).arguments(["--"]).arguments(command)
+            }
+            ClientTransport::Url(url) => {
                 task.arguments(["--transport", "http", "--server-url", url]).arguments(self.request)
             }
         }
@@ -205,10 +221,10 @@ impl Inspection<'_> {
 }
 
 /// What an Inspector has printed.
-fn printed(place: &CaseFolder, name: &str) -> Result<Value, Failure> {
+fn printed(place: &CaseFolder, name: &str) -> Result<Value, ChoreFailure> {
     let path = place.path(name);
-    let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
+    let text = fs::read(&path).map_err(|error| ChoreFailure::io(path.display(), &error))?;
     serde_json::from_slice(&text).map_err(|error| {
-        Failure::new(format!("the Inspector's output is not JSON: {error}")).with_output(path)
+        ChoreFailure::new(format!("the Inspector's output is not JSON: {error}")).with_output(path)
     })
 }

@@ -9,9 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::project::Project;
-use crate::run::{self, Task};
+use crate::run::{self, ProgramRun};
 use crate::tools;
 
 const INSTALL_DEADLINE: Duration = Duration::from_mins(10);
@@ -26,7 +26,7 @@ pub(crate) struct Installed {
 }
 
 /// Installs what is not there yet, after making sure of the tools that this and the cases need.
-pub(crate) fn install(project: &Project) -> Result<Installed, Failure> {
+pub(crate) fn install(project: &Project) -> Result<Installed, ChoreFailure> {
     for tool in [tools::NODE, tools::NPM, tools::PYTHON, tools::GIT] {
         tool.require(project)?;
     }
@@ -43,38 +43,46 @@ pub(crate) fn install(project: &Project) -> Result<Installed, Failure> {
 }
 
 /// Fills `folder` by `work` unless it was filled from the same lock files before.
-fn once(folder: &Path, locks: &[PathBuf], work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+fn once(
+    folder: &Path,
+    locks: &[PathBuf],
+    work: impl FnOnce() -> Result<(), ChoreFailure>,
+) -> Result<(), ChoreFailure> {
     let stamp = folder.join("installed-from");
     let mut wanted = Vec::new();
     for lock in locks {
-        wanted.extend(fs::read(lock).map_err(|error| Failure::io(lock.display(), &error))?);
+        wanted.extend(fs::read(lock).map_err(|error| ChoreFailure::io(lock.display(), &error))?);
     }
     if fs::read(&stamp).is_ok_and(|present| present == wanted) {
         return Ok(());
     }
     if folder.exists() {
-        fs::remove_dir_all(folder).map_err(|error| Failure::io(folder.display(), &error))?;
+        fs::remove_dir_all(folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
     }
-    fs::create_dir_all(folder).map_err(|error| Failure::io(folder.display(), &error))?;
+    fs::create_dir_all(folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
     work()?;
-    fs::write(&stamp, wanted).map_err(|error| Failure::io(stamp.display(), &error))
+    fs::write(&stamp, wanted).map_err(|error| ChoreFailure::io(stamp.display(), &error))
 }
 
 impl Installed {
-    fn install_node(&self, project: &Project, locks: &[PathBuf]) -> Result<(), Failure> {
+    fn install_node(&self, project: &Project, locks: &[PathBuf]) -> Result<(), ChoreFailure> {
         for lock in locks {
             let copy = self.node.join(lock.file_name().unwrap_or_default());
-            fs::copy(lock, &copy).map_err(|error| Failure::io(copy.display(), &error))?;
+            fs::copy(lock, &copy).map_err(|error| ChoreFailure::io(copy.display(), &error))?;
         }
-        let task = Task::new("npm", &self.node, project.log("install-node"), INSTALL_DEADLINE);
+        let task = ProgramRun::new("npm", &self.node, project.log("install-node"), INSTALL_DEADLINE);
         run::run(task.arguments(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]))
     }
 
-    fn install_python(&self, project: &Project, requirements: &Path) -> Result<(), Failure> {
-        let task = Task::new("python3", project.root(), project.log("install-venv"), INSTALL_DEADLINE);
+    fn install_python(&self, project: &Project, requirements: &Path) -> Result<(), ChoreFailure> {
+        let task = ProgramRun::new("python3", project.root(), project.log("install-venv"), INSTALL_DEADLINE);
         run::run(task.arguments(["-m".as_ref(), "venv".as_ref(), self.python.as_os_str()]))?;
-        let task =
-            Task::new(self.python("python"), project.root(), project.log("install-python"), INSTALL_DEADLINE);
+        let task = ProgramRun::new(
+            self.python("python"),
+            project.root(),
+            project.log("install-python"),
+            INSTALL_DEADLINE,
+        );
         let flags = [
             "-m",
             "pip",

@@ -35,25 +35,25 @@ mod servers;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
 use crate::report;
 use crate::run;
 
-use bench::Bench;
-use sdk_client::{Era, Language};
-use servers::Server;
+use bench::CaseContext;
+use sdk_client::{Language, SdkEra};
+use servers::PublicServer;
 
 /// One session, or one family of them, that is checked.
-struct Case {
+struct RealCase {
     /// Client, server and kind, separated by slashes.
     name: String,
-    kind: Kind,
+    kind: RealCaseKind,
 }
 
-enum Kind {
-    Sdk(Language, Server, Era),
+enum RealCaseKind {
+    Sdk(Language, PublicServer, SdkEra),
     Inspector(inspector::ObservedRequest),
     InspectorEveryTool,
     GuardKilled,
@@ -68,17 +68,17 @@ enum Kind {
 }
 
 /// Runs every case: the last step of `ci`, which has built the release binary before.
-pub(crate) fn every(project: &Project) -> Result<(), Failure> {
+pub(crate) fn every(project: &Project) -> Result<(), ChoreFailure> {
     perform(project, &cases(), project.below_target("release/unhang"))
 }
 
 /// Runs the cases that the options ask for, on the binary they name or else on a release build.
-pub(crate) fn real(project: &Project, options: &Options) -> Result<(), Failure> {
+pub(crate) fn real(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
     let wanted =
-        |case: &Case| options.only.is_empty() || options.only.iter().any(|part| case.name.contains(part));
+        |case: &RealCase| options.only.is_empty() || options.only.iter().any(|part| case.name.contains(part));
     let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
     if cases.is_empty() {
-        return Err(Failure::usage(format!("no case has {} in its name", options.only.join(" or "))));
+        return Err(ChoreFailure::usage(format!("no case has {} in its name", options.only.join(" or "))));
     }
     if options.list {
         let names: Vec<_> = cases.iter().map(|case| format!("{}\n", case.name)).collect();
@@ -86,13 +86,13 @@ pub(crate) fn real(project: &Project, options: &Options) -> Result<(), Failure> 
         return Ok(());
     }
     let binary = match &options.binary {
-        Some(path) => std::path::absolute(path).map_err(|error| Failure::io(path, &error))?,
+        Some(path) => std::path::absolute(path).map_err(|error| ChoreFailure::io(path, &error))?,
         None => release_build(project)?,
     };
     perform(project, &cases, binary)
 }
 
-fn release_build(project: &Project) -> Result<PathBuf, Failure> {
+fn release_build(project: &Project) -> Result<PathBuf, ChoreFailure> {
     report::timed("release", || {
         let arguments = ["build", "--release", "--locked", "-p", "unhang-cli"];
         run::run(project.cargo("release", Duration::from_mins(20)).arguments(arguments))
@@ -100,44 +100,51 @@ fn release_build(project: &Project) -> Result<PathBuf, Failure> {
     Ok(project.below_target("release/unhang"))
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<RealCase> {
     let mut cases = Vec::new();
     for language in [Language::Python, Language::Typescript] {
-        for server in Server::ALL {
-            for era in [Era::Legacy, Era::Auto] {
+        for server in PublicServer::ALL {
+            for era in [SdkEra::Legacy, SdkEra::Auto] {
                 let name = format!("{}/{}/{}", language.name(), server.name(), era.name());
-                cases.push(Case { name, kind: Kind::Sdk(language, server, era) });
+                cases.push(RealCase { name, kind: RealCaseKind::Sdk(language, server, era) });
             }
         }
     }
     for visit in inspector::VISITS {
-        cases.push(Case { name: format!("inspector/{}", visit.name), kind: Kind::Inspector(visit) });
+        cases.push(RealCase {
+            name: format!("inspector/{}", visit.name),
+            kind: RealCaseKind::Inspector(visit),
+        });
     }
-    cases.push(Case { name: "inspector/everything/npx".to_owned(), kind: Kind::InspectorEveryTool });
-    cases.push(Case { name: "guard-killed/everything/npx".to_owned(), kind: Kind::GuardKilled });
+    cases.push(RealCase {
+        name: "inspector/everything/npx".to_owned(),
+        kind: RealCaseKind::InspectorEveryTool,
+    });
+    cases.push(RealCase { name: "guard-killed/everything/npx".to_owned(), kind: RealCaseKind::GuardKilled });
     for requirements in conformance::ALL {
         let name = format!("conformance/{}", requirements.name());
-        cases.push(Case { name, kind: Kind::Conformance(requirements) });
+        cases.push(RealCase { name, kind: RealCaseKind::Conformance(requirements) });
     }
-    cases.extend(conformance::tasks::ALL.map(Case::of_tasks));
+    cases.extend(conformance::tasks::ALL.map(RealCase::of_tasks));
     for language in [Language::Python, Language::TypescriptSdk, Language::Typescript] {
         let name = |what: &str| format!("gateway/{what}/{}", language.name());
-        cases.push(Case { name: name("direct"), kind: Kind::GatewayDirect(language) });
-        cases.push(Case { name: name("six"), kind: Kind::GatewaySix(language) });
+        cases.push(RealCase { name: name("direct"), kind: RealCaseKind::GatewayDirect(language) });
+        cases.push(RealCase { name: name("six"), kind: RealCaseKind::GatewaySix(language) });
     }
-    cases.push(Case { name: "gateway/six/inspector".to_owned(), kind: Kind::GatewayInspector });
-    cases.push(Case { name: "gateway/server-killed".to_owned(), kind: Kind::GatewayServerKilled });
+    cases.push(RealCase { name: "gateway/six/inspector".to_owned(), kind: RealCaseKind::GatewayInspector });
+    cases
+        .push(RealCase { name: "gateway/server-killed".to_owned(), kind: RealCaseKind::GatewayServerKilled });
     for (between, driver) in gateway::tasks::all() {
-        cases.push(Case { name: driver.name(between), kind: Kind::Tasks(between, driver) });
+        cases.push(RealCase { name: driver.name(between), kind: RealCaseKind::Tasks(between, driver) });
     }
-    cases.push(Case { name: "doctor/five".to_owned(), kind: Kind::Doctor });
+    cases.push(RealCase { name: "doctor/five".to_owned(), kind: RealCaseKind::Doctor });
     cases
 }
 
 /// Runs all cases even when some fail: each failure names another difference.
-fn perform(project: &Project, cases: &[Case], binary: PathBuf) -> Result<(), Failure> {
+fn perform(project: &Project, cases: &[RealCase], binary: PathBuf) -> Result<(), ChoreFailure> {
     let installed = report::timed("  install", || install::install(project))?;
-    let bench = Bench::new(project, installed, binary);
+    let bench = CaseContext::new(project, installed, binary);
     let mut failed = Vec::new();
     for case in cases {
         let outcome = report::timed(&format!("  {}", case.name), || case.check(&bench));
@@ -150,29 +157,31 @@ fn perform(project: &Project, cases: &[Case], binary: PathBuf) -> Result<(), Fai
         return Ok(());
     }
     let again = format!("cargo xtask real --only {}", failed.join(","));
-    Err(Failure::new(format!("{} of {} cases failed; again with: {again}", failed.len(), cases.len())))
+    Err(ChoreFailure::new(format!("{} of {} cases failed; again with: {again}", failed.len(), cases.len())))
 }
 
-impl Case {
+impl RealCase {
     fn of_tasks(giver: conformance::tasks::Giver) -> Self {
-        Self { name: format!("conformance/{}", giver.name()), kind: Kind::ConformanceTasks(giver) }
+        Self { name: format!("conformance/{}", giver.name()), kind: RealCaseKind::ConformanceTasks(giver) }
     }
 
-    fn check(&self, bench: &Bench) -> Result<(), Failure> {
+    fn check(&self, bench: &CaseContext) -> Result<(), ChoreFailure> {
         let place = bench.place(&self.name)?;
         match &self.kind {
-            Kind::Sdk(language, server, era) => sdk_client::check(bench, &place, *language, *server, *era),
-            Kind::Inspector(visit) => inspector::visit(bench, &place, visit),
-            Kind::InspectorEveryTool => inspector::every_tool(bench, &place),
-            Kind::GuardKilled => guard_killed::check(bench, &place),
-            Kind::Conformance(requirements) => conformance::check(bench, &place, *requirements),
-            Kind::ConformanceTasks(giver) => conformance::tasks::check(bench, &place, *giver),
-            Kind::GatewayDirect(language) => gateway::direct::check(bench, &place, *language),
-            Kind::GatewaySix(language) => gateway::six::sdk(bench, &place, *language),
-            Kind::GatewayInspector => gateway::six::inspector(bench, &place),
-            Kind::GatewayServerKilled => gateway::server_killed::check(bench, &place),
-            Kind::Tasks(between, driver) => gateway::tasks::check(bench, &place, *between, *driver),
-            Kind::Doctor => doctor::check(bench, &place),
+            RealCaseKind::Sdk(language, server, era) => {
+                sdk_client::check(bench, &place, *language, *server, *era)
+            }
+            RealCaseKind::Inspector(visit) => inspector::visit(bench, &place, visit),
+            RealCaseKind::InspectorEveryTool => inspector::every_tool(bench, &place),
+            RealCaseKind::GuardKilled => guard_killed::check(bench, &place),
+            RealCaseKind::Conformance(requirements) => conformance::check(bench, &place, *requirements),
+            RealCaseKind::ConformanceTasks(giver) => conformance::tasks::check(bench, &place, *giver),
+            RealCaseKind::GatewayDirect(language) => gateway::direct::check(bench, &place, *language),
+            RealCaseKind::GatewaySix(language) => gateway::six::sdk(bench, &place, *language),
+            RealCaseKind::GatewayInspector => gateway::six::inspector(bench, &place),
+            RealCaseKind::GatewayServerKilled => gateway::server_killed::check(bench, &place),
+            RealCaseKind::Tasks(between, driver) => gateway::tasks::check(bench, &place, *between, *driver),
+            RealCaseKind::Doctor => doctor::check(bench, &place),
         }
     }
 }
@@ -190,7 +199,7 @@ mod tests {
                 "{client}: {names:?}"
             );
         }
-        for server in Server::ALL {
+        for server in PublicServer::ALL {
             assert!(names.contains(&format!("python/{}/legacy", server.name())), "{names:?}");
         }
     }

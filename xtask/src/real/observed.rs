@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 
 use super::bench::CaseFolder;
 
@@ -15,21 +15,26 @@ const SHOWN_LINE: usize = 300;
 const SHOWN_BEFORE: usize = 60;
 
 /// Compares both directions of a case; returns how many lines the client sent.
-pub(crate) fn same_on_both_sides(place: &CaseFolder) -> Result<usize, Failure> {
+pub(crate) fn same_on_both_sides(place: &CaseFolder) -> Result<usize, ChoreFailure> {
     let sent = compare(place, "from-client", ["outside", "inside"], "client to server")?;
     compare(place, "from-server", ["inside", "outside"], "server to client")?;
     Ok(sent)
 }
 
-fn compare(place: &CaseFolder, direction: &str, sides: [&str; 2], title: &str) -> Result<usize, Failure> {
+fn compare(
+    place: &CaseFolder,
+    direction: &str,
+    sides: [&str; 2],
+    title: &str,
+) -> Result<usize, ChoreFailure> {
     let read = |side: &str| {
         let path = place.path(&format!("{side}-{direction}"));
-        fs::read(&path).map_err(|error| Failure::io(path.display(), &error))
+        fs::read(&path).map_err(|error| ChoreFailure::io(path.display(), &error))
     };
     let (before, after) = (read(sides[0])?, read(sides[1])?);
     match difference(&before, &after) {
-        Some(difference) => Err(Failure::new(format!("{title}: {difference}"))),
-        None if before.is_empty() => Err(Failure::new(format!("{title}: not a byte was seen"))),
+        Some(difference) => Err(ChoreFailure::new(format!("{title}: {difference}"))),
+        None if before.is_empty() => Err(ChoreFailure::new(format!("{title}: not a byte was seen"))),
         None => Ok(lines(&before).len()),
     }
 }

@@ -16,10 +16,10 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 
-use super::bench::{Bench, CaseFolder};
-use super::servers::{self, Server};
+use super::bench::{CaseContext, CaseFolder};
+use super::servers::{self, PublicServer};
 
 /// The steps, ready to be performed.
 #[derive(Debug, Clone)]
@@ -30,10 +30,14 @@ const SHOWN_OUTCOME: usize = 600;
 
 impl Scenario {
     /// Reads the scenario of a server and fills in what belongs to the place.
-    pub(crate) fn read(bench: &Bench, place: &CaseFolder, server: Server) -> Result<Self, Failure> {
+    pub(crate) fn read(
+        bench: &CaseContext,
+        place: &CaseFolder,
+        server: PublicServer,
+    ) -> Result<Self, ChoreFailure> {
         let path = bench.source(&format!("scenarios/{}.json", server.name()));
-        let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
-        let broken = |error| Failure::new(format!("{} is not a list of steps: {error}", path.display()));
+        let text = fs::read(&path).map_err(|error| ChoreFailure::io(path.display(), &error))?;
+        let broken = |error| ChoreFailure::new(format!("{} is not a list of steps: {error}", path.display()));
         let mut steps: Vec<Value> = serde_json::from_slice(&text).map_err(broken)?;
         let folder = place.work().to_string_lossy().into_owned();
         let values = [("{folder}", folder), ("{large}", servers::large_text())];
@@ -75,19 +79,24 @@ impl Scenario {
     }
 
     /// Judges a transcript: the revision, every outcome, and whether every listed tool was called.
-    pub(crate) fn judge(&self, transcript: &Value, version: &str, completely: bool) -> Result<(), Failure> {
+    pub(crate) fn judge(
+        &self,
+        transcript: &Value,
+        version: &str,
+        completely: bool,
+    ) -> Result<(), ChoreFailure> {
         if transcript["version"] != version {
-            return Err(Failure::new(format!("spoke {} instead of {version}", transcript["version"])));
+            return Err(ChoreFailure::new(format!("spoke {} instead of {version}", transcript["version"])));
         }
         let outcomes = transcript["outcomes"].as_array().map(Vec::as_slice).unwrap_or_default();
         judge_all(&self.0, outcomes, version)?;
         let (listed, called) = (listed(&self.0, outcomes), called(&self.0));
         let forgotten: Vec<_> = listed.difference(&called).cloned().collect();
         if listed.is_empty() {
-            return Err(Failure::new("no tool was listed"));
+            return Err(ChoreFailure::new("no tool was listed"));
         }
         if completely && !forgotten.is_empty() {
-            return Err(Failure::new(format!("the scenario does not call {}", forgotten.join(", "))));
+            return Err(ChoreFailure::new(format!("the scenario does not call {}", forgotten.join(", "))));
         }
         Ok(())
     }
@@ -127,17 +136,17 @@ fn name_by(step: &mut Value, server: &str) {
 }
 
 /// Judges what several steps have brought.
-pub(crate) fn judge_all(steps: &[Value], outcomes: &[Value], version: &str) -> Result<(), Failure> {
+pub(crate) fn judge_all(steps: &[Value], outcomes: &[Value], version: &str) -> Result<(), ChoreFailure> {
     if steps.len() != outcomes.len() {
-        return Err(Failure::new(format!("{} outcomes of {} steps", outcomes.len(), steps.len())));
+        return Err(ChoreFailure::new(format!("{} outcomes of {} steps", outcomes.len(), steps.len())));
     }
     steps.iter().zip(outcomes).try_for_each(|(step, outcome)| judge_one(step, outcome, version))
 }
 
-fn judge_one(step: &Value, outcome: &Value, version: &str) -> Result<(), Failure> {
+fn judge_one(step: &Value, outcome: &Value, version: &str) -> Result<(), ChoreFailure> {
     if outcome["skipped"] == true {
         let may_skip = step["handshake_only"] == true && version == STATELESS;
-        return if may_skip { Ok(()) } else { Err(Failure::new(format!("skipped {}", named(step)))) };
+        return if may_skip { Ok(()) } else { Err(ChoreFailure::new(format!("skipped {}", named(step)))) };
     }
     if let Some(steps) = step["steps"].as_array() {
         let outcomes = outcome["together"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -147,9 +156,9 @@ fn judge_one(step: &Value, outcome: &Value, version: &str) -> Result<(), Failure
 }
 
 /// Makes sure that an outcome has what the step expects of it.
-pub(crate) fn expected_in(step: &Value, outcome: &Value) -> Result<(), Failure> {
+pub(crate) fn expected_in(step: &Value, outcome: &Value) -> Result<(), ChoreFailure> {
     if outcome["result"].is_null() && outcome["error"].is_null() {
-        return Err(Failure::new(format!("{} brought neither result nor error", named(step))));
+        return Err(ChoreFailure::new(format!("{} brought neither result nor error", named(step))));
     }
     let mut texts = Vec::new();
     collect_texts(outcome, &mut texts);
@@ -157,7 +166,7 @@ pub(crate) fn expected_in(step: &Value, outcome: &Value) -> Result<(), Failure> 
     for wanted in expected {
         if !texts.iter().any(|text| text.contains(wanted)) {
             let shown: String = outcome.to_string().chars().take(SHOWN_OUTCOME).collect();
-            return Err(Failure::new(format!("{} did not bring {wanted:?} but {shown}", named(step))));
+            return Err(ChoreFailure::new(format!("{} did not bring {wanted:?} but {shown}", named(step))));
         }
     }
     Ok(())

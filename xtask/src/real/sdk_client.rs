@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
-use crate::run::Task;
+use crate::failure::ChoreFailure;
+use crate::run::ProgramRun;
 
-use super::bench::{Bench, CaseFolder};
+use super::bench::{CaseContext, CaseFolder};
 use super::observed;
 use super::scenario::{HANDSHAKE, STATELESS, Scenario};
-use super::servers::Server;
+use super::servers::PublicServer;
 
 /// Which library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum Language {
 
 /// How the client begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
+pub(crate) enum SdkEra {
     /// With a handshake.
     Legacy,
     /// By asking `server/discover`, and with a handshake only where that is not known.
@@ -35,7 +35,7 @@ pub(crate) enum Era {
 
 /// How the client comes to its server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Way<'a> {
+pub(crate) enum ClientTransport<'a> {
     Command(&'a [OsString]),
     Url(&'a str),
 }
@@ -46,8 +46,8 @@ pub(crate) struct Walk<'a> {
     /// What its files in the place are called after.
     pub(crate) name: &'a str,
     pub(crate) language: Language,
-    pub(crate) era: Era,
-    pub(crate) way: Way<'a>,
+    pub(crate) era: SdkEra,
+    pub(crate) way: ClientTransport<'a>,
     /// The folder that a command is started in, and the client's only root.
     pub(crate) folder: &'a Path,
     pub(crate) steps: &'a [Value],
@@ -63,15 +63,15 @@ impl Language {
     }
 
     /// The eras that it knows.
-    pub(crate) fn eras(self) -> &'static [Era] {
+    pub(crate) fn eras(self) -> &'static [SdkEra] {
         match self {
-            Self::Python | Self::Typescript => &[Era::Legacy, Era::Auto],
-            Self::TypescriptSdk => &[Era::Legacy],
+            Self::Python | Self::Typescript => &[SdkEra::Legacy, SdkEra::Auto],
+            Self::TypescriptSdk => &[SdkEra::Legacy],
         }
     }
 
     /// The interpreter and the script.
-    fn command(self, bench: &Bench) -> (PathBuf, PathBuf) {
+    fn command(self, bench: &CaseContext) -> (PathBuf, PathBuf) {
         match self {
             Self::Python => (bench.installed.python("python"), bench.source("clients/python_client.py")),
             Self::Typescript | Self::TypescriptSdk => {
@@ -90,7 +90,7 @@ impl Language {
     }
 }
 
-impl Era {
+impl SdkEra {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Legacy => "legacy",
@@ -106,34 +106,34 @@ impl Era {
 
 /// Walks through a server's scenario and compares both sides of the guard.
 pub(crate) fn check(
-    bench: &Bench,
+    bench: &CaseContext,
     place: &CaseFolder,
     language: Language,
-    server: Server,
-    era: Era,
-) -> Result<(), Failure> {
+    server: PublicServer,
+    era: SdkEra,
+) -> Result<(), ChoreFailure> {
     server.furnish(place)?;
     let scenario = Scenario::read(bench, place, server)?;
     let command = bench.observed(place, &server.command(bench, place));
     let folder = place.work();
-    let (way, steps) = (Way::Command(&command), scenario.steps());
+    let (way, steps) = (ClientTransport::Command(&command), scenario.steps());
     let walk = Walk { name: "client", language, era, way, folder: &folder, steps };
     place.run(walk.task(bench, place)?)?;
     let revision = era.revision(server.is_stateless_too());
     scenario.judge(&walk.transcript(place)?, revision, server.is_called_completely())?;
     let sent = observed::same_on_both_sides(place)?;
     if sent < scenario.steps().len() / 2 {
-        return Err(Failure::new(format!("the client sent only {sent} lines")));
+        return Err(ChoreFailure::new(format!("the client sent only {sent} lines")));
     }
     Ok(())
 }
 
 impl Walk<'_> {
     /// Writes down for the script what it is to do, and returns the task that does it.
-    pub(crate) fn task(&self, bench: &Bench, place: &CaseFolder) -> Result<Task, Failure> {
+    pub(crate) fn task(&self, bench: &CaseContext, place: &CaseFolder) -> Result<ProgramRun, ChoreFailure> {
         let path = place.path(&format!("{}-plan.json", self.name));
         fs::write(&path, self.plan(place).to_string())
-            .map_err(|error| Failure::io(path.display(), &error))?;
+            .map_err(|error| ChoreFailure::io(path.display(), &error))?;
         let (interpreter, script) = self.language.command(bench);
         // The TypeScript client finds its packages in the current folder.
         let task = place.task(&interpreter, bench.installed.node_folder(), self.name);
@@ -155,8 +155,8 @@ impl Walk<'_> {
             "transcript": self.transcript_file(place),
         });
         match self.way {
-            Way::Command(command) => plan["command"] = command.iter().map(text).collect(),
-            Way::Url(url) => plan["url"] = url.into(),
+            ClientTransport::Command(command) => plan["command"] = command.iter().map(text).collect(),
+            ClientTransport::Url(url) => plan["url"] = url.into(),
         }
         plan
     }
@@ -166,9 +166,10 @@ impl Walk<'_> {
     }
 
     /// What it has written down.
-    pub(crate) fn transcript(&self, place: &CaseFolder) -> Result<Value, Failure> {
+    pub(crate) fn transcript(&self, place: &CaseFolder) -> Result<Value, ChoreFailure> {
         let path = self.transcript_file(place);
-        let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
-        serde_json::from_slice(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+        let text = fs::read(&path).map_err(|error| ChoreFailure::io(path.display(), &error))?;
+        serde_json::from_slice(&text)
+            .map_err(|error| ChoreFailure::new(format!("{}: {error}", path.display())))
     }
 }

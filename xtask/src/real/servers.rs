@@ -5,14 +5,14 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::failure::Failure;
-use crate::run::{self, Task};
+use crate::failure::ChoreFailure;
+use crate::run::{self, ProgramRun};
 
-use super::bench::{Bench, CaseFolder};
+use super::bench::{CaseContext, CaseFolder};
 
 /// A public server, pinned in `real/node/` or `real/python/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Server {
+pub(crate) enum PublicServer {
     Everything,
     Filesystem,
     Memory,
@@ -42,7 +42,7 @@ const GAMEMAKER_PROJECT: &str = r#"{
 /// Signature and header of a picture of one pixel; the server looks at the name alone.
 const PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89";
 
-impl Server {
+impl PublicServer {
     pub(crate) const ALL: [Self; 6] =
         [Self::Everything, Self::Filesystem, Self::Memory, Self::Time, Self::Git, Self::Gms];
 
@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// The command that starts it.
-    pub(crate) fn command(self, bench: &Bench, place: &CaseFolder) -> Vec<OsString> {
+    pub(crate) fn command(self, bench: &CaseContext, place: &CaseFolder) -> Vec<OsString> {
         let node = |name: &str| {
             let script = bench.installed.package(&format!("server-{name}/dist/index.js"));
             vec![OsString::from("node"), script.into()]
@@ -87,7 +87,7 @@ impl Server {
     }
 
     /// Puts into the place's folder what the scenario relies on.
-    pub(crate) fn furnish(self, place: &CaseFolder) -> Result<(), Failure> {
+    pub(crate) fn furnish(self, place: &CaseFolder) -> Result<(), ChoreFailure> {
         let work = place.work();
         match self {
             Self::Filesystem => {
@@ -107,7 +107,7 @@ pub(crate) fn large_text() -> String {
 }
 
 /// One commit on `trunk` and one change that is not staged.
-fn make_repository(place: &CaseFolder) -> Result<(), Failure> {
+fn make_repository(place: &CaseFolder) -> Result<(), ChoreFailure> {
     let file = place.work().join("file.txt");
     write(&file, b"original\n")?;
     for arguments in [
@@ -115,7 +115,7 @@ fn make_repository(place: &CaseFolder) -> Result<(), Failure> {
         &["add", "file.txt"],
         &["commit", "--quiet", "--message=the first commit"],
     ] {
-        let task = Task::new("git", &place.work(), place.path("git.log"), Duration::from_secs(30))
+        let task = ProgramRun::new("git", &place.work(), place.path("git.log"), Duration::from_secs(30))
             .arguments(arguments);
         run::run(
             place.environment().into_iter().fold(task, |task, (name, value)| task.variable(name, value)),
@@ -124,6 +124,6 @@ fn make_repository(place: &CaseFolder) -> Result<(), Failure> {
     write(&file, b"changed\n")
 }
 
-fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    fs::write(path, content).map_err(|error| Failure::io(path.display(), &error))
+fn write(path: &Path, content: &[u8]) -> Result<(), ChoreFailure> {
+    fs::write(path, content).map_err(|error| ChoreFailure::io(path.display(), &error))
 }

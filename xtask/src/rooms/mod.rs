@@ -13,8 +13,8 @@ use std::{
     path::Path,
 };
 
-use self::source::{ModulePath, Source};
-use crate::{failure::Failure, options::Options, project::Project, report};
+use self::source::{CrateSource, ModulePath};
+use crate::{failure::ChoreFailure, options::Options, project::Project, report};
 
 /// Lines of a file that a reader should not have to scroll past.
 const MOST_LINES: usize = 600;
@@ -23,7 +23,7 @@ const MOST_LINES: usize = 600;
 const MOST_FILES: usize = 3;
 
 /// Prints what the rooms look like. Fails where files of different folders import each other in a circle.
-pub(crate) fn rooms(project: &Project, options: &Options) -> Result<(), Failure> {
+pub(crate) fn rooms(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
     let is_chosen = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let (mut lines, mut cycles) = (String::new(), 0);
     let mut types: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -31,7 +31,7 @@ pub(crate) fn rooms(project: &Project, options: &Options) -> Result<(), Failure>
         if !is_chosen(name) {
             continue;
         }
-        let source = Source::read(root)?;
+        let source = CrateSource::read(root)?;
         let shown = |file: &Path| file.strip_prefix(project.root()).unwrap_or(file).display().to_string();
         let total: usize = source.modules.values().map(|module| module.lines).sum();
         let _ = writeln!(lines, "{name}: {total} lines in {} files without tests", source.modules.len());
@@ -69,14 +69,14 @@ pub(crate) fn rooms(project: &Project, options: &Options) -> Result<(), Failure>
     report::text(&lines);
     match cycles {
         0 => Ok(()),
-        _ => Err(Failure::new(format!(
+        _ => Err(ChoreFailure::new(format!(
             "{cycles} import cycles are wider than one folder (`cargo xtask rooms --list` shows their imports): turn one import of each"
         ))),
     }
 }
 
 /// Groups of files that import each other in circles wider than one folder, the largest first.
-fn wide_cycles(source: &Source) -> Vec<BTreeSet<&ModulePath>> {
+fn wide_cycles(source: &CrateSource) -> Vec<BTreeSet<&ModulePath>> {
     let reached: BTreeMap<_, _> =
         source.modules.keys().map(|module| (module, reached(source, module))).collect();
     let cycle =
@@ -88,13 +88,13 @@ fn wide_cycles(source: &Source) -> Vec<BTreeSet<&ModulePath>> {
 }
 
 /// Whether the cycle leaves the folder of the crate's root, or the outermost folder that it begins in.
-fn is_wide(source: &Source, cycle: &BTreeSet<&ModulePath>) -> bool {
+fn is_wide(source: &CrateSource, cycle: &BTreeSet<&ModulePath>) -> bool {
     let outermost = |module: &&ModulePath| source.folder(module).into_iter().next();
     cycle.iter().map(outermost).collect::<BTreeSet<_>>().len() > 1
 }
 
 /// The modules that are imported from here, directly or by way of others.
-fn reached<'a>(source: &'a Source, from: &'a ModulePath) -> BTreeSet<&'a ModulePath> {
+fn reached<'a>(source: &'a CrateSource, from: &'a ModulePath) -> BTreeSet<&'a ModulePath> {
     let (mut reached, mut ahead) = (BTreeSet::new(), vec![from]);
     while let Some(module) = ahead.pop() {
         ahead.extend(source.modules[module].imports.iter().filter(|import| reached.insert(*import)));
@@ -103,7 +103,10 @@ fn reached<'a>(source: &'a Source, from: &'a ModulePath) -> BTreeSet<&'a ModuleP
 }
 
 /// The imports between different folders of a cycle.
-fn ties<'a>(source: &'a Source, cycle: &BTreeSet<&'a ModulePath>) -> Vec<(&'a ModulePath, &'a ModulePath)> {
+fn ties<'a>(
+    source: &'a CrateSource,
+    cycle: &BTreeSet<&'a ModulePath>,
+) -> Vec<(&'a ModulePath, &'a ModulePath)> {
     let mut ties = Vec::new();
     for module in cycle {
         for import in &source.modules[*module].imports {
@@ -121,14 +124,14 @@ mod tests {
 
     use super::*;
 
-    fn read(files: &[(&str, &str)]) -> Source {
+    fn read(files: &[(&str, &str)]) -> CrateSource {
         let root = tempfile::tempdir().expect("a folder");
         for (name, text) in files {
             let path = root.path().join(name);
             fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
             fs::write(path, text).expect("it can be written");
         }
-        Source::read(&root.path().join("lib.rs")).expect("it is Rust")
+        CrateSource::read(&root.path().join("lib.rs")).expect("it is Rust")
     }
 
     #[test]

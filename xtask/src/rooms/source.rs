@@ -18,7 +18,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 
 /// A path of modules from the root of a crate, which is empty itself.
 pub(super) type ModulePath = Vec<String>;
@@ -39,13 +39,13 @@ pub(super) struct Module {
 
 /// The modules of a crate.
 #[derive(Debug, Default)]
-pub(super) struct Source {
+pub(super) struct CrateSource {
     pub(super) modules: BTreeMap<ModulePath, Module>,
 }
 
-impl Source {
+impl CrateSource {
     /// Reads a crate from its root file.
-    pub(super) fn read(root: &Path) -> Result<Self, Failure> {
+    pub(super) fn read(root: &Path) -> Result<Self, ChoreFailure> {
         let mut found = Vec::new();
         read_file(root, &folder_of(root), &[], &mut found)?;
         let mut source = Self::default();
@@ -63,7 +63,7 @@ impl Source {
         for (path, file, seen) in found {
             let imports = seen.named.iter().filter_map(|(inside, named)| target(&files, inside, named));
             let imports = imports.filter(|import| *import != path).collect();
-            let Seen { lines, types, implemented, .. } = seen;
+            let FileContents { lines, types, implemented, .. } = seen;
             source.modules.insert(path, Module { file, lines, imports, types, implemented });
         }
         Ok(source)
@@ -125,7 +125,7 @@ fn target(
     files.get(&at).cloned()
 }
 
-type Found = Vec<(ModulePath, PathBuf, Seen)>;
+type FoundModules = Vec<(ModulePath, PathBuf, FileContents)>;
 
 fn folder_of(file: &Path) -> PathBuf {
     let folder = file.parent().unwrap_or(Path::new("")).to_owned();
@@ -135,11 +135,17 @@ fn folder_of(file: &Path) -> PathBuf {
     }
 }
 
-fn read_file(file: &Path, children: &Path, path: &[String], found: &mut Found) -> Result<(), Failure> {
-    let text = fs::read_to_string(file).map_err(|error| Failure::io(file.display(), &error))?;
+fn read_file(
+    file: &Path,
+    children: &Path,
+    path: &[String],
+    found: &mut FoundModules,
+) -> Result<(), ChoreFailure> {
+    let text = fs::read_to_string(file).map_err(|error| ChoreFailure::io(file.display(), &error))?;
     let parsed: File =
-        syn::parse_file(&text).map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
-    let mut seen = Seen { inside: path.to_vec(), lines: text.lines().count(), ..Seen::default() };
+        syn::parse_file(&text).map_err(|error| ChoreFailure::new(format!("{}: {error}", file.display())))?;
+    let mut seen =
+        FileContents { inside: path.to_vec(), lines: text.lines().count(), ..FileContents::default() };
     seen.visit_file(&parsed);
     let modules = seen.files.clone();
     found.push((path.to_vec(), file.to_owned(), seen));
@@ -153,7 +159,7 @@ fn read_file(file: &Path, children: &Path, path: &[String], found: &mut Found) -
 
 /// The imports and types of one file.
 #[derive(Debug, Default)]
-struct Seen {
+struct FileContents {
     /// The module that is being read: that of the file, or one that is written in it.
     inside: ModulePath,
     lines: usize,
@@ -169,7 +175,7 @@ struct Seen {
     implemented: BTreeSet<String>,
 }
 
-impl Seen {
+impl FileContents {
     fn name(&mut self, segments: Vec<String>) {
         self.named.insert((self.inside.clone(), segments));
     }
@@ -222,7 +228,7 @@ impl Seen {
     }
 }
 
-impl<'ast> Visit<'ast> for Seen {
+impl<'ast> Visit<'ast> for FileContents {
     fn visit_item(&mut self, item: &'ast Item) {
         if attributes(item).iter().any(is_for_tests) {
             let span = item.span();

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::client::{Client, Patience};
-use super::lane::{Lane, Run, Work, drive};
-use super::progress::Progress;
+use super::client::{Patience, SoakClient};
+use super::lane::{Lane, LaneResult, LaneWork, drive};
+use super::progress::PartProgress;
 use super::random::Random;
-use super::session::{Broken, Stage};
+use super::session::{SessionFailure, SoakStage};
 
 /// Of a hundred calls, how many go to the faulty server that is stuck.
 const STUCK_PERCENT: u64 = 2;
@@ -38,11 +38,11 @@ const LOG_LIMIT: u64 = 256 << 10;
 
 /// Runs both lanes side by side.
 pub(crate) fn calls(
-    stage: &Stage,
+    stage: &SoakStage,
     seed: u64,
     total: u64,
-    progress: &Progress,
-) -> Result<Vec<(&'static str, Run)>, Broken> {
+    progress: &PartProgress,
+) -> Result<Vec<(&'static str, LaneResult)>, SessionFailure> {
     let patience = |call| Patience { start: Duration::from_secs(10), request: Duration::from_secs(30), call };
     let stuck_total = total * STUCK_PERCENT / 100;
     let long = patience(Duration::from_secs(30));
@@ -66,13 +66,13 @@ pub(crate) fn calls(
             warm_up(work)?;
             rounds(work, many, call_fast)
         })?;
-        let stuck = beside.join().map_err(|_| Broken::panicked())??;
+        let stuck = beside.join().map_err(|_| SessionFailure::panicked())??;
         Ok(vec![("fast", fast), ("stuck", stuck)])
     })
 }
 
 /// Has the largest messages of [`call_fast`] go through.
-fn warm_up(work: &mut Work<'_>) -> Result<(), String> {
+fn warm_up(work: &mut LaneWork<'_>) -> Result<(), String> {
     let client = &mut work.client;
     for _ in 0..WARM_UP {
         client.call("echo", &json!({"text": "x".repeat(LONGEST_ECHO)}), false, None);
@@ -87,9 +87,9 @@ fn warm_up(work: &mut Work<'_>) -> Result<(), String> {
 
 /// Makes the lane's calls in so many rounds, with a sample after each.
 fn rounds(
-    work: &mut Work<'_>,
+    work: &mut LaneWork<'_>,
     rounds: u64,
-    mut call: impl FnMut(&mut Client, &mut Random) -> usize,
+    mut call: impl FnMut(&mut SoakClient, &mut Random) -> usize,
 ) -> Result<(), String> {
     let mut random = Random::of(work.lane.seed, work.lane.total);
     for round in 0..rounds {
@@ -111,7 +111,7 @@ fn rounds(
 }
 
 /// Sends one call or another request; returns how many may be in flight behind it.
-fn call_fast(client: &mut Client, random: &mut Random) -> usize {
+fn call_fast(client: &mut SoakClient, random: &mut Random) -> usize {
     match random.between(1, 1000) {
         1..=780 => echo(client, random, 200),
         781..=830 => echo(client, random, 16_000),
@@ -136,7 +136,7 @@ fn call_fast(client: &mut Client, random: &mut Random) -> usize {
     256
 }
 
-fn call_stuck(client: &mut Client, random: &mut Random) -> usize {
+fn call_stuck(client: &mut SoakClient, random: &mut Random) -> usize {
     if random.chance(50) {
         let id = client.call("stuck", &json!({}), random.chance(20), None);
         if random.chance(10) {
@@ -150,7 +150,7 @@ fn call_stuck(client: &mut Client, random: &mut Random) -> usize {
 }
 
 /// Calls `echo` with a text that no other request has.
-fn echo(client: &mut Client, random: &mut Random, most: usize) {
+fn echo(client: &mut SoakClient, random: &mut Random, most: usize) {
     let proof = format!("echo-{:016x}", random.next());
     let text = format!("{proof} {}", "x".repeat(random.size(0, most)));
     client.call("echo", &json!({"text": text}), false, Some(proof));

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::run::Task;
+use crate::run::ProgramRun;
 
-use super::envelope::{Outcome, Said};
-use super::guard::Guard;
-use super::ledger::{Ledger, Request};
+use super::envelope::{AnswerOutcome, Said};
+use super::guard::SoakGuard;
+use super::ledger::{Ledger, LedgerRequest};
 use super::plan::MODERN_REVISION;
 
 /// How late an answer may be on a machine with other work.
@@ -58,8 +58,8 @@ impl Patience {
 
 /// A client in the middle of its session.
 #[derive(Debug)]
-pub(crate) struct Client {
-    pub(crate) guard: Guard,
+pub(crate) struct SoakClient {
+    pub(crate) guard: SoakGuard,
     pub(crate) ledger: Ledger,
     revision: &'static str,
     patience: Patience,
@@ -77,14 +77,14 @@ pub(crate) struct Client {
     pub(crate) open: Vec<String>,
 }
 
-impl Client {
+impl SoakClient {
     pub(crate) fn start(
-        task: &Task,
+        task: &ProgramRun,
         reads_stderr: bool,
         revision: &'static str,
         patience: Patience,
     ) -> Result<Self, String> {
-        let guard = Guard::start(task, reads_stderr).map_err(|failure| failure.to_string())?;
+        let guard = SoakGuard::start(task, reads_stderr).map_err(|failure| failure.to_string())?;
         Ok(Self {
             guard,
             ledger: Ledger::default(),
@@ -201,7 +201,7 @@ impl Client {
     pub(crate) fn expect(&mut self, id: &str, method: &str, proof: Option<String>) {
         let (now, limit) = (self.now(), self.patience.of(method));
         self.first.get_or_insert_with(|| id.to_owned());
-        self.ledger.request(now, Request { id, method, limit, proof });
+        self.ledger.request(now, LedgerRequest { id, method, limit, proof });
     }
 
     pub(crate) fn cancel(&mut self, id: &str) {
@@ -235,7 +235,7 @@ impl Client {
                         None => self.send_line(&answer),
                     }
                 }
-                Said::Answer { id, outcome: Outcome::Result }
+                Said::Answer { id, outcome: AnswerOutcome::Result }
                     if self.negotiated.is_none() && self.is_first(&id) =>
                 {
                     let version = parsed(&String::from_utf8_lossy(line))["result"]["protocolVersion"].take();

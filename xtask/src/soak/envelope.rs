@@ -27,7 +27,7 @@ const KINDS: &[(&str, i64)] = &[
 
 /// How a request was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum AnswerOutcome {
     /// By the server, with a result.
     Result,
     /// By the server, with an error.
@@ -41,7 +41,7 @@ pub(crate) enum Outcome {
 pub(crate) enum Said {
     Answer {
         id: String,
-        outcome: Outcome,
+        outcome: AnswerOutcome,
     },
     /// An error that belongs to no id, as garbage gets it.
     Nameless {
@@ -105,19 +105,19 @@ fn message(text: &str) -> Result<Said, String> {
 fn answer(id: Option<String>, result: Option<&str>, error: Option<&str>) -> Result<Said, String> {
     let id = id.ok_or("neither a method nor an id")?;
     let outcome = match (result, error) {
-        (Some(_), None) => Outcome::Result,
+        (Some(_), None) => AnswerOutcome::Result,
         (None, Some(error)) => outcome(error)?,
         (Some(_), Some(_)) => return Err("both a result and an error".to_owned()),
         (None, None) => return Err("neither a result nor an error".to_owned()),
     };
     match (id.as_str(), outcome) {
-        ("null", Outcome::Fault(kind)) => Ok(Said::Nameless { kind }),
+        ("null", AnswerOutcome::Fault(kind)) => Ok(Said::Nameless { kind }),
         ("null", _) => Err("an answer of the server with the id null".to_owned()),
         (_, outcome) => Ok(Said::Answer { id, outcome }),
     }
 }
 
-fn outcome(error: &str) -> Result<Outcome, String> {
+fn outcome(error: &str) -> Result<AnswerOutcome, String> {
     let error: Value =
         serde_json::from_str(error).map_err(|error| format!("an unreadable error: {error}"))?;
     let code = error["code"].as_i64().ok_or("an error without a code")?;
@@ -125,13 +125,13 @@ fn outcome(error: &str) -> Result<Outcome, String> {
         return Err("an error without a message".to_owned());
     }
     if error["data"]["origin"] != "unhang" {
-        return Ok(Outcome::ServerError);
+        return Ok(AnswerOutcome::ServerError);
     }
     let kind = error["data"]["kind"].as_str().unwrap_or_default();
     if !KINDS.contains(&(kind, code)) {
         return Err(format!("an error of unhang with the code {code} and the kind `{kind}`"));
     }
-    Ok(Outcome::Fault(kind.to_owned()))
+    Ok(AnswerOutcome::Fault(kind.to_owned()))
 }
 
 /// The form in which ids are compared.
@@ -158,17 +158,17 @@ mod tests {
         let one = |text: &str| read(text.as_bytes()).expect("valid").remove(0);
         let id = || "7".to_owned();
         let answer = |outcome| Said::Answer { id: id(), outcome };
-        assert_eq!(one(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#), answer(Outcome::Result));
+        assert_eq!(one(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#), answer(AnswerOutcome::Result));
         assert_eq!(
             one(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"x"}}"#),
-            answer(Outcome::ServerError)
+            answer(AnswerOutcome::ServerError)
         );
         let data = r#"{"origin":"unhang","kind":"deadline"}"#;
         assert_eq!(
             one(&format!(
                 r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":-31001,"message":"x","data":{data}}}}}"#
             )),
-            answer(Outcome::Fault("deadline".to_owned()))
+            answer(AnswerOutcome::Fault("deadline".to_owned()))
         );
         assert_eq!(
             one(r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#),

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - No read, write or wait blocks; a [`Guard::turn`] lasts as long as its caller allows at most.
+//! - No read, write or wait blocks; a [`SoakGuard::turn`] lasts as long as its caller allows at most.
 //! - What was said last is kept both ways, bounded, for the report of a violation.
 //! - Only processes of this guard are ever signalled.
 
@@ -17,9 +17,9 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::clock;
-use crate::failure::Failure;
-use crate::leftovers::{self, Process};
-use crate::run::{self, Task};
+use crate::failure::ChoreFailure;
+use crate::leftovers::{self, MarkedProcess};
+use crate::run::{self, ProgramRun};
 
 /// Lines that are kept each way.
 const KEPT_LINES: usize = 60;
@@ -34,7 +34,7 @@ const ENOUGH_LINES: usize = 20_000;
 
 /// A guard that runs or has ended.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct SoakGuard {
     child: Child,
     process: OwnedFd,
     stdin: Option<ChildStdin>,
@@ -56,8 +56,8 @@ pub(crate) struct Guard {
     stderr_tail: VecDeque<u8>,
 }
 
-impl Guard {
-    pub(crate) fn start(task: &Task, reads_stderr: bool) -> Result<Self, Failure> {
+impl SoakGuard {
+    pub(crate) fn start(task: &ProgramRun, reads_stderr: bool) -> Result<Self, ChoreFailure> {
         let mut child = run::converse(task)?;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let prepare = || -> io::Result<OwnedFd> {
@@ -68,7 +68,7 @@ impl Guard {
             let pid = Pid::from_child(&child);
             Ok(pidfd_open(pid, PidfdFlags::empty())?)
         };
-        let process = prepare().map_err(|error| Failure::io("cannot prepare the pipes", &error))?;
+        let process = prepare().map_err(|error| ChoreFailure::io("cannot prepare the pipes", &error))?;
         Ok(Self {
             child,
             process,
@@ -169,7 +169,8 @@ impl Guard {
         };
         leftovers::children(self.pid()).into_iter().find_map(|lifeline| {
             // Until the program has taken the place of its parent's, it is no server yet and still has that command.
-            let is_server = |process: &Process| process.command != lifeline.command && runs(&process.command);
+            let is_server =
+                |process: &MarkedProcess| process.command != lifeline.command && runs(&process.command);
             let server = leftovers::children(lifeline.pid).into_iter().find(is_server)?;
             Some((lifeline.pid, server.pid))
         })
@@ -298,7 +299,7 @@ fn keep(lines: &mut VecDeque<(Duration, String)>, at: Duration, line: &[u8]) {
     lines.push_back((at, format!("{}{cut}", shown.trim_end())));
 }
 
-impl Drop for Guard {
+impl Drop for SoakGuard {
     fn drop(&mut self) {
         if self.status.is_none() {
             let _gone_already = pidfd_send_signal(&self.process, Signal::KILL);

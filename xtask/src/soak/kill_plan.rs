@@ -34,7 +34,7 @@ pub(crate) enum EndGate {
 
 /// One job, and how it truly ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Job {
+pub(crate) struct PlannedJob {
     pub(crate) lines: u64,
     pub(crate) code: u64,
     pub(crate) signal: Option<i32>,
@@ -42,7 +42,7 @@ pub(crate) struct Job {
     pub(crate) leaves: bool,
 }
 
-impl Job {
+impl PlannedJob {
     /// What it prints to its stdout.
     pub(crate) fn log(&self) -> String {
         let lines = (1..=self.lines).map(|number| format!("line {number}\n"));
@@ -57,7 +57,7 @@ impl Job {
 
 /// One round.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct KillPlan {
     pub(crate) seed: u64,
     pub(crate) number: u64,
     pub(crate) victim: Victim,
@@ -66,10 +66,10 @@ pub(crate) struct Plan {
     pub(crate) kill_after: Duration,
     pub(crate) gate: EndGate,
     pub(crate) max_concurrent: u64,
-    pub(crate) jobs: Vec<Job>,
+    pub(crate) jobs: Vec<PlannedJob>,
 }
 
-impl Plan {
+impl KillPlan {
     /// Draws the round with this number.
     pub(crate) fn draw(seed: u64, number: u64) -> Self {
         let mut random = Random::of(seed, number);
@@ -91,8 +91,8 @@ impl Plan {
     }
 }
 
-fn job(random: &mut Random) -> Job {
-    Job {
+fn job(random: &mut Random) -> PlannedJob {
+    PlannedJob {
         lines: random.pick(&[0, 1, 10, 1000]),
         code: random.pick(&[0, 0, 0, 1, 42, 255]),
         signal: random.chance(20).then(|| random.pick(&SIGNALS)),
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn the_same_round_is_drawn_again_and_all_of_them_occur() {
-        assert_eq!(Plan::draw(7, 3), Plan::draw(7, 3));
-        let plans: Vec<_> = (0..200).map(|number| Plan::draw(7, number)).collect();
+        assert_eq!(KillPlan::draw(7, 3), KillPlan::draw(7, 3));
+        let plans: Vec<_> = (0..200).map(|number| KillPlan::draw(7, number)).collect();
         for victim in [Victim::Server, Victim::Shim, Victim::Both] {
             for gate in [EndGate::AtOnce, EndGate::AtTheKill, EndGate::Afterwards] {
                 let count = plans.iter().filter(|plan| plan.victim == victim && plan.gate == gate).count();
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_truth_of_a_job() {
-        let of = |code, signal| Job { lines: 2, code, signal, leaves: false };
+        let of = |code, signal| PlannedJob { lines: 2, code, signal, leaves: false };
         assert_eq!(of(0, None).log(), "line 1\nline 2\nthe last line\n");
         let all = [of(0, None), of(0, Some(9)), of(3, None)].map(|job| job.status());
         assert_eq!(all, ["completed", "failed", "failed"]);

@@ -16,12 +16,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
 
 use crate::leftovers::{self, Marker};
-use crate::run::{self, Task};
-use crate::{clock, failure::Failure};
+use crate::run::{self, ProgramRun};
+use crate::{clock, failure::ChoreFailure};
 
-use super::guard::Guard;
-use super::kill_plan::{EndGate, Job, Plan, Victim};
-use super::session::{Broken, Stage};
+use super::guard::SoakGuard;
+use super::kill_plan::{EndGate, KillPlan, PlannedJob, Victim};
+use super::session::{SessionFailure, SoakStage};
 
 /// For a start, an answer or an end, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const CLEARING: Duration = Duration::from_secs(20);
 
 /// What a round came to.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Round {
+pub(crate) struct KillRound {
     /// Processes that were killed.
     pub(crate) victims: u64,
     /// Jobs that were accepted.
@@ -43,7 +43,7 @@ pub(crate) struct Round {
     pub(crate) lost: u64,
 }
 
-impl Round {
+impl KillRound {
     pub(crate) fn add(&mut self, other: Self) {
         self.victims += other.victims;
         self.jobs += other.jobs;
@@ -53,12 +53,12 @@ impl Round {
 }
 
 /// Does what the plan says, and judges what is found afterwards.
-pub(crate) fn perform(plan: &Plan, stage: &Stage) -> Result<Round, Broken> {
+pub(crate) fn perform(plan: &KillPlan, stage: &SoakStage) -> Result<KillRound, SessionFailure> {
     let room = stage.room(&format!("kills-{}", plan.number)).and_then(|room| {
         // As `/proc` has it.
         fs::canonicalize(&room).map_err(|error| format!("{}: {error}", room.display()))
     });
-    let room = room.map_err(|what| Broken { what, story: String::new() })?;
+    let room = room.map_err(|what| SessionFailure { what, story: String::new() })?;
     let mut stand = Stand { plan, stage, room, accepted: BTreeMap::new(), victims: 0, shim_of: None };
     let outcome = stand.play().and_then(|()| stand.judge());
     match outcome {
@@ -70,7 +70,7 @@ pub(crate) fn perform(plan: &Plan, stage: &Stage) -> Result<Round, Broken> {
             let left = leftovers::working_below(&stand.room);
             let story = stand.story(&left);
             run::kill(left.iter().map(|process| process.pid.to_string()), Path::new("/"));
-            Err(Broken { what, story })
+            Err(SessionFailure { what, story })
         }
     }
 }
@@ -78,8 +78,8 @@ pub(crate) fn perform(plan: &Plan, stage: &Stage) -> Result<Round, Broken> {
 /// Where a round takes place, and what has happened so far.
 #[derive(Debug)]
 struct Stand<'a> {
-    plan: &'a Plan,
-    stage: &'a Stage,
+    plan: &'a KillPlan,
+    stage: &'a SoakStage,
     room: PathBuf,
     /// The ids that were answered, by the number of the job.
     accepted: BTreeMap<usize, String>,
@@ -96,13 +96,13 @@ impl Stand<'_> {
             self.open_gate()?;
         }
         let task = self.task("/dev/null".into()).arguments(["serve", "--config"]).arguments([&file]);
-        let mut server = Guard::start(&task, true).map_err(|error| error.to_string())?;
+        let mut server = SoakGuard::start(&task, true).map_err(|error| error.to_string())?;
         let outcome = self.meet(&mut server);
         outcome.map_err(|what| format!("{what}\n{}", server.story()))
     }
 
     /// Submits all the jobs at once, and kills in the middle of it or later.
-    fn meet(&mut self, server: &mut Guard) -> Result<(), String> {
+    fn meet(&mut self, server: &mut SoakGuard) -> Result<(), String> {
         let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "soak", "version": "1"}});
         send(server, &json!({"jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": hello}));
         let mut greeted = false;
@@ -141,7 +141,7 @@ impl Stand<'_> {
         Ok(())
     }
 
-    fn kill(&mut self, server: &mut Guard) -> Result<(), String> {
+    fn kill(&mut self, server: &mut SoakGuard) -> Result<(), String> {
         let mut shim = None;
         if self.plan.victim != Victim::Server {
             clock::wait_until(LOOKING, || {
@@ -186,7 +186,7 @@ impl Stand<'_> {
     /// Lets the server go on until something has been seen.
     fn until(
         &mut self,
-        server: &mut Guard,
+        server: &mut SoakGuard,
         what: &str,
         mut seen: impl FnMut(&Self, &Value) -> bool,
     ) -> Result<(), String> {
@@ -205,7 +205,7 @@ impl Stand<'_> {
     }
 
     /// Takes a message, if one comes before that moment, and remembers which job was accepted.
-    fn turn(&mut self, server: &mut Guard, end: Instant) -> Result<Option<Value>, String> {
+    fn turn(&mut self, server: &mut SoakGuard, end: Instant) -> Result<Option<Value>, String> {
         let patience = end.saturating_duration_since(clock::now()).min(Duration::from_millis(20));
         server.turn(patience).map_err(|error| format!("the pipes of the server: {error}"))?;
         let Some(line) = server.next_line() else { return Ok(None) };
@@ -221,7 +221,7 @@ impl Stand<'_> {
     }
 
     /// Opens the folder again and again until every job has ended, and compares with the truth.
-    fn judge(&self) -> Result<Round, String> {
+    fn judge(&self) -> Result<KillRound, String> {
         let (mut listed, mut trouble) = (Vec::new(), None);
         let mut looked_at = BTreeSet::new();
         let ended = clock::wait_until(PATIENCE, || match self.list() {
@@ -241,7 +241,8 @@ impl Stand<'_> {
         if !ended {
             return Err(format!("not every job has ended within {} s: {listed:?}", PATIENCE.as_secs()));
         }
-        let mut round = Round { victims: self.victims, jobs: listed.len() as u64, ..Round::default() };
+        let mut round =
+            KillRound { victims: self.victims, jobs: listed.len() as u64, ..KillRound::default() };
         let mut names = BTreeSet::new();
         for job in &listed {
             let name = job["name"].as_str().unwrap_or_default();
@@ -278,7 +279,7 @@ impl Stand<'_> {
     }
 
     /// Whether a job ended as it truly does; false where it is rightly lost.
-    fn is_true(&self, number: usize, planned: &Job, job: &Value) -> Result<bool, String> {
+    fn is_true(&self, number: usize, planned: &PlannedJob, job: &Value) -> Result<bool, String> {
         let id = job["job_id"].as_str().unwrap_or_default();
         let tally = fs::read_to_string(self.room.join(format!("tally-{number}"))).unwrap_or_default();
         if tally.matches("begin").count() > 1 {
@@ -312,18 +313,19 @@ impl Stand<'_> {
     }
 
     /// All jobs, as somebody finds them who opens the folder now.
-    fn list(&self) -> Result<Vec<Value>, Failure> {
+    fn list(&self) -> Result<Vec<Value>, ChoreFailure> {
         let answer = self.room.join("list.json");
         let task = self.task(self.room.join("list.log")).answer(answer.clone());
         // The file of the working folder counts after consent alone, and one that is named is consent.
         let task = task.arguments(["job", "list", "--config"]).arguments([&self.file()]);
         run::start(task.arguments(["--limit", "1000", "--output", "json"]))?.wait()?;
-        let bytes = fs::read(&answer).map_err(|error| Failure::io(answer.display(), &error))?;
-        serde_json::from_slice(&bytes).map_err(|error| Failure::new(format!("the list is no list: {error}")))
+        let bytes = fs::read(&answer).map_err(|error| ChoreFailure::io(answer.display(), &error))?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| ChoreFailure::new(format!("the list is no list: {error}")))
     }
 
-    fn task(&self, output: PathBuf) -> Task {
-        Task::new(&self.stage.unhang, &self.room, output, PATIENCE)
+    fn task(&self, output: PathBuf) -> ProgramRun {
+        ProgramRun::new(&self.stage.unhang, &self.room, output, PATIENCE)
             .variable("UNHANG_HOME", self.home())
             .variable("UNHANG_MEMORY_LIMIT", "100")
             .marked(&Marker::unique())
@@ -366,7 +368,7 @@ impl Stand<'_> {
         text
     }
 
-    fn story(&self, left: &[leftovers::Process]) -> String {
+    fn story(&self, left: &[leftovers::MarkedProcess]) -> String {
         format!(
             "accepted: {:?}\nits shim was killed: {:?}\nprocesses: {left:#?}\nits files are in {}",
             self.accepted,
@@ -376,6 +378,6 @@ impl Stand<'_> {
     }
 }
 
-fn send(server: &mut Guard, message: &Value) {
+fn send(server: &mut SoakGuard, message: &Value) {
     server.send(format!("{message}\n").as_bytes());
 }

@@ -11,10 +11,10 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use super::kill_plan::{Plan, Victim};
-use super::kill_round::{self, Round};
-use super::progress::Progress;
-use super::session::Stage;
+use super::kill_plan::{KillPlan, Victim};
+use super::kill_round::{self, KillRound};
+use super::progress::PartProgress;
+use super::session::SoakStage;
 use super::side_by_side::side_by_side;
 
 /// Rounds at the same time. Each has a server, up to four jobs and their shims.
@@ -23,22 +23,22 @@ const AT_ONCE: usize = 3;
 /// What became of the rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Kills {
-    counts: BTreeMap<Victim, Counts>,
+    counts: BTreeMap<Victim, KillCounts>,
     /// A sentence for each that went wrong.
     pub(crate) broken: Vec<String>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Counts {
+struct KillCounts {
     rounds: u64,
-    round: Round,
+    round: KillRound,
 }
 
 /// Does the rounds with these numbers.
-pub(crate) fn kills(stage: &Stage, seed: u64, numbers: Range<u64>, progress: &Progress) -> Kills {
-    let counts: Mutex<BTreeMap<Victim, Counts>> = Mutex::default();
+pub(crate) fn kills(stage: &SoakStage, seed: u64, numbers: Range<u64>, progress: &PartProgress) -> Kills {
+    let counts: Mutex<BTreeMap<Victim, KillCounts>> = Mutex::default();
     let broken = side_by_side(numbers, AT_ONCE, progress, |number| {
-        let plan = Plan::draw(seed, number);
+        let plan = KillPlan::draw(seed, number);
         let round = kill_round::perform(&plan, stage).map_err(|broken| {
             let place = broken.keep(stage, &format!("kills-{number}"), &plan);
             format!(
@@ -67,9 +67,9 @@ impl Kills {
             "\n{:<18}{:>8}{:>9}{:>8}{:>10}{:>7}{:>8}{:>11}",
             "killed", "rounds", "victims", "jobs", "true end", "lost", "twice", "survivors"
         );
-        let mut all = Counts::default();
-        let mut row = |name: &str, Counts { rounds, round }: Counts| {
-            let Round { victims, jobs, true_ends, lost } = round;
+        let mut all = KillCounts::default();
+        let mut row = |name: &str, KillCounts { rounds, round }: KillCounts| {
+            let KillRound { victims, jobs, true_ends, lost } = round;
             // Anything else than 0 would have broken its round.
             let _ = writeln!(
                 text,
@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn no_line_is_longer_than_80_columns() {
-        let most = Round { victims: 9999, jobs: 9999, true_ends: 9999, lost: 9999 };
-        let counts = Counts { rounds: 9999, round: most };
+        let most = KillRound { victims: 9999, jobs: 9999, true_ends: 9999, lost: 9999 };
+        let counts = KillCounts { rounds: 9999, round: most };
         let counts = [Victim::Server, Victim::Shim, Victim::Both].map(|victim| (victim, counts)).into();
         let text = Kills { counts, broken: Vec::new() }.text();
         assert_eq!(text.lines().count(), 6, "{text}");

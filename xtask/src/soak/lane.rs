@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use crate::leftovers::Marker;
 
-use super::client::{Client, Patience};
+use super::client::{Patience, SoakClient};
 use super::faulty_servers::{self, CommandWords};
-use super::ledger::Tally;
-use super::progress::Progress;
-use super::samples::{Sample, Series};
-use super::session::{Broken, Stage, demand_nothing_left, end_all};
+use super::ledger::WireTally;
+use super::progress::PartProgress;
+use super::samples::{ProcessSample, Series};
+use super::session::{SessionFailure, SoakStage, demand_nothing_left, end_all};
 
 /// How long a first answer or a new process may take on a busy machine.
 const START: Duration = Duration::from_secs(30);
@@ -34,13 +34,13 @@ pub(crate) struct Lane<'a> {
     /// How many calls or restarts there shall be.
     pub(crate) total: u64,
     /// Counted up as they are done.
-    pub(crate) progress: &'a Progress,
+    pub(crate) progress: &'a PartProgress,
 }
 
 /// What became of a lane.
 #[derive(Debug, Default)]
-pub(crate) struct Run {
-    pub(crate) tally: Tally,
+pub(crate) struct LaneResult {
+    pub(crate) tally: WireTally,
     pub(crate) guard: Series,
     pub(crate) lifeline: Series,
     pub(crate) restarts: u64,
@@ -48,20 +48,20 @@ pub(crate) struct Run {
 
 /// A lane at work.
 #[derive(Debug)]
-pub(crate) struct Work<'a> {
+pub(crate) struct LaneWork<'a> {
     pub(crate) lane: Lane<'a>,
-    pub(crate) client: Client,
-    pub(crate) run: Run,
+    pub(crate) client: SoakClient,
+    pub(crate) run: LaneResult,
 }
 
-impl Work<'_> {
+impl LaneWork<'_> {
     /// Waits until nothing is in flight and looks at the guard and its lifeline.
     pub(crate) fn settle_and_sample(&mut self) -> Result<(), String> {
         self.client.settle()?;
         self.demand_there()?;
-        self.run.guard.add(Sample::take(self.client.guard.pid()));
+        self.run.guard.add(ProcessSample::take(self.client.guard.pid()));
         let below = self.client.guard.below(self.lane.faulty_server);
-        self.run.lifeline.add(below.and_then(|(lifeline, _)| Sample::take(lifeline)));
+        self.run.lifeline.add(below.and_then(|(lifeline, _)| ProcessSample::take(lifeline)));
         Ok(())
     }
 
@@ -78,10 +78,10 @@ impl Work<'_> {
 /// Starts a guard, lets `work` use it, ends it and judges the whole.
 pub(crate) fn drive(
     lane: Lane<'_>,
-    stage: &Stage,
-    work: impl FnOnce(&mut Work<'_>) -> Result<(), String>,
-) -> Result<Run, Broken> {
-    let plainly = |what| Broken { what, story: String::new() };
+    stage: &SoakStage,
+    work: impl FnOnce(&mut LaneWork<'_>) -> Result<(), String>,
+) -> Result<LaneResult, SessionFailure> {
+    let plainly = |what| SessionFailure { what, story: String::new() };
     let marker = Marker::unique();
     let room = stage.room(lane.name).map_err(plainly)?;
     let mut flags = lane.patience.flags();
@@ -90,8 +90,8 @@ pub(crate) fn drive(
     flags.extend(["--name", lane.name, "--stderr-log", &log_limit].map(str::to_owned));
     let place = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
     let task = stage.wrap(&room, &marker, &flags, &faulty_servers::command(lane.faulty_server, place));
-    let client = Client::start(&task, true, "2025-11-25", lane.patience).map_err(plainly)?;
-    let mut at_work = Work { lane, client, run: Run::default() };
+    let client = SoakClient::start(&task, true, "2025-11-25", lane.patience).map_err(plainly)?;
+    let mut at_work = LaneWork { lane, client, run: LaneResult::default() };
     let outcome = begin(&mut at_work.client)
         .and_then(|()| work(&mut at_work))
         .and_then(|()| end(&mut at_work))
@@ -100,21 +100,21 @@ pub(crate) fn drive(
     if let Err(what) = outcome {
         let story = at_work.client.guard.story();
         end_all(&marker);
-        return Err(Broken { what: format!("{}: {what}", lane.name), story });
+        return Err(SessionFailure { what: format!("{}: {what}", lane.name), story });
     }
     let tally = at_work.client.ledger.into_tally();
-    Ok(Run { tally, ..at_work.run })
+    Ok(LaneResult { tally, ..at_work.run })
 }
 
-fn begin(client: &mut Client) -> Result<(), String> {
+fn begin(client: &mut SoakClient) -> Result<(), String> {
     client.shake_hands();
-    client.until("the handshake", START, Client::is_greeted)?;
+    client.until("the handshake", START, SoakClient::is_greeted)?;
     client.say_initialized();
     Ok(())
 }
 
 /// Demands that the guard wrote a log, and no more of it than it may keep.
-fn demand_bounded_log(stage: &Stage, lane: &Lane<'_>) -> Result<(), String> {
+fn demand_bounded_log(stage: &SoakStage, lane: &Lane<'_>) -> Result<(), String> {
     let folder = stage.home().join("logs");
     let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let is_ours =
@@ -129,7 +129,7 @@ fn demand_bounded_log(stage: &Stage, lane: &Lane<'_>) -> Result<(), String> {
     }
 }
 
-fn end(work: &mut Work<'_>) -> Result<(), String> {
+fn end(work: &mut LaneWork<'_>) -> Result<(), String> {
     work.client.settle()?;
     work.demand_there()?;
     work.client.guard.close_input();

@@ -15,11 +15,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::envelope::{self, Outcome, Said};
+use super::envelope::{self, AnswerOutcome, Said};
 
 /// Where a request stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RequestState {
     Waiting,
     /// Withdrawn in this turn; an answer may be on its way.
     Withdrawn(u64),
@@ -29,18 +29,18 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LedgerEntry {
     turn: u64,
     method: String,
     due: Option<Duration>,
     /// What a result must contain to be the answer to this very request.
     proof: Option<String>,
-    state: State,
+    state: RequestState,
 }
 
 /// What went over one wire, for the summary.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct WireTally {
     pub(crate) sent: u64,
     pub(crate) results: u64,
     pub(crate) server_errors: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Tally {
     pub(crate) notifications: u64,
 }
 
-impl Tally {
+impl WireTally {
     pub(crate) fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.results += other.results;
@@ -80,17 +80,17 @@ impl Tally {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     turn: u64,
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, LedgerEntry>,
     /// Cancellations that the guard may not have read yet: turn and id.
     crossing: Vec<(u64, String)>,
     waiting: usize,
     nameless_due: u64,
-    tally: Tally,
+    tally: WireTally,
 }
 
 /// A request that is about to be sent. Its id is in its JSON form.
 #[derive(Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct LedgerRequest<'a> {
     pub(crate) id: &'a str,
     pub(crate) method: &'a str,
     /// How long the guard may take; for ever if none.
@@ -100,16 +100,16 @@ pub(crate) struct Request<'a> {
 
 impl Ledger {
     /// A request goes out.
-    pub(crate) fn request(&mut self, now: Duration, request: Request<'_>) {
+    pub(crate) fn request(&mut self, now: Duration, request: LedgerRequest<'_>) {
         self.turn += 1;
         self.tally.sent += 1;
         self.waiting += usize::from(request.limit.is_some());
-        let entry = Entry {
+        let entry = LedgerEntry {
             turn: self.turn,
             method: request.method.to_owned(),
             due: request.limit.map(|limit| now + limit),
             proof: request.proof,
-            state: State::Waiting,
+            state: RequestState::Waiting,
         };
         self.entries.insert(request.id.to_owned(), entry);
     }
@@ -122,8 +122,8 @@ impl Ledger {
     /// A request is withdrawn.
     pub(crate) fn cancel(&mut self, id: &str) {
         self.turn += 1;
-        if let Some(entry) = self.entries.get_mut(id).filter(|entry| entry.state == State::Waiting) {
-            entry.state = State::Withdrawn(self.turn);
+        if let Some(entry) = self.entries.get_mut(id).filter(|entry| entry.state == RequestState::Waiting) {
+            entry.state = RequestState::Withdrawn(self.turn);
             self.waiting -= usize::from(entry.due.is_some());
             self.tally.withdrawn += 1;
             self.crossing.push((self.turn, id.to_owned()));
@@ -152,7 +152,7 @@ impl Ledger {
             Said::Notification { token, .. } => {
                 self.tally.notifications += 1;
                 let about = token.as_ref().and_then(|token| self.entries.get(token));
-                if about.is_some_and(|entry| entry.state == State::Gone) {
+                if about.is_some_and(|entry| entry.state == RequestState::Gone) {
                     return Err(format!(
                         "progress for the cancelled request {}",
                         token.as_deref().unwrap_or_default()
@@ -163,33 +163,35 @@ impl Ledger {
         Ok(())
     }
 
-    fn settle(&mut self, id: &str, outcome: &Outcome, line: &[u8]) -> Result<(), String> {
+    fn settle(&mut self, id: &str, outcome: &AnswerOutcome, line: &[u8]) -> Result<(), String> {
         let Some(entry) = self.entries.get_mut(id) else {
             return Err(format!("an answer to {id}, which was never asked"));
         };
         let method = &entry.method;
         match entry.state {
-            State::Waiting => self.waiting -= usize::from(entry.due.is_some()),
-            State::Withdrawn(_) => self.tally.withdrawn -= 1,
-            State::Gone => return Err(format!("an answer to {id} (`{method}`) after it was cancelled")),
-            State::Answered => return Err(format!("a second answer to {id} (`{method}`)")),
+            RequestState::Waiting => self.waiting -= usize::from(entry.due.is_some()),
+            RequestState::Withdrawn(_) => self.tally.withdrawn -= 1,
+            RequestState::Gone => {
+                return Err(format!("an answer to {id} (`{method}`) after it was cancelled"));
+            }
+            RequestState::Answered => return Err(format!("a second answer to {id} (`{method}`)")),
         }
         let was_proved = |proof: &String| contains(line, proof.as_bytes());
-        if *outcome == Outcome::Result && !entry.proof.as_ref().is_none_or(was_proved) {
+        if *outcome == AnswerOutcome::Result && !entry.proof.as_ref().is_none_or(was_proved) {
             return Err(format!("the answer to {id} (`{method}`) belongs to another request"));
         }
-        entry.state = State::Answered;
+        entry.state = RequestState::Answered;
         let turn = entry.turn;
         match outcome {
-            Outcome::Result => self.tally.results += 1,
-            Outcome::ServerError => self.tally.server_errors += 1,
-            Outcome::Fault(kind) => *self.tally.faults.entry(kind.clone()).or_default() += 1,
+            AnswerOutcome::Result => self.tally.results += 1,
+            AnswerOutcome::ServerError => self.tally.server_errors += 1,
+            AnswerOutcome::Fault(kind) => *self.tally.faults.entry(kind.clone()).or_default() += 1,
         }
         for (_, id) in self.crossing.extract_if(.., |(cancelled, _)| *cancelled < turn) {
             if let Some(entry) =
-                self.entries.get_mut(&id).filter(|entry| matches!(entry.state, State::Withdrawn(_)))
+                self.entries.get_mut(&id).filter(|entry| matches!(entry.state, RequestState::Withdrawn(_)))
             {
-                entry.state = State::Gone;
+                entry.state = RequestState::Gone;
             }
         }
         Ok(())
@@ -202,24 +204,24 @@ impl Ledger {
 
     /// Whether this request waits for its answer.
     pub(crate) fn waits(&self, id: &str) -> bool {
-        self.entries.get(id).is_some_and(|entry| entry.state == State::Waiting)
+        self.entries.get(id).is_some_and(|entry| entry.state == RequestState::Waiting)
     }
 
     /// The id that was withdrawn last of those that are free again, because the guard knows it.
     pub(crate) fn free_id(&self) -> Option<String> {
-        let free = self.entries.iter().filter(|(_, entry)| entry.state == State::Gone);
+        let free = self.entries.iter().filter(|(_, entry)| entry.state == RequestState::Gone);
         free.max_by_key(|(_, entry)| entry.turn).map(|(id, _)| id.clone())
     }
 
     /// Whether it was answered, by whomever.
     pub(crate) fn is_answered(&self, id: &str) -> bool {
-        self.entries.get(id).is_some_and(|entry| entry.state == State::Answered)
+        self.entries.get(id).is_some_and(|entry| entry.state == RequestState::Answered)
     }
 
     /// Demands that nothing waits for longer than its limit and `slack`.
     pub(crate) fn demand_in_time(&self, now: Duration, slack: Duration) -> Result<(), String> {
-        let late = |entry: &&Entry| entry.due.is_some_and(|due| now > due + slack);
-        let waiting = self.entries.iter().filter(|(_, entry)| entry.state == State::Waiting);
+        let late = |entry: &&LedgerEntry| entry.due.is_some_and(|due| now > due + slack);
+        let waiting = self.entries.iter().filter(|(_, entry)| entry.state == RequestState::Waiting);
         match waiting
             .min_by_key(|(_, entry)| entry.due.unwrap_or(Duration::MAX))
             .filter(|(_, entry)| late(entry))
@@ -236,7 +238,7 @@ impl Ledger {
     /// Demands, when the guard has ended by itself, that nothing is missing.
     pub(crate) fn demand_complete(&self) -> Result<(), String> {
         let mut waiting: Vec<_> =
-            self.entries.iter().filter(|(_, entry)| entry.state == State::Waiting).collect();
+            self.entries.iter().filter(|(_, entry)| entry.state == RequestState::Waiting).collect();
         waiting.sort_by_key(|(_, entry)| entry.turn);
         if let Some((id, entry)) = waiting.first() {
             let (count, method) = (waiting.len(), &entry.method);
@@ -250,9 +252,9 @@ impl Ledger {
     }
 
     /// What went over the wire; what still waits is counted as forsaken.
-    pub(crate) fn into_tally(self) -> Tally {
-        let waiting = self.entries.values().filter(|entry| entry.state == State::Waiting).count();
-        Tally { forsaken: waiting as u64, ..self.tally }
+    pub(crate) fn into_tally(self) -> WireTally {
+        let waiting = self.entries.values().filter(|entry| entry.state == RequestState::Waiting).count();
+        WireTally { forsaken: waiting as u64, ..self.tally }
     }
 
     /// Whether the server itself has answered anything.

@@ -31,13 +31,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
 use crate::{clock, report};
 
-use progress::Progress;
-use session::{Broken, Stage};
+use progress::PartProgress;
+use session::{SessionFailure, SoakStage};
 use summary::Summary;
 
 /// How much is done.
@@ -73,14 +73,14 @@ const QUICK: Scale = Scale {
 const PARTS: &[(&str, &str)] = &[
     ("calls", "calls through one guard, some of them stuck or withdrawn"),
     ("restarts", "deaths of a server under one guard"),
-    ("sessions", "client sessions on random animals"),
+    ("sessions", "client sessions on random programs"),
     ("kills", "kills of a server of jobs, of a shim, or of both"),
 ];
 
 /// Runs the parts that the options ask for.
-pub(crate) fn soak(project: &Project, options: &Options) -> Result<(), Failure> {
+pub(crate) fn soak(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
     if let Some(unknown) = options.only.iter().find(|name| PARTS.iter().all(|(part, _)| part != name)) {
-        return Err(Failure::usage(format!(
+        return Err(ChoreFailure::usage(format!(
             "no part {unknown}; there are calls, restarts, sessions and kills"
         )));
     }
@@ -96,23 +96,23 @@ pub(crate) fn soak(project: &Project, options: &Options) -> Result<(), Failure> 
 }
 
 /// The same as a step of the continuous integration.
-pub(crate) fn quick(project: &Project) -> Result<(), Failure> {
+pub(crate) fn quick(project: &Project) -> Result<(), ChoreFailure> {
     soak(project, &Options { quick: true, ..Options::default() })
 }
 
 /// Finds the binary and makes an empty folder; each seed has its own, so that reports are kept and runs do not meet.
-fn set(project: &Project, options: &Options, seed: u64) -> Result<Stage, Failure> {
+fn set(project: &Project, options: &Options, seed: u64) -> Result<SoakStage, ChoreFailure> {
     let binary =
         options.binary.as_ref().map_or_else(|| project.below_target("release/unhang"), PathBuf::from);
     let advice = "build it with `cargo build --release`, or name another with --binary";
     let unhang = fs::canonicalize(&binary)
-        .map_err(|error| Failure::io(format!("{}: {advice}", binary.display()), &error))?;
+        .map_err(|error| ChoreFailure::io(format!("{}: {advice}", binary.display()), &error))?;
     let folder = project.below_target(format!("soak/seed-{seed}"));
     let emptied = if folder.exists() { fs::remove_dir_all(&folder) } else { Ok(()) };
     emptied
         .and_then(|()| fs::create_dir_all(&folder))
-        .map_err(|error| Failure::io(folder.display(), &error))?;
-    Ok(Stage { unhang: unhang.to_string_lossy().into_owned(), folder })
+        .map_err(|error| ChoreFailure::io(folder.display(), &error))?;
+    Ok(SoakStage { unhang: unhang.to_string_lossy().into_owned(), folder })
 }
 
 fn seed_of_the_moment() -> u64 {
@@ -121,7 +121,7 @@ fn seed_of_the_moment() -> u64 {
     random::Random::new(since.subsec_nanos().into()).between(1, 999_999)
 }
 
-fn run(stage: &Stage, options: &Options, scale: Scale, seed: u64) -> Result<(), Failure> {
+fn run(stage: &SoakStage, options: &Options, scale: Scale, seed: u64) -> Result<(), ChoreFailure> {
     let wants = |part: &str| options.only.is_empty() || options.only.iter().any(|name| name == part);
     let begin = clock::now();
     let end = begin + scale.deadline;
@@ -129,13 +129,13 @@ fn run(stage: &Stage, options: &Options, scale: Scale, seed: u64) -> Result<(), 
     let mut summary = Summary { own_descriptors: (own(), 0), ..Summary::default() };
     let mut broken = Vec::new();
     if wants("calls") && options.session.is_none() {
-        let outcome = Progress::during("calls", scale.calls, end, |progress| {
+        let outcome = PartProgress::during("calls", scale.calls, end, |progress| {
             calls::calls(stage, seed, scale.calls, progress)
         });
         note("calls", stage, outcome, &mut summary, &mut broken);
     }
     if wants("restarts") && options.session.is_none() {
-        let outcome = Progress::during(
+        let outcome = PartProgress::during(
             "restarts",
             scale.restarts + restarts::beside(scale.restarts),
             end,
@@ -146,7 +146,7 @@ fn run(stage: &Stage, options: &Options, scale: Scale, seed: u64) -> Result<(), 
     // A number belongs to a session, unless rounds alone were asked for.
     if wants("kills") && (options.session.is_none() || options.only == ["kills"]) {
         let numbers = options.session.map_or(0..scale.kills, |number| number..number + 1);
-        summary.kills = Progress::during("kills", numbers.end - numbers.start, end, |progress| {
+        summary.kills = PartProgress::during("kills", numbers.end - numbers.start, end, |progress| {
             kills::kills(stage, seed, numbers, progress)
         });
         broken.append(&mut summary.kills.broken);
@@ -166,20 +166,20 @@ fn run(stage: &Stage, options: &Options, scale: Scale, seed: u64) -> Result<(), 
         );
         return Ok(());
     }
-    Err(Failure::new(format!("the soak found {}:\n{}", broken.len(), broken.join("\n"))))
+    Err(ChoreFailure::new(format!("the soak found {}:\n{}", broken.len(), broken.join("\n"))))
 }
 
 /// Takes down what became of a part with lanes.
 fn note(
     part: &'static str,
-    stage: &Stage,
-    outcome: Result<Vec<(&'static str, lane::Run)>, Broken>,
+    stage: &SoakStage,
+    outcome: Result<Vec<(&'static str, lane::LaneResult)>, SessionFailure>,
     summary: &mut Summary,
     broken: &mut Vec<String>,
 ) {
     match outcome {
         Ok(lanes) => summary.add_lanes(part, lanes),
-        Err(Broken { what, story }) => {
+        Err(SessionFailure { what, story }) => {
             let file = stage.folder.join(format!("broken-{part}.txt"));
             let written = fs::write(&file, format!("{what}\n\n{story}"));
             let place = written.map_or_else(|error| error.to_string(), |()| file.display().to_string());
@@ -189,7 +189,7 @@ fn note(
 }
 
 fn hold_sessions(
-    stage: &Stage,
+    stage: &SoakStage,
     seed: u64,
     numbers: std::ops::Range<u64>,
     at_once: usize,
@@ -198,7 +198,7 @@ fn hold_sessions(
     broken: &mut Vec<String>,
 ) {
     let total = numbers.end - numbers.start;
-    let sessions = Progress::during("sessions", total, end, |progress| {
+    let sessions = PartProgress::during("sessions", total, end, |progress| {
         sessions::sessions(stage, seed, numbers, at_once, progress)
     });
     summary.tallies.push(("sessions", sessions.tally));

@@ -52,7 +52,7 @@ const METHODS: &[&str] = &[
 
 /// A line that is no valid message.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Garbage {
+pub(crate) enum GarbageLine {
     /// Gets one error without an id.
     Nameless(&'static [u8]),
     /// Is nothing at all to anybody.
@@ -69,7 +69,7 @@ pub(crate) enum Garbage {
     Oversized,
 }
 
-impl fmt::Debug for Garbage {
+impl fmt::Debug for GarbageLine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nameless(line) => write!(formatter, "Nameless({})", line.escape_ascii()),
@@ -83,31 +83,31 @@ impl fmt::Debug for Garbage {
     }
 }
 
-const GARBAGE: &[Garbage] = &[
-    Garbage::Nameless(b"this is no JSON"),
-    Garbage::Nameless(br#"{"jsonrpc":"2.0","method":"#),
-    Garbage::Nameless(b"[]"),
-    Garbage::Nameless(b"42"),
-    Garbage::Nameless(br#""text""#),
-    Garbage::Nameless(b"{\"jsonrpc\":\"2.0\",\"method\":\"caf\xE9\"}"),
-    Garbage::Nameless(br#"{"level":"info","message":"a log line"}"#),
-    Garbage::Silent(b""),
-    Garbage::Silent(b" \t"),
-    Garbage::Silent(br#"{"jsonrpc":"2.0","id":"nobody asked","result":{}}"#),
-    Garbage::Silent(br#"{"jsonrpc":"2.0","method":"notifications/no-such-thing"}"#),
-    Garbage::Silent(
+const GARBAGE: &[GarbageLine] = &[
+    GarbageLine::Nameless(b"this is no JSON"),
+    GarbageLine::Nameless(br#"{"jsonrpc":"2.0","method":"#),
+    GarbageLine::Nameless(b"[]"),
+    GarbageLine::Nameless(b"42"),
+    GarbageLine::Nameless(br#""text""#),
+    GarbageLine::Nameless(b"{\"jsonrpc\":\"2.0\",\"method\":\"caf\xE9\"}"),
+    GarbageLine::Nameless(br#"{"level":"info","message":"a log line"}"#),
+    GarbageLine::Silent(b""),
+    GarbageLine::Silent(b" \t"),
+    GarbageLine::Silent(br#"{"jsonrpc":"2.0","id":"nobody asked","result":{}}"#),
+    GarbageLine::Silent(br#"{"jsonrpc":"2.0","method":"notifications/no-such-thing"}"#),
+    GarbageLine::Silent(
         br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"no such id"}}"#,
     ),
-    Garbage::NoMethod,
-    Garbage::NoVersion,
-    Garbage::TwoOnALine,
-    Garbage::TextBefore,
-    Garbage::Oversized,
+    GarbageLine::NoMethod,
+    GarbageLine::NoVersion,
+    GarbageLine::TwoOnALine,
+    GarbageLine::TextBefore,
+    GarbageLine::Oversized,
 ];
 
 /// One thing that the client does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum SessionStep {
     Call {
         tool: &'static str,
         /// Bytes of text to be echoed or made.
@@ -124,7 +124,7 @@ pub(crate) enum Step {
     Cancel,
     /// Asks again under an id that was withdrawn.
     Again,
-    Garbage(Garbage),
+    Garbage(GarbageLine),
     Batch(usize),
     /// A line in two pieces with a pause between.
     TwoPieces(Duration),
@@ -141,7 +141,7 @@ pub(crate) enum Step {
 
 /// How the session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum SessionEnding {
     EndOfInput,
     /// With half a line before it.
     EndInMidLine,
@@ -154,7 +154,7 @@ pub(crate) enum Ending {
 
 /// One session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct SessionPlan {
     pub(crate) seed: u64,
     pub(crate) number: u64,
     pub(crate) faulty_server: &'static str,
@@ -164,11 +164,11 @@ pub(crate) struct Plan {
     pub(crate) reads_stderr: bool,
     pub(crate) answers_asks: bool,
     pub(crate) quiet: bool,
-    pub(crate) steps: Vec<Step>,
-    pub(crate) ending: Ending,
+    pub(crate) steps: Vec<SessionStep>,
+    pub(crate) ending: SessionEnding,
 }
 
-impl Plan {
+impl SessionPlan {
     /// Draws the session with this number, on one of these faulty servers.
     pub(crate) fn draw(seed: u64, number: u64, faulty_servers: &[&'static str]) -> Self {
         let mut random = Random::of(seed, number);
@@ -187,8 +187,8 @@ impl Plan {
         // Killed at the same moment, guard and lifeline leave nobody to sweep, and cannot do better
         // (docs/concepts/what-the-guard-cannot-do.md).
         match plan.ending {
-            Ending::KillGuard if plan.steps.contains(&Step::KillLifeline) => {
-                Self { ending: Ending::Terminate, ..plan }
+            SessionEnding::KillGuard if plan.steps.contains(&SessionStep::KillLifeline) => {
+                Self { ending: SessionEnding::Terminate, ..plan }
             }
             _ => plan,
         }
@@ -200,40 +200,40 @@ impl Plan {
     }
 }
 
-fn step(random: &mut Random) -> Step {
+fn step(random: &mut Random) -> SessionStep {
     let milliseconds = |random: &mut Random, most| Duration::from_millis(random.between(1, most));
     match random.between(1, 100) {
         1..=30 => {
             let most = random.pick(&[10, 1000, 1000, 70_000, 400_000]);
             let (tool, size) = (random.pick(TOOLS), random.size(0, most));
-            Step::Call { tool, size, progress: random.chance(30) }
+            SessionStep::Call { tool, size, progress: random.chance(30) }
         }
-        31..=36 => Step::Burst(random.size(2, 200)),
-        37..=51 => Step::Request(random.pick(METHODS)),
-        52..=53 => Step::Listen,
-        54..=63 => Step::Cancel,
-        64..=65 => Step::Again,
-        66..=75 => Step::Garbage(random.pick(GARBAGE)),
-        76..=79 => Step::Batch(random.size(1, 12)),
-        80..=82 => Step::TwoPieces(milliseconds(random, 60)),
-        83..=86 => Step::Pause(milliseconds(random, 250)),
-        87..=89 => Step::Deaf(milliseconds(random, 600)),
-        90..=93 => Step::Settle,
-        94..=95 => Step::StopServer,
-        96..=97 => Step::ContinueServer,
-        98..=99 => Step::KillServer,
-        _ => Step::KillLifeline,
+        31..=36 => SessionStep::Burst(random.size(2, 200)),
+        37..=51 => SessionStep::Request(random.pick(METHODS)),
+        52..=53 => SessionStep::Listen,
+        54..=63 => SessionStep::Cancel,
+        64..=65 => SessionStep::Again,
+        66..=75 => SessionStep::Garbage(random.pick(GARBAGE)),
+        76..=79 => SessionStep::Batch(random.size(1, 12)),
+        80..=82 => SessionStep::TwoPieces(milliseconds(random, 60)),
+        83..=86 => SessionStep::Pause(milliseconds(random, 250)),
+        87..=89 => SessionStep::Deaf(milliseconds(random, 600)),
+        90..=93 => SessionStep::Settle,
+        94..=95 => SessionStep::StopServer,
+        96..=97 => SessionStep::ContinueServer,
+        98..=99 => SessionStep::KillServer,
+        _ => SessionStep::KillLifeline,
     }
 }
 
-fn ending(random: &mut Random) -> Ending {
+fn ending(random: &mut Random) -> SessionEnding {
     match random.between(1, 100) {
-        1..=45 => Ending::EndOfInput,
-        46..=52 => Ending::EndInMidLine,
-        53..=70 => Ending::Terminate,
-        71..=77 => Ending::Interrupt,
-        78..=90 => Ending::KillGuard,
-        _ => Ending::Vanish,
+        1..=45 => SessionEnding::EndOfInput,
+        46..=52 => SessionEnding::EndInMidLine,
+        53..=70 => SessionEnding::Terminate,
+        71..=77 => SessionEnding::Interrupt,
+        78..=90 => SessionEnding::KillGuard,
+        _ => SessionEnding::Vanish,
     }
 }
 
@@ -241,14 +241,14 @@ fn ending(random: &mut Random) -> Ending {
 mod tests {
     use super::*;
 
-    const ANIMALS: &[&str] = &["a", "b", "c", "d", "e"];
+    const PROGRAMS: &[&str] = &["a", "b", "c", "d", "e"];
 
     #[test]
     fn the_same_seed_and_number_give_the_same_plan() {
         for number in 0..50 {
-            assert_eq!(Plan::draw(42, number, ANIMALS), Plan::draw(42, number, ANIMALS));
+            assert_eq!(SessionPlan::draw(42, number, PROGRAMS), SessionPlan::draw(42, number, PROGRAMS));
         }
-        let draw = |seed| (0..50).map(|number| Plan::draw(seed, number, ANIMALS)).collect::<Vec<_>>();
+        let draw = |seed| (0..50).map(|number| SessionPlan::draw(seed, number, PROGRAMS)).collect::<Vec<_>>();
         let steps = |seed| draw(seed).into_iter().map(|plan| plan.steps).collect::<Vec<_>>();
         assert_ne!(steps(42), steps(43));
         assert!(draw(42).windows(2).any(|pair| pair[0].steps != pair[1].steps));
@@ -256,28 +256,28 @@ mod tests {
 
     #[test]
     fn no_session_kills_both_guard_and_lifeline() {
-        let plans = (0..1000).map(|number| Plan::draw(1, number, ANIMALS));
-        let kills_lifeline = |plan: &Plan| plan.steps.contains(&Step::KillLifeline);
-        assert!(plans.filter(kills_lifeline).all(|plan| plan.ending != Ending::KillGuard));
+        let plans = (0..1000).map(|number| SessionPlan::draw(1, number, PROGRAMS));
+        let kills_lifeline = |plan: &SessionPlan| plan.steps.contains(&SessionStep::KillLifeline);
+        assert!(plans.filter(kills_lifeline).all(|plan| plan.ending != SessionEnding::KillGuard));
     }
 
     #[test]
-    fn a_thousand_sessions_have_every_animal_and_every_kind_of_step_and_ending() {
-        let plans: Vec<_> = (0..1000).map(|number| Plan::draw(1, number, ANIMALS)).collect();
+    fn a_thousand_sessions_have_every_program_and_every_kind_of_step_and_ending() {
+        let plans: Vec<_> = (0..1000).map(|number| SessionPlan::draw(1, number, PROGRAMS)).collect();
         assert!(
-            ANIMALS.iter().all(|faulty_server| plans.iter().any(|plan| plan.faulty_server == *faulty_server))
+            PROGRAMS
+                .iter()
+                .all(|faulty_server| plans.iter().any(|plan| plan.faulty_server == *faulty_server))
         );
-        let kinds = |step: &Step| std::mem::discriminant(step);
+        let kinds = |step: &SessionStep| std::mem::discriminant(step);
         let steps: std::collections::HashSet<_> =
             plans.iter().flat_map(|plan| &plan.steps).map(kinds).collect();
         assert_eq!(steps.len(), 16, "one of the kinds of step is never drawn");
         let endings: std::collections::HashSet<_> =
             plans.iter().map(|plan| std::mem::discriminant(&plan.ending)).collect();
         assert_eq!(endings.len(), 6);
-        assert!(
-            GARBAGE
-                .iter()
-                .all(|garbage| { plans.iter().any(|plan| plan.steps.contains(&Step::Garbage(*garbage))) })
-        );
+        assert!(GARBAGE.iter().all(|garbage| {
+            plans.iter().any(|plan| plan.steps.contains(&SessionStep::Garbage(*garbage)))
+        }));
     }
 }

@@ -19,7 +19,7 @@ const LINE: Duration = Duration::from_secs(30);
 
 /// One part's progress.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct PartProgress {
     name: &'static str,
     total: u64,
     done: AtomicU64,
@@ -28,7 +28,7 @@ pub(crate) struct Progress {
     finished: AtomicBool,
 }
 
-impl Progress {
+impl PartProgress {
     /// Does `work` while its progress is shown; it has until `end`.
     pub(crate) fn during<T>(
         name: &'static str,

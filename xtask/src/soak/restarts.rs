@@ -14,10 +14,10 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::client::Patience;
-use super::lane::{Lane, Run, Work, drive};
-use super::progress::Progress;
+use super::lane::{Lane, LaneResult, LaneWork, drive};
+use super::progress::PartProgress;
 use super::random::Random;
-use super::session::{Broken, Stage};
+use super::session::{SessionFailure, SoakStage};
 
 const FLAGS: &[&str] = &["--restart-delay", "1ms", "--stop-grace", "200ms"];
 /// Less than what the lanes make the servers and the guard say.
@@ -38,11 +38,11 @@ pub(crate) fn beside(total: u64) -> u64 {
 
 /// Runs both lanes side by side.
 pub(crate) fn restarts(
-    stage: &Stage,
+    stage: &SoakStage,
     seed: u64,
     total: u64,
-    progress: &Progress,
-) -> Result<Vec<(&'static str, Run)>, Broken> {
+    progress: &PartProgress,
+) -> Result<Vec<(&'static str, LaneResult)>, SessionFailure> {
     let dying = Lane {
         name: "dying",
         faulty_server: "well-behaved",
@@ -57,14 +57,14 @@ pub(crate) fn restarts(
     thread::scope(|scope| {
         let daemons = scope.spawn(|| drive(leaving, stage, |work| deaths(work, kill)));
         let dying = drive(dying, stage, |work| deaths(work, die))?;
-        let leaving = daemons.join().map_err(|_| Broken::panicked())??;
+        let leaving = daemons.join().map_err(|_| SessionFailure::panicked())??;
         Ok(vec![("dying", dying), ("leaving", leaving)])
     })
 }
 
 fn deaths(
-    work: &mut Work<'_>,
-    mut death: impl FnMut(&mut Work<'_>, &mut Random) -> Result<(), String>,
+    work: &mut LaneWork<'_>,
+    mut death: impl FnMut(&mut LaneWork<'_>, &mut Random) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut random = Random::of(work.lane.seed, work.lane.total);
     let every = (work.lane.total / SAMPLES).max(1);
@@ -88,7 +88,7 @@ fn deaths(
 }
 
 /// The server's process, which is there once it has answered.
-fn server(work: &mut Work<'_>) -> Result<u32, String> {
+fn server(work: &mut LaneWork<'_>) -> Result<u32, String> {
     let mut found = None;
     let faulty_server = work.lane.faulty_server;
     work.client.until("a server below the lifeline", PATIENCE.start, |client| {
@@ -99,7 +99,7 @@ fn server(work: &mut Work<'_>) -> Result<u32, String> {
 }
 
 /// The server dies of itself or of a signal, with calls and lists in flight.
-fn die(work: &mut Work<'_>, random: &mut Random) -> Result<(), String> {
+fn die(work: &mut LaneWork<'_>, random: &mut Random) -> Result<(), String> {
     for _ in 0..random.between(0, 5) {
         match random.between(1, 3) {
             1 => drop(work.client.call("sleep", &json!({"ms": 5000}), random.chance(50), None)),
@@ -123,7 +123,7 @@ fn die(work: &mut Work<'_>, random: &mut Random) -> Result<(), String> {
 }
 
 /// The server is killed from outside.
-fn kill(work: &mut Work<'_>, _: &mut Random) -> Result<(), String> {
+fn kill(work: &mut LaneWork<'_>, _: &mut Random) -> Result<(), String> {
     let faulty_server = work.lane.faulty_server;
     let before = server(work)?;
     work.client.guard.signal_below(faulty_server, false, Signal::KILL);

@@ -26,7 +26,7 @@ const COUNT_TOLERANCE: u64 = 1;
 
 /// What one process holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Sample {
+pub(crate) struct ProcessSample {
     /// Resident memory in KiB.
     pub(crate) memory: u64,
     pub(crate) descriptors: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Sample {
     pub(crate) children: u64,
 }
 
-impl Sample {
+impl ProcessSample {
     /// Looks at a process for a moment and takes the least; `None` when it has gone.
     pub(crate) fn take(pid: u32) -> Option<Self> {
         let mut least = Self::look(pid)?;
@@ -79,15 +79,15 @@ pub(crate) fn descriptors(pid: u32) -> Option<u64> {
 
 /// The samples of one process, or of those that follow each other in one part.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Series(Vec<Sample>);
+pub(crate) struct Series(Vec<ProcessSample>);
 
 impl Series {
-    pub(crate) fn add(&mut self, sample: Option<Sample>) {
+    pub(crate) fn add(&mut self, sample: Option<ProcessSample>) {
         self.0.extend(sample);
     }
 
     /// The medians of the first tenth after the warm-up and of the last tenth; `None` with too few samples.
-    pub(crate) fn ends(&self) -> Option<(Sample, Sample)> {
+    pub(crate) fn ends(&self) -> Option<(ProcessSample, ProcessSample)> {
         let tenth = self.0.len().div_ceil(10).max(FEWEST);
         let warm = self.0.get(self.0.len() * WARM_UP / 100..)?;
         let (first, last) = (warm.get(..tenth)?, warm.get(warm.len().checked_sub(tenth)?..)?);
@@ -112,13 +112,13 @@ impl Series {
     }
 }
 
-fn median(samples: &[Sample]) -> Sample {
-    let middle = |field: fn(&Sample) -> u64| {
+fn median(samples: &[ProcessSample]) -> ProcessSample {
+    let middle = |field: fn(&ProcessSample) -> u64| {
         let mut values: Vec<_> = samples.iter().map(field).collect();
         values.sort_unstable();
         values[values.len() / 2]
     };
-    Sample {
+    ProcessSample {
         memory: middle(|sample| sample.memory),
         descriptors: middle(|sample| sample.descriptors),
         threads: middle(|sample| sample.threads),
@@ -130,16 +130,16 @@ fn median(samples: &[Sample]) -> Sample {
 mod tests {
     use super::*;
 
-    fn series(count: u64, sample: impl Fn(u64) -> Sample) -> Series {
+    fn series(count: u64, sample: impl Fn(u64) -> ProcessSample) -> Series {
         Series((0..count).map(sample).collect())
     }
 
     #[test]
     fn growth_in_the_warm_up_and_one_odd_sample_are_no_leak() {
-        let warming = |number| Sample {
+        let warming = |number| ProcessSample {
             memory: 4000 + 100 * u64::min(number, 20),
             descriptors: 9,
-            ..Sample::default()
+            ..ProcessSample::default()
         };
         let mut flat = series(100, warming);
         flat.0[95].descriptors = 40;
@@ -154,11 +154,12 @@ mod tests {
         for (what, sample) in [
             (
                 "memory",
-                (|number| Sample { memory: 4000 + 100 * number, ..Sample::default() }) as fn(u64) -> Sample,
+                (|number| ProcessSample { memory: 4000 + 100 * number, ..ProcessSample::default() })
+                    as fn(u64) -> ProcessSample,
             ),
-            ("descriptors", |number| Sample { descriptors: 9 + number, ..Sample::default() }),
-            ("threads", |number| Sample { threads: 3 + number, ..Sample::default() }),
-            ("children", |number| Sample { children: 1 + number, ..Sample::default() }),
+            ("descriptors", |number| ProcessSample { descriptors: 9 + number, ..ProcessSample::default() }),
+            ("threads", |number| ProcessSample { threads: 3 + number, ..ProcessSample::default() }),
+            ("children", |number| ProcessSample { children: 1 + number, ..ProcessSample::default() }),
         ] {
             for count in [20, 100] {
                 let told = series(count * 2, sample).demand_flat("it").expect_err("it leaks");
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn this_process_can_be_looked_at() {
-        let sample = Sample::take(std::process::id()).expect("it runs");
+        let sample = ProcessSample::take(std::process::id()).expect("it runs");
         assert!(sample.memory > 0 && sample.descriptors > 2 && sample.threads > 0);
     }
 }

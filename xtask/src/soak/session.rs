@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 
 use crate::clock;
 use crate::leftovers::Marker;
-use crate::run::{self, Task};
+use crate::run::{self, ProgramRun};
 
-use super::client::{Client, Patience};
+use super::client::{Patience, SoakClient};
 use super::faulty_servers::{self, CommandWords};
-use super::ledger::Tally;
-use super::plan::{BATCH_REVISION, Ending, Garbage, Plan, Step};
+use super::ledger::WireTally;
+use super::plan::{BATCH_REVISION, GarbageLine, SessionEnding, SessionPlan, SessionStep};
 
 const PATIENCE: Patience = Patience {
     start: Duration::from_secs(3),
@@ -57,13 +57,13 @@ const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Where sessions take place.
 #[derive(Debug, Clone)]
-pub(crate) struct Stage {
+pub(crate) struct SoakStage {
     pub(crate) unhang: String,
     /// For files of the sessions, the logs of the guards and reports.
     pub(crate) folder: PathBuf,
 }
 
-impl Stage {
+impl SoakStage {
     /// A guard in front of a faulty server.
     pub(crate) fn wrap(
         &self,
@@ -71,8 +71,8 @@ impl Stage {
         marker: &Marker,
         flags: &[String],
         faulty_server: &[String],
-    ) -> Task {
-        Task::new(&self.unhang, folder, PathBuf::from("/dev/null"), DEADLINE)
+    ) -> ProgramRun {
+        ProgramRun::new(&self.unhang, folder, PathBuf::from("/dev/null"), DEADLINE)
             .arguments(["wrap"])
             .arguments(flags)
             .arguments(["--"])
@@ -95,14 +95,14 @@ impl Stage {
 
 /// What went wrong, and what was said before.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct SessionFailure {
     pub(crate) what: String,
     pub(crate) story: String,
 }
 
-impl Broken {
+impl SessionFailure {
     /// Writes all of it down, with the plan that led there; returns a few words on where.
-    pub(crate) fn keep(&self, stage: &Stage, name: &str, plan: &impl fmt::Debug) -> String {
+    pub(crate) fn keep(&self, stage: &SoakStage, name: &str, plan: &impl fmt::Debug) -> String {
         let file = stage.folder.join(format!("broken-{name}.txt"));
         match fs::write(&file, format!("{}\n\n{plan:#?}\n\n{}", self.what, self.story)) {
             Ok(()) => format!("more in {}", file.display()),
@@ -117,8 +117,8 @@ impl Broken {
 }
 
 /// Does what the plan says; returns what went over the wire.
-pub(crate) fn perform(plan: &Plan, stage: &Stage) -> Result<Tally, Broken> {
-    let plainly = |what| Broken { what, story: String::new() };
+pub(crate) fn perform(plan: &SessionPlan, stage: &SoakStage) -> Result<WireTally, SessionFailure> {
+    let plainly = |what| SessionFailure { what, story: String::new() };
     let room = stage.room(&format!("session-{}", plan.number)).map_err(plainly)?;
     let marker = Marker::unique();
     let place = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
@@ -127,13 +127,13 @@ pub(crate) fn perform(plan: &Plan, stage: &Stage) -> Result<Tally, Broken> {
     flags.extend(plan.quiet.then(|| "--quiet".to_owned()));
     flags.extend(["--name".to_owned(), plan.faulty_server.to_owned()]);
     let task = stage.wrap(&room, &marker, &flags, &faulty_servers::command(plan.faulty_server, place));
-    let mut client = Client::start(&task, plan.reads_stderr, plan.revision, PATIENCE).map_err(plainly)?;
+    let mut client = SoakClient::start(&task, plan.reads_stderr, plan.revision, PATIENCE).map_err(plainly)?;
     client.answers_asks = plan.answers_asks;
     let outcome = play(plan, &mut client).and_then(|()| demand_nothing_left(&marker));
     if let Err(what) = outcome {
         let story = format!("{}\n\nprocesses of the session:\n{}", client.guard.story(), listed(&marker));
         end_all(&marker);
-        return Err(Broken { what, story });
+        return Err(SessionFailure { what, story });
     }
     fs::remove_dir_all(&room).map_err(|error| plainly(format!("{}: {error}", room.display())))?;
     Ok(client.ledger.into_tally())
@@ -156,11 +156,11 @@ pub(crate) fn end_all(marker: &Marker) {
     run::kill(marker.processes().iter().map(|process| process.pid.to_string()), Path::new("/"));
 }
 
-fn play(plan: &Plan, client: &mut Client) -> Result<(), String> {
+fn play(plan: &SessionPlan, client: &mut SoakClient) -> Result<(), String> {
     let end = clock::now() + DEADLINE;
     client.shake_hands();
     if plan.waits_for_start && !plan.is_modern() {
-        client.until("the handshake", DEADLINE, Client::is_greeted)?;
+        client.until("the handshake", DEADLINE, SoakClient::is_greeted)?;
     }
     client.say_initialized();
     for step in &plan.steps {
@@ -176,28 +176,28 @@ fn play(plan: &Plan, client: &mut Client) -> Result<(), String> {
     finish(plan, client)
 }
 
-fn take(step: &Step, plan: &Plan, client: &mut Client) -> Result<(), String> {
+fn take(step: &SessionStep, plan: &SessionPlan, client: &mut SoakClient) -> Result<(), String> {
     match step {
-        Step::Call { tool, size, progress } => {
+        SessionStep::Call { tool, size, progress } => {
             client.call(tool, &arguments(tool, *size), *progress, None);
         }
-        Step::Burst(count) => {
+        SessionStep::Burst(count) => {
             for number in 0..*count {
                 client.call("echo", &json!({"text": format!("burst {number}")}), false, None);
             }
         }
-        Step::Request(method) => {
+        SessionStep::Request(method) => {
             client.request(method, params(method));
         }
-        Step::Listen if plan.is_modern() => {
+        SessionStep::Listen if plan.is_modern() => {
             client.request("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
         }
-        Step::Listen => {}
-        Step::Cancel => cancel(client),
-        Step::Again => again(client),
-        Step::Garbage(garbage) => litter(*garbage, client),
-        Step::Batch(count) => batch(*count, plan, client),
-        Step::TwoPieces(pause) => {
+        SessionStep::Listen => {}
+        SessionStep::Cancel => cancel(client),
+        SessionStep::Again => again(client),
+        SessionStep::Garbage(garbage) => litter(*garbage, client),
+        SessionStep::Batch(count) => batch(*count, plan, client),
+        SessionStep::TwoPieces(pause) => {
             let id = client.fresh_id();
             let line = client.compose(
                 &id,
@@ -207,23 +207,23 @@ fn take(step: &Step, plan: &Plan, client: &mut Client) -> Result<(), String> {
             );
             client.send_in_two(&line, *pause)?;
         }
-        Step::Pause(length) => client.pause(*length)?,
-        Step::Deaf(length) => client.be_deaf(*length)?,
-        Step::Settle => client.settle()?,
-        Step::StopServer => signal(plan, client, false, Signal::STOP),
-        Step::ContinueServer => signal(plan, client, false, Signal::CONT),
-        Step::KillServer => signal(plan, client, false, Signal::KILL),
-        Step::KillLifeline => signal(plan, client, true, Signal::KILL),
+        SessionStep::Pause(length) => client.pause(*length)?,
+        SessionStep::Deaf(length) => client.be_deaf(*length)?,
+        SessionStep::Settle => client.settle()?,
+        SessionStep::StopServer => signal(plan, client, false, Signal::STOP),
+        SessionStep::ContinueServer => signal(plan, client, false, Signal::CONT),
+        SessionStep::KillServer => signal(plan, client, false, Signal::KILL),
+        SessionStep::KillLifeline => signal(plan, client, true, Signal::KILL),
     }
     Ok(())
 }
 
-fn signal(plan: &Plan, client: &mut Client, lifeline: bool, signal: Signal) {
+fn signal(plan: &SessionPlan, client: &mut SoakClient, lifeline: bool, signal: Signal) {
     // Between two processes there is nobody to signal.
     let _whether_there_was_one = client.guard.signal_below(plan.faulty_server, lifeline, signal);
 }
 
-fn cancel(client: &mut Client) {
+fn cancel(client: &mut SoakClient) {
     let ledger = &client.ledger;
     client.open.retain(|id| ledger.waits(id));
     if let Some(id) = client.open.last().cloned() {
@@ -231,41 +231,41 @@ fn cancel(client: &mut Client) {
     }
 }
 
-fn again(client: &mut Client) {
+fn again(client: &mut SoakClient) {
     if let Some(id) = client.ledger.free_id() {
         let line = client.compose(&id, "tools/list", json!({}), None);
         client.send_line(&line);
     }
 }
 
-fn litter(garbage: Garbage, client: &mut Client) {
+fn litter(garbage: GarbageLine, client: &mut SoakClient) {
     let id = client.fresh_id();
     match garbage {
-        Garbage::Nameless(line) => {
+        GarbageLine::Nameless(line) => {
             client.ledger.garbage();
             client.send_bytes(&[line, b"\n"].concat());
         }
-        Garbage::Silent(line) => client.send_bytes(&[line, b"\n"].concat()),
-        Garbage::NoMethod => {
+        GarbageLine::Silent(line) => client.send_bytes(&[line, b"\n"].concat()),
+        GarbageLine::NoMethod => {
             client.expect(&id, "a number", None);
             client.send_line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":7}}"#));
         }
-        Garbage::NoVersion => {
+        GarbageLine::NoVersion => {
             client.expect(&id, "ping", None);
             client.send_line(&format!(r#"{{"id":{id},"method":"ping"}}"#));
         }
-        Garbage::TwoOnALine => {
+        GarbageLine::TwoOnALine => {
             let second_id = client.fresh_id();
             let first = client.compose(&id, "ping", json!({}), None);
             let second = client.compose(&second_id, "tools/list", json!({}), None);
             client.send_line(&(first + &second));
         }
-        Garbage::TextBefore => {
+        GarbageLine::TextBefore => {
             client.ledger.garbage();
             let line = client.compose(&id, "ping", json!({}), None);
             client.send_line(&format!("hello {line}"));
         }
-        Garbage::Oversized => {
+        GarbageLine::Oversized => {
             let line = client.compose(&id, "ping", json!({"text": "x".repeat(OVERSIZED)}), None);
             client.send_line(&line);
         }
@@ -273,7 +273,7 @@ fn litter(garbage: Garbage, client: &mut Client) {
 }
 
 /// One array of calls and a notification; only one revision has that, and what it is depends on what was settled.
-fn batch(count: usize, plan: &Plan, client: &mut Client) {
+fn batch(count: usize, plan: &SessionPlan, client: &mut SoakClient) {
     if plan.revision == BATCH_REVISION && !client.is_greeted() {
         return;
     }
@@ -290,15 +290,15 @@ fn batch(count: usize, plan: &Plan, client: &mut Client) {
 }
 
 /// Ends the session as planned, or looks at how it ended by itself.
-fn finish(plan: &Plan, client: &mut Client) -> Result<(), String> {
+fn finish(plan: &SessionPlan, client: &mut SoakClient) -> Result<(), String> {
     let by_itself = client.has_gone();
     if !by_itself {
         match plan.ending {
-            Ending::EndOfInput => {
+            SessionEnding::EndOfInput => {
                 client.flush()?;
                 client.guard.close_input();
             }
-            Ending::EndInMidLine => {
+            SessionEnding::EndInMidLine => {
                 client.ledger.garbage();
                 // What the server asks from now on stays unanswered.
                 client.answers_asks = false;
@@ -306,13 +306,13 @@ fn finish(plan: &Plan, client: &mut Client) -> Result<(), String> {
                 client.flush()?;
                 client.guard.close_input();
             }
-            Ending::Interrupt | Ending::Terminate => {
+            SessionEnding::Interrupt | SessionEnding::Terminate => {
                 client.flush()?;
-                let interrupts = plan.ending == Ending::Interrupt;
+                let interrupts = plan.ending == SessionEnding::Interrupt;
                 client.guard.signal(if interrupts { Signal::INT } else { Signal::TERM });
             }
-            Ending::KillGuard => client.guard.signal(Signal::KILL),
-            Ending::Vanish => client.guard.vanish(),
+            SessionEnding::KillGuard => client.guard.signal(Signal::KILL),
+            SessionEnding::Vanish => client.guard.vanish(),
         }
     }
     let status = client.await_exit()?;
@@ -323,7 +323,7 @@ fn finish(plan: &Plan, client: &mut Client) -> Result<(), String> {
         let when = if by_itself { "by itself".to_owned() } else { format!("at {:?}", plan.ending) };
         return Err(format!("the guard exited {when} with {status}; {expected:?} is documented"));
     }
-    let was_cut = matches!(plan.ending, Ending::KillGuard | Ending::Vanish) && !by_itself;
+    let was_cut = matches!(plan.ending, SessionEnding::KillGuard | SessionEnding::Vanish) && !by_itself;
     if !was_cut && !client.guard.partial().is_empty() {
         return Err("half a line at the end of the guard's stdout".to_owned());
     }
@@ -349,16 +349,18 @@ fn expected_by_itself(heard_server: bool) -> &'static [i32] {
 }
 
 /// The documented codes: 3 and 4 need a server that never answered anything.
-fn expected(ending: Ending, heard_server: bool) -> &'static [i32] {
+fn expected(ending: SessionEnding, heard_server: bool) -> &'static [i32] {
     match (ending, heard_server) {
-        (Ending::EndOfInput | Ending::EndInMidLine | Ending::Vanish, true) => &[0],
-        (Ending::EndOfInput | Ending::EndInMidLine | Ending::Vanish, false) => &[0, 3, 4],
-        (Ending::Interrupt, true) => &[130],
-        (Ending::Interrupt, false) => &[130, 3],
-        (Ending::Terminate, true) => &[143],
-        (Ending::Terminate, false) => &[143, 3],
-        (Ending::KillGuard, true) => &[137],
-        (Ending::KillGuard, false) => &[137, 3],
+        (SessionEnding::EndOfInput | SessionEnding::EndInMidLine | SessionEnding::Vanish, true) => &[0],
+        (SessionEnding::EndOfInput | SessionEnding::EndInMidLine | SessionEnding::Vanish, false) => {
+            &[0, 3, 4]
+        }
+        (SessionEnding::Interrupt, true) => &[130],
+        (SessionEnding::Interrupt, false) => &[130, 3],
+        (SessionEnding::Terminate, true) => &[143],
+        (SessionEnding::Terminate, false) => &[143, 3],
+        (SessionEnding::KillGuard, true) => &[137],
+        (SessionEnding::KillGuard, false) => &[137, 3],
     }
 }
 

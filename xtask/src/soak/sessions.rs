@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::faulty_servers;
-use super::ledger::Tally;
-use super::plan::Plan;
-use super::progress::Progress;
-use super::session::{Broken, Stage, perform};
+use super::ledger::WireTally;
+use super::plan::SessionPlan;
+use super::progress::PartProgress;
+use super::session::{SessionFailure, SoakStage, perform};
 use super::side_by_side::side_by_side;
 
 /// Logs of one server that are kept (docs/guide/wrap.md).
@@ -22,8 +22,8 @@ const LOGS_KEPT: usize = 5;
 
 /// What became of the sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions {
-    pub(crate) tally: Tally,
+pub(crate) struct SessionTotals {
+    pub(crate) tally: WireTally,
     /// How many there were, by group of faulty servers.
     pub(crate) groups: BTreeMap<&'static str, u64>,
     /// A sentence for each that went wrong.
@@ -32,16 +32,16 @@ pub(crate) struct Sessions {
 
 /// Runs the sessions with these numbers, so many at once.
 pub(crate) fn sessions(
-    stage: &Stage,
+    stage: &SoakStage,
     seed: u64,
     numbers: std::ops::Range<u64>,
     at_once: usize,
-    progress: &Progress,
-) -> Sessions {
+    progress: &PartProgress,
+) -> SessionTotals {
     let names = faulty_servers::names();
-    let all = Mutex::new(Sessions::default());
+    let all = Mutex::new(SessionTotals::default());
     let broken = side_by_side(numbers, at_once, progress, |number| {
-        let plan = Plan::draw(seed, number, &names);
+        let plan = SessionPlan::draw(seed, number, &names);
         let outcome = perform(&plan, stage);
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
         *all.groups.entry(faulty_servers::group(plan.faulty_server)).or_default() += 1;
@@ -60,7 +60,7 @@ pub(crate) fn sessions(
 }
 
 /// Writes down what happened and returns the sentence for the summary.
-fn report(plan: &Plan, broken: &Broken, stage: &Stage) -> String {
+fn report(plan: &SessionPlan, broken: &SessionFailure, stage: &SoakStage) -> String {
     let (seed, number, faulty_server) = (plan.seed, plan.number, plan.faulty_server);
     let place = broken.keep(stage, &format!("session-{number}"), plan);
     format!(

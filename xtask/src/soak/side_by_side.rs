@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::progress::Progress;
+use super::progress::PartProgress;
 
 /// How many may go wrong before the part ends.
 const ENOUGH: usize = 5;
@@ -18,7 +18,7 @@ const ENOUGH: usize = 5;
 pub(crate) fn side_by_side(
     numbers: Range<u64>,
     at_once: usize,
-    progress: &Progress,
+    progress: &PartProgress,
     perform: impl Fn(u64) -> Result<(), String> + Sync,
 ) -> Vec<String> {
     let (next, broken) = (AtomicU64::new(numbers.start), Mutex::new(Vec::new()));

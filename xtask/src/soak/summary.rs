@@ -9,14 +9,14 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::kills::Kills;
-use super::lane::Run;
-use super::ledger::Tally;
+use super::lane::LaneResult;
+use super::ledger::WireTally;
 
 /// What the parts came to; a part that was not run is not there.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
-    pub(crate) lanes: Vec<(&'static str, Run)>,
-    pub(crate) tallies: Vec<(&'static str, Tally)>,
+    pub(crate) lanes: Vec<(&'static str, LaneResult)>,
+    pub(crate) tallies: Vec<(&'static str, WireTally)>,
     pub(crate) groups: BTreeMap<&'static str, u64>,
     pub(crate) kills: Kills,
     /// Descriptors of the soak itself, before and after.
@@ -25,8 +25,8 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Adds the lanes of a part.
-    pub(crate) fn add_lanes(&mut self, part: &'static str, lanes: Vec<(&'static str, Run)>) {
-        let mut tally = Tally::default();
+    pub(crate) fn add_lanes(&mut self, part: &'static str, lanes: Vec<(&'static str, LaneResult)>) {
+        let mut tally = WireTally::default();
         lanes.iter().for_each(|(_, run)| tally.add(&run.tally));
         self.tallies.push((part, tally));
         self.lanes.extend(lanes);
@@ -36,7 +36,7 @@ impl Summary {
         let mut text = if self.tallies.is_empty() { String::new() } else { self.requests() };
         text.push_str(&self.flatness());
         if !self.groups.is_empty() {
-            text.push_str("\nsessions by animals\n");
+            text.push_str("\nsessions by programs\n");
             for (group, count) in &self.groups {
                 let _ = writeln!(text, "  {group:<26}{count:>12}");
             }
@@ -50,7 +50,7 @@ impl Summary {
 
     fn requests(&self) -> String {
         let mut text = String::new();
-        let mut row = |label: &str, value: &dyn Fn(&Tally) -> u64| {
+        let mut row = |label: &str, value: &dyn Fn(&WireTally) -> u64| {
             let _ = write!(text, "{label:<28}");
             for (_, tally) in &self.tallies {
                 let _ = write!(text, "{:>12}", value(tally));
@@ -58,7 +58,7 @@ impl Summary {
             text.push('\n');
         };
         row("requests", &|tally| tally.sent);
-        row("  answered, once each", &Tally::answered);
+        row("  answered, once each", &WireTally::answered);
         row("    results", &|tally| tally.results);
         row("    the server's errors", &|tally| tally.server_errors);
         let mut kinds: Vec<_> = self.tallies.iter().flat_map(|(_, tally)| tally.faults.keys()).collect();
@@ -108,20 +108,24 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soak::samples::{Sample, Series};
+    use crate::soak::samples::{ProcessSample, Series};
 
     #[test]
     fn no_line_is_longer_than_80_columns() {
-        let most = Tally {
+        let most = WireTally {
             sent: 99_999_999,
             faults: BTreeMap::from([("invalid_request".to_owned(), 99_999_999)]),
-            ..Tally::default()
+            ..WireTally::default()
         };
         let mut series = Series::default();
-        let held = Sample { memory: 99_999, descriptors: 999, threads: 99, children: 99 };
+        let held = ProcessSample { memory: 99_999, descriptors: 999, threads: 99, children: 99 };
         (0..100).for_each(|_| series.add(Some(held)));
-        let run =
-            || Run { tally: most.clone(), guard: series.clone(), lifeline: series.clone(), restarts: 99_999 };
+        let run = || LaneResult {
+            tally: most.clone(),
+            guard: series.clone(),
+            lifeline: series.clone(),
+            restarts: 99_999,
+        };
         let mut summary = Summary::default();
         summary.add_lanes("calls", vec![("stuck", run())]);
         summary.add_lanes("restarts", vec![("leaving", run())]);

@@ -11,16 +11,16 @@ use super::{ECHO_LIMIT, INPUT_LIMIT, cut, is_object, milliseconds, refused::inva
 
 /// That the client of a call wants it to be a task (2025-11-25 alone; the extension does not read it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedTask {
     /// How long the client wants the task to be kept; `None` where it does not say so.
     pub ttl_ms: Option<u64>,
 }
 
 /// What the params of a call say of a task; `None` where the call is to be answered like any other.
 #[must_use]
-pub fn wanted(params: Json<'_>) -> Option<Wanted> {
+pub fn wanted(params: Json<'_>) -> Option<WantedTask> {
     let task = params.member("task").filter(|task| is_object(*task))?;
-    Some(Wanted { ttl_ms: task.member("ttl").and_then(milliseconds) })
+    Some(WantedTask { ttl_ms: task.member("ttl").and_then(milliseconds) })
 }
 
 /// The id of the task that a request is about.

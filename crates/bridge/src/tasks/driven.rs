@@ -6,8 +6,8 @@
 use unhang_wire::Json;
 
 use super::{
-    Dialect, ECHO_LIMIT, ID_LIMIT, INPUT_LIMIT, MESSAGE_LIMIT, Object, Status, TaskOutcome, cut, is_object,
-    milliseconds, offer::extended,
+    Dialect, ECHO_LIMIT, ID_LIMIT, INPUT_LIMIT, MESSAGE_LIMIT, ObjectWriter, Status, TaskOutcome, cut,
+    is_object, milliseconds, offer::extended,
 };
 use crate::{
     Splice,
@@ -65,21 +65,22 @@ pub fn declare(client_capabilities: &str) -> String {
 /// to be kept.
 #[must_use]
 pub fn ask_for_task(params: Json<'_>, ttl_ms: Option<u64>) -> Option<String> {
-    let task = ttl_ms.iter().fold(Object::new(), |task, ttl| task.json("ttl", &ttl.to_string()));
+    let task = ttl_ms.iter().fold(ObjectWriter::new(), |task, ttl| task.json("ttl", &ttl.to_string()));
     Some(Splice::new(params).set("task", task.end()).apply()?.into_owned())
 }
 
 /// The params of a request that is about this task.
 #[must_use]
 pub fn about(id: &str) -> String {
-    Object::new().text("taskId", id).end()
+    ObjectWriter::new().text("taskId", id).end()
 }
 
 /// The params of `tasks/update`: answers, each with the name of its question and as JSON.
 #[must_use]
 pub fn update(id: &str, responses: &[(String, String)]) -> String {
-    let given = responses.iter().fold(Object::new(), |given, (key, response)| given.json(key, response));
-    Object::new().text("taskId", id).json("inputResponses", &given.end()).end()
+    let given =
+        responses.iter().fold(ObjectWriter::new(), |given, (key, response)| given.json(key, response));
+    ObjectWriter::new().text("taskId", id).json("inputResponses", &given.end()).end()
 }
 
 /// The task that a call goes on as; `None` where the result is that of the call itself.

@@ -30,7 +30,7 @@ use unhang_wire::Json;
 
 use crate::{META, Splice, is_empty, quoted, with_meta};
 
-pub use asked::{Wanted, about_whom, input_responses, wanted};
+pub use asked::{WantedTask, about_whom, input_responses, wanted};
 pub use driven::{Payload, SeenTask, about, ask_for_task, declare, read_created, read_got, update};
 pub use offer::{declares, offer, offers, offers_cancel, with_offer};
 pub use refused::{already_ended, missing_capability, not_as_task, only_as_task, unknown_task};
@@ -221,9 +221,9 @@ pub fn unrelated(message: Json<'_>) -> Option<Cow<'_, str>> {
 }
 
 /// An object that is being written.
-struct Object(String);
+struct ObjectWriter(String);
 
-impl Object {
+impl ObjectWriter {
     fn new() -> Self {
         Self("{".to_owned())
     }

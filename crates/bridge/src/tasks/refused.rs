@@ -2,15 +2,15 @@
 //!
 //! Invariants: the codes are those of protocol.md 2.1; of what the client wrote so much is repeated as helps to find it.
 
-use super::{ECHO_LIMIT, EXTENSION, Object, Status, cut};
+use super::{ECHO_LIMIT, EXTENSION, ObjectWriter, Status, cut};
 use crate::error::{INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CAPABILITY};
 
 /// For a client that has not declared the extension with its request and asks of a task, or calls a tool that does not go without.
 #[must_use]
 pub fn missing_capability() -> String {
-    let required = Object::new().json(EXTENSION, "{}").end();
-    let required = Object::new().json("extensions", &required).end();
-    let required = Object::new().json("requiredCapabilities", &required).end();
+    let required = ObjectWriter::new().json(EXTENSION, "{}").end();
+    let required = ObjectWriter::new().json("extensions", &required).end();
+    let required = ObjectWriter::new().json("requiredCapabilities", &required).end();
     let message = format!(
         "This needs the extension `{EXTENSION}`, which the client has not declared: declare it in the clientCapabilities of each request."
     );
@@ -56,6 +56,6 @@ pub(super) fn invalid_params(happened: &str) -> String {
     object(INVALID_PARAMS, happened).end()
 }
 
-fn object(code: i64, message: &str) -> Object {
-    Object::new().json("code", &code.to_string()).text("message", message)
+fn object(code: i64, message: &str) -> ObjectWriter {
+    ObjectWriter::new().json("code", &code.to_string()).text("message", message)
 }

@@ -135,7 +135,7 @@ fn what_a_client_asks_is_read() {
         (r#"{"task":{"ttl":-1}}"#, Some(None)),
         (r#"{"task":{"ttl":"soon"}}"#, Some(None)),
     ] {
-        assert_eq!(wanted(raw(params)), expect.map(|ttl_ms| Wanted { ttl_ms }), "{params}");
+        assert_eq!(wanted(raw(params)), expect.map(|ttl_ms| WantedTask { ttl_ms }), "{params}");
     }
     assert_eq!(about_whom(GET, Some(raw(r#"{"taskId":"\u0061"}"#))).as_deref(), Ok("a"));
     for params in [None, Some(raw("{}")), Some(raw(r#"{"taskId":5}"#)), Some(raw("[]"))] {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use unhang_wire::Json;
 
-use super::{Dialect, Object, SAFE_INTEGER, Status, Task, TaskOutcome, related, unrelated};
+use super::{Dialect, ObjectWriter, SAFE_INTEGER, Status, Task, TaskOutcome, related, unrelated};
 use crate::{
     META,
     result::{RESULT_TYPE, SERVER_INFO},
@@ -28,12 +28,13 @@ pub fn created(
 ) -> String {
     match dialect {
         Dialect::Core => {
-            let created = Object::new().json("task", &bare(task));
-            let said = immediate_response.map(|said| Object::new().text(IMMEDIATE_RESPONSE, said).end());
+            let created = ObjectWriter::new().json("task", &bare(task));
+            let said =
+                immediate_response.map(|said| ObjectWriter::new().text(IMMEDIATE_RESPONSE, said).end());
             said.iter().fold(created, |created, meta| created.json(META, meta)).end()
         }
         Dialect::Extension => {
-            let created = with_task(Object::new().text(RESULT_TYPE, "task"), dialect, task);
+            let created = with_task(ObjectWriter::new().text(RESULT_TYPE, "task"), dialect, task);
             signed(created, server_info).end()
         }
     }
@@ -44,7 +45,7 @@ pub fn created(
 #[must_use]
 pub fn got(dialect: Dialect, task: &Task<'_>, outcome: TaskOutcome<'_>, server_info: Option<&str>) -> String {
     match dialect {
-        Dialect::Core => detailed(Object::new(), dialect, task, outcome).end(),
+        Dialect::Core => detailed(ObjectWriter::new(), dialect, task, outcome).end(),
         Dialect::Extension => {
             let got = detailed(complete(), dialect, task, outcome);
             signed(got, server_info).end()
@@ -77,7 +78,7 @@ pub fn acknowledged(server_info: Option<&str>) -> String {
 #[must_use]
 pub fn listed(tasks: &[Task<'_>], next_cursor: Option<&str>) -> String {
     let tasks: Vec<String> = tasks.iter().map(bare).collect();
-    let listed = Object::new().json("tasks", &format!("[{}]", tasks.join(",")));
+    let listed = ObjectWriter::new().json("tasks", &format!("[{}]", tasks.join(",")));
     next_cursor.into_iter().fold(listed, |listed, cursor| listed.text("nextCursor", cursor)).end()
 }
 
@@ -89,24 +90,24 @@ pub fn notification(dialect: Dialect, task: &Task<'_>, outcome: TaskOutcome<'_>)
         Dialect::Core => "notifications/tasks/status",
         Dialect::Extension => "notifications/tasks",
     };
-    (method, detailed(Object::new(), dialect, task, outcome).end())
+    (method, detailed(ObjectWriter::new(), dialect, task, outcome).end())
 }
 
-fn complete() -> Object {
-    Object::new().text(RESULT_TYPE, "complete")
+fn complete() -> ObjectWriter {
+    ObjectWriter::new().text(RESULT_TYPE, "complete")
 }
 
-fn signed(result: Object, server_info: Option<&str>) -> Object {
-    let meta = server_info.map(|info| Object::new().json(SERVER_INFO, info).end());
+fn signed(result: ObjectWriter, server_info: Option<&str>) -> ObjectWriter {
+    let meta = server_info.map(|info| ObjectWriter::new().json(SERVER_INFO, info).end());
     meta.iter().fold(result, |result, meta| result.json(META, meta))
 }
 
 /// A task as the core has it.
 fn bare(task: &Task<'_>) -> String {
-    with_task(Object::new(), Dialect::Core, task).end()
+    with_task(ObjectWriter::new(), Dialect::Core, task).end()
 }
 
-fn with_task(object: Object, dialect: Dialect, task: &Task<'_>) -> Object {
+fn with_task(object: ObjectWriter, dialect: Dialect, task: &Task<'_>) -> ObjectWriter {
     let told = object.text("taskId", task.id).text("status", task.status.as_str());
     let told = task.message.into_iter().fold(told, |told, message| told.text("statusMessage", message));
     let number = |number: u64| number.min(SAFE_INTEGER).to_string();
@@ -119,7 +120,12 @@ fn with_task(object: Object, dialect: Dialect, task: &Task<'_>) -> Object {
 }
 
 /// A task and what it has come to.
-fn detailed(object: Object, dialect: Dialect, task: &Task<'_>, outcome: TaskOutcome<'_>) -> Object {
+fn detailed(
+    object: ObjectWriter,
+    dialect: Dialect,
+    task: &Task<'_>,
+    outcome: TaskOutcome<'_>,
+) -> ObjectWriter {
     let status = outcome.status(dialect, task.status);
     let told = with_task(object, dialect, &Task { status, ..*task });
     if dialect == Dialect::Core || status == Status::Cancelled {
@@ -134,7 +140,8 @@ fn detailed(object: Object, dialect: Dialect, task: &Task<'_>, outcome: TaskOutc
         }
         TaskOutcome::Error(error) => told.json("error", error.get()),
         TaskOutcome::Input(requests) => {
-            let requests = requests.iter().fold(Object::new(), |all, (key, request)| all.json(key, request));
+            let requests =
+                requests.iter().fold(ObjectWriter::new(), |all, (key, request)| all.json(key, request));
             told.json("inputRequests", &requests.end())
         }
     }

@@ -140,7 +140,7 @@ fn what_is_asked_of_a_task_is_a_request() {
     for ttl in [None, Some(60_000)] {
         let params = tasks::ask_for_task(raw(r#"{"name":"slow","arguments":{}}"#), ttl).expect("an object");
         assert_valid(NEWEST, "CallToolRequestParams", &value(&params));
-        assert_eq!(tasks::wanted(raw(&params)), Some(tasks::Wanted { ttl_ms: ttl }));
+        assert_eq!(tasks::wanted(raw(&params)), Some(tasks::WantedTask { ttl_ms: ttl }));
     }
     for (_, example) in examples("InputResponses") {
         let params = format!(r#"{{"taskId":"t","inputResponses":{example}}}"#);

@@ -74,7 +74,7 @@ fn variable(text: &str) -> Result<(String, String), &'static str> {
     the user's files of Claude Code, Claude Desktop, Cursor, VS Code, Codex, Gemini,\n\
     Windsurf, Copilot, Cline and opencode. None is started.\n\n\
     Exit codes: 0 done; 2 wrong usage or configuration.")]
-pub(crate) struct Servers {
+pub(crate) struct ServersArguments {
     #[command(flatten)]
     pub(crate) common: ServerCommon,
 }
@@ -123,7 +123,7 @@ pub(crate) struct ListArguments {
 
 /// One request to one server.
 #[derive(Debug, Args)]
-pub(crate) struct Request {
+pub(crate) struct RequestArguments {
     /// The words of the usage above: the server, what is asked of it, the arguments
     #[arg(value_name = "WORD")]
     pub(crate) words: Vec<String>,
@@ -162,7 +162,7 @@ pub(crate) struct CallArguments {
     #[arg(long)]
     pub(crate) no_check: bool,
     #[command(flatten)]
-    pub(crate) request: Request,
+    pub(crate) request: RequestArguments,
 }
 
 /// `unhang read`.
@@ -180,7 +180,7 @@ pub(crate) struct CallArguments {
 )]
 pub(crate) struct Read {
     #[command(flatten)]
-    pub(crate) request: Request,
+    pub(crate) request: RequestArguments,
 }
 
 /// `unhang prompt`.
@@ -194,7 +194,7 @@ pub(crate) struct Read {
 )]
 pub(crate) struct Prompt {
     #[command(flatten)]
-    pub(crate) request: Request,
+    pub(crate) request: RequestArguments,
 }
 
 /// `unhang batch`.

@@ -33,7 +33,7 @@ pub(crate) enum Format {
     the data folder cannot be used; 2 wrong usage, also an id that is none; 4 a\n\
     deadline passed; 6 no such job; 130 and 143 ended by SIGINT and SIGTERM, which\n\
     leave jobs running.")]
-pub(crate) struct Job {
+pub(crate) struct JobArguments {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
@@ -45,7 +45,7 @@ pub(crate) struct Job {
 #[command(after_help = "A field is one JSON document, in which a job can leave its result.\n\n\
     Exit codes: 0 done; 1 the data folder cannot be used; 2 wrong usage, also what\n\
     is not JSON; 6 the field was never set.")]
-pub(crate) struct State {
+pub(crate) struct StateArguments {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]

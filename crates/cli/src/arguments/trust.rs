@@ -20,7 +20,7 @@ use crate::arguments::jobs::Format;
     Exit codes: 0 done; 1 the consent cannot be kept or removed; 2 wrong usage, or a\n\
     file that cannot be read; 6 there is nothing to consent to, or to take back from\n\
     a file that does not exist.")]
-pub(crate) struct Trust {
+pub(crate) struct TrustArguments {
     /// The file, or the folder of the project [default: this folder]
     #[arg(value_name = "PATH", conflicts_with = "list")]
     pub(crate) path: Option<PathBuf>,

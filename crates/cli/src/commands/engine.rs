@@ -41,7 +41,7 @@ use crate::{
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a command comes to: its exit code, or what went wrong.
-pub(super) type Outcome = Result<u8, CommandFailure>;
+pub(super) type CommandOutcome = Result<u8, CommandFailure>;
 
 /// One command at work.
 pub(super) struct JobContext {
@@ -57,7 +57,7 @@ pub(super) struct JobContext {
 pub(super) fn run(
     common: &Common,
     verbose: bool,
-    work: impl AsyncFnOnce(&JobContext) -> Outcome,
+    work: impl AsyncFnOnce(&JobContext) -> CommandOutcome,
 ) -> ExitCode {
     to_its_end(common.output, verbose, async || {
         let context = JobContext::new(common).await?;
@@ -71,7 +71,7 @@ pub(super) fn run(
 pub(super) fn to_its_end(
     format: Option<Format>,
     verbose: bool,
-    work: impl AsyncFnOnce() -> Outcome,
+    work: impl AsyncFnOnce() -> CommandOutcome,
 ) -> ExitCode {
     let diagnostics = Diagnostics::of_command(verbose, format == Some(Format::Json));
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
@@ -289,7 +289,7 @@ pub(super) struct Marks {
 
 /// A colour of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Colour {
+pub(super) enum TerminalColour {
     Red = 31,
     Green = 32,
     Yellow = 33,
@@ -314,7 +314,7 @@ impl Marks {
     }
 
     /// The text in this colour, where there are any.
-    pub(super) fn paint(self, colour: Colour, text: &str) -> String {
+    pub(super) fn paint(self, colour: TerminalColour, text: &str) -> String {
         if self.has_colours { format!("\u{1b}[{}m{text}\u{1b}[0m", colour as u8) } else { text.to_owned() }
     }
 }
@@ -357,9 +357,9 @@ mod tests {
     #[test]
     fn marks_and_colours_are_for_terminals() {
         let all = Marks { has_marks: true, has_colours: true };
-        assert_eq!(all.paint(Colour::Red, "failed"), "\u{1b}[31mfailed\u{1b}[0m");
+        assert_eq!(all.paint(TerminalColour::Red, "failed"), "\u{1b}[31mfailed\u{1b}[0m");
         assert_eq!((all.mark('✓'), Marks::NONE.mark('✓')), ("✓ ".to_owned(), String::new()));
-        assert_eq!(Marks::NONE.paint(Colour::Red, "failed"), "failed");
+        assert_eq!(Marks::NONE.paint(TerminalColour::Red, "failed"), "failed");
         assert_eq!(shortened("abcd", 3), "ab…");
     }
 

@@ -24,7 +24,7 @@ use unhang::{
 
 use super::{
     client::{find, no_such_server},
-    engine::{Outcome, json, to_its_end, wanted_data_folder},
+    engine::{CommandOutcome, json, to_its_end, wanted_data_folder},
 };
 use crate::{
     arguments::{
@@ -38,7 +38,7 @@ use crate::{
 
 /// A login, as it is told.
 #[derive(Serialize)]
-struct Told<'a> {
+struct LoginReport<'a> {
     server: &'a str,
     issuer: &'a str,
     scopes: &'a [String],
@@ -67,7 +67,7 @@ pub(super) fn logout(arguments: &Logout, verbose: bool) -> ExitCode {
     run(&arguments.common, verbose, async || logged_out(&arguments.common).await)
 }
 
-fn run(common: &LoginCommon, verbose: bool, work: impl AsyncFnOnce() -> Outcome) -> ExitCode {
+fn run(common: &LoginCommon, verbose: bool, work: impl AsyncFnOnce() -> CommandOutcome) -> ExitCode {
     to_its_end(common.output, verbose, async || {
         let mut stops =
             signals().map_err(|error| CommandFailure::system("signals cannot be waited for", &error))?;
@@ -78,7 +78,7 @@ fn run(common: &LoginCommon, verbose: bool, work: impl AsyncFnOnce() -> Outcome)
     })
 }
 
-async fn logged_in(arguments: &LoginArguments) -> Outcome {
+async fn logged_in(arguments: &LoginArguments) -> CommandOutcome {
     let common = &arguments.common;
     let server = Remote::find(common).await?;
     let name = escaped(&server.name);
@@ -92,7 +92,9 @@ async fn logged_in(arguments: &LoginArguments) -> Outcome {
         authorization.log_in().await.map_err(|error| failure(&error))?;
     let expires = expires.map(moment);
     Ok(match format(common) {
-        Format::Json => json(&Told { server: &name, issuer: &issuer, scopes: &scopes, expires, is_renewed }),
+        Format::Json => {
+            json(&LoginReport { server: &name, issuer: &issuer, scopes: &scopes, expires, is_renewed })
+        }
         Format::Text => {
             let until = expires.map_or_else(String::new, |end| format!(" until {end}"));
             let after = if is_renewed { ", renewed when it ends" } else { "" };
@@ -101,7 +103,7 @@ async fn logged_in(arguments: &LoginArguments) -> Outcome {
     })
 }
 
-async fn logged_out(common: &LoginCommon) -> Outcome {
+async fn logged_out(common: &LoginCommon) -> CommandOutcome {
     let server = Remote::find(common).await?;
     let name = escaped(&server.name);
     let nobody = Nobody { server: name.clone() };

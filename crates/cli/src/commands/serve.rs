@@ -48,7 +48,7 @@ use unhang::{
 
 use self::{
     access::PreparedHttp,
-    listening::{Listening, listen, unused},
+    listening::{HttpListening, listen, unused},
     plan::{InheritedVariables, ServePlan},
     reload::{Current, Entrance, Reload, stamp},
     service_manager::Handed,
@@ -237,7 +237,7 @@ async fn served(
         };
     };
     let told = listening.told(&http_settings);
-    let Listening { listeners, addresses, warning } = listening;
+    let HttpListening { listeners, addresses, warning } = listening;
     if let Some(warning) = warning {
         diagnostics.warn(&warning);
     }

@@ -18,18 +18,18 @@ use unhang::{
 };
 
 use crate::{
-    arguments::jobs::{Format, State, StateVerb},
+    arguments::jobs::{Format, StateArguments, StateVerb},
     commands::{
         client::{beside, read_within},
-        engine::{self, JobContext, Outcome, failure, json},
+        engine::{self, CommandOutcome, JobContext, failure, json},
         large_numbers,
     },
     output::CommandFailure,
 };
 
 /// Does what was asked for.
-pub(super) fn run(state: State, verbose: bool) -> ExitCode {
-    let State { common, verb } = state;
+pub(super) fn run(state: StateArguments, verbose: bool) -> ExitCode {
+    let StateArguments { common, verb } = state;
     engine::run(&common, verbose, async |context| match verb {
         StateVerb::List => list(context).await,
         StateVerb::Get(arguments) => get(context, arguments.field).await,
@@ -37,7 +37,7 @@ pub(super) fn run(state: State, verbose: bool) -> ExitCode {
     })
 }
 
-async fn list(context: &JobContext) -> Outcome {
+async fn list(context: &JobContext) -> CommandOutcome {
     let engine = context.engine().await?;
     let listed = engine.documents().await.map_err(|error| failure(&error))?;
     let reports: Vec<ListedReport> = listed.into_iter().map(Into::into).collect();
@@ -53,7 +53,7 @@ async fn list(context: &JobContext) -> Outcome {
     }))
 }
 
-async fn get(context: &JobContext, field: Field) -> Outcome {
+async fn get(context: &JobContext, field: Field) -> CommandOutcome {
     let engine = context.engine().await?;
     let document = engine.document(field.clone()).await.map_err(|error| failure(&error))?;
     let document = document.ok_or_else(|| CommandFailure {
@@ -69,7 +69,7 @@ async fn get(context: &JobContext, field: Field) -> Outcome {
     })
 }
 
-async fn set(context: &JobContext, field: Field, text: &OsStr) -> Outcome {
+async fn set(context: &JobContext, field: Field, text: &OsStr) -> CommandOutcome {
     let value = match text.as_bytes() {
         [b'@', path @ ..] => {
             let (path, text) = (String::from_utf8_lossy(path), text.to_owned());

@@ -14,10 +14,10 @@ use unhang::exit;
 
 use super::{
     client::{beside, files::project_files},
-    engine::{Outcome, counted, json, to_its_end},
+    engine::{CommandOutcome, counted, json, to_its_end},
 };
 use crate::{
-    arguments::{jobs::Format, trust::Trust},
+    arguments::{jobs::Format, trust::TrustArguments},
     consent::{Consent, Consents},
     output::{self, CommandFailure},
     terminal_text::escaped,
@@ -25,7 +25,7 @@ use crate::{
 
 /// A consent, as it is told.
 #[derive(Serialize)]
-struct Told {
+struct TrustReport {
     path: String,
     sha256: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,11 +35,11 @@ struct Told {
 }
 
 /// Gives consent, lists it, or takes it back.
-pub(super) fn run(arguments: &Trust, verbose: bool) -> ExitCode {
+pub(super) fn run(arguments: &TrustArguments, verbose: bool) -> ExitCode {
     let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
     let format = arguments.output.unwrap_or(unsaid);
     let (path, list, remove) = (arguments.path.clone(), arguments.list, arguments.remove);
-    to_its_end(arguments.output, verbose, async || -> Outcome {
+    to_its_end(arguments.output, verbose, async || -> CommandOutcome {
         let path = path.unwrap_or_else(|| PathBuf::from("."));
         let told = beside(move || match (list, remove) {
             (true, _) => listed(),
@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Trust, verbose: bool) -> ExitCode {
     })
 }
 
-fn given(path: &Path) -> Result<(Vec<Told>, String), CommandFailure> {
+fn given(path: &Path) -> Result<(Vec<TrustReport>, String), CommandFailure> {
     let files = project_files(path)?;
     if files.is_empty() {
         return Err(CommandFailure {
@@ -70,14 +70,15 @@ fn given(path: &Path) -> Result<(Vec<Told>, String), CommandFailure> {
         consents.give(file)?;
         text.push_str(&format!("trusted: {}\n{}", file.shown(), file.told()));
         let (path, sha256) = (file.named.to_string_lossy().into_owned(), file.sha256.clone());
-        told.push(Told { path, sha256, consented_at: None, status: "trusted" });
+        told.push(TrustReport { path, sha256, consented_at: None, status: "trusted" });
     }
     Ok((told, text))
 }
 
-fn listed() -> Result<(Vec<Told>, String), CommandFailure> {
-    let told: Vec<Told> = Consents::open()?.all().into_iter().map(|(_, consent)| of(consent)).collect();
-    let line = |told: &Told| {
+fn listed() -> Result<(Vec<TrustReport>, String), CommandFailure> {
+    let told: Vec<TrustReport> =
+        Consents::open()?.all().into_iter().map(|(_, consent)| of(consent)).collect();
+    let line = |told: &TrustReport| {
         let given = told.consented_at.as_deref().unwrap_or_default();
         format!("{}  {}  {}\n", escaped(given), told.status, escaped(&told.path))
     };
@@ -87,7 +88,7 @@ fn listed() -> Result<(Vec<Told>, String), CommandFailure> {
 }
 
 /// How a consent and its file stand to each other now.
-fn of(consent: Consent) -> Told {
+fn of(consent: Consent) -> TrustReport {
     let named = Path::new(consent.named());
     let files = project_files(named).unwrap_or_default();
     let status = match &files[..] {
@@ -97,10 +98,10 @@ fn of(consent: Consent) -> Told {
     };
     let path = consent.named().to_owned();
     let Consent { sha256, consented_at, .. } = consent;
-    Told { path, sha256, consented_at: Some(consented_at), status }
+    TrustReport { path, sha256, consented_at: Some(consented_at), status }
 }
 
-fn removed(path: &Path) -> Result<(Vec<Told>, String), CommandFailure> {
+fn removed(path: &Path) -> Result<(Vec<TrustReport>, String), CommandFailure> {
     let whole =
         whole(path).map_err(|error| CommandFailure::usage(format!("{}: {error}", path.display()), None))?;
     let whole = whole.to_string_lossy().into_owned();
@@ -112,7 +113,7 @@ fn removed(path: &Path) -> Result<(Vec<Told>, String), CommandFailure> {
         fs::remove_file(&place)
             .map_err(|error| CommandFailure::system("the consent cannot be removed", &error))?;
         text.push_str(&format!("no longer trusted: {}\n", escaped(consent.named())));
-        told.push(Told { status: "removed", ..of(consent) });
+        told.push(TrustReport { status: "removed", ..of(consent) });
     }
     if told.is_empty() && fs::symlink_metadata(path).is_err() {
         return Err(CommandFailure {

@@ -18,7 +18,7 @@ use crate::{
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
-/// `unhang WORDS -- unhang zoo ANIMAL…`.
+/// `unhang WORDS -- unhang zoo PROGRAM…`.
 fn command(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
     command.args(words).args(["--", UNHANG, "zoo"]).args(faulty_server);

@@ -208,12 +208,12 @@ fn garbage_before_the_handshake_does_not_spoil_it() {
 #[track_caller]
 fn is_told_why(faulty_server: &str, why: &str, shown: &str) {
     let sandbox = Sandbox::new();
-    let mut client = sandbox.wrap(&["--name", "animal"], &[faulty_server]);
+    let mut client = sandbox.wrap(&["--name", "program"], &[faulty_server]);
     client.initialize();
     let id = client.call("echo", json!({"text": "payload"}));
     let error = client.fault(id, code::BAD_RESPONSE);
     let message = error["message"].as_str().expect("a message");
-    assert!(message.contains("`animal`") && message.to_lowercase().contains(why), "{message}");
+    assert!(message.contains("`program`") && message.to_lowercase().contains(why), "{message}");
     assert!(lines_of(&error, "junk").iter().any(|line| line.contains(shown)), "{error}");
     // The server is not blamed for more than this one answer.
     let id = client.request("tools/list", json!({}));
@@ -343,7 +343,7 @@ fn wrong_flags_are_answered_with_a_suggestion() {
     is_wrong_usage(&["wrap", "--max-in-flight", "0", "--", "true"], &["--max-in-flight"]);
     is_wrong_usage(&["wrop", "--", "true"], &["wrop", "wrap"]);
     is_wrong_usage(&["wrap"], &["<CMD>"]);
-    is_wrong_usage(&["zoo", "no-such-animal"], &["no-such-animal", "--list"]);
+    is_wrong_usage(&["zoo", "no-such-program"], &["no-such-program", "--list"]);
 }
 
 /// Every limit of design 3 is a flag and a variable: both are known, and both refuse what is no value.

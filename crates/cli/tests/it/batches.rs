@@ -15,7 +15,7 @@ use crate::harness::{Client, PATIENCE, Sandbox, peak_memory, run_to_end, wait_un
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
-/// `unhang batch WORDS -- unhang zoo ANIMAL…`.
+/// `unhang batch WORDS -- unhang zoo PROGRAM…`.
 fn batch(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
     command.arg("batch").args(words).args(["--", UNHANG, "zoo"]).args(faulty_server);

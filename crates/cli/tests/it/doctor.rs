@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fmt::Write, fs, io::Read, process::Command, tim
 use rustix::process::Signal;
 use serde_json::Value;
 use unhang::doctor::{CHECKS, Patient, examine_as_client};
-use unhang_zoo::Kind;
+use unhang_zoo::ProgramKind;
 
 use crate::{
     client_library::faulty_server,
@@ -146,7 +146,7 @@ fn doctor(sandbox: &Sandbox, words: &[&str]) -> Command {
     command
 }
 
-/// `unhang doctor WORDS -- unhang zoo ANIMAL…`, to its end.
+/// `unhang doctor WORDS -- unhang zoo PROGRAM…`, to its end.
 fn examine(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> (i32, String, String) {
     let mut command = doctor(sandbox, words);
     command.args(["--", UNHANG, "zoo"]).args(faulty_server);
@@ -221,7 +221,8 @@ fn it_finds_what_is_wrong_with_every_server_of_the_zoo() {
 #[test]
 fn no_server_of_the_zoo_is_forgotten() {
     let known: BTreeSet<&str> = EXPECTED.iter().map(|expected| expected.faulty_server).collect();
-    let servers = unhang_zoo::faulty_servers().filter(|faulty_server| faulty_server.kind == Kind::Server);
+    let servers =
+        unhang_zoo::faulty_servers().filter(|faulty_server| faulty_server.kind == ProgramKind::Server);
     let names: BTreeSet<&str> = servers.map(|faulty_server| faulty_server.name).collect();
     assert_eq!(known, names);
     let checks: BTreeSet<&str> = CHECKS.iter().map(|check| check.id).collect();

@@ -13,7 +13,7 @@ use crate::{
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
-/// `unhang WORDS -- unhang wrap --promote-after 300ms -- unhang zoo ANIMAL…`.
+/// `unhang WORDS -- unhang wrap --promote-after 300ms -- unhang zoo PROGRAM…`.
 fn guarded(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
     command.args(words).args(["--", UNHANG, "wrap", "--name", "srv", "--promote-after", "300ms"]);

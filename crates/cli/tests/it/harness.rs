@@ -142,7 +142,7 @@ impl Sandbox {
         shell
     }
 
-    /// `unhang wrap FLAGS -- unhang zoo ANIMAL…`, ready to talk to.
+    /// `unhang wrap FLAGS -- unhang zoo PROGRAM…`, ready to talk to.
     pub(crate) fn wrap(&self, flags: &[&str], faulty_server: &[&str]) -> Client {
         Client::start(self.wrap_command(flags, faulty_server))
     }

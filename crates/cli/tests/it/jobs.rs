@@ -52,7 +52,7 @@ impl Jobs {
         stdout.strip_suffix('\n').expect("the id is a line").to_owned()
     }
 
-    /// The words of `unhang job run FLAGS -- unhang zoo ANIMAL…`.
+    /// The words of `unhang job run FLAGS -- unhang zoo PROGRAM…`.
     pub(crate) fn zoo<'a>(flags: &[&'a str], faulty_server: &[&'a str]) -> Vec<&'a str> {
         [&["job", "run"], flags, &["--", env!("CARGO_BIN_EXE_unhang"), "zoo"], faulty_server].concat()
     }

@@ -52,7 +52,7 @@ fn call_ends(more_flags: &[&str], faulty_server: &[&str], tool: &str, expect: En
     client.end(&[]);
 }
 
-macro_rules! each_animal {
+macro_rules! each_program {
     ($($test:ident: $flags:expr, [$($faulty_server:expr),+], $tool:expr => $ends:expr;)+) => {
         $(#[test] fn $test() { call_ends(&$flags, &[$($faulty_server),+], $tool, $ends); })+
     };
@@ -61,7 +61,7 @@ macro_rules! each_animal {
 const NONE: [&str; 0] = [];
 const ONE_MIB: [&str; 2] = ["--max-message", "1MiB"];
 
-each_animal! {
+each_program! {
     silence_ends_at_the_deadline: NONE, ["never-answers", "hang"], "hang" => Ends::In(code::DEADLINE);
     half_a_line_ends_at_the_deadline: NONE, ["half-line"], "echo" => Ends::In(code::DEADLINE);
     x_13_a_wrong_id_ends_at_the_deadline: NONE, ["wrong-id"], "echo" => Ends::In(code::DEADLINE);

@@ -24,8 +24,8 @@ use crate::{
     processes::{children, command_line, control_groups, descriptors, entry, holds, lifeline},
 };
 
-/// Animals that do not leave by themselves, or leave something behind, and how many processes they leave at least.
-const ANIMALS: &[(&str, usize)] = &[
+/// Programs that do not leave by themselves, or leave something behind, and how many processes they leave at least.
+const PROGRAMS: &[(&str, usize)] = &[
     ("leaves-grandchild", 1),
     ("leaves-setsid-child", 1),
     ("leaves-daemon", 1),
@@ -82,7 +82,7 @@ impl Scene {
     }
 
     fn all() -> Vec<Scene> {
-        ANIMALS.iter().map(|(faulty_server, leaves)| Scene::start(faulty_server, *leaves)).collect()
+        PROGRAMS.iter().map(|(faulty_server, leaves)| Scene::start(faulty_server, *leaves)).collect()
     }
 
     /// Demands the exit code, and that neither process nor control group nor file is left.
@@ -227,7 +227,7 @@ fn start_unread(faulty_server: &'static str, leaves: usize) -> (Sandbox, Client,
 
 #[test]
 fn the_client_dies() {
-    for (faulty_server, leaves) in ANIMALS {
+    for (faulty_server, leaves) in PROGRAMS {
         let (sandbox, mut client, stdout) = start_unread(faulty_server, *leaves);
         drop(stdout);
         client.close_stdin();
@@ -295,7 +295,7 @@ fn an_ordinary_user_leaves_nothing_either() {
         },
     ];
     for end in endings {
-        for (faulty_server, leaves) in ANIMALS {
+        for (faulty_server, leaves) in PROGRAMS {
             let sandbox = Sandbox::new();
             // The build's own folder may be closed to others.
             let program = sandbox.path().join("program");

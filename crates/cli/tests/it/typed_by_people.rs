@@ -17,7 +17,7 @@ use crate::{
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
-/// Runs `unhang WORDS -- unhang zoo ANIMAL…` to its end.
+/// Runs `unhang WORDS -- unhang zoo PROGRAM…` to its end.
 #[track_caller]
 fn ask(words: &[&str], faulty_server: &[&str]) -> (i32, String, String) {
     let sandbox = Sandbox::new();

@@ -43,7 +43,7 @@ use unhang_switches::stands;
 pub use self::span::Trace;
 pub use self::{
     context::Parent,
-    span::{Span, Subject},
+    span::{Span, SpanSubject},
 };
 
 /// Spans that wait to be posted.
@@ -72,9 +72,9 @@ pub struct TelemetrySpec {
 
 /// Tells spans to a collector. Clones are the same.
 #[derive(Clone)]
-pub struct Telemetry(Arc<Shared>);
+pub struct Telemetry(Arc<TelemetryShared>);
 
-struct Shared {
+struct TelemetryShared {
     queue: mpsc::Sender<Told>,
     dropped: AtomicU64,
     end: Notify,
@@ -90,7 +90,7 @@ impl Telemetry {
         let connection = Connection::new(&spec.address, None, ANSWER)?;
         let (queue, spans) = mpsc::channel(QUEUE);
         let (dropped, end, has_ended) = (AtomicU64::new(0), Notify::new(), watch::Sender::new(false));
-        let telemetry = Telemetry(Arc::new(Shared { queue, dropped, end, has_ended }));
+        let telemetry = Telemetry(Arc::new(TelemetryShared { queue, dropped, end, has_ended }));
         let shown = spec.address.shown();
         let exporter = Exporter { shown, connection, service_name: spec.service_name, said: None };
         tokio::spawn(exporter.run(telemetry.clone(), spans));
@@ -98,7 +98,7 @@ impl Telemetry {
     }
 
     /// A request of a client begins.
-    pub fn request(&self, parent: Option<&Parent>, subject: &Subject<'_>) -> Span {
+    pub fn request(&self, parent: Option<&Parent>, subject: &SpanSubject<'_>) -> Span {
         Span::begin(self, SpanKind::Server, parent, subject)
     }
 

@@ -16,7 +16,7 @@ use crate::{error::Error, fault::FaultKind};
 
 /// What a request is about, by the semantic conventions of OpenTelemetry for MCP.
 #[derive(Clone, Debug, Default)]
-pub struct Subject<'a> {
+pub struct SpanSubject<'a> {
     /// The method of the request.
     pub method: &'a str,
     /// The tool that it calls.
@@ -54,7 +54,7 @@ impl Eq for Trace {}
 
 impl Trace {
     /// The part of a server in it begins.
-    pub fn server(&self, server: &str, subject: &Subject<'_>) -> Span {
+    pub fn server(&self, server: &str, subject: &SpanSubject<'_>) -> Span {
         let mut span = Span::begin(&self.telemetry, SpanKind::Client, Some(&self.context), subject);
         span.note("unhang.server", server);
         span
@@ -67,7 +67,7 @@ impl Span {
         telemetry: &Telemetry,
         kind: SpanKind,
         parent: Option<&Parent>,
-        subject: &Subject<'_>,
+        subject: &SpanSubject<'_>,
     ) -> Span {
         let own = random::<8>();
         let context = Parent {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     Severity,
-    observations::{ObservedCall, Slowest},
+    observations::{ObservedCall, SlowestAnswer},
 };
 
 fn seconds(seconds: u64) -> Duration {
@@ -25,9 +25,9 @@ fn usual() -> Observations {
         handshake: Some(HandshakeSeen::Agreed("2025-11-25".to_owned())),
         modern: Some(DiscoverSeen::Unknown { is_ambiguous: false }),
         lists: vec![ObservedList { method: "tools/list", items: 36, bytes: 41_208, fault: None }],
-        tools: vec![Tool { name: "gm_project_info".to_owned(), fault: None, is_safe: true }],
+        tools: vec![ObservedTool { name: "gm_project_info".to_owned(), fault: None, is_safe: true }],
         stderr_bytes: 153,
-        garbage: Some(Garbage::Survived),
+        garbage: Some(AfterGarbage::Survived),
         stdin_end: Some(ended.clone()),
         sigterm: Some(ServerExit { is_failure: true, ..ended }),
         ..Observations::default()
@@ -69,7 +69,7 @@ fn each_way_not_to_start_has_its_name() {
     assert_eq!(ids(&only(Start::Silent(seconds(55)))), ["silent-at-start"]);
     assert_eq!(ids(&only(Start::Unusable)), ["silent-at-start"], "it is not well");
     let mut mute = only(Start::Unusable);
-    mute.troubles = vec![Trouble::Mute("`initialize`".to_owned())];
+    mute.troubles = vec![ServerTrouble::Mute("`initialize`".to_owned())];
     assert_eq!(ids(&mute), ["closes-stdout"]);
     let mut stateless = only(Start::Silent(seconds(55)));
     stateless.modern = Some(DiscoverSeen::Spoken { is_locked: false });
@@ -109,7 +109,7 @@ fn a_slow_start_names_the_clients_that_it_presses() {
 fn a_slow_answer_names_the_clients_whose_clock_it_passes() {
     let slow = |took: u64, is_call| {
         move |seen: &mut Observations| {
-            seen.slowest = Some(Slowest { what: "x".to_owned(), is_call, took: seconds(took) });
+            seen.slowest = Some(SlowestAnswer { what: "x".to_owned(), is_call, took: seconds(took) });
         }
     };
     check(slow(29, true), &[]);
@@ -125,7 +125,7 @@ fn a_slow_answer_names_the_clients_whose_clock_it_passes() {
 
 #[test]
 fn what_is_wrong_with_tools_and_lists_is_named() {
-    let tool = |name: &str| Tool { name: name.to_owned(), fault: None, is_safe: true };
+    let tool = |name: &str| ObservedTool { name: name.to_owned(), fault: None, is_safe: true };
     check(|seen| seen.tools.push(tool("gm_project_info")), &["duplicate-tool"]);
     check(|seen| seen.tools.push(tool("a tool")), &["odd-tool-name"]);
     check(|seen| seen.tools[0].fault = Some("inputSchema is missing".to_owned()), &["invalid-tool-schema"]);
@@ -142,7 +142,7 @@ fn an_answer_after_a_cancel_is_a_fault_only_if_the_cancel_brought_it_about() {
     check(late, &["goes-on-after-cancel"]);
     let held_back = |seen: &mut Observations| {
         late(seen);
-        seen.troubles = vec![Trouble::Silence("a call".to_owned(), seconds(5))];
+        seen.troubles = vec![ServerTrouble::Silence("a call".to_owned(), seconds(5))];
     };
     check(held_back, &["no-answer", "answers-after-cancel"]);
 }
@@ -153,11 +153,11 @@ fn what_it_leaves_and_how_it_ends_is_named() {
     check(|seen| seen.stdin_end.as_mut().unwrap().is_failure = true, &["ends-with-code"]);
     check(|seen| seen.stdin_end.as_mut().unwrap().after = None, &["ignores-stdin-end"]);
     check(|seen| seen.sigterm.as_mut().unwrap().after = None, &["ignores-sigterm"]);
-    check(|seen| seen.garbage = Some(Garbage::Died("signal 11".to_owned())), &["dies-on-garbage"]);
-    check(|seen| seen.garbage = Some(Garbage::Deaf(seconds(5))), &["deaf-after-garbage"]);
+    check(|seen| seen.garbage = Some(AfterGarbage::Died("signal 11".to_owned())), &["dies-on-garbage"]);
+    check(|seen| seen.garbage = Some(AfterGarbage::Deaf(seconds(5))), &["deaf-after-garbage"]);
     let stopped = |seen: &mut Observations| {
-        seen.troubles = vec![Trouble::Silence("`ping`".to_owned(), seconds(5))];
-        seen.garbage = Some(Garbage::Deaf(seconds(5)));
+        seen.troubles = vec![ServerTrouble::Silence("`ping`".to_owned(), seconds(5))];
+        seen.garbage = Some(AfterGarbage::Deaf(seconds(5)));
     };
     check(stopped, &["no-answer"]);
     check(|seen| seen.sharers = 1, &["shares-stdin"]);

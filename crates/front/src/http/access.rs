@@ -19,7 +19,9 @@ use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use unhang_net::{
-    oauth::{AuthorizationError, RequestLimits, Resource, ResourceLimits, ResourceSettings, TokenRefusal},
+    oauth::{
+        AuthorizationError, RequestLimits, ResourceLimits, ResourceServer, ResourceSettings, TokenRefusal,
+    },
     serve::axum::http::{HeaderMap, header},
 };
 use unhang_switches::stands;
@@ -91,7 +93,7 @@ pub struct Access {
     tokens: Vec<(u64, Token)>,
     /// The next number.
     next: u64,
-    resource: Option<Resource>,
+    resource: Option<ResourceServer>,
     /// By what they are called.
     weights: Arc<BTreeMap<String, NonZeroU32>>,
 }
@@ -181,7 +183,7 @@ impl Access {
             first_pause: KEYS_FIRST_PAUSE,
             leeway: CLOCK_LEEWAY,
         };
-        Ok(Access { resource: Some(Resource::new(settings, limits)?), ..self })
+        Ok(Access { resource: Some(ResourceServer::new(settings, limits)?), ..self })
     }
 
     /// Gives these clients so many times as much as others where clients wait for one another: `token 1` who has the first of the
@@ -217,7 +219,7 @@ impl Access {
     }
 
     /// What we are to an authorization server, where there is one.
-    pub(super) fn resource(&self) -> Option<&Resource> {
+    pub(super) fn resource(&self) -> Option<&ResourceServer> {
         self.resource.as_ref()
     }
 

@@ -31,7 +31,7 @@ use super::{
     ClientSettings,
     agent::Agent,
     error::{AuthorizationError, told, told_as_url},
-    flow::{Refreshed, Server, Wanted, discover, revoke, union},
+    flow::{AuthorizedServer, Refreshed, WantedScopes, discover, revoke, union},
     requests::{PlainHttp, RequestLimits, Requests, require_secure},
     store::{StoredLogin, TokenStore},
 };
@@ -66,20 +66,20 @@ const ABSENT_KEPT: Duration = Duration::from_secs(1);
 pub struct Authorization(Arc<AuthorizationState>);
 
 struct AuthorizationState {
-    server: Server,
+    server: AuthorizedServer,
     store: TokenStore,
     agent: Arc<dyn Agent>,
     known: Mutex<Option<StoredLogin>>,
     /// When there was no file of a login.
     absent: Mutex<Option<Instant>>,
-    turn: Arc<AsyncMutex<Turn>>,
+    turn: Arc<AsyncMutex<FlowLock>>,
     /// Flows that have ended.
     ended: AtomicU64,
 }
 
 /// What is held by whoever runs a flow.
 #[derive(Default)]
-struct Turn {
+struct FlowLock {
     /// What came of the last one.
     outcome: Option<Result<bool, AuthorizationError>>,
     /// Renewals since a token was good for a while.
@@ -158,7 +158,7 @@ impl Authorization {
         let parsed = Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let mut url = parsed.ok_or_else(|| AuthorizationError::NoUrl { url: told_as_url(&url) })?;
         url.set_fragment(None);
-        let server = Server { name: told(&name), url, settings, limits };
+        let server = AuthorizedServer { name: told(&name), url, settings, limits };
         let known = Mutex::default();
         Ok(Self(Arc::new(AuthorizationState {
             server,
@@ -282,7 +282,7 @@ impl Authorization {
     /// unless it is the very token that he had.
     async fn in_turn(&self, ended: u64, flow: Flow) -> Result<bool, AuthorizationError> {
         // Whoever holds it has limits of its own for each step.
-        let mut turn: OwnedMutexGuard<Turn> = Arc::clone(&self.0.turn).lock_owned().await;
+        let mut turn: OwnedMutexGuard<FlowLock> = Arc::clone(&self.0.turn).lock_owned().await;
         if stands("one-login-for-all") && self.0.ended.load(Ordering::Acquire) != ended {
             let has_other = self.0.known().is_some_and(|login| Some(&*login.access_token) != flow.used());
             if has_other {
@@ -308,13 +308,13 @@ impl Authorization {
 }
 
 impl AuthorizationState {
-    async fn run(&self, flow: Flow, turn: &mut Turn) -> Result<bool, AuthorizationError> {
+    async fn run(&self, flow: Flow, turn: &mut FlowLock) -> Result<bool, AuthorizationError> {
         match flow {
             Flow::Refresh { used } => self.refresh(&used, None).await,
             Flow::Renew(refusal) => self.renew(refusal, turn).await,
             Flow::LogIn => {
                 let challenge = self.challenge().await?;
-                self.log_in(challenge.as_deref(), Wanted::Initial).await?;
+                self.log_in(challenge.as_deref(), WantedScopes::Initial).await?;
                 (turn.in_a_row, turn.renewed) = (0, Some(Instant::now()));
                 Ok(true)
             }
@@ -322,7 +322,7 @@ impl AuthorizationState {
     }
 
     /// Finds a token in the place of one that the server refused.
-    async fn renew(&self, refusal: OAuthRefusal, turn: &mut Turn) -> Result<bool, AuthorizationError> {
+    async fn renew(&self, refusal: OAuthRefusal, turn: &mut FlowLock) -> Result<bool, AuthorizationError> {
         let OAuthRefusal { used, more, challenge } = refusal;
         let stored = self.store.load(&self.server.url).await?;
         // Somebody logged in meanwhile, perhaps another process.
@@ -346,7 +346,7 @@ impl AuthorizationState {
             {
                 Ok(true)
             }
-            (_, _) => self.log_in(challenge.as_deref(), Wanted::Initial).await.map(|()| true),
+            (_, _) => self.log_in(challenge.as_deref(), WantedScopes::Initial).await.map(|()| true),
         };
         turn.renewed = Some(Instant::now());
         renewed
@@ -363,7 +363,7 @@ impl AuthorizationState {
             return Ok(false);
         }
         let all = login.requested.iter().chain(&login.granted).chain(&more).map(String::as_str);
-        self.log_in(challenge, Wanted::More(union(all))).await?;
+        self.log_in(challenge, WantedScopes::More(union(all))).await?;
         Ok(true)
     }
 
@@ -395,7 +395,7 @@ impl AuthorizationState {
     }
 
     /// Gets a token with a person. Nobody is asked anything where no person is there.
-    async fn log_in(&self, challenge: Option<&str>, wanted: Wanted) -> Result<(), AuthorizationError> {
+    async fn log_in(&self, challenge: Option<&str>, wanted: WantedScopes) -> Result<(), AuthorizationError> {
         self.agent.redirect_uri()?;
         // One that cannot be read is replaced.
         let before = self.store.load(&self.server.url).await.unwrap_or_default();

@@ -38,7 +38,7 @@ const CLIENT_NAME: &str = "unhang";
 const OFFLINE_ACCESS: &str = "offline_access";
 
 /// Who wants a token for what.
-pub(super) struct Server {
+pub(super) struct AuthorizedServer {
     /// What people call it.
     pub(super) name: String,
     pub(super) url: Url,
@@ -47,7 +47,7 @@ pub(super) struct Server {
 }
 
 /// Which scopes are asked for.
-pub(super) enum Wanted {
+pub(super) enum WantedScopes {
     /// What the server says at the beginning, or the settings.
     Initial,
     /// These, which include those that were there before.
@@ -64,7 +64,7 @@ pub(super) enum Refreshed {
 
 /// A server with its authorization server.
 pub(super) struct Discovered<'a> {
-    server: &'a Server,
+    server: &'a AuthorizedServer,
     requests: Arc<Requests>,
     manager: AuthorizationManager,
     metadata: AuthorizationMetadata,
@@ -80,7 +80,7 @@ async fn quietly<T>(work: impl Future<Output = T>) -> T {
 
 /// Finds out who gives tokens for a server.
 pub(super) async fn discover<'a>(
-    server: &'a Server,
+    server: &'a AuthorizedServer,
     challenge: Option<&str>,
 ) -> Result<Discovered<'a>, AuthorizationError> {
     let plain = PlainHttp::of(&server.url);
@@ -113,7 +113,7 @@ impl Discovered<'_> {
     pub(super) async fn log_in(
         &mut self,
         agent: &dyn Agent,
-        wanted: Wanted,
+        wanted: WantedScopes,
         before: Option<&StoredLogin>,
     ) -> Result<StoredLogin, AuthorizationError> {
         let checks_pkce =
@@ -177,11 +177,13 @@ impl Discovered<'_> {
     }
 
     /// The scopes that are asked for: none where nobody says any.
-    async fn scopes(&self, wanted: Wanted) -> Vec<String> {
+    async fn scopes(&self, wanted: WantedScopes) -> Vec<String> {
         let mut scopes = match wanted {
-            Wanted::More(scopes) => scopes,
-            Wanted::Initial if !self.server.settings.scopes.is_empty() => self.server.settings.scopes.clone(),
-            Wanted::Initial => return self.manager.select_initial_scopes(&[]).await,
+            WantedScopes::More(scopes) => scopes,
+            WantedScopes::Initial if !self.server.settings.scopes.is_empty() => {
+                self.server.settings.scopes.clone()
+            }
+            WantedScopes::Initial => return self.manager.select_initial_scopes(&[]).await,
         };
         let is_offered =
             self.metadata.scopes_supported.iter().flatten().any(|offered| offered == OFFLINE_ACCESS);
@@ -309,7 +311,7 @@ impl Discovered<'_> {
 
 /// An error of `rmcp` in our words. What went wrong in a request is known better there.
 fn explain(
-    server: &Server,
+    server: &AuthorizedServer,
     requests: &Requests,
     issuer: Option<&str>,
     error: AuthError,

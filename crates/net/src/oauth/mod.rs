@@ -28,7 +28,7 @@ pub use self::{
     browser::Browser,
     error::AuthorizationError,
     requests::RequestLimits,
-    resource::{RESOURCE_METADATA, Resource, ResourceLimits, ResourceSettings, TokenRefusal},
+    resource::{RESOURCE_METADATA, ResourceLimits, ResourceServer, ResourceSettings, TokenRefusal},
     store::TokenStore,
 };
 

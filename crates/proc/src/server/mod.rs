@@ -138,7 +138,8 @@ impl Server {
     /// When the program cannot be found or executed, its folder cannot be used, or the system lacks means.
     pub fn start(spec: &ServerSpec) -> Result<(Self, ErrorPipe), SpawnError> {
         let program = lookup::executable(&spec.program, &spec.environment, spec.folder.as_deref())?;
-        let streams = Streams::new().map_err(|source| SpawnError::Pipe { action: "making pipes", source })?;
+        let streams =
+            ServerPipes::new().map_err(|source| SpawnError::Pipe { action: "making pipes", source })?;
         let (near, far) =
             lifeline_pair().map_err(|source| SpawnError::Pipe { action: "making a socket", source })?;
         let process = launch(spec, &program, streams.far, &far)
@@ -245,14 +246,14 @@ async fn sleep_until(next: Option<Instant>) {
 }
 
 /// Both ends of the server's three pipes.
-struct Streams {
+struct ServerPipes {
     input: PipeWriter,
     output: PipeReader,
     error: ErrorPipe,
     far: [OwnedFd; 3],
 }
 
-impl Streams {
+impl ServerPipes {
     fn new() -> io::Result<Self> {
         let (far_input, input) = pipe::to_server()?;
         let (output, far_output) = pipe::from_server()?;

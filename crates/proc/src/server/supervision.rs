@@ -55,7 +55,7 @@ enum StopPhase {
 }
 
 /// What the owner has to do next.
-pub(super) struct Step {
+pub(super) struct SupervisionStep {
     pub(super) event: Option<ServerEvent>,
     /// Whether the lifeline may have something to say.
     pub(super) listens: bool,
@@ -233,7 +233,7 @@ impl Supervision {
     }
 
     /// Does what is due.
-    pub(super) fn advance(&mut self, now: Instant, link: &OwnedFd) -> Step {
+    pub(super) fn advance(&mut self, now: Instant, link: &OwnedFd) -> SupervisionStep {
         while let Some(action) = self.ladder.step(now - self.origin) {
             match action {
                 StopAction::Terminate => tell(link, command::TERMINATE),
@@ -251,7 +251,7 @@ impl Supervision {
             StopPhase::Leaving { .. } | StopPhase::Rescuing { .. } => Some(now + pause),
             StopPhase::Held | StopPhase::Gone => None,
         };
-        Step { event, listens: matches!(self.phase, StopPhase::Held), next }
+        SupervisionStep { event, listens: matches!(self.phase, StopPhase::Held), next }
     }
 
     /// Works towards the end where it has begun. Returns how long to wait before the next look.

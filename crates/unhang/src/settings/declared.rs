@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::{
     expand::variables_of,
     foreign::{defaults, table},
-    section::{Complaint, Section, SettingValue, Source},
+    section::{Complaint, Section, SettingValue, SettingsFile},
     shown::without_secrets,
 };
 
@@ -55,7 +55,7 @@ impl Declaration {
 /// # Errors
 /// Where it is neither TOML nor JSON.
 pub fn declared(text: &str, file: &str) -> Result<Vec<Declaration>, Complaint> {
-    let source = Source { file, text, lookup: &|_| None, warnings: RefCell::default() };
+    let source = SettingsFile { file, text, lookup: &|_| None, warnings: RefCell::default() };
     let is_toml = || source.toml();
     let table = if file.ends_with(".json") || file.ends_with(".jsonc") {
         table(&source)?

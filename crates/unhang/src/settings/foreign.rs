@@ -32,7 +32,7 @@ use super::{
     HttpDialect, LimitSettings, ServerSettings, Transport,
     env_file::variables,
     expand::input_variable,
-    section::{Complaint, Section, SettingValue, Source},
+    section::{Complaint, Section, SettingValue, SettingsFile},
     server::{checked_url, header_value, texts},
 };
 
@@ -80,7 +80,7 @@ pub fn read_foreign(
             None => lookup(name),
         },
     };
-    let source = Source { file: at.file, text, lookup: &lookup, warnings: RefCell::default() };
+    let source = SettingsFile { file: at.file, text, lookup: &lookup, warnings: RefCell::default() };
     let table = table(&source)?;
     let top = Section::any(&source, &table);
     if let Some(field) = top.find("inputs") {
@@ -237,7 +237,7 @@ fn variable(field: &SettingValue<'_>) -> Result<String, Complaint> {
 }
 
 /// The tree of the file, whatever it is written in.
-pub(super) fn table<'a>(source: &Source<'a>) -> Result<DeTable<'a>, Complaint> {
+pub(super) fn table<'a>(source: &SettingsFile<'a>) -> Result<DeTable<'a>, Complaint> {
     if source.file.ends_with(".toml") {
         return source.toml();
     }

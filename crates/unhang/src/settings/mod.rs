@@ -46,7 +46,7 @@ pub use unhang_tools::{Mode, ToolSettings};
 pub use unhang_upstream::http::HttpDialect;
 
 use keys::{CONCURRENT, COUNT, FILE, GATEWAY, JOBS, PERCENT, STATE_SHARING};
-use section::{Section, Source};
+use section::{Section, SettingsFile};
 
 /// All that the file says, with the defaults in place of what it does not.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ impl Settings {
         folder: &Path,
         lookup: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Loaded, Complaint> {
-        let source = Source { file, text, lookup, warnings: RefCell::default() };
+        let source = SettingsFile { file, text, lookup, warnings: RefCell::default() };
         let table = source.toml()?;
         let settings = read(&source, &table, folder)?;
         Ok(Loaded { settings, warnings: source.warnings.take() })
@@ -174,7 +174,7 @@ impl JobSettings {
     /// # Errors
     /// As [`Settings::read`].
     pub fn read(text: &str, file: &str) -> Result<(JobSettings, Vec<Complaint>), Complaint> {
-        let source = Source { file, text, lookup: &|_| None, warnings: RefCell::default() };
+        let source = SettingsFile { file, text, lookup: &|_| None, warnings: RefCell::default() };
         let table = source.toml()?;
         let top = Section::open(&source, String::new(), 0, &table, FILE);
         let settings = match top.get("jobs") {
@@ -188,11 +188,15 @@ impl JobSettings {
 /// Whether a file says anything of jobs or of the named state, or cannot be parsed, so that nobody knows. Nothing in it is used.
 #[must_use]
 pub fn speaks_of_jobs(text: &str) -> bool {
-    let source = Source { file: "", text, lookup: &|_| None, warnings: RefCell::default() };
+    let source = SettingsFile { file: "", text, lookup: &|_| None, warnings: RefCell::default() };
     source.toml().map_or(true, |table| ["jobs", "state"].iter().any(|name| table.contains_key(*name)))
 }
 
-fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Result<Settings, Complaint> {
+fn read<'a>(
+    source: &'a SettingsFile<'a>,
+    table: &'a DeTable<'a>,
+    folder: &Path,
+) -> Result<Settings, Complaint> {
     let top = Section::open(source, String::new(), 0, table, FILE);
     let jobs = match top.get("jobs") {
         Some(field) => jobs(&field.section(JOBS)?)?,

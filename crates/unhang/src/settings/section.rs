@@ -41,14 +41,14 @@ impl fmt::Display for Complaint {
 }
 
 /// The file being read.
-pub(super) struct Source<'a> {
+pub(super) struct SettingsFile<'a> {
     pub file: &'a str,
     pub text: &'a str,
     pub lookup: &'a dyn Fn(&str) -> Option<String>,
     pub warnings: RefCell<Vec<Complaint>>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> SettingsFile<'a> {
     /// The tables of a file in TOML.
     pub(super) fn toml(&self) -> Result<DeTable<'a>, Complaint> {
         DeTable::parse(self.text).map(Spanned::into_inner).map_err(|error| {
@@ -72,7 +72,7 @@ impl<'a> Source<'a> {
 
 /// A table of the file, and what may stand in it.
 pub(super) struct Section<'a> {
-    source: &'a Source<'a>,
+    source: &'a SettingsFile<'a>,
     path: String,
     at: usize,
     table: &'a DeTable<'a>,
@@ -82,7 +82,7 @@ pub(super) struct Section<'a> {
 impl<'a> Section<'a> {
     /// Opens a table and warns of what is not known in it.
     pub(super) fn open(
-        source: &'a Source<'a>,
+        source: &'a SettingsFile<'a>,
         path: String,
         at: usize,
         table: &'a DeTable<'a>,
@@ -100,7 +100,7 @@ impl<'a> Section<'a> {
     }
 
     /// A table in which anything may stand.
-    pub(super) fn any(source: &'a Source<'a>, table: &'a DeTable<'a>) -> Section<'a> {
+    pub(super) fn any(source: &'a SettingsFile<'a>, table: &'a DeTable<'a>) -> Section<'a> {
         Section { source, path: String::new(), at: 0, table, keys: &[] }
     }
 
@@ -149,7 +149,7 @@ fn below(path: &str, name: &str) -> String {
 
 /// A value of the file.
 pub(super) struct SettingValue<'a> {
-    source: &'a Source<'a>,
+    source: &'a SettingsFile<'a>,
     path: String,
     at: Range<usize>,
     value: &'a Spanned<DeValue<'a>>,

@@ -456,7 +456,7 @@ fn the_schema_of_the_file_knows_what_the_reader_knows() {
     let schema = jsonschema::validator_for(&file_schema()).expect("it is a schema");
     let json = |text: &str| {
         let table = DeTable::parse(text).expect("it is TOML");
-        let source = Source { file: "", text, lookup: &lookup, warnings: RefCell::default() };
+        let source = SettingsFile { file: "", text, lookup: &lookup, warnings: RefCell::default() };
         let all = Section::open(&source, String::new(), 0, table.get_ref(), FILE);
         let part = |name| all.get(name).map(|field| field.object().expect("a table"));
         let parts = ["jobs", "tools", "servers", "clients", "http"];

@@ -19,7 +19,7 @@ use super::{
 };
 use unhang_core::wording::did_you_mean;
 use unhang_tools::{
-    ArgumentSchema, Template,
+    ArgumentSchema, CommandTemplate,
     template::{CommandItem, Pattern},
 };
 
@@ -81,7 +81,7 @@ pub(super) fn read(
     })
 }
 
-fn command(field: &SettingValue<'_>, arguments: &[&str]) -> Result<Template, Complaint> {
+fn command(field: &SettingValue<'_>, arguments: &[&str]) -> Result<CommandTemplate, Complaint> {
     let mut items = field.items()?.into_iter();
     let program = items.next().ok_or_else(|| field.complaint("is empty; its first item is the program"))?;
     let name = program.plain()?;
@@ -97,7 +97,7 @@ fn command(field: &SettingValue<'_>, arguments: &[&str]) -> Result<Template, Com
         let together = item.items()?.into_iter().map(pattern);
         together.collect::<Result<_, _>>().map(CommandItem::Together)
     };
-    Ok(Template::new(name, items.map(item).collect::<Result<_, Complaint>>()?))
+    Ok(CommandTemplate::new(name, items.map(item).collect::<Result<_, Complaint>>()?))
 }
 
 /// Arguments whose values may be options of the command.

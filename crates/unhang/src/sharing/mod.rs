@@ -84,14 +84,14 @@ pub struct SharingSpec {
 
 /// Servers, here or where somebody leads.
 pub struct Sharing {
-    shared: Shared,
+    shared: SharedServers,
     end: watch::Sender<bool>,
     leading: JoinHandle<()>,
 }
 
 /// The servers that are shared. Clones are the same.
 #[derive(Clone)]
-pub struct Shared {
+pub struct SharedServers {
     /// Those that we ask.
     servers: Servers,
     own: Arc<Mutex<OwnServers>>,
@@ -162,7 +162,7 @@ impl Sharing {
                 (servers, Arc::new(Mutex::new(own)), None, tokio::spawn(leading))
             }
         };
-        Sharing { shared: Shared { servers, own, follows }, end, leading }
+        Sharing { shared: SharedServers { servers, own, follows }, end, leading }
     }
 
     /// The servers.
@@ -173,7 +173,7 @@ impl Sharing {
 
     /// What exchanges them.
     #[must_use]
-    pub fn shared(&self) -> Shared {
+    pub fn shared(&self) -> SharedServers {
         self.shared.clone()
     }
 
@@ -194,7 +194,7 @@ impl Sharing {
     }
 }
 
-impl Shared {
+impl SharedServers {
     /// Goes on with the calls that other processes have left and whose servers are here, from now on.
     pub fn take_up(&self, calls: &PromotedCalls) {
         let shared = self.clone();

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 use crate::pipe;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "answers-what-nobody-asked",
     incident: "A client may answer the question of a server process that has died meanwhile; its successor must not take that for an answer of its own (protocol.md 3.2).",
     usage: "-- CMD [ARGS...]",
@@ -18,8 +18,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::introduced(PROGRAM.name, arguments)?;
     for id in [json!(0), json!(1), json!(-1), json!("question-1"), json!("unhang-1"), json!(null)] {
         guest.send(&json!({"jsonrpc": "2.0", "id": id, "result": {"roots": []}}))?;
         guest.send(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": -1, "message": "no"}}))?;

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "batches",
     incident: "The five real servers measured answer an array with silence, although the revision 2025-03-26 demands answers (contract.md part 4, protocol.md 1.1).",
     usage: "[COUNT] -- CMD [ARGS...]",
@@ -17,9 +17,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 200)?;
-    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+    let mut guest = Guest::arrive(PROGRAM.name, arguments)?;
     guest.listen();
     guest.shake_hands_as("2025-03-26")?;
     let requests: Vec<_> = (0..count)

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 use crate::pipe;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "cancels-in-a-loop",
     incident: "A cancelled call made a client evict a server that others were using; another server went on with work that nobody waited for (peers.md 1.2, contract.md part 4).",
     usage: "[COUNT] -- CMD [ARGS...]",
@@ -18,9 +18,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 100)?;
-    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+    let mut guest = Guest::introduced(PROGRAM.name, arguments)?;
     let answered = guest.echo(10)?;
     guest.await_answers();
     for number in 0..count {

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "closes-stdin-in-mid-call",
     incident: "One-shot clients send all they have and close; some servers never notice the end, and orphans remain by the hundred (peers.md 3.1 F, microsoft/azure-devops-mcp#1598).",
     usage: "[MS] -- CMD [ARGS...]",
@@ -17,9 +17,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let milliseconds = arguments.number(0, 300)?;
-    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+    let mut guest = Guest::introduced(PROGRAM.name, arguments)?;
     guest.call("sleep", &json!({"ms": milliseconds}))?;
     guest.close_stdin();
     guest.leave()

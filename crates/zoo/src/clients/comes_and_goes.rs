@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "comes-and-goes",
     incident: "Editors that reconnect started 312 servers in a day and ended none of them (peers.md 3.1 F, microsoft/azure-devops-mcp#1598).",
     usage: "[TIMES] -- CMD [ARGS...]",
@@ -15,11 +15,11 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let times = arguments.number(0, 8)?.max(1);
     let mut visits = Vec::new();
     for _ in 0..times {
-        let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+        let mut guest = Guest::arrive(PROGRAM.name, arguments)?;
         guest.shake_hands()?;
         guest.close_stdin();
         guest.close_stdout();

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 use crate::pipe;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "floods-notifications",
     incident: "Notifications are answered by nothing, so nothing slows a client down that sends them faster than they are read (peers.md 3.1 J, modelcontextprotocol/python-sdk#1141).",
     usage: "[COUNT] -- CMD [ARGS...]",
@@ -18,9 +18,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 100_000)?;
-    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+    let mut guest = Guest::introduced(PROGRAM.name, arguments)?;
     for number in 0..count {
         guest.send(&pipe::progress(&json!("nobody"), number, count))?;
     }

@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "floods-requests",
     incident: "Three real servers accepted up to 10,662 requests at once and grew to 329 MB, so the bound has to be the guard's (contract.md part 4).",
     usage: "[COUNT] -- CMD [ARGS...]",
@@ -15,9 +15,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 5000)?;
-    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+    let mut guest = Guest::introduced(PROGRAM.name, arguments)?;
     for _ in 0..count {
         guest.echo(100)?;
     }

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "floods-while-server-dies",
     incident: "A call to a dead server waited for up to 30 minutes, and a flood of them meets every moment of its death (peers.md 3.1 B, MoonshotAI/kimi-code#2109).",
     usage: "[COUNT] -- CMD [ARGS...]",
@@ -17,9 +17,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 500)?;
-    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+    let mut guest = Guest::introduced(PROGRAM.name, arguments)?;
     for number in 1..=count {
         if number % 50 == 0 {
             guest.call("die", &json!({"code": 9}))?;

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "garbage-between-requests",
     incident: "All five real servers measured swallow garbage in silence, so whoever sent it by mistake waits for ever (contract.md part 4).",
     usage: "-- CMD [ARGS...]",
@@ -17,8 +17,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::introduced(PROGRAM.name, arguments)?;
     let deep = "[".repeat(100_000);
     for garbage in [
         &b"GET / HTTP/1.1"[..],

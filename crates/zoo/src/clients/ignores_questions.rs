@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "ignores-questions",
     incident: "A server that asks the client during a call waits for ever when nobody answers (protocol.md 3.3 #6 and #7).",
     usage: "-- CMD [ARGS...]",
@@ -17,8 +17,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::introduced(PROGRAM.name, arguments)?;
     guest.call("ask", &json!({"method": "sampling/createMessage"}))?;
     if !guest.await_sight(|tally| tally.questions > 0) {
         guest.complain("no question came");

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "initializes-twice",
     incident: "No thread reports it: a client that reconnects over the same pipes shakes hands again, and both handshakes are requests that are owed an answer (protocol.md 1.1).",
     usage: "-- CMD [ARGS...]",
@@ -17,8 +17,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::arrive(PROGRAM.name, arguments)?;
     guest.listen();
     guest.request("initialize", &json!({"protocolVersion": "2025-06-18", "capabilities": {}}))?;
     guest.shake_hands()?;

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
-use crate::offspring::Streams;
+use crate::offspring::ChildStreams;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "killed-in-mid-call",
     incident: "Desktop clients are killed, and about 1,500 servers were left behind on one machine (peers.md 3.1 F, delimit-ai/delimit-mcp-server#142).",
     usage: "-- CMD [ARGS...]",
@@ -19,8 +19,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let mut guest = Guest::arrive_with(ANIMAL.name, arguments, Streams::default(), true)?;
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::arrive_with(PROGRAM.name, arguments, ChildStreams::default(), true)?;
     guest.listen();
     guest.shake_hands()?;
     let call = guest.call("sleep", &json!({"ms": 60_000}))?;

@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "leaves-without-a-word",
     incident: "A client that fails right after the start leaves servers behind that wait for a handshake (peers.md 3.1 F, anthropics/claude-code#27707).",
     usage: "-- CMD [ARGS...]",
@@ -15,8 +15,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::arrive(PROGRAM.name, arguments)?;
     guest.close_stdin();
     guest.close_stdout();
     guest.see_off()

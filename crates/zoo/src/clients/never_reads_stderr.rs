@@ -6,12 +6,12 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
-use crate::offspring::Streams;
+use crate::offspring::ChildStreams;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "never-reads-stderr",
     incident: "A client that pipes stderr and never reads it stops the server at 64 KiB (peers.md 3.1 C, mark3labs/mcp-go#956).",
     usage: "[BYTES] -- CMD [ARGS...]",
@@ -19,10 +19,10 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let bytes = arguments.number(0, 1_000_000)?;
-    let streams = Streams { stderr: Stdio::piped(), ..Streams::default() };
-    let mut guest = Guest::arrive_with(ANIMAL.name, arguments, streams, false)?;
+    let streams = ChildStreams { stderr: Stdio::piped(), ..ChildStreams::default() };
+    let mut guest = Guest::arrive_with(PROGRAM.name, arguments, streams, false)?;
     guest.listen();
     guest.shake_hands()?;
     for _ in 0..3 {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "never-reads-stdout",
     incident: "A client that opened the stream and stopped reading stalled every other answer (peers.md 1.2 and 3.1 J, modelcontextprotocol/python-sdk#1141).",
     usage: "[BYTES] -- CMD [ARGS...]",
@@ -23,9 +23,9 @@ const PIECE: usize = 50_000;
 /// How long nothing has been taken when nothing will be.
 const STANDSTILL: Duration = Duration::from_secs(2);
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let bytes = arguments.size(0, 100_000_000)?;
-    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+    let mut guest = Guest::arrive(PROGRAM.name, arguments)?;
     guest.shake_hands()?;
     let params = json!({"name": "echo", "arguments": {"text": "x".repeat(PIECE)}});
     let mut sent = 0;

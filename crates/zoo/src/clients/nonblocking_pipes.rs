@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use rustix::fs::{OFlags, fcntl_getfl};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::{Guest, make_nonblocking};
-use crate::offspring::Streams;
+use crate::offspring::ChildStreams;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "nonblocking-pipes",
     incident: "Node gives its children descriptors that do not block, and a writer that takes the refusal for an error loses the rest of its line (protocol.md 1.1).",
     usage: "-- CMD [ARGS...]",
@@ -19,17 +19,17 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (their_stdin, our_stdin) = io::pipe()?;
     let (our_stdout, their_stdout) = io::pipe()?;
     make_nonblocking(&their_stdin)?;
     make_nonblocking(&their_stdout)?;
-    let streams = Streams {
+    let streams = ChildStreams {
         stdin: their_stdin.try_clone()?.into(),
         stdout: their_stdout.try_clone()?.into(),
-        ..Streams::default()
+        ..ChildStreams::default()
     };
-    let mut guest = Guest::arrive_with(ANIMAL.name, arguments, streams, false)?;
+    let mut guest = Guest::arrive_with(PROGRAM.name, arguments, streams, false)?;
     guest.speak_through(OwnedFd::from(our_stdin))?;
     guest.listen_through(OwnedFd::from(our_stdout));
     guest.shake_hands()?;

@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "reads-byte-by-byte",
     incident: "A limit must not depend on how a stream is cut into pieces, nor a server on how fast it is read (peers.md 3.1 J, lynnswap/XcodeMCPKit#204).",
     usage: "[BYTES] -- CMD [ARGS...]",
@@ -15,9 +15,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let bytes = arguments.size(0, 200_000)?;
-    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+    let mut guest = Guest::arrive(PROGRAM.name, arguments)?;
     guest.listen_in_pieces(1);
     guest.shake_hands()?;
     guest.echo(bytes)?;

@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "reads-only-at-the-end",
     incident: "Whoever writes all before reading anything meets a server that does the same, and both wait for ever (peers.md 3.1 J, modelcontextprotocol/python-sdk#1143).",
     usage: "[COUNT] [BYTES] -- CMD [ARGS...]",
@@ -15,9 +15,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (count, bytes) = (arguments.number(0, 500)?, arguments.size(1, 10_000)?);
-    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+    let mut guest = Guest::arrive(PROGRAM.name, arguments)?;
     guest.shake_hands()?;
     for _ in 0..count {
         guest.echo(bytes)?;

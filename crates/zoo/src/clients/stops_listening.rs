@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stops-listening",
     incident: "A server whose reader had gone used a whole processor on failing writes and never ended (peers.md 3.1 F, a-bonus/google-docs-mcp#153).",
     usage: "-- CMD [ARGS...]",
@@ -17,8 +17,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::arrive(PROGRAM.name, arguments)?;
     guest.shake_hands()?;
     guest.call("sleep", &json!({"ms": 100}))?;
     guest.close_stdout();

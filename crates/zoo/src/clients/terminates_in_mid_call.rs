@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "terminates-in-mid-call",
     incident: "Clients end their servers by signal without waiting for answers; a guard that dies of it leaves the call unanswered (peers.md 3.1 F, anthropics/claude-code#50777).",
     usage: "-- CMD [ARGS...]",
@@ -18,8 +18,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::introduced(PROGRAM.name, arguments)?;
     guest.call("sleep", &json!({"ms": 60_000}))?;
     guest.round_trip()?;
     let pid = i32::try_from(guest.pid()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::guest::Guest;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "writes-byte-by-byte",
     incident: "A limit must not depend on how a stream is cut into pieces (peers.md 3.1 J, lynnswap/XcodeMCPKit#204).",
     usage: "-- CMD [ARGS...]",
@@ -17,8 +17,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::introduced(PROGRAM.name, arguments)?;
     let params = json!({"name": "echo", "arguments": {"text": "ü in pieces"}});
     guest.owe(&json!("pieces"), 1);
     let request = json!({"jsonrpc": "2.0", "id": "pieces", "method": "tools/call", "params": params});

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "answers-then-dies-in-the-next",
     incident: "What a dying server still said counts, and what it was about to say does not (peers.md 3.1 B; R-29).",
     usage: "",
@@ -16,19 +16,19 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let mut first = None;
-    let server = Plain::new(ANIMAL.name);
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         let Some(answer) = server.answer(message).filter(|_| message.is_call()) else {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         };
         let Some(first) = first.take() else {
             first = Some(answer);
-            return Ok(Next::Done);
+            return Ok(MessageHandling::Done);
         };
         let second = answer.to_string();
         pipe::send_bytes(format!("{first}\n{}", &second[..second.len() / 2]).as_bytes())?;
-        Ok(Next::Leave(ExitCode::FAILURE))
+        Ok(MessageHandling::Leave(ExitCode::FAILURE))
     })
 }

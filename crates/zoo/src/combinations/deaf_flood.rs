@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 use crate::pipe;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "deaf-flood",
     incident: "A server that writes before it reads on, and a client that does the same, wait for each other (peers.md 3.1 J, modelcontextprotocol/python-sdk#1141).",
     usage: "[COUNT]",
@@ -16,7 +16,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     for _ in 0..arguments.number(0, 1_000_000)? {
         pipe::send(&pipe::log("nobody asked for this"))?;
     }

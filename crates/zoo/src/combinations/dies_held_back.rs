@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-held-back",
     incident: "A server that gives up on a reader that is slow dies while its last answer is half written (peers.md 1.2; peers.md 3.1 J, modelcontextprotocol/python-sdk#2654).",
     usage: "[BYTES]",
@@ -26,7 +26,7 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 /// What is handed to the pipe at once.
 const PIECE: usize = 4096;
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let bytes = arguments.size(0, 1_000_000)?;
     let begun = Arc::new(Mutex::new(None::<Instant>));
     let watched = Arc::clone(&begun);
@@ -37,7 +37,7 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
         }
         kill_process(getpid(), Signal::KILL)
     });
-    Plain::new(ANIMAL.name).serve_calls(|_, mut answer| {
+    Plain::new(PROGRAM.name).serve_calls(|_, mut answer| {
         answer["result"] = pipe::text(&"x".repeat(bytes));
         for piece in format!("{answer}\n").as_bytes().chunks(PIECE) {
             *keeper::lock(&begun) = Some(keeper::now());

@@ -3,14 +3,14 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 use crate::offspring::Offspring;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 use crate::signals;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "family-ignores-everything",
     incident: "A shell that was killed left its children behind, 2,676 of them on one machine (peers.md 3.1 F, supercorp-ai/supergateway#124).",
     usage: "--marker TEXT",
@@ -18,12 +18,12 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let child = ["lingers", "--marker", arguments.required("marker")?, "--sessions", "1"];
     // Before the first child, so that the whole family has it from its parent.
     signals::ignore_the_polite_ones();
     drop(Offspring { own_session: true, ..Offspring::new(&child) }.start()?);
     // A client that has gone is no reason to leave either.
-    let _ = Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain));
+    let _ = Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain));
     Ok(keeper::linger())
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "flood-while-dying",
     incident: "A dying server writes its dump on one pipe while its last messages stand in the other, and neither may keep it from dying (contract.md part 5, point 6; R-29).",
     usage: "[COUNT]",
@@ -16,11 +16,11 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 20_000)?;
-    Plain::new(ANIMAL.name).serve(|message| {
+    Plain::new(PROGRAM.name).serve(|message| {
         if !message.is_call() {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         }
         let dump =
             std::thread::spawn(move || pipe::complain_lines(100 * usize::try_from(count).unwrap_or(0)));
@@ -30,6 +30,6 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
         // A panic of the dump is a death too.
         let _ = dump.join();
         pipe::send_bytes(b"{\"jsonrpc\":\"2.0\",\"id\":")?;
-        Ok(Next::Leave(ExitCode::FAILURE))
+        Ok(MessageHandling::Leave(ExitCode::FAILURE))
     })
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "floods-after-cancel",
     incident: "The Node server everything went on with its progress after the cancellation; whoever has withdrawn a call must hear no more of it (contract.md part 4).",
     usage: "[COUNT]",
@@ -16,14 +16,14 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 10_000)?;
     let mut open = Vec::new();
-    let server = Plain::new(ANIMAL.name);
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         if let Some(answer) = server.answer(message).filter(|_| message.is_call()) {
             open.push((answer, message.progress_token().clone()));
-            return Ok(Next::Done);
+            return Ok(MessageHandling::Done);
         }
         if message.method() == "notifications/cancelled" {
             let cancelled = &message.params()["requestId"];
@@ -34,6 +34,6 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
                 pipe::send(&answer)?;
             }
         }
-        Ok(Next::Plain)
+        Ok(MessageHandling::Plain)
     })
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "half-line-then-dies",
     incident: "A server that is killed in the middle of a write leaves half a line and an end of file (contract.md part 5, point 6).",
     usage: "",
@@ -16,14 +16,14 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    let server = Plain::new(ANIMAL.name);
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         let Some(answer) = server.answer(message).filter(|_| message.is_call()) else {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         };
         let line = answer.to_string();
         pipe::send_bytes(&line.as_bytes()[..line.len() / 2])?;
-        Ok(Next::Leave(ExitCode::FAILURE))
+        Ok(MessageHandling::Leave(ExitCode::FAILURE))
     })
 }

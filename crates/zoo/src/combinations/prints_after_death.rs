@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::offspring::Offspring;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "prints-after-death",
     incident: "A job that prints after its parent has died speaks on a stream that is no longer its own (contract.md part 5, point 6).",
     usage: "--marker TEXT",
@@ -16,15 +16,15 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let marker = arguments.required("marker")?;
-    Plain::new(ANIMAL.name).serve(|message| {
+    Plain::new(PROGRAM.name).serve(|message| {
         if !message.is_call() {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         }
         let next = message.id().as_u64().map_or(0, |id| id + 1).to_string();
         let child = ["prints", "--marker", marker, "--id", &next];
         drop(Offspring { own_session: true, ..Offspring::new(&child) }.start()?);
-        Ok(Next::Leave(ExitCode::FAILURE))
+        Ok(MessageHandling::Leave(ExitCode::FAILURE))
     })
 }

@@ -3,13 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::faulty_servers::well_behaved;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "restarts-dying",
     incident: "A server that dies of the session that is told it again would be started for ever (peers.md 3.1 H, metatool-ai/metamcp#294).",
     usage: "--count-file FILE [N]",
@@ -17,14 +17,14 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     well_behaved::serve_at_first(arguments, |_| {
-        Plain::new(ANIMAL.name).serve(|message| {
+        Plain::new(PROGRAM.name).serve(|message| {
             if message.method() == "initialize" {
-                return Ok(Next::Plain);
+                return Ok(MessageHandling::Plain);
             }
             pipe::complain("fatal: the session cannot be restored")?;
-            Ok(Next::Leave(ExitCode::FAILURE))
+            Ok(MessageHandling::Leave(ExitCode::FAILURE))
         })
     })
 }

@@ -3,13 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::faulty_servers::well_behaved;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "restarts-refusing",
     incident: "A server that found its port, its lock or its database taken by its own predecessor starts and then says no (peers.md 3.1 F, Q00/ouroboros#2325).",
     usage: "--count-file FILE [N]",
@@ -17,13 +17,14 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     well_behaved::serve_at_first(arguments, |_| {
-        Plain::new(ANIMAL.name).serve(|message| {
+        Plain::new(PROGRAM.name).serve(|message| {
             if message.method() != "initialize" {
-                return Ok(Next::Plain);
+                return Ok(MessageHandling::Plain);
             }
-            pipe::send(&pipe::error(message.id(), -32000, "the database is locked")).map(|()| Next::Done)
+            pipe::send(&pipe::error(message.id(), -32000, "the database is locked"))
+                .map(|()| MessageHandling::Done)
         })
     })
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::faulty_servers::well_behaved;
 use crate::pipe;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "restarts-silent",
     incident: "A restart that succeeds but never shakes hands is worse than one that fails, for whoever waits is told nothing (peers.md 3.1 H, 1mcp-app/agent#388; protocol.md 5.3 #4).",
     usage: "--count-file FILE [N]",
@@ -16,6 +16,6 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     well_behaved::serve_at_first(arguments, |_| pipe::drain().map(|()| ExitCode::SUCCESS))
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::faulty_servers::well_behaved;
 use crate::work;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "restarts-slowly",
     incident: "Seventeen seconds of imports pass between a restart and its handshake, and clients change their minds meanwhile (peers.md 3.1 I, palewire/datawrapper-mcp#82).",
     usage: "--count-file FILE --until FILE [N]",
@@ -16,7 +16,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     well_behaved::serve_at_first(arguments, |_| {
         let file = arguments.required("until")?;
         work::wait_until(|| std::fs::exists(file).unwrap_or(true));

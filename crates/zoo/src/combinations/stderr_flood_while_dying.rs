@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stderr-flood-while-dying",
     incident: "A crash dump larger than the pipe keeps a dying server from dying while nobody drains it (contract.md part 5, point 6; R-29).",
     usage: "[BYTES]",
@@ -16,14 +16,14 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.size(0, 1 << 20)?;
-    Plain::new(ANIMAL.name).serve(|message| {
+    Plain::new(PROGRAM.name).serve(|message| {
         if !message.is_call() {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         }
         pipe::complain_lines(count)?;
         pipe::complain("the last words")?;
-        Ok(Next::Leave(ExitCode::FAILURE))
+        Ok(MessageHandling::Leave(ExitCode::FAILURE))
     })
 }

@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::received::Received;
 use super::verdict::{Flaw, Judged, broken, demand};
-use crate::offspring::{self, Streams};
-use crate::processes::{self, Process};
+use crate::offspring::{self, ChildStreams};
+use crate::processes::{self, WatchedProcess};
 use crate::{keeper, signals};
 
 /// As much as a pipe that polls as writable takes without waiting.
@@ -38,7 +38,7 @@ const SHORT_FAREWELL: Duration = Duration::from_millis(500);
 /// How much of the stderr of a process that has ended is shown.
 const LAST_WORDS: usize = 4096;
 
-/// What a turn of [`Client::turn`] is for, besides reading.
+/// What a turn of [`CorpusClient::turn`] is for, besides reading.
 #[derive(Clone, Copy)]
 enum Aim<'a> {
     Read,
@@ -55,9 +55,9 @@ pub(crate) enum Reads {
 }
 
 /// A connection to a server, over whatever stands between.
-pub(crate) struct Client {
+pub(crate) struct CorpusClient {
     child: Child,
-    process: Process,
+    process: WatchedProcess,
     stdin: Option<ChildStdin>,
     /// `None` when it has ended.
     stdout: Option<ChildStdout>,
@@ -68,7 +68,7 @@ pub(crate) struct Client {
     has_hung: bool,
 }
 
-impl Client {
+impl CorpusClient {
     /// Starts a command. Nobody reads its stderr: many a client holds it open and forgets it.
     pub(crate) fn start(
         command: &[String],
@@ -77,11 +77,11 @@ impl Client {
         patience: Duration,
     ) -> Judged<Self> {
         let (program, arguments) = command.split_first().ok_or(Flaw::Failed("no command".to_owned()))?;
-        let streams = Streams { stderr: errors, ..Streams::default() };
+        let streams = ChildStreams { stderr: errors, ..ChildStreams::default() };
         let mut child = offspring::start_marked(program, arguments, streams, variable)
             .map_err(|error| Flaw::Failed(format!("starting `{program}`: {error}")))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let Some(process) = Process::open(child.id(), &[]) else {
+        let Some(process) = WatchedProcess::open(child.id(), &[]) else {
             let _ended_already = child.kill();
             offspring::wait(&mut child)?;
             return Err(Flaw::Failed("the process cannot be watched".to_owned()));
@@ -278,10 +278,10 @@ impl Client {
     }
 
     /// How many other processes hold this end of a stream open.
-    pub(crate) fn holders(&self, stream: Stream) -> Judged<usize> {
+    pub(crate) fn holders(&self, stream: ProtocolStream) -> Judged<usize> {
         let status = match stream {
-            Stream::Input => self.stdin.as_ref().map(rustix::fs::fstat),
-            Stream::Output => self.stdout.as_ref().map(rustix::fs::fstat),
+            ProtocolStream::Input => self.stdin.as_ref().map(rustix::fs::fstat),
+            ProtocolStream::Output => self.stdout.as_ref().map(rustix::fs::fstat),
         };
         let Some(status) = status else { return broken("the connection has ended") };
         Ok(processes::holders_of_pipe(status.map_err(std::io::Error::from)?.st_ino))
@@ -335,12 +335,12 @@ impl Client {
 
 /// One of the two streams of the protocol.
 #[derive(Clone, Copy)]
-pub(crate) enum Stream {
+pub(crate) enum ProtocolStream {
     Input,
     Output,
 }
 
-impl Drop for Client {
+impl Drop for CorpusClient {
     fn drop(&mut self) {
         self.close();
         let farewell = if self.has_hung { SHORT_FAREWELL } else { FAREWELL };

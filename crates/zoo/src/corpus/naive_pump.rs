@@ -7,17 +7,21 @@
 use std::io::{self, Read, Write};
 use std::process::{ExitCode, Stdio};
 
-use crate::arguments::Arguments;
-use crate::offspring::{self, Streams};
+use crate::arguments::ProgramArguments;
+use crate::offspring::{self, ChildStreams};
 
 /// Bytes copied at once.
 const CHUNK: usize = 64 << 10;
 
 /// `naive-pump -- CMD [ARGS...]`: copies until the command's stdout ends, and ends with the command's exit code.
-pub(crate) fn naive_pump(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn naive_pump(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (program, rest) = arguments.command()?;
-    let mut child =
-        offspring::start_with(program, rest, Streams { stderr: Stdio::piped(), ..Streams::default() }, true)?;
+    let mut child = offspring::start_with(
+        program,
+        rest,
+        ChildStreams { stderr: Stdio::piped(), ..ChildStreams::default() },
+        true,
+    )?;
     let pipes = child.stdin.take().zip(child.stdout.take());
     let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("the command has no pipes"))?;
     // The stream of the server ends with the thread that copies to it.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::client::{Client, Reads};
+use super::client::{CorpusClient, Reads};
 use super::received::Received;
 use super::verdict::{Judged, demand};
 use super::visit::WrapperTrial;
@@ -127,7 +127,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A call that must be answered, in whichever way.
-fn call(client: &mut Client, tool: &str) -> Judged {
+fn call(client: &mut CorpusClient, tool: &str) -> Judged {
     client.is_answered("tools/call", &json!({"name": tool, "arguments": {"text": "hello"}})).map(drop)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::client::{Client, Reads};
+use super::client::{CorpusClient, Reads};
 use super::verdict::{Flaw, Judged, broken, demand};
 use super::visit::WrapperTrial;
 use super::{BOTH, Case, NEITHER};
@@ -119,7 +119,7 @@ pub(super) const CASES: &[Case] = &[
 /// A session in which one call must be answered, in whichever way, and no line may be anything but a message.
 fn answered_cleanly(visit: &WrapperTrial<'_>, faulty_server: &str) -> Judged {
     let mut client = visit.connect(&[faulty_server])?;
-    let talk = |client: &mut Client| {
+    let talk = |client: &mut CorpusClient| {
         client.shake_hands()?;
         client.is_answered("tools/call", &json!({"name": "echo", "arguments": {"text": "hello"}})).map(drop)
     };

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use super::client::{Client, Reads};
+use super::client::{CorpusClient, Reads};
 use super::verdict::Judged;
 use super::{BOTH, Case, NEITHER, ONLY_BARE};
 
@@ -75,13 +75,13 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-fn large_call_is_answered(client: &mut Client) -> Judged {
+fn large_call_is_answered(client: &mut CorpusClient) -> Judged {
     let arguments = json!({"text": "x".repeat(LARGE)});
     client.is_answered("tools/call", &json!({"name": "echo", "arguments": arguments})).map(drop)
 }
 
 /// The server floods the client, which for the time being only writes.
-fn write_without_reading(client: &mut Client) -> Judged {
+fn write_without_reading(client: &mut CorpusClient) -> Judged {
     let call = client.call("echo", &json!({"text": "hello"}))?;
     let padding = "x".repeat(UNREAD_BYTES);
     let mut ids = vec![call];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::client::{Client, Stream};
+use super::client::{CorpusClient, ProtocolStream};
 use super::verdict::{Flaw, Judged, broken};
 use super::{Case, NEITHER, ONLY_PUMP};
 use crate::keeper;
@@ -23,7 +23,7 @@ pub(super) const CASES: &[Case] = &[
             visit.meet(&["stdin-thief"], |client| {
                 client.call("echo", &json!({}))?;
                 wait_for_thief(client)?;
-                one_holder(client, Stream::Input)
+                one_holder(client, ProtocolStream::Input)
             })
         },
     },
@@ -46,16 +46,16 @@ pub(super) const CASES: &[Case] = &[
         judge: |visit| {
             visit.meet(&["leaves-grandchild"], |client| {
                 client.echo("hello")?;
-                one_holder(client, Stream::Output)
+                one_holder(client, ProtocolStream::Output)
             })
         },
     },
 ];
 
 /// Waits until the child that steals is there.
-fn wait_for_thief(client: &Client) -> Judged {
+fn wait_for_thief(client: &CorpusClient) -> Judged {
     let end = keeper::now() + client.patience();
-    let is_thief = |process: &processes::Process| process.begins_with(&["zoo", "reads-one-line"]);
+    let is_thief = |process: &processes::WatchedProcess| process.begins_with(&["zoo", "reads-one-line"]);
     while !processes::tree(&[client.pid()], &[]).iter().any(is_thief) {
         if keeper::now() >= end {
             return Err(Flaw::Failed("the server has started no child".to_owned()));
@@ -67,7 +67,7 @@ fn wait_for_thief(client: &Client) -> Judged {
 
 /// Demands that one process, this one apart, has the stream. Looked at again and again, for between fork and exec any
 /// process seems to have it.
-fn one_holder(client: &Client, stream: Stream) -> Judged {
+fn one_holder(client: &CorpusClient, stream: ProtocolStream) -> Judged {
     let end = keeper::now() + LOOKS;
     loop {
         match client.holders(stream)? {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::client::Client;
+use super::client::CorpusClient;
 use super::verdict::{Flaw, Judged, broken, demand};
 use super::visit::WrapperTrial;
 use super::{BOTH, Case, NEITHER};
@@ -90,7 +90,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Calls until it is as it shall be. A call that meets a death may get an error, but it must get an answer.
-fn soon(client: &mut Client, mut call: impl FnMut(&mut Client) -> Judged<bool>) -> Judged {
+fn soon(client: &mut CorpusClient, mut call: impl FnMut(&mut CorpusClient) -> Judged<bool>) -> Judged {
     let end = keeper::now() + client.patience();
     loop {
         match call(client) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::client::Client;
+use super::client::CorpusClient;
 use super::verdict::{Judged, demand};
 use super::{BOTH, Case, NEITHER};
 use crate::keeper;
@@ -73,6 +73,6 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Makes many calls at once.
-fn many(client: &mut Client, tool: &str) -> Judged<Vec<u64>> {
+fn many(client: &mut CorpusClient, tool: &str) -> Judged<Vec<u64>> {
     (0..OTHERS).map(|_| client.call(tool, &json!({"text": "hello"}))).collect()
 }

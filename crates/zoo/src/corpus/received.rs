@@ -16,7 +16,7 @@ const MOST_BYTES: usize = 128 << 20;
 const GLIMPSE: usize = 24;
 
 /// One whole message.
-struct Message {
+struct ReceivedMessage {
     line: Vec<u8>,
     value: Value,
 }
@@ -24,7 +24,7 @@ struct Message {
 /// Everything that came, in order.
 #[derive(Default)]
 pub(crate) struct Received {
-    messages: Vec<Message>,
+    messages: Vec<ReceivedMessage>,
     bytes: usize,
     /// The line that has not ended yet, as much of it as is kept.
     open: Vec<u8>,
@@ -57,7 +57,7 @@ impl Received {
             Ok(value) => {
                 self.bytes += line.len();
                 if self.bytes <= MOST_BYTES {
-                    self.messages.push(Message { line, value });
+                    self.messages.push(ReceivedMessage { line, value });
                 }
             }
             Err(why) => {
@@ -82,7 +82,7 @@ impl Received {
         ids.windows(2).find(|pair| pair[0] == pair[1] && pair[0] != "null").map(|pair| pair[0].clone())
     }
 
-    fn answers(&self) -> impl Iterator<Item = &Message> {
+    fn answers(&self) -> impl Iterator<Item = &ReceivedMessage> {
         self.messages.iter().filter(|message| message.value.get("method").is_none())
     }
 

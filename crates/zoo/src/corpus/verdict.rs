@@ -4,7 +4,7 @@ use std::io;
 
 /// How a case ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CaseVerdict {
     /// The client saw what the promise says.
     Kept,
     /// It did not, and this in a few words is what it saw.
@@ -31,7 +31,7 @@ impl From<io::Error> for Flaw {
     }
 }
 
-impl From<Judged> for Verdict {
+impl From<Judged> for CaseVerdict {
     fn from(judged: Judged) -> Self {
         match judged {
             Ok(()) => Self::Kept,

@@ -11,9 +11,9 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::client::Client;
+use super::client::CorpusClient;
 use super::verdict::{Flaw, Judged, demand};
-use super::{Contender, Verdict};
+use super::{CaseVerdict, Contender};
 use crate::{keeper, processes};
 
 /// Carries the marker into every process that does not clean its environment.
@@ -49,27 +49,31 @@ impl<'a> WrapperTrial<'a> {
     }
 
     /// Connects to a faulty server, with a stderr that nobody reads.
-    pub(super) fn connect(&self, faulty_server: &[&str]) -> Judged<Client> {
+    pub(super) fn connect(&self, faulty_server: &[&str]) -> Judged<CorpusClient> {
         self.connect_with(faulty_server, Stdio::piped())
     }
 
     /// Connects to a faulty server; `errors` is where the stderr of what is started goes.
-    pub(super) fn connect_with(&self, faulty_server: &[&str], errors: Stdio) -> Judged<Client> {
-        let (name, rest) = faulty_server.split_first().ok_or(Flaw::Failed("no animal".to_owned()))?;
+    pub(super) fn connect_with(&self, faulty_server: &[&str], errors: Stdio) -> Judged<CorpusClient> {
+        let (name, rest) = faulty_server.split_first().ok_or(Flaw::Failed("no program".to_owned()))?;
         let words = [&[self.program, "zoo", name, "--marker", &self.marker], rest].concat();
         let command: Vec<_> =
             self.contender.command.iter().cloned().chain(words.into_iter().map(str::to_owned)).collect();
-        Client::start(&command, (MARKER_VARIABLE, &self.marker), errors, self.patience)
+        CorpusClient::start(&command, (MARKER_VARIABLE, &self.marker), errors, self.patience)
     }
 
     /// Connects to a faulty server and does the handshake.
-    pub(super) fn session(&self, faulty_server: &[&str]) -> Judged<Client> {
+    pub(super) fn session(&self, faulty_server: &[&str]) -> Judged<CorpusClient> {
         let mut client = self.connect(faulty_server)?;
         client.shake_hands().map(|()| client)
     }
 
     /// A session, what to do in it, and the demand that all that came was clean.
-    pub(super) fn meet(&self, faulty_server: &[&str], talk: impl FnOnce(&mut Client) -> Judged) -> Judged {
+    pub(super) fn meet(
+        &self,
+        faulty_server: &[&str],
+        talk: impl FnOnce(&mut CorpusClient) -> Judged,
+    ) -> Judged {
         let mut client = self.session(faulty_server)?;
         talk(&mut client)?;
         client.demand_clean_wire()
@@ -122,13 +126,13 @@ impl<'a> WrapperTrial<'a> {
     }
 
     /// Settles what a case has found, and clears up.
-    pub(super) fn end(self, judged: Judged) -> Verdict {
+    pub(super) fn end(self, judged: Judged) -> CaseVerdict {
         // Behind a bare connection there is nobody who would.
         let mut left =
             if self.contender.command.is_empty() { 1 } else { self.wait_for_no_processes(CLEARING, QUIET) };
         let end = keeper::now() + SWEEP;
         while left > 0 && keeper::now() < end {
-            processes::marked(&self.marker).iter().for_each(processes::Process::kill);
+            processes::marked(&self.marker).iter().for_each(processes::WatchedProcess::kill);
             left = self.wait_for_no_processes(LOOK, QUIET);
         }
         let folder = self.folder();
@@ -139,7 +143,7 @@ impl<'a> WrapperTrial<'a> {
         if left == 0 {
             judged.into()
         } else {
-            Verdict::FailedToRun(format!("could not be ended: {left} left"))
+            CaseVerdict::FailedToRun(format!("could not be ended: {left} left"))
         }
     }
 }

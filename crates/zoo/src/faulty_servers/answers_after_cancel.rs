@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "answers-after-cancel",
     incident: "Cancellation and answer cross on the wire, so a late answer comes for a call that nobody waits for any more (protocol.md 3.1 and 3.2).",
     usage: "",
@@ -16,13 +16,13 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let mut open = Vec::new();
-    let server = Plain::new(ANIMAL.name);
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         if let Some(answer) = server.answer(message).filter(|_| message.is_call()) {
             open.push(answer);
-            return Ok(Next::Done);
+            return Ok(MessageHandling::Done);
         }
         if message.method() == "notifications/cancelled" {
             let cancelled = &message.params()["requestId"];
@@ -30,6 +30,6 @@ fn run(_: &Arguments) -> io::Result<ExitCode> {
                 pipe::send(&answer)?;
             }
         }
-        Ok(Next::Plain)
+        Ok(MessageHandling::Plain)
     })
 }

@@ -3,13 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "busy-not-hung",
     incident: "A health check must not take a server that is busy with a blocking call for a hung one; neurolink tests that (peers.md 3.1 H, juspay/neurolink#1610).",
     usage: "[MS]",
@@ -17,9 +17,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let length = arguments.milliseconds(0, 2000)?;
-    Plain::new(ANIMAL.name).serve_calls(|message, answer| {
+    Plain::new(PROGRAM.name).serve_calls(|message, answer| {
         if message.argument("text") == "burn" {
             keeper::burn(length);
         } else {

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "closes-stdin",
     incident: "No thread reports it: a server whose reader has ended lives on, and every write to it fails (protocol.md 1.1).",
     usage: "[UNREAD]",
@@ -20,12 +20,12 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let leaves_unread = arguments.number(0, 0)? > 0;
-    let server = Plain::new(ANIMAL.name);
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         let Some(answer) = server.answer(message).filter(|_| message.is_call()) else {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         };
         if leaves_unread {
             pipe::send(&answer)?;
@@ -35,6 +35,6 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
         if !leaves_unread {
             pipe::send(&answer)?;
         }
-        Ok(Next::Leave(keeper::linger()))
+        Ok(MessageHandling::Leave(keeper::linger()))
     })
 }

@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
-use crate::plain::{Next, Plain};
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "closes-stdout",
     incident: "A server may close stdout on its way out, and one that then stays can never answer (protocol.md 1.1).",
     usage: "",
@@ -15,13 +15,13 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve(|message| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve(|message| {
         if !message.is_call() {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         }
         // Replaced, not just closed, so that the next file opened cannot become stdout.
         rustix::stdio::dup2_stdout(std::fs::File::options().write(true).open("/dev/null")?)?;
-        Ok(Next::Done)
+        Ok(MessageHandling::Done)
     })
 }

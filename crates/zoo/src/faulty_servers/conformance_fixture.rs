@@ -14,12 +14,12 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 
-use super::well_behaved::{Offer, serve_in_eras};
+use super::well_behaved::{ServerOffer, serve_in_eras};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "conformance-fixture",
     incident: "Stands for no incident: a gateway is judged by the conformance suite through a server that has what the suite calls (protocol.md 4.2).",
     usage: "[--era dual|legacy] [--page N] [--works yes]",
@@ -27,13 +27,13 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-const OFFER: Offer = Offer { name: ANIMAL.name, call: tools::call, list: listings::answer };
+const OFFER: ServerOffer = ServerOffer { name: PROGRAM.name, call: tools::call, list: listings::answer };
 
 /// An image of one pixel.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     works::ARE_OFFERED.store(arguments.option("works")?.is_some(), Ordering::Relaxed);
     serve_in_eras(arguments, &OFFER)
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "crlf",
     incident: "No thread reports it: text streams on Windows end lines with CR LF and may begin with a byte order mark, which strict readers refuse (protocol.md 1.1).",
     usage: "",
@@ -16,11 +16,11 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     pipe::send_bytes(b"\xEF\xBB\xBF")?;
-    let server = Plain::new(ANIMAL.name);
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         server.answer(message).map_or(Ok(()), |answer| pipe::send_line(&format!("{answer}\r")))?;
-        Ok(Next::Done)
+        Ok(MessageHandling::Done)
     })
 }

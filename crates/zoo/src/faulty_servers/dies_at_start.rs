@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-at-start",
     incident: "The server gms-mcp exits with 1 and one line on stderr when its project file is missing (contract.md part 4).",
     usage: "[CODE]",
@@ -15,7 +15,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let code = arguments.number(0, 1)?;
     pipe::complain("error: no project file found in the working folder")?;
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))

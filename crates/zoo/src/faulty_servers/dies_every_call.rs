@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-every-call",
     incident: "A call to a dead server waited for up to 30 minutes (peers.md 3.1 B, MoonshotAI/kimi-code#2109).",
     usage: "",
@@ -16,12 +16,12 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve(|message| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve(|message| {
         if !message.is_call() {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         }
         pipe::complain("panic: the tool crashed")?;
-        Ok(Next::Leave(ExitCode::from(101)))
+        Ok(MessageHandling::Leave(ExitCode::from(101)))
     })
 }

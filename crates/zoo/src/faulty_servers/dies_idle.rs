@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-idle",
     incident: "A stdio server that died between two calls was never started again (peers.md 3.1 H, anthropics/claude-code#43177).",
     usage: "[MS]",
@@ -18,16 +18,16 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let delay = arguments.milliseconds(0, 500)?;
     let (doomed, death) = sync_channel::<()>(1);
     let reader = std::thread::spawn(move || {
-        Plain::new(ANIMAL.name).serve(|message| {
+        Plain::new(PROGRAM.name).serve(|message| {
             if message.method() == "notifications/initialized" {
                 // Full means that the clock runs already.
                 let _ = doomed.try_send(());
             }
-            Ok(Next::Plain)
+            Ok(MessageHandling::Plain)
         })
     });
     if death.recv().is_ok() {

@@ -3,12 +3,12 @@
 use std::io::{self, BufRead};
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
-use crate::pipe::{self, Message};
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
+use crate::pipe::{self, ClientMessage};
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-on-garbage",
     incident: "No thread reports it: a reader that lets the exception of a broken line go up takes its server along; the five measured go on (contract.md part 4).",
     usage: "",
@@ -16,15 +16,15 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    let server = Plain::new(ANIMAL.name);
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    let server = Plain::new(PROGRAM.name);
     let mut line = Vec::new();
     loop {
         line.clear();
         if io::stdin().lock().read_until(b'\n', &mut line)? == 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        let Some(message) = Message::parse(&line) else {
+        let Some(message) = ClientMessage::parse(&line) else {
             pipe::complain(
                 "Traceback (most recent call last):\njson.decoder.JSONDecodeError: Expecting value",
             )?;

@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
-use crate::plain::{Next, Plain};
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "era-ambiguous",
     incident: "The two Node servers measured answer discover with -32601 and a stateless tools/list without resultType (contract.md part 4).",
     usage: "",
@@ -15,6 +15,6 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain))
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain))
 }

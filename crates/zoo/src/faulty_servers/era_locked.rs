@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::pipe::Message;
+use crate::pipe::ClientMessage;
 use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION};
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "era-locked",
     incident: "On the three Python servers measured a discover binds the process to stateless requests, and initialize gets -32022 (contract.md part 4).",
     usage: "",
@@ -20,12 +20,12 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let mut modern = None;
-    let server = Plain::new(ANIMAL.name);
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         if !message.is_request() {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         }
         let stateless = !message.params()["_meta"]["io.modelcontextprotocol/protocolVersion"].is_null();
         let modern = *modern.get_or_insert(stateless);
@@ -37,14 +37,14 @@ fn run(_: &Arguments) -> io::Result<ExitCode> {
                 pipe::error(message.id(), INVALID_PARAMS, "Invalid request parameters")
             }
             (true, _) => modernized(server.answer(message).unwrap_or_default()),
-            (false, _) => return Ok(Next::Plain),
+            (false, _) => return Ok(MessageHandling::Plain),
         };
-        pipe::send(&answer).map(|()| Next::Done)
+        pipe::send(&answer).map(|()| MessageHandling::Done)
     })
 }
 
 /// Refuses a version and names those that there are.
-pub(crate) fn unsupported(message: &Message) -> Value {
+pub(crate) fn unsupported(message: &ClientMessage) -> Value {
     let mut answer = pipe::error(message.id(), UNSUPPORTED_VERSION, "Unsupported protocol version");
     let requested = &message.params()["protocolVersion"];
     answer["error"]["data"] = json!({"supported": [MODERN_REVISION], "requested": requested});

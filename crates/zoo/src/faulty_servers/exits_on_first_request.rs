@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "exits-on-first-request",
     incident: "A server that is gone at the first real request is not started again by most clients (peers.md 3.1 H; contract.md part 5, point 6).",
     usage: "",
@@ -16,12 +16,12 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve(|message| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve(|message| {
         if !message.is_work() {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         }
         pipe::complain("fatal: a module could not be loaded")?;
-        Ok(Next::Leave(ExitCode::FAILURE))
+        Ok(MessageHandling::Leave(ExitCode::FAILURE))
     })
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "exits-zero-after-each-answer",
     incident: "A server that leaves by itself breaks clients that do not start it again (peers.md 3.1 F, justrach/codedb#278).",
     usage: "",
@@ -16,10 +16,10 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    let server = Plain::new(ANIMAL.name);
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| match server.answer(message).filter(|_| message.is_call()) {
-        None => Ok(Next::Plain),
-        Some(answer) => pipe::send(&answer).map(|()| Next::Leave(ExitCode::SUCCESS)),
+        None => Ok(MessageHandling::Plain),
+        Some(answer) => pipe::send(&answer).map(|()| MessageHandling::Leave(ExitCode::SUCCESS)),
     })
 }

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "faulty-tools",
     incident: "Langvel looked for the schema of a tool where there is none, so every schema was empty, and a client that checks schemas drops such a tool or the whole list (contract.md 3.3).",
     usage: "",
@@ -18,16 +18,16 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve(|message| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve(|message| {
         if !message.is_request() || message.method() != "tools/list" {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         }
         let tools = json!([
             {"name": "twice", "inputSchema": {"type": "object"}},
             {"name": "twice", "inputSchema": {"type": "object", "properties": {"count": {"type": "integr"}}}},
             {"name": "no schema at all", "parameters": {}},
         ]);
-        pipe::send(&pipe::result(message.id(), json!({"tools": tools}))).map(|()| Next::Done)
+        pipe::send(&pipe::result(message.id(), json!({"tools": tools}))).map(|()| MessageHandling::Done)
     })
 }

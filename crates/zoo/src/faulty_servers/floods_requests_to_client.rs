@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "floods-requests-to-client",
     incident: "Requests from the server, each started as a task without a bound, grew a client without limit (protocol.md 5.3 #11).",
     usage: "[COUNT]",
@@ -18,9 +18,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 2000)?;
-    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+    Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         for number in 0..count {
             pipe::send(&json!({"jsonrpc": "2.0", "id": format!("flood-{number}"), "method": "ping"}))?;
         }

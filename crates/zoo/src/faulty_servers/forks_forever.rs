@@ -3,13 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::offspring;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "forks-forever",
     incident: "A process that forks a new session every 2 ms is never where a sweep has just looked (processes.md 1.4).",
     usage: "--marker TEXT",
@@ -17,9 +17,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let marker = arguments.required("marker")?;
-    let code = Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+    let code = Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         offspring::leave_line(marker)?;
         pipe::send(&answer)
     })?;

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "giant-answer",
     incident: "Answers over 64 KiB killed the reader of Langvel, and answers over the buffer stalled the Python SDK (contract.md 3.3, modelcontextprotocol/python-sdk#1141).",
     usage: "[BYTES]",
@@ -16,8 +16,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.size(0, 10 << 20)?;
-    Plain::new(ANIMAL.name)
+    Plain::new(PROGRAM.name)
         .serve_calls(|message, _| pipe::send(&pipe::result(message.id(), pipe::text(&"x".repeat(count)))))
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "giant-line-no-newline",
     incident: "Clients limit a line to 8 MiB and less, and the limit must not depend on the pieces in which it arrives (peers.md 3.1 J, openai/codex#31805, lynnswap/XcodeMCPKit#204).",
     usage: "[BYTES]",
@@ -16,9 +16,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.size(0, 80 << 20)?;
-    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+    Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         pipe::send_letters(&mut io::stdout().lock(), count)?;
         pipe::send_line("")?;
         pipe::send(&answer)

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "glued-text",
     incident: "A progress text without a line end is glued to the response, which the SDK client then loses (protocol.md 3.2 and 5.3 #9).",
     usage: "",
@@ -16,10 +16,10 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    let server = Plain::new(ANIMAL.name);
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         server.answer(message).map_or(Ok(()), |answer| pipe::send_line(&format!("loading... {answer}")))?;
-        Ok(Next::Done)
+        Ok(MessageHandling::Done)
     })
 }

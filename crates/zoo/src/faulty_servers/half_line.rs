@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "half-line",
     incident: "A server stuck in the middle of a write leaves half a line that never ends (contract.md part 5, point 6).",
     usage: "",
@@ -16,8 +16,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         let line = answer.to_string();
         pipe::send_bytes(&line.as_bytes()[..line.len() / 2])?;
         // Not even pings are answered, else their lines would end this one.

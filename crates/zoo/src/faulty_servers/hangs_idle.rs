@@ -4,13 +4,13 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper::{self, BOUND};
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "hangs-idle",
     incident: "A call hung for 15 hours inside mcp-remote, whose process was alive all the while (peers.md 3.1 B, vishalsachdev/canvas-mcp#159).",
     usage: "[MS] [--once FILE]",
@@ -18,7 +18,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let patience = arguments.milliseconds(0, 500)?;
     let once = arguments.option("once")?;
     if once.is_some_and(|file| std::fs::exists(file).unwrap_or_default()) {
@@ -33,7 +33,7 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
         }
         Ok(())
     });
-    let server = Plain::new(ANIMAL.name);
+    let server = Plain::new(PROGRAM.name);
     // Patience counts from the first message, else a slow client would meet a server that never was well.
     let mut awake = BOUND;
     loop {

@@ -3,13 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 use crate::signals;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "ignores-everything",
     incident: "A server that ignores the polite signals was never killed because the kill path had no process to kill (contract.md 3.4; processes.md 1.4).",
     usage: "",
@@ -17,9 +17,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     signals::ignore_the_polite_ones();
     // A client that has gone is no reason to leave either.
-    let _ = Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain));
+    let _ = Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain));
     Ok(keeper::linger())
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "invalid-utf8",
     incident: "Bytes that are no UTF-8 get into results from file names and foreign code pages; every revision since 2025-03-26 forbids them (protocol.md 1.1).",
     usage: "",
@@ -16,8 +16,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve_calls(|message, _| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve_calls(|message, _| {
         let answer = pipe::result(message.id(), pipe::text("caf#")).to_string();
         let bytes: Vec<u8> = answer.bytes().map(|byte| if byte == b'#' { 0xE9 } else { byte }).collect();
         pipe::send_bytes(&bytes)?;

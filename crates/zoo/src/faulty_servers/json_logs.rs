@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "json-logs",
     incident: "JSON log lines on stdout made the rmcp client write an error for each into a stdin that nobody read, until both pipes were full (protocol.md 5.3 #1).",
     usage: "[COUNT]",
@@ -18,9 +18,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 8000)?;
-    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+    Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         for number in 0..count {
             let line =
                 json!({"level": "info", "time": number, "msg": "a structured log line on the wrong stream"});

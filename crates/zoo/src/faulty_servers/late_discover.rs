@@ -3,14 +3,14 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
-use crate::plain::{Next, Plain};
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
+use crate::plain::{MessageHandling, Plain};
 use crate::{keeper, pipe};
 
 use super::era_locked::discovery;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "late-discover",
     incident: "A late answer to the probe, after the client had gone on to initialize, failed the whole connection (protocol.md 1.4 and 5.3 #5).",
     usage: "[MS]",
@@ -18,17 +18,17 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let delay = arguments.milliseconds(0, 5000)?;
-    Plain::new(ANIMAL.name).serve(|message| {
+    Plain::new(PROGRAM.name).serve(|message| {
         if message.method() != "server/discover" {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         }
         let answer = pipe::result(message.id(), discovery());
         std::thread::spawn(move || {
             keeper::pause(delay);
             pipe::send(&answer)
         });
-        Ok(Next::Done)
+        Ok(MessageHandling::Done)
     })
 }

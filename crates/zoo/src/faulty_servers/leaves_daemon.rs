@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::offspring;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "leaves-daemon",
     incident: "A daemon belongs to nobody: its parent has gone and its group is another, so 20 of 20 kills of the group missed it (processes.md 1.4).",
     usage: "--marker TEXT",
@@ -16,7 +16,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     offspring::leave_daemon(&["detaches", "--marker", arguments.required("marker")?])?;
-    Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain))
+    Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain))
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::offspring;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "leaves-daemon-empty-env",
     incident: "A daemon with a cleaned environment is missed by a sweep that looks for a cookie in environments (processes.md 1.4 and 1.5).",
     usage: "--marker TEXT",
@@ -16,8 +16,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let marker = arguments.required("marker")?;
     offspring::leave_daemon(&["detaches", "--marker", marker, "--environment", "empty"])?;
-    Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain))
+    Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain))
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::offspring::Offspring;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "leaves-setsid-child",
     incident: "A child in a session of its own escapes every kill of the process group (processes.md 1.4).",
     usage: "--marker TEXT",
@@ -16,9 +16,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let child = ["lingers", "--marker", arguments.required("marker")?];
     // Not waited for: that it stays is the vice.
     drop(Offspring { own_session: true, ..Offspring::new(&child) }.start()?);
-    Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain))
+    Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain))
 }

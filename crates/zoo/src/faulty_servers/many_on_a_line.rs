@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "many-on-a-line",
     incident: "No thread reports it: the framing is one message a line, and a reader that relies on it loses the second one (protocol.md 1.1).",
     usage: "",
@@ -16,9 +16,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let mut first = None;
-    Plain::new(ANIMAL.name).with_tool("held").serve_calls(|message, answer| {
+    Plain::new(PROGRAM.name).with_tool("held").serve_calls(|message, answer| {
         if message.tool() == "held" {
             first = Some(answer);
             return Ok(());

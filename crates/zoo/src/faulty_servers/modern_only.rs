@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use super::era_locked::{discovery, modernized, unsupported};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND};
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "modern-only",
     incident: "A server of the stateless era names its versions in the error to initialize, so that the client can say what is wrong (protocol.md 1.4).",
     usage: "",
@@ -19,11 +19,11 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    let server = Plain::new(ANIMAL.name);
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         if !message.is_request() {
-            return Ok(Next::Done);
+            return Ok(MessageHandling::Done);
         }
         let stateless = !message.params()["_meta"]["io.modelcontextprotocol/protocolVersion"].is_null();
         let answer = match message.method() {
@@ -35,6 +35,6 @@ fn run(_: &Arguments) -> io::Result<ExitCode> {
             "server/discover" => pipe::result(message.id(), discovery()),
             _ => modernized(server.answer(message).unwrap_or_default()),
         };
-        pipe::send(&answer).map(|()| Next::Done)
+        pipe::send(&answer).map(|()| MessageHandling::Done)
     })
 }

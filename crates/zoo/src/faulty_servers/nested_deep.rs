@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "nested-deep",
     incident: "No thread reports it: results nested deeper than a parser allows are valid JSON that it refuses or that overflows its stack (protocol.md 1.3, SEP-2106).",
     usage: "[LEVELS]",
@@ -16,9 +16,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let levels = arguments.size(0, 10_000)?;
-    Plain::new(ANIMAL.name).serve_calls(|message, _| {
+    Plain::new(PROGRAM.name).serve_calls(|message, _| {
         // Built as text: a tree that deep would overflow this stack too.
         let (id, open, close) = (message.id(), "[".repeat(levels), "]".repeat(levels));
         pipe::send_line(&format!(

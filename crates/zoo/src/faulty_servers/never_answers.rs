@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
-use crate::plain::{Next, Plain};
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "never-answers",
     incident: "A call ran for more than 16 hours because nothing ended it (peers.md 3.1 B, anthropics/claude-code#15945).",
     usage: "TOOL",
@@ -15,9 +15,13 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let tool = arguments.text(0, "TOOL")?;
-    Plain::new(ANIMAL.name).with_tool(tool).serve(|message| {
-        Ok(if message.is_call() && message.tool() == tool { Next::Done } else { Next::Plain })
+    Plain::new(PROGRAM.name).with_tool(tool).serve(|message| {
+        Ok(if message.is_call() && message.tool() == tool {
+            MessageHandling::Done
+        } else {
+            MessageHandling::Plain
+        })
     })
 }

@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "never-reads-stdin",
     incident: "A large argument to a child that does not read blocked the SDK client in a write that no timeout could end (protocol.md 5.3 #2).",
     usage: "",
@@ -15,6 +15,6 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     Ok(keeper::linger())
 }

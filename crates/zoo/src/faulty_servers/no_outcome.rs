@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "no-outcome",
     incident: "No thread reports it: a response with neither result nor error settles nothing, and its caller must be answered still (protocol.md 3.2).",
     usage: "",
@@ -18,7 +18,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name)
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name)
         .serve_calls(|message, _| pipe::send(&json!({"jsonrpc": "2.0", "id": message.id()})))
 }

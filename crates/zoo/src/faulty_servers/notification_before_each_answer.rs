@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "notification-before-each-answer",
     incident: "One notification for each request gave Langvel a missing result or the answer to the call before (contract.md 3.3).",
     usage: "",
@@ -16,11 +16,11 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve(|message| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve(|message| {
         if message.is_request() && !message.is_handshake() {
             pipe::send(&pipe::log("an answer follows"))?;
         }
-        Ok(Next::Plain)
+        Ok(MessageHandling::Plain)
     })
 }

@@ -3,12 +3,12 @@
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "notification-flood",
     incident: "Log notifications by the ten thousand grew a client without bounds to 231 MiB (protocol.md 5.3 #11, G-03).",
     usage: "[COUNT]",
@@ -19,9 +19,9 @@ pub(crate) const ANIMAL: Animal = Animal {
 /// What is written at once.
 const BLOCK: usize = 64 << 10;
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 10_000)?;
-    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+    Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         let line = pipe::log(&format!("message # of {count}")).to_string();
         let (before, behind) = line.split_once('#').unwrap_or_default();
         // Faster than anybody reads them, so that the pipe is never empty.

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "progress-after-cancel",
     incident: "The Node server everything sent six more progress notifications after the call had been cancelled (contract.md part 4).",
     usage: "",
@@ -23,15 +23,15 @@ pub(crate) const ANIMAL: Animal = Animal {
 const STEPS: u64 = 10;
 const STEP: Duration = Duration::from_millis(100);
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let cancelled = Arc::new(Mutex::new(Vec::new()));
-    let server = Plain::new(ANIMAL.name);
+    let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         if message.method() == "notifications/cancelled" {
             keeper::lock(&cancelled).push(message.params()["requestId"].clone());
         }
         let Some(answer) = server.answer(message).filter(|_| message.is_call()) else {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         };
         let (cancelled, token) = (Arc::clone(&cancelled), message.progress_token().clone());
         let work = move || -> io::Result<()> {
@@ -42,6 +42,6 @@ fn run(_: &Arguments) -> io::Result<ExitCode> {
             if keeper::lock(&cancelled).contains(&answer["id"]) { Ok(()) } else { pipe::send(&answer) }
         };
         std::thread::spawn(work);
-        Ok(Next::Done)
+        Ok(MessageHandling::Done)
     })
 }

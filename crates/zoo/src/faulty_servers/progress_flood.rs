@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "progress-flood",
     incident: "Progress notifications wedge a server whose client does not read (peers.md 3.1 J, modelcontextprotocol/python-sdk#2654).",
     usage: "[COUNT]",
@@ -16,9 +16,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 10_000)?;
-    Plain::new(ANIMAL.name).serve_calls(|message, answer| {
+    Plain::new(PROGRAM.name).serve_calls(|message, answer| {
         let token = message.progress_token();
         for number in (1..=count).filter(|_| !token.is_null()) {
             pipe::send(&pipe::progress(token, number, count))?;

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "remembers",
     incident: "Sessions with a copy of every server each filled the memory; who shares one needs a way out for a server that keeps state of one client (peers.md 3.1 G, openai/codex#21984).",
     usage: "",
@@ -18,8 +18,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    let new = || Plain::new(ANIMAL.name).with_tool("remember");
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    let new = || Plain::new(PROGRAM.name).with_tool("remember");
     let (before, after) = (new(), new().with_tool("recall"));
     let mut kept: Option<String> = None;
     before.serve(|message| {
@@ -28,13 +28,13 @@ fn run(_: &Arguments) -> io::Result<ExitCode> {
             pipe::send(&pipe::result(message.id(), pipe::text(&text)))?;
             kept = Some(text);
             let changed = pipe::notification("notifications/tools/list_changed", &json!({}));
-            return pipe::send(&changed).map(|()| Next::Done);
+            return pipe::send(&changed).map(|()| MessageHandling::Done);
         }
-        let Some(kept) = &kept else { return Ok(Next::Plain) };
+        let Some(kept) = &kept else { return Ok(MessageHandling::Plain) };
         if message.is_call() && message.tool() == "recall" {
-            return pipe::send(&pipe::result(message.id(), pipe::text(kept))).map(|()| Next::Done);
+            return pipe::send(&pipe::result(message.id(), pipe::text(kept))).map(|()| MessageHandling::Done);
         }
         // Nothing is due to what is no request.
-        after.answer(message).map_or(Ok(()), |answer| pipe::send(&answer)).map(|()| Next::Done)
+        after.answer(message).map_or(Ok(()), |answer| pipe::send(&answer)).map(|()| MessageHandling::Done)
     })
 }

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "requests-to-client",
     incident: "A server that asks the client during a call waits for ever when something between them drops the question (protocol.md 3.3 #6 and #7).",
     usage: "",
@@ -18,8 +18,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    let server = Plain::new(ANIMAL.name);
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    let server = Plain::new(PROGRAM.name);
     server.serve_calls(|_, mut answer| {
         let methods = ["sampling/createMessage", "elicitation/create", "roots/list", "ping"];
         for (number, method) in methods.iter().enumerate() {

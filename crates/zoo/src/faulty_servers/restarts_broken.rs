@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "restarts-broken",
     incident: "Each start timeout threw away the partial installation, so no later start could ever succeed (peers.md 3.1 I, artokun/comfyui-mcp#1447).",
     usage: "--count-file FILE [N]",
@@ -15,7 +15,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     super::well_behaved::serve_at_first(arguments, |start| {
         pipe::complain(&format!("error: start {start} fails"))?;
         Ok(ExitCode::FAILURE)

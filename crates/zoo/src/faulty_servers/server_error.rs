@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "server-error",
     incident: "Two of the five servers measured report an unknown tool as a JSON-RPC error, and a client must see such errors unchanged (contract.md part 4).",
     usage: "[CODE]",
@@ -18,10 +18,10 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     // A sign would look like an option.
     let code = -i64::try_from(arguments.number(0, 32603)?).unwrap_or(i64::MAX);
-    Plain::new(ANIMAL.name).serve_calls(|message, _| {
+    Plain::new(PROGRAM.name).serve_calls(|message, _| {
         let mut answer = pipe::error(message.id(), code, "Internal error");
         answer["error"]["data"] = json!({"detail": "the database is locked", "retryable": false});
         pipe::send(&answer)

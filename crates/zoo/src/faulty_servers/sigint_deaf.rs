@@ -4,14 +4,14 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 use crate::pipe;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 use crate::signals;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "sigint-deaf",
     incident: "Python servers stay alive and deaf after SIGINT; the next line kills them after 0.27 s with a traceback (contract.md part 4).",
     usage: "",
@@ -19,14 +19,14 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     signals::catch_interrupt();
-    Plain::new(ANIMAL.name).serve(|_| {
+    Plain::new(PROGRAM.name).serve(|_| {
         if !signals::was_interrupted() {
-            return Ok(Next::Plain);
+            return Ok(MessageHandling::Plain);
         }
         keeper::pause(Duration::from_millis(270));
         pipe::complain("Traceback (most recent call last):\nKeyboardInterrupt")?;
-        Ok(Next::Leave(ExitCode::FAILURE))
+        Ok(MessageHandling::Leave(ExitCode::FAILURE))
     })
 }

@@ -14,17 +14,19 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper::{BOUND, lock, now};
-use crate::pipe::{self, Message};
+use crate::pipe::{self, ClientMessage};
 use crate::plain::INVALID_PARAMS;
 
-use super::well_behaved::eras::{CLIENT_CAPABILITIES, Era};
-use super::well_behaved::tools::{self, Asked, Ending, beside_and_settle, failure, rest};
-use super::well_behaved::{Offer, Outcome, Server, listings, question_params, serve_in_eras};
+use super::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
+use super::well_behaved::tools::{self, CallEnding, QuestionSlot, beside_and_settle, failure, rest};
+use super::well_behaved::{
+    RequestOutcome, ServerOffer, WellBehavedServer, listings, question_params, serve_in_eras,
+};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "slow-answers",
     incident: "A call that goes well and takes longer than the clock of its client is cut off, and its work is lost or done twice (peers.md 3.1 A, K and L).",
     usage: "[--era dual|legacy] [--page N]",
@@ -32,7 +34,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-const OFFER: Offer = Offer { name: ANIMAL.name, call, list };
+const OFFER: ServerOffer = ServerOffer { name: PROGRAM.name, call, list };
 
 /// In so many equal parts a call goes through its time; after each it reports, where that is wanted.
 const PARTS: u32 = 10;
@@ -45,45 +47,45 @@ const QUESTION: &str = "question";
 
 /// How often calls with the same arguments began, and how they ended.
 #[derive(Default)]
-struct Count {
+struct CallCount {
     begun: u64,
     answered: u64,
     cancelled: u64,
 }
 
 #[derive(Default)]
-struct Seen {
+struct CallRecord {
     /// By the text of the arguments, whose fields are sorted.
-    counts: BTreeMap<String, Count>,
+    counts: BTreeMap<String, CallCount>,
     /// The arguments of the calls that have not ended, by id.
     running: HashMap<String, String>,
 }
 
-static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
+static SEEN: LazyLock<Mutex<CallRecord>> = LazyLock::new(Mutex::default);
 
-impl Seen {
+impl CallRecord {
     fn begin(&mut self, call: String, arguments: String, is_new: bool) {
         self.counts.entry(arguments.clone()).or_default().begun += u64::from(is_new);
         self.running.insert(call, arguments);
     }
 
     /// Notes how a call has ended; that of one which is known to have ended is no news.
-    fn end(&mut self, call: &str, ending: Ending) {
+    fn end(&mut self, call: &str, ending: CallEnding) {
         let Some(arguments) = self.running.remove(call) else { return };
         let count = self.counts.entry(arguments).or_default();
         match ending {
-            Ending::Answered => count.answered += 1,
-            Ending::Cancelled => count.cancelled += 1,
-            Ending::Lost => {}
+            CallEnding::Answered => count.answered += 1,
+            CallEnding::Cancelled => count.cancelled += 1,
+            CallEnding::Lost => {}
         }
     }
 
     fn tell(&self) -> Value {
-        let of_all = |number: fn(&Count) -> u64| self.counts.values().map(number).sum::<u64>();
+        let of_all = |number: fn(&CallCount) -> u64| self.counts.values().map(number).sum::<u64>();
         let calls: Vec<_> = self
             .counts
             .iter()
-            .map(|(arguments, Count { begun, answered, cancelled })| {
+            .map(|(arguments, CallCount { begun, answered, cancelled })| {
                 let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
                 json!({"arguments": arguments, "begun": begun, "answered": answered, "cancelled": cancelled})
             })
@@ -100,7 +102,7 @@ impl Seen {
 
 /// What a call of `slow` asks for.
 #[derive(Clone)]
-struct Wish {
+struct SlowCall {
     length: Duration,
     size: usize,
     reports: bool,
@@ -109,9 +111,9 @@ struct Wish {
     asks: bool,
 }
 
-impl Wish {
+impl SlowCall {
     /// Reads the arguments; what is wrong with them where they are.
-    fn of(message: &Message) -> Result<Self, String> {
+    fn of(message: &ClientMessage) -> Result<Self, String> {
         let wrong = |name: &str, kind: &str| format!("`{name}` of `slow` must be: {kind}");
         let flag = |name| match message.argument(name) {
             Value::Null => Ok(false),
@@ -139,11 +141,15 @@ impl Wish {
     }
 }
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     serve_in_eras(arguments, &OFFER)
 }
 
-fn list(server: &Arc<Server>, message: &Message, era: &Era) -> Option<Outcome> {
+fn list(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    era: &RequestRules,
+) -> Option<RequestOutcome> {
     if message.method() != "tools/list" {
         return listings::answer(server, message, era);
     }
@@ -188,32 +194,39 @@ fn descriptions() -> [Value; 3] {
     ]
 }
 
-fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
+fn call(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
     match message.tool() {
-        "slow" | "slow_read" => match Wish::of(message) {
+        "slow" | "slow_read" => match SlowCall::of(message) {
             Ok(wish) => slow(server, message, era, wish),
-            Err(wrong) => Outcome::error(INVALID_PARAMS, &wrong),
+            Err(wrong) => RequestOutcome::error(INVALID_PARAMS, &wrong),
         },
-        "seen" => Outcome::Result(pipe::text(&seen(server).to_string())),
+        "seen" => RequestOutcome::Result(pipe::text(&seen(server).to_string())),
         _ => tools::call(server, message, era),
     }
 }
 
-fn seen(server: &Server) -> Value {
+fn seen(server: &WellBehavedServer) -> Value {
     let flags = lock(&server.running);
     let mut seen = lock(&SEEN);
     // A call may not have noticed yet that it is cancelled, and whoever cancelled it wants to see that.
     let cancelled = seen.running.keys().filter(|call| flags.get(*call) == Some(&true)).cloned();
     for call in cancelled.collect::<Vec<_>>() {
-        seen.end(&call, Ending::Cancelled);
+        seen.end(&call, CallEnding::Cancelled);
     }
     seen.tell()
 }
 
-fn slow(server: &Arc<Server>, message: &Message, era: &Era, wish: Wish) -> Outcome {
-    let is_modern = matches!(era, Era::Modern);
+fn slow(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    era: &RequestRules,
+    wish: SlowCall,
+) -> RequestOutcome {
+    let is_modern = matches!(era, RequestRules::Modern);
     if wish.asks && !can_be_asked(server, message, is_modern) {
-        return Outcome::Result(failure("The client has no capability `elicitation`, so it cannot be asked"));
+        return RequestOutcome::Result(failure(
+            "The client has no capability `elicitation`, so it cannot be asked",
+        ));
     }
     // Without a handshake a question is an answer, and the call comes again with what it asked for.
     let came_back = message.params()["inputResponses"][QUESTION].clone();
@@ -226,11 +239,11 @@ fn slow(server: &Arc<Server>, message: &Message, era: &Era, wish: Wish) -> Outco
     let (id, arguments) = (message.id().to_string(), message.params()["arguments"].to_string());
     lock(&SEEN).begin(id.clone(), arguments, first == 0);
     // Entered before the thread runs, so that the end of stdin and a cancellation find it.
-    let mut question = (wish.asks && !is_modern).then(|| Asked::enter(server, &id));
+    let mut question = (wish.asks && !is_modern).then(|| QuestionSlot::enter(server, &id));
     let token = Some(message.progress_token().clone()).filter(|token| wish.reports && !token.is_null());
     let logs = wish.logs && era.wants_log(message);
     let is_whole = last == PARTS;
-    let work = move |server: &Server, call: &str| {
+    let work = move |server: &WellBehavedServer, call: &str| {
         let (start, mut answer) = (now(), answer);
         for part in first + 1..=last {
             let end = start + wish.length * (part - first) / PARTS;
@@ -244,13 +257,13 @@ fn slow(server: &Arc<Server>, message: &Message, era: &Era, wish: Wish) -> Outco
     };
     let settle = move |ending| {
         // Half of a call is not one that was answered.
-        let ending = if is_whole || ending == Ending::Cancelled { ending } else { Ending::Lost };
+        let ending = if is_whole || ending == CallEnding::Cancelled { ending } else { CallEnding::Lost };
         lock(&SEEN).end(&id, ending);
     };
     beside_and_settle(server, message, work, settle)
 }
 
-fn can_be_asked(server: &Server, message: &Message, is_modern: bool) -> bool {
+fn can_be_asked(server: &WellBehavedServer, message: &ClientMessage, is_modern: bool) -> bool {
     if is_modern {
         !message.params()["_meta"][CLIENT_CAPABILITIES]["elicitation"].is_null()
     } else {
@@ -304,10 +317,10 @@ mod tests {
 
     #[test]
     fn a_call_ends_once() {
-        let mut seen = Seen::default();
+        let mut seen = CallRecord::default();
         seen.begin("1".to_owned(), r#"{"seconds":1}"#.to_owned(), true);
-        seen.end("1", Ending::Cancelled);
-        seen.end("1", Ending::Answered);
+        seen.end("1", CallEnding::Cancelled);
+        seen.end("1", CallEnding::Answered);
         let told = seen.tell();
         assert_eq!(
             (&told["begun"], &told["answered"], &told["cancelled"]),

@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "slow-start",
     incident: "A cold npx or heavy imports of 17 to 23 s make a client give up on a healthy server (peers.md 3.1 I, palewire/datawrapper-mcp#82).",
     usage: "[MS]",
@@ -15,7 +15,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     keeper::pause(arguments.milliseconds(0, 3000)?);
     super::well_behaved::serve(arguments)
 }

@@ -4,13 +4,13 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "slow-writer",
     incident: "A response that arrives in many small pieces must cost neither its framing nor the time of the others (peers.md 3.1 J, lynnswap/XcodeMCPKit#204).",
     usage: "",
@@ -18,8 +18,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         let line = format!("{answer}\n");
         let step = Duration::from_secs(1) / u32::try_from(line.len()).unwrap_or(u32::MAX);
         for byte in line.as_bytes() {

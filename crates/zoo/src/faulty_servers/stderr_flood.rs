@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stderr-flood",
     incident: "A stderr pipe that nobody reads is full at 64 KiB and stops the server for good (peers.md 3.1 C, openai/codex#7155; contract.md 3.4).",
     usage: "[BYTES]",
@@ -16,9 +16,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.size(0, 1 << 20)?;
-    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+    Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         pipe::complain_lines(count)?;
         pipe::send(&answer)
     })

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stderr-giant-line",
     incident: "One stderr line of 200,000 bytes overran the line reader of Langvel, which then drained nothing any more (contract.md 3.3).",
     usage: "[BYTES]",
@@ -16,9 +16,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.size(0, 200_000)?;
-    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+    Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         pipe::send_letters(&mut io::stderr().lock(), count)?;
         pipe::send(&answer)
     })

@@ -3,13 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::offspring::{self, Holds, Offspring};
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stdin-thief",
     incident: "A subprocess that inherited stdin waited for input that could not come and ate the next protocol message (G-07 to G-10, modelcontextprotocol/python-sdk#671).",
     usage: "",
@@ -17,8 +17,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         let thief = Offspring { holds: Holds::Everything, ..Offspring::new(&["reads-one-line"]) };
         offspring::wait(&mut thief.start()?)?;
         pipe::send(&answer)

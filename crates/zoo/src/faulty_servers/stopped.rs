@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::offspring::{Holds, Offspring};
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stopped",
     incident: "No thread reports it: a server stopped by Ctrl+Z or a debugger is alive, silent and deaf to SIGTERM until it is continued (contract.md part 5, point 6).",
     usage: "",
@@ -18,9 +18,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let mut stopped = false;
-    Plain::new(ANIMAL.name).serve(|message| {
+    Plain::new(PROGRAM.name).serve(|message| {
         if !stopped && (message.method() == "notifications/initialized" || message.is_work()) {
             stopped = true;
             // A stopped process cannot keep its own bound, so a child keeps it.
@@ -34,6 +34,6 @@ fn run(_: &Arguments) -> io::Result<ExitCode> {
             );
             kill_process(getpid(), Signal::STOP)?;
         }
-        Ok(Next::Plain)
+        Ok(MessageHandling::Plain)
     })
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
-use crate::plain::{Next, Plain};
+use crate::plain::{MessageHandling, Plain};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stops-reading-after",
     incident: "A server stuck in a tool stops reading, and no timeout ends the write of a client that waits for it (protocol.md 5.3 #2).",
     usage: "[N]",
@@ -16,13 +16,13 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let mut left = arguments.number(0, 3)?;
-    Plain::new(ANIMAL.name).serve(|_| {
+    Plain::new(PROGRAM.name).serve(|_| {
         if left == 0 {
-            return Ok(Next::Leave(keeper::linger()));
+            return Ok(MessageHandling::Leave(keeper::linger()));
         }
         left -= 1;
-        Ok(Next::Plain)
+        Ok(MessageHandling::Plain)
     })
 }

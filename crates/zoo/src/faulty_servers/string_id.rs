@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "string-id",
     incident: "An id of 1 comes back as the text 1, and a strict client finds no match (protocol.md 3.2).",
     usage: "",
@@ -18,8 +18,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve_calls(|_, mut answer| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve_calls(|_, mut answer| {
         answer["id"] = match &answer["id"] {
             Value::String(text) => text.parse::<i64>().map_or(Value::Null, |number| json!(number)),
             other => json!(other.to_string()),

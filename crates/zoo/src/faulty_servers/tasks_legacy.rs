@@ -14,17 +14,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper::{BOUND, lock};
-use crate::pipe::{self, Message};
+use crate::pipe::{self, ClientMessage};
 use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND, settle_revision};
-use crate::tasks::open::Open;
-use crate::tasks::plan::{self, PLANS, Plan, Support};
-use crate::tasks::record::{Stage, Task};
+use crate::tasks::open::OpenTasks;
+use crate::tasks::plan::{self, PLANS, TaskChoice, TaskTool};
+use crate::tasks::record::{TaskEntry, TaskStage};
 use crate::tasks::{Ear, SEEN, Tasks, now, seen, timestamp};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "tasks-legacy",
     incident: "A tool that has to be a task cannot be called by clients that know none, and `tasks/result` blocks those that do for as long as the task lasts (protocol.md 2.1).",
     usage: "[--state FILE] [--poll MS] [--ttl MS] [--page N]",
@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// What is known of the session.
 #[derive(Default)]
-struct Session {
+struct LegacySession {
     has_tasks: bool,
     can_be_asked: bool,
     /// What was asked: task and key by the id of the question.
@@ -54,16 +54,16 @@ struct Session {
     asked_ever: HashSet<(String, &'static str)>,
 }
 
-struct Server {
+struct LegacyTaskServer {
     tasks: Tasks,
     page: usize,
-    session: Mutex<Session>,
-    open: Arc<Open>,
+    session: Mutex<LegacySession>,
+    open: Arc<OpenTasks>,
 }
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let page = usize::try_from(arguments.number_option("page", u64::MAX)?).unwrap_or(usize::MAX).max(1);
-    let server = Arc::new(Server {
+    let server = Arc::new(LegacyTaskServer {
         tasks: Tasks::open(arguments)?,
         page,
         session: Mutex::default(),
@@ -81,8 +81,8 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Server {
-    fn answer(self: &Arc<Self>, message: &Message) -> io::Result<()> {
+impl LegacyTaskServer {
+    fn answer(self: &Arc<Self>, message: &ClientMessage) -> io::Result<()> {
         let id = message.id();
         let params = message.params();
         let has_tasks = lock(&self.session).has_tasks;
@@ -107,7 +107,7 @@ impl Server {
         pipe::send(&response)
     }
 
-    fn introduce(&self, message: &Message) -> Value {
+    fn introduce(&self, message: &ClientMessage) -> Value {
         let revision = settle_revision(message);
         let mut session = lock(&self.session);
         session.has_tasks = revision == REVISION;
@@ -119,11 +119,11 @@ impl Server {
         json!({
             "protocolVersion": revision,
             "capabilities": capabilities,
-            "serverInfo": {"name": ANIMAL.name, "version": env!("CARGO_PKG_VERSION")},
+            "serverInfo": {"name": PROGRAM.name, "version": env!("CARGO_PKG_VERSION")},
         })
     }
 
-    fn call(self: &Arc<Self>, message: &Message, has_tasks: bool) -> io::Result<()> {
+    fn call(self: &Arc<Self>, message: &ClientMessage, has_tasks: bool) -> io::Result<()> {
         let id = message.id();
         if message.tool() == SEEN {
             return pipe::send(&pipe::result(id, pipe::text(&self.tasks.tell().to_string())));
@@ -134,8 +134,8 @@ impl Server {
         };
         let wants_task = has_tasks && message.params()["task"].is_object();
         let refusal = match plan.support {
-            Support::Forbidden if wants_task => "does not run as a task",
-            Support::Required if has_tasks && !wants_task => "runs as a task alone",
+            TaskChoice::Forbidden if wants_task => "does not run as a task",
+            TaskChoice::Required if has_tasks && !wants_task => "runs as a task alone",
             _ if wants_task => return self.begin(message, plan),
             _ => return self.work(message, plan),
         };
@@ -143,7 +143,7 @@ impl Server {
         pipe::send(&pipe::error(id, METHOD_NOT_FOUND, &text))
     }
 
-    fn begin(&self, message: &Message, plan: &Plan) -> io::Result<()> {
+    fn begin(&self, message: &ClientMessage, plan: &TaskTool) -> io::Result<()> {
         let params = message.params();
         let ttl = params["task"]["ttl"].as_u64();
         let response = match self.tasks.begin(plan, &params["arguments"], json!({}), ttl) {
@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// Does the work of a tool that is no task now. Questions within it are left open.
-    fn work(&self, message: &Message, plan: &'static Plan) -> io::Result<()> {
+    fn work(&self, message: &ClientMessage, plan: &'static TaskTool) -> io::Result<()> {
         let arguments = message.params()["arguments"].clone();
         let id = message.id().clone();
         let length = Duration::from_millis(plan.work(&arguments)).min(BOUND);
@@ -174,14 +174,14 @@ impl Server {
     }
 
     /// Waits until a task has ended, asks for it meanwhile, and answers with what came of it.
-    fn deliver(self: &Arc<Self>, message: &Message, task: String) -> io::Result<()> {
+    fn deliver(self: &Arc<Self>, message: &ClientMessage, task: String) -> io::Result<()> {
         let (server, id) = (Arc::clone(self), message.id().clone());
         self.open.beside(message.id(), move |open, call| {
             loop {
                 let Some(record) = server.tasks.get(&task) else { return pipe::send(&no_such_task(&id)) };
                 match record.stage_at(now()) {
-                    Stage::Asking(questions) => server.ask(&task, &questions)?,
-                    Stage::Working => {}
+                    TaskStage::Asking(questions) => server.ask(&task, &questions)?,
+                    TaskStage::Working => {}
                     stage => return pipe::send(&outcome(&id, &task, stage)),
                 }
                 if !open.rest(call, LOOK) {
@@ -191,7 +191,7 @@ impl Server {
         })
     }
 
-    fn ask(&self, task: &str, questions: &[&'static plan::Question]) -> io::Result<()> {
+    fn ask(&self, task: &str, questions: &[&'static plan::UserQuestion]) -> io::Result<()> {
         for question in questions {
             let mut session = lock(&self.session);
             if !session.asked_ever.insert((task.to_owned(), question.key)) {
@@ -214,7 +214,7 @@ impl Server {
     }
 
     /// Takes the response to a question.
-    fn hear(&self, message: &Message) {
+    fn hear(&self, message: &ClientMessage) {
         let Some((task, key)) = lock(&self.session).asked.remove(&message.id().to_string()) else { return };
         let refused = json!({"action": "cancel"});
         let answer = Some(&message.raw()["result"]).filter(|answer| answer.is_object());
@@ -226,7 +226,7 @@ impl Server {
         let _ = self.tasks.answer(task, &json!({key: answer}));
     }
 
-    fn list(&self, message: &Message) -> Value {
+    fn list(&self, message: &ClientMessage) -> Value {
         let all = self.tasks.all();
         let start = match &message.params()["cursor"] {
             Value::Null => Some(0),
@@ -260,11 +260,11 @@ impl Server {
     }
 
     /// Returns a task as it is now.
-    fn shown(&self, task: &Task) -> Value {
+    fn shown(&self, task: &TaskEntry) -> Value {
         self.shown_at(task, now())
     }
 
-    fn shown_at(&self, task: &Task, now: u64) -> Value {
+    fn shown_at(&self, task: &TaskEntry, now: u64) -> Value {
         let stage = task.stage_at(now);
         json!({
             "taskId": task.id,
@@ -295,7 +295,7 @@ impl Server {
 }
 
 fn tools(has_tasks: bool) -> Value {
-    let describe = |plan: &Plan| {
+    let describe = |plan: &TaskTool| {
         let mut tool = plan.description();
         if has_tasks {
             tool["execution"] = json!({"taskSupport": plan.support.word()});
@@ -308,18 +308,18 @@ fn tools(has_tasks: bool) -> Value {
     json!({"tools": tools})
 }
 
-fn has_failed(stage: &Stage) -> bool {
-    matches!(stage, Stage::Completed(result) if result["isError"] == true)
+fn has_failed(stage: &TaskStage) -> bool {
+    matches!(stage, TaskStage::Completed(result) if result["isError"] == true)
 }
 
 /// Returns the response to `tasks/result` for a task that has ended: what the tool would have answered.
-fn outcome(id: &Value, task: &str, stage: Stage) -> Value {
+fn outcome(id: &Value, task: &str, stage: TaskStage) -> Value {
     match stage {
-        Stage::Completed(mut result) => {
+        TaskStage::Completed(mut result) => {
             result["_meta"] = json!({RELATED: {"taskId": task}});
             pipe::result(id, result)
         }
-        Stage::Failed(broken) => pipe::error(id, broken.code, broken.message),
+        TaskStage::Failed(broken) => pipe::error(id, broken.code, broken.message),
         _ => pipe::error(id, INTERNAL, "The task was cancelled"),
     }
 }

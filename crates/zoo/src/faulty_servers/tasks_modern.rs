@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use super::era_locked::unsupported;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper::BOUND;
-use crate::pipe::{self, Message};
+use crate::pipe::{self, ClientMessage};
 use crate::tasks::USAGE;
-use crate::tasks::modern::{Answer, Modern};
-use crate::tasks::open::Open;
+use crate::tasks::modern::{ModernTaskServer, TaskAnswer};
+use crate::tasks::open::OpenTasks;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "tasks-modern",
     incident: "A server that returns tasks is of no use to clients that have never heard of them, and its work is lost to those that forget to ask again (protocol.md 2.1).",
     usage: USAGE,
@@ -26,9 +26,9 @@ pub(crate) const ANIMAL: Animal = Animal {
 /// Between two looks at what became of tasks that somebody listens to.
 const LOOK: Duration = Duration::from_millis(20);
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let server = Arc::new(Modern::open(ANIMAL.name, arguments)?);
-    let open = Arc::new(Open::default());
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let server = Arc::new(ModernTaskServer::open(PROGRAM.name, arguments)?);
+    let open = Arc::new(OpenTasks::default());
     while let Some(message) = pipe::receive()? {
         if message.method() == "notifications/cancelled" {
             open.withdraw(&message.params()["requestId"]);
@@ -39,19 +39,19 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(server: &Arc<Modern>, open: &Arc<Open>, message: &Message) -> io::Result<()> {
+fn answer(server: &Arc<ModernTaskServer>, open: &Arc<OpenTasks>, message: &ClientMessage) -> io::Result<()> {
     if message.method() == "initialize" {
         return pipe::send(&unsupported(message));
     }
-    if let Some(refusal) = Modern::refusal(message) {
+    if let Some(refusal) = ModernTaskServer::refusal(message) {
         return pipe::send(&refusal);
     }
     match server.answer(message) {
-        Answer::Now(response) => pipe::send(&response),
-        Answer::Later(length, response) => open.beside(message.id(), move |open, id| {
+        TaskAnswer::Now(response) => pipe::send(&response),
+        TaskAnswer::Later(length, response) => open.beside(message.id(), move |open, id| {
             if open.rest(id, length.min(BOUND)) { pipe::send(&response) } else { Ok(()) }
         }),
-        Answer::Listen(acknowledgement, mut listener) => {
+        TaskAnswer::Listen(acknowledgement, mut listener) => {
             pipe::send(&acknowledgement)?;
             let server = Arc::clone(server);
             open.beside(message.id(), move |open, id| {

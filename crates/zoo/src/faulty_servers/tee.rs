@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::{keeper, offspring};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "tee",
     incident: "Stands for no incident: it proves that payload bytes pass a guard unchanged, as typed SDK models do not (protocol.md 0, finding 4).",
     usage: "FROM_CLIENT_FILE FROM_SERVER_FILE -- CMD [ARGS...]",
@@ -36,14 +36,14 @@ const TICK: Duration = Duration::from_millis(2);
 
 /// What the copying thread is doing, for the one who decides whether to wait for it.
 #[derive(Default)]
-struct Progress {
+struct CopyProgress {
     /// Grows with each piece copied.
     pieces: AtomicU64,
     /// Whether it waits for the command, not for a client that is slow to read.
     reading: AtomicBool,
 }
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (program, rest) = arguments.command()?;
     let open = |path| File::options().append(true).create(true).open(path);
     let from_client = open(arguments.text(0, "FROM_CLIENT_FILE")?)?;
@@ -51,7 +51,7 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     let mut child = offspring::start_bound(program, rest)?;
     let pipes = child.stdin.take().zip(child.stdout.take());
     let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("the command has no pipes"))?;
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(CopyProgress::default());
     let towards_server = thread::spawn(move || copy_to_server(stdin, from_client));
     let towards_client = {
         let progress = Arc::clone(&progress);
@@ -63,20 +63,25 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
 
 /// Copies stdin to the command until either side ends.
 fn copy_to_server(mut server: ChildStdin, copy: File) -> io::Result<()> {
-    let outcome = pass(&mut Descriptor, &mut server, copy, &Progress::default());
+    let outcome = pass(&mut Descriptor, &mut server, copy, &CopyProgress::default());
     // Replaced, so that the client learns that nobody reads any more.
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     outcome
 }
 
 /// Copies the command's answers to stdout until either side ends.
-fn copy_to_client(mut server: ChildStdout, copy: File, progress: &Progress) -> io::Result<()> {
+fn copy_to_client(mut server: ChildStdout, copy: File, progress: &CopyProgress) -> io::Result<()> {
     let outcome = pass(&mut server, &mut Descriptor, copy, progress);
     rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
     outcome
 }
 
-fn pass(from: &mut impl Read, to: &mut impl Write, mut copy: File, progress: &Progress) -> io::Result<()> {
+fn pass(
+    from: &mut impl Read,
+    to: &mut impl Write,
+    mut copy: File,
+    progress: &CopyProgress,
+) -> io::Result<()> {
     let mut piece = vec![0; 64 * 1024];
     loop {
         progress.reading.store(true, Ordering::SeqCst);
@@ -117,7 +122,7 @@ fn watch(
     child: &mut Child,
     towards_server: &JoinHandle<io::Result<()>>,
     towards_client: &JoinHandle<io::Result<()>>,
-    progress: &Progress,
+    progress: &CopyProgress,
 ) -> io::Result<ExitStatus> {
     let (mut quiet_since, mut pieces) = (keeper::now(), 0);
     loop {

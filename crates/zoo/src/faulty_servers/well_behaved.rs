@@ -4,7 +4,7 @@
 //!
 //! - Each request gets one answer, unless it was cancelled or asked the process to die.
 //! - A handshake is insisted on, so that a session that was not replayed after a restart is noticed.
-//! - What it offers is an [`Offer`], so that another server can be as complete with other tools.
+//! - What it offers is an [`ServerOffer`], so that another server can be as complete with other tools.
 
 pub(super) mod eras;
 pub(super) mod listings;
@@ -20,15 +20,15 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper::{BOUND, lock};
-use crate::pipe::{self, Message};
+use crate::pipe::{self, ClientMessage};
 use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND};
 
-use eras::Era;
+use eras::RequestRules;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "well-behaved",
     incident: "Stands for no incident: it is the honest server that shows what a guard may not change (protocol.md 1.1).",
     usage: "[--page N]",
@@ -37,20 +37,20 @@ pub(crate) const ANIMAL: Animal = Animal {
 };
 
 /// What a server has to offer; all the rest is the same for each.
-pub(super) struct Offer {
+pub(super) struct ServerOffer {
     /// What the server calls itself.
     pub(super) name: &'static str,
     /// Answers a `tools/call`.
-    pub(super) call: fn(&Arc<Server>, &Message, &Era) -> Outcome,
+    pub(super) call: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> RequestOutcome,
     /// Answers a request about something listed; `None` when it is about something else.
-    pub(super) list: fn(&Arc<Server>, &Message, &Era) -> Option<Outcome>,
+    pub(super) list: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> Option<RequestOutcome>,
 }
 
-const OFFER: Offer = Offer { name: ANIMAL.name, call: tools::call, list: listings::answer };
+const OFFER: ServerOffer = ServerOffer { name: PROGRAM.name, call: tools::call, list: listings::answer };
 
 /// What the process knows about its session; `state` shows it, so that a test can see whether a session was replayed.
 #[derive(Default)]
-pub(super) struct Session {
+pub(super) struct ServerSession {
     initialized: bool,
     protocol_version: Option<String>,
     client_name: Option<String>,
@@ -64,28 +64,28 @@ pub(super) struct Session {
 }
 
 /// A question to the client that waits for its answer.
-struct Question {
+struct PendingQuestion {
     /// The call that it belongs to.
     call: String,
     answer: SyncSender<Value>,
 }
 
-pub(super) struct Server {
-    offer: &'static Offer,
+pub(super) struct WellBehavedServer {
+    offer: &'static ServerOffer,
     /// Whether requests without a handshake are served too.
     modern: bool,
     /// How many items a page of a list has.
     page: usize,
-    pub(super) session: Mutex<Session>,
+    pub(super) session: Mutex<ServerSession>,
     /// Calls that run in threads of their own, by id, and whether they were cancelled.
     pub(super) running: Mutex<HashMap<String, bool>>,
     /// Signalled at every change of `running`.
     pub(super) changed: Condvar,
-    questions: Mutex<HashMap<String, Question>>,
+    questions: Mutex<HashMap<String, PendingQuestion>>,
 }
 
 /// What became of a request.
-pub(super) enum Outcome {
+pub(super) enum RequestOutcome {
     Result(Value),
     Error {
         code: i64,
@@ -97,19 +97,22 @@ pub(super) enum Outcome {
     Leave(ExitCode),
 }
 
-impl Outcome {
+impl RequestOutcome {
     pub(super) fn error(code: i64, message: &str) -> Self {
         Self::Error { code, message: message.to_owned(), data: Value::Null }
     }
 }
 
 /// Serves until stdin ends and the calls in flight have been answered, as the measured servers do (contract.md part 4).
-pub(crate) fn serve(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn serve(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     serve_offer(arguments, &OFFER, true)
 }
 
 /// Serves what is offered, in the eras that `--era` names: `dual` or `legacy`, the first where none is named.
-pub(super) fn serve_in_eras(arguments: &Arguments, offer: &'static Offer) -> io::Result<ExitCode> {
+pub(super) fn serve_in_eras(
+    arguments: &ProgramArguments,
+    offer: &'static ServerOffer,
+) -> io::Result<ExitCode> {
     let modern = match arguments.option("era")? {
         None | Some("dual") => true,
         Some("legacy") => false,
@@ -122,9 +125,13 @@ pub(super) fn serve_in_eras(arguments: &Arguments, offer: &'static Offer) -> io:
 }
 
 /// Serves what is offered, under a handshake, and without one where that is allowed.
-fn serve_offer(arguments: &Arguments, offer: &'static Offer, modern: bool) -> io::Result<ExitCode> {
+fn serve_offer(
+    arguments: &ProgramArguments,
+    offer: &'static ServerOffer,
+    modern: bool,
+) -> io::Result<ExitCode> {
     let page = usize::try_from(arguments.number_option("page", u64::MAX)?).unwrap_or(usize::MAX).max(1);
-    let server = Arc::new(Server {
+    let server = Arc::new(WellBehavedServer {
         offer,
         modern,
         page,
@@ -145,7 +152,7 @@ fn serve_offer(arguments: &Arguments, offer: &'static Offer, modern: bool) -> io
 /// Serves at the first starts, as many as the first positional number says or one, and leaves every later one to `later`,
 /// with its number. Starts are counted in the file of `--count-file`.
 pub(crate) fn serve_at_first(
-    arguments: &Arguments,
+    arguments: &ProgramArguments,
     later: impl FnOnce(u64) -> io::Result<ExitCode>,
 ) -> io::Result<ExitCode> {
     let file = arguments.required("count-file")?;
@@ -155,9 +162,9 @@ pub(crate) fn serve_at_first(
     if starts > first { later(starts) } else { serve(arguments) }
 }
 
-impl Server {
+impl WellBehavedServer {
     /// Deals with one message; a code when the process shall end.
-    fn take(self: &Arc<Self>, message: &Message) -> io::Result<Option<ExitCode>> {
+    fn take(self: &Arc<Self>, message: &ClientMessage) -> io::Result<Option<ExitCode>> {
         if !message.is_request() {
             if message.method().is_empty() {
                 self.settle_question(message);
@@ -168,32 +175,32 @@ impl Server {
         }
         let era = self.era(message);
         let response = match self.request(message, &era) {
-            Outcome::Result(result) => {
+            RequestOutcome::Result(result) => {
                 pipe::result(message.id(), era.dress(self.offer.name, message.method(), result))
             }
-            Outcome::Error { code, message: text, data } => {
+            RequestOutcome::Error { code, message: text, data } => {
                 let mut response = pipe::error(message.id(), code, &text);
                 if !data.is_null() {
                     response["error"]["data"] = data;
                 }
                 response
             }
-            Outcome::Later => return Ok(None),
-            Outcome::Leave(code) => return Ok(Some(code)),
+            RequestOutcome::Later => return Ok(None),
+            RequestOutcome::Leave(code) => return Ok(Some(code)),
         };
         pipe::send(&response).map(|()| None)
     }
 
     /// Returns under which rules a request was sent, as far as this server knows both.
-    fn era(&self, message: &Message) -> Era {
-        if self.modern { Era::of(message) } else { Era::Handshake }
+    fn era(&self, message: &ClientMessage) -> RequestRules {
+        if self.modern { RequestRules::of(message) } else { RequestRules::Handshake }
     }
 
-    fn introduce(&self, message: &Message) -> Value {
+    fn introduce(&self, message: &ClientMessage) -> Value {
         eras::introduce(self.offer.name, &mut lock(&self.session), message)
     }
 
-    fn note(&self, message: &Message) {
+    fn note(&self, message: &ClientMessage) {
         match message.method() {
             "notifications/initialized" => lock(&self.session).initialized = true,
             "notifications/cancelled" => self.cancel(&message.params()["requestId"]),
@@ -201,61 +208,63 @@ impl Server {
         }
     }
 
-    fn request(self: &Arc<Self>, message: &Message, era: &Era) -> Outcome {
+    fn request(self: &Arc<Self>, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
         if let Some(refusal) = self.refusal(message, era) {
             return refusal;
         }
         match message.method() {
-            "initialize" => Outcome::Result(self.introduce(message)),
-            "server/discover" => Outcome::Result(eras::discovery()),
-            "ping" => Outcome::Result(json!({})),
+            "initialize" => RequestOutcome::Result(self.introduce(message)),
+            "server/discover" => RequestOutcome::Result(eras::discovery()),
+            "ping" => RequestOutcome::Result(json!({})),
             "logging/setLevel" => self.set_level(message),
             "subscriptions/listen" => self.listen(message),
             "tools/call" => (self.offer.call)(self, message, era),
             _ => (self.offer.list)(self, message, era).unwrap_or_else(|| {
-                Outcome::error(METHOD_NOT_FOUND, &format!("Method not found: {}", message.method()))
+                RequestOutcome::error(METHOD_NOT_FOUND, &format!("Method not found: {}", message.method()))
             }),
         }
     }
 
     /// Says no to requests that do not belong into their era, or come before a handshake.
-    fn refusal(&self, message: &Message, era: &Era) -> Option<Outcome> {
+    fn refusal(&self, message: &ClientMessage, era: &RequestRules) -> Option<RequestOutcome> {
         let method = message.method();
         if let Some(refusal) = era.refusal(message) {
             return Some(refusal);
         }
         let strange = match era {
-            Era::Modern => matches!(
+            RequestRules::Modern => matches!(
                 method,
                 "initialize" | "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
             ),
-            Era::Handshake => matches!(method, "server/discover" | "subscriptions/listen"),
+            RequestRules::Handshake => matches!(method, "server/discover" | "subscriptions/listen"),
         };
         if strange {
-            return Some(Outcome::error(METHOD_NOT_FOUND, &format!("Method not found: {method}")));
+            return Some(RequestOutcome::error(METHOD_NOT_FOUND, &format!("Method not found: {method}")));
         }
-        let free = matches!(method, "initialize" | "ping") || matches!(era, Era::Modern);
+        let free = matches!(method, "initialize" | "ping") || matches!(era, RequestRules::Modern);
         let early = !free && lock(&self.session).protocol_version.is_none();
-        early.then(|| Outcome::error(INVALID_PARAMS, "Received request before initialization was complete"))
+        early.then(|| {
+            RequestOutcome::error(INVALID_PARAMS, "Received request before initialization was complete")
+        })
     }
 
-    fn set_level(&self, message: &Message) -> Outcome {
+    fn set_level(&self, message: &ClientMessage) -> RequestOutcome {
         let Some(level) = message.params()["level"].as_str() else {
-            return Outcome::error(INVALID_PARAMS, "`level` is missing");
+            return RequestOutcome::error(INVALID_PARAMS, "`level` is missing");
         };
         lock(&self.session).level = Some(level.to_owned());
-        Outcome::Result(json!({}))
+        RequestOutcome::Result(json!({}))
     }
 
     /// Opens a subscription: the acknowledgement goes out first, the response only when it ends.
-    fn listen(&self, message: &Message) -> Outcome {
+    fn listen(&self, message: &ClientMessage) -> RequestOutcome {
         let filter = &message.params()["notifications"];
         let mut session = lock(&self.session);
         session.listens.push((message.id().clone(), filter.clone()));
         let params = json!({"_meta": {eras::SUBSCRIPTION_ID: message.id()}, "notifications": filter});
         // A client that has gone is noticed at the next read.
         let _ = pipe::send(&pipe::notification("notifications/subscriptions/acknowledged", &params));
-        Outcome::Later
+        RequestOutcome::Later
     }
 
     /// Sends a change notification to whoever asked for it, in the way of either era.
@@ -278,7 +287,7 @@ impl Server {
         Ok(())
     }
 
-    fn settle_question(&self, message: &Message) {
+    fn settle_question(&self, message: &ClientMessage) {
         if let Some(question) = lock(&self.questions).remove(&message.id().to_string()) {
             // The call may have been cancelled meanwhile.
             let _ = question.answer.try_send(message.raw().clone());

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "wrong-version",
     incident: "A message of another JSON-RPC version has a readable id, so its sender must not be left waiting (protocol.md 3.2 and 5.3 #14).",
     usage: "",
@@ -18,8 +18,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    Plain::new(ANIMAL.name).serve_calls(|_, mut answer| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    Plain::new(PROGRAM.name).serve_calls(|_, mut answer| {
         answer["jsonrpc"] = json!("1.0");
         pipe::send(&answer)
     })

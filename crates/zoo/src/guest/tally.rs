@@ -15,7 +15,7 @@ use crate::keeper::lock;
 
 /// Everything that came.
 #[derive(Clone, Default)]
-pub(crate) struct Tally {
+pub(crate) struct GuestTally {
     /// For each id, in the order of arrival, the error code of each answer, 0 for a result.
     answers: BTreeMap<String, Vec<i64>>,
     /// Errors without an id: about lines whose id could not be read.
@@ -29,7 +29,7 @@ pub(crate) struct Tally {
     pub(crate) has_ended: bool,
 }
 
-impl Tally {
+impl GuestTally {
     /// Returns what the answers to this id were.
     pub(crate) fn outcomes(&self, id: &str) -> &[i64] {
         self.answers.get(id).map_or(&[], Vec::as_slice)
@@ -84,11 +84,11 @@ impl Tally {
 }
 
 /// The tally of a stream that is being read.
-pub(super) struct Listening(Arc<(Mutex<Tally>, Condvar)>);
+pub(super) struct StreamTally(Arc<(Mutex<GuestTally>, Condvar)>);
 
 /// Reads a stream to its end, so many bytes at once, in a thread of its own.
-pub(super) fn listen(mut stream: impl Read + Send + 'static, size: usize) -> Listening {
-    let shared = Arc::<(Mutex<Tally>, Condvar)>::default();
+pub(super) fn listen(mut stream: impl Read + Send + 'static, size: usize) -> StreamTally {
+    let shared = Arc::<(Mutex<GuestTally>, Condvar)>::default();
     let (tally, changed) = (Arc::clone(&shared), Arc::clone(&shared));
     std::thread::spawn(move || {
         let (mut piece, mut line) = (vec![0; size], Vec::new());
@@ -109,20 +109,20 @@ pub(super) fn listen(mut stream: impl Read + Send + 'static, size: usize) -> Lis
         tally.has_ended = true;
         changed.1.notify_all();
     });
-    Listening(shared)
+    StreamTally(shared)
 }
 
-impl Listening {
+impl StreamTally {
     /// Waits until something holds; false when it does not, in time or before the stream ends.
-    pub(super) fn wait(&self, limit: Duration, condition: impl Fn(&Tally) -> bool) -> bool {
+    pub(super) fn wait(&self, limit: Duration, condition: impl Fn(&GuestTally) -> bool) -> bool {
         let (tally, changed) = &*self.0;
-        let unsettled = |tally: &mut Tally| !condition(tally) && !tally.has_ended;
+        let unsettled = |tally: &mut GuestTally| !condition(tally) && !tally.has_ended;
         let waited = changed.wait_timeout_while(lock(tally), limit, unsettled);
         condition(&waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Returns what has come so far.
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> GuestTally {
         lock(&self.0.0).clone()
     }
 }

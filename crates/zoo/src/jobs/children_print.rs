@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::offspring::Offspring;
 use crate::work;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "children-print",
     incident: "A reader of a pipe waits for its last writer, and a child that stays is one; the seed that ended a job left the child of its child alive (contract.md 3.2).",
     usage: "--marker TEXT [COUNT]",
@@ -16,7 +16,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let child = ["chatters", "--marker", arguments.required("marker")?];
     for _ in 0..arguments.number(0, 2)? {
         drop(Offspring::new(&child).start()?);

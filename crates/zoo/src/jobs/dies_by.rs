@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::signals;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-by",
     incident: "The monitor that met a dead process called it failed and could not say of what (contract.md 3.2).",
     usage: "[NUMBER]",
@@ -15,7 +15,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let number = arguments.number(0, 9)?.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     signals::meet(number)?;
     Ok(ExitCode::SUCCESS)

@@ -3,10 +3,10 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "exits-with",
     incident: "Of 40 jobs that succeeded at once, 40 were called failed, for a poll saw the end before the monitor did (contract.md 3.2).",
     usage: "[CODE]",
@@ -14,7 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let code = u8::try_from(arguments.number(0, 1)?).map_err(|_| io::ErrorKind::InvalidInput)?;
     Ok(ExitCode::from(code))
 }

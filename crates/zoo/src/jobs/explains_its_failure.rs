@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::work;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "explains-its-failure",
     incident: "The error that was shown was the first 500 characters of stderr, where the last ones matter (contract.md 3.2).",
     usage: "",
@@ -16,7 +16,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     pipe::complain_lines(2000)?;
     work::leave("error.json", br#"{"error": "the reactor is empty"}"#)?;
     pipe::complain("the last line says why")?;

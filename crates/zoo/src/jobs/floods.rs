@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::work;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "floods",
     incident: "A job that printed more than a pipe holds stood still where nobody read it (contract.md 3.4; peers.md 3.1 C, mark3labs/mcp-go#956).",
     usage: "[BYTES]",
@@ -16,7 +16,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.size(0, 1 << 20)?;
     pipe::send_letters(&mut io::stdout().lock(), count)?;
     work::tell("\nthe last line of stdout")?;

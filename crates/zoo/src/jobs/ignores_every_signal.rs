@@ -3,13 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 use crate::signals;
 use crate::work;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "ignores-every-signal",
     incident: "A job that ignores the polite signals was never ended, and the server that was told to end swallowed the signal itself (contract.md 3.2; processes.md 1.4).",
     usage: "",
@@ -17,7 +17,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     signals::ignore_all();
     work::tell("deaf")?;
     Ok(keeper::linger())

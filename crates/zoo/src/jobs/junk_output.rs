@@ -4,11 +4,11 @@ use std::io;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "junk-output",
     incident: "What a job prints is nobody's protocol, and a terminal obeys what is in it (contract.md part 5, point 1; peers.md 3.1 E, chroma-core/chroma-mcp#66).",
     usage: "",
@@ -19,7 +19,7 @@ pub(crate) const ANIMAL: Animal = Animal {
 /// As it comes out of a job, byte for byte.
 const JUNK: &[u8] = b"\x1b[31mred\x1b[0m\x07\xff\xfe\0\x1b]0;title\x07\x1b[2Jwiped\r\nno end";
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     pipe::send_bytes(JUNK)?;
     io::stderr().write_all(JUNK)?;
     Ok(ExitCode::SUCCESS)

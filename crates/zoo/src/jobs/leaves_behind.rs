@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper;
 use crate::offspring::{self, Holds, Offspring};
 use crate::signals;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "leaves-behind",
     incident: "Of seven ways to leave something behind, a kill of the process group misses all but the first, in 20 of 20 runs each (processes.md 1.4).",
     usage: "child|session|daemon|closed|nested|deaf|forks --marker TEXT",
@@ -23,7 +23,7 @@ pub(crate) const ANIMAL: Animal = Animal {
 /// What it does meanwhile stands for the work.
 const WORK: Duration = Duration::from_millis(80);
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let marker = arguments.required("marker")?;
     let lingers = ["lingers", "--marker", marker];
     let child = Offspring::new(&lingers);

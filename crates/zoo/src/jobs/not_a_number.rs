@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::work::{self, RESULT};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "not-a-number",
     incident: "A result with NaN in it, which is no JSON, truncated the state file (contract.md 3.2).",
     usage: "",
@@ -15,7 +15,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     work::leave(RESULT, br#"{"volume": NaN, "flow": -Infinity}"#)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::work::{self, RESULT};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "odd-result",
     incident: "No thread reports it: whoever opens a pipe waits for its writer, a link leads out of the folder, and a result without a limit fills the memory of its reader (contract.md part 5, point 6).",
     usage: "fifo|link|folder|huge",
@@ -20,7 +20,7 @@ pub(crate) const ANIMAL: Animal = Animal {
 /// More than is worth to be read, and no more on the disk than a block.
 const HUGE: u64 = 65 << 20;
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let result = work::folder().join(RESULT);
     match arguments.text(0, "what to leave")? {
         "fifo" => mkfifoat(CWD, &result, Mode::RUSR | Mode::WUSR)?,

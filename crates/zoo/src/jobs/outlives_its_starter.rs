@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::work::{self, RESULT};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "outlives-its-starter",
     incident: "A job that printed after its server was killed died of the broken pipe and left no result (contract.md 3.2).",
     usage: "--pid-file FILE",
@@ -16,7 +16,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let file = arguments.required("pid-file")?;
     work::tell("it lives")?;
     work::wait_until(|| std::fs::read_to_string(file).is_ok_and(|text| text.ends_with('\n')));

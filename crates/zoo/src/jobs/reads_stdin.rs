@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::work;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "reads-stdin",
     incident: "A job that read a line got the next message of the protocol, the tools/list of the client (contract.md 3.2; G-07).",
     usage: "",
@@ -15,7 +15,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let count = io::copy(&mut io::stdin().lock(), &mut io::sink())?;
     work::tell(&format!("{count} bytes of stdin"))?;
     Ok(ExitCode::SUCCESS)

@@ -3,13 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::offspring;
 use crate::signals;
 use crate::work::{self, RESULT};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "slow",
     incident: "A tool that imports for 18 s and computes for five minutes is longer at work than any client waits (contract.md 1.3).",
     usage: "--gate FILE [--tally FILE] [--lines N] [--leaves TEXT] [--signal N] [CODE]",
@@ -17,7 +17,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (gate, code) = (arguments.required("gate")?, arguments.number(0, 0)?);
     let code = u8::try_from(code).map_err(|_| io::ErrorKind::InvalidInput)?;
     let tally = arguments.option("tally")?;

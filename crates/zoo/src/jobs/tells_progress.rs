@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::work;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "tells-progress",
     incident: "Six polls of a job that printed its progress said nothing, for the log was written after the end (contract.md 3.2).",
     usage: "--gates PREFIX",
@@ -23,7 +23,7 @@ const STEPS: [&str; 3] = [
     "progress: 1%\rprogress: 75.5 %\nprogress: 99%",
 ];
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let gates = arguments.required("gates")?;
     for (number, step) in STEPS.iter().enumerate() {
         pipe::send_bytes(step.as_bytes())?;

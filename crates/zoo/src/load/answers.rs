@@ -24,7 +24,7 @@ pub(super) const WHOLE: usize = 256 << 10;
 
 /// One line that came.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct AnswerLine {
     head: Vec<u8>,
     tail: Vec<u8>,
     /// How much of each of the two is kept.
@@ -33,7 +33,7 @@ pub(super) struct Line {
     pub(super) length: usize,
 }
 
-impl Line {
+impl AnswerLine {
     fn new(kept: usize) -> Self {
         Self { head: Vec::new(), tail: Vec::new(), kept, length: 0 }
     }
@@ -86,25 +86,25 @@ pub(super) struct Answers {
     chunk: Vec<u8>,
     /// What of the chunk has been read but not looked at.
     unread: std::ops::Range<usize>,
-    line: Line,
+    line: AnswerLine,
     patience: Duration,
 }
 
 impl Answers {
     /// `kept` is [`ENDS`] or [`WHOLE`].
     pub(super) fn new(stdout: ChildStdout, kept: usize, patience: Duration) -> Self {
-        Self { stdout, chunk: vec![0; CHUNK], unread: 0..0, line: Line::new(kept), patience }
+        Self { stdout, chunk: vec![0; CHUNK], unread: 0..0, line: AnswerLine::new(kept), patience }
     }
 
     /// Waits for the next line.
-    pub(super) fn next(&mut self) -> io::Result<Line> {
+    pub(super) fn next(&mut self) -> io::Result<AnswerLine> {
         let patience = self.patience;
         let late = || io::Error::new(io::ErrorKind::TimedOut, format!("nothing came within {patience:?}"));
         self.next_within(patience)?.ok_or_else(late)
     }
 
     /// The same; nothing where that much time has passed without a byte.
-    pub(super) fn next_within(&mut self, limit: Duration) -> io::Result<Option<Line>> {
+    pub(super) fn next_within(&mut self, limit: Duration) -> io::Result<Option<AnswerLine>> {
         loop {
             if self.unread.is_empty() {
                 if !is_readable(&self.stdout, limit)? {
@@ -126,7 +126,7 @@ impl Answers {
             self.line.push(&unread[..end]);
             self.unread.start += end + 1;
             let kept = self.line.kept;
-            return Ok(Some(std::mem::replace(&mut self.line, Line::new(kept))));
+            return Ok(Some(std::mem::replace(&mut self.line, AnswerLine::new(kept))));
         }
     }
 }
@@ -142,8 +142,8 @@ fn is_readable(stdout: &ChildStdout, limit: Duration) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    fn line(pieces: &[&[u8]]) -> Line {
-        let mut line = Line::new(ENDS);
+    fn line(pieces: &[&[u8]]) -> AnswerLine {
+        let mut line = AnswerLine::new(ENDS);
         for piece in pieces {
             line.push(piece);
         }

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Way, per_second};
+use super::{LoadRoute, per_second};
 
-use super::session::Session;
+use super::session::LoadSession;
 use crate::{keeper, offspring};
 
 /// Longer than any of these commands may take: the end of servers takes seconds at most.
@@ -75,7 +75,7 @@ pub fn measure_commands(
     plan: &CommandPlan,
     mut told: impl FnMut(usize),
 ) -> io::Result<CommandFigures> {
-    let scene = Scene::new(program, plan)?;
+    let scene = CommandScene::new(program, plan)?;
     let mut figures = CommandFigures::default();
     for round in 1..=plan.rounds {
         told(round);
@@ -86,12 +86,12 @@ pub fn measure_commands(
 }
 
 /// What the commands work on.
-struct Scene<'a> {
+struct CommandScene<'a> {
     program: &'a str,
     folder: PathBuf,
 }
 
-impl Drop for Scene<'_> {
+impl Drop for CommandScene<'_> {
     fn drop(&mut self) {
         // What is left of it is in the system's folder for such.
         let _left = fs::remove_dir_all(&self.folder);
@@ -101,7 +101,7 @@ impl Drop for Scene<'_> {
 /// Servers that ignore everything, by name.
 const IGNORING: [&str; 3] = ["one", "two", "three"];
 
-impl<'a> Scene<'a> {
+impl<'a> CommandScene<'a> {
     fn new(program: &'a str, plan: &CommandPlan) -> io::Result<Self> {
         let folder = std::env::temp_dir().join(format!("unhang-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
@@ -127,7 +127,7 @@ impl<'a> Scene<'a> {
     fn direct(&self) -> io::Result<CommandRound> {
         let server = [self.program, "zoo", "echoes"].map(str::to_owned);
         let begin = keeper::now();
-        let mut session = Session::open(&Way::Direct, &server)?;
+        let mut session = LoadSession::open(&LoadRoute::Direct, &server)?;
         let call = begin.elapsed();
         session.look_around(&server);
         session.close()?;
@@ -160,7 +160,7 @@ impl<'a> Scene<'a> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let begin = keeper::now();
         let child = offspring::start_link(self.program, &words, Stdio::null())?;
-        let mut running = Running(child);
+        let mut running = RunningCommand(child);
         let read = running.read()?;
         offspring::wait(&mut running.0)?;
         let status = running.0.try_wait()?.ok_or(io::ErrorKind::TimedOut)?;
@@ -194,16 +194,16 @@ struct Written {
 }
 
 /// A command, killed and reaped when it is dropped.
-struct Running(Child);
+struct RunningCommand(Child);
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let _gone_already = self.0.kill();
         let _reaped_already = offspring::wait(&mut self.0);
     }
 }
 
-impl Running {
+impl RunningCommand {
     /// Reads to the end of its stdout.
     fn read(&mut self) -> io::Result<Written> {
         let mut stdout = self.0.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;

@@ -12,15 +12,15 @@ use std::process::ExitCode;
 use rustix::stdio::{stdin, stdout};
 
 use super::answers::number_after;
-use crate::arguments::Arguments;
-use crate::pipe::{self, Message};
+use crate::arguments::ProgramArguments;
+use crate::pipe::{self, ClientMessage};
 use crate::plain::Plain;
 
 /// The size from which on a text is refused.
 const TOO_LARGE: usize = 64 << 20;
 
 /// `echoes`: serves until stdin ends.
-pub(crate) fn echo(_: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn echo(_: &ProgramArguments) -> io::Result<ExitCode> {
     let plain = Plain::new("echoes");
     let mut texts = HashMap::new();
     let (mut chunk, mut waiting) = (vec![0; 64 << 10], Vec::new());
@@ -41,7 +41,7 @@ pub(crate) fn echo(_: &Arguments) -> io::Result<ExitCode> {
 
 fn answer(line: &[u8], plain: &Plain, texts: &mut HashMap<usize, Vec<u8>>) -> io::Result<()> {
     let Some((id, size)) = call(line) else {
-        let answer = Message::parse(line).and_then(|message| plain.answer(&message));
+        let answer = ClientMessage::parse(line).and_then(|message| plain.answer(&message));
         return answer.map_or(Ok(()), |answer| pipe::send(&answer));
     };
     let text = texts.entry(size).or_insert_with(|| rest_of_answer(size));

@@ -26,9 +26,9 @@ use super::{SMALL, per_second};
 use crate::keeper;
 
 pub use crowd::{CrowdPlan, CrowdRound, measure_crowd};
-use place::{GatewayFolder, Running};
+use place::{GatewayFolder, ListeningProcess};
 pub(crate) use upstream::echo_over_http;
-use web::{Answer, Connection};
+use web::{HttpAnswer, LoadConnection};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,25 +93,25 @@ pub struct GatewayFigures {
 }
 
 /// One of the ways.
-struct Way {
+struct GatewayRoute {
     address: SocketAddr,
     session: Option<String>,
     tool: &'static str,
 }
 
-impl Way {
+impl GatewayRoute {
     /// Begins a session.
     fn open(address: SocketAddr, tool: &'static str) -> io::Result<Self> {
-        let session = web::begin(&mut Connection::open(address)?)?;
+        let session = web::begin(&mut LoadConnection::open(address)?)?;
         Ok(Self { address, session, tool })
     }
 
-    fn call(&self, connection: &mut Connection) -> io::Result<()> {
+    fn call(&self, connection: &mut LoadConnection) -> io::Result<()> {
         connection.call(self.session.as_deref(), self.tool, SMALL)
     }
 
     fn measure(&self, plan: &GatewayPlan) -> io::Result<GatewayRound> {
-        let mut connection = Connection::open(self.address)?;
+        let mut connection = LoadConnection::open(self.address)?;
         for _ in 0..plan.warm_up.min(100) {
             self.call(&mut connection)?;
             is_result(&connection.answer()?)?;
@@ -134,8 +134,8 @@ impl Way {
 
     /// Sends a call for each answer that comes, so that always as many are in flight; returns answers a second.
     fn many(&self, calls: usize, plan: &GatewayPlan) -> io::Result<f64> {
-        let connections = (0..plan.in_flight.min(calls)).map(|_| Connection::open(self.address));
-        let mut connections = connections.collect::<io::Result<Vec<Connection>>>()?;
+        let connections = (0..plan.in_flight.min(calls)).map(|_| LoadConnection::open(self.address));
+        let mut connections = connections.collect::<io::Result<Vec<LoadConnection>>>()?;
         let begin = keeper::now();
         connections.iter_mut().try_for_each(|connection| self.call(connection))?;
         let (mut sent, mut answered) = (connections.len(), 0);
@@ -161,7 +161,7 @@ impl Way {
     }
 }
 
-fn is_result(answer: &Answer) -> io::Result<()> {
+fn is_result(answer: &HttpAnswer) -> io::Result<()> {
     let is_result = answer.status == 200 && answer.body.windows(9).any(|window| window == b"\"result\":");
     let told = || format!("status {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
     if is_result { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, told())) }
@@ -182,11 +182,12 @@ pub fn measure_gateway(
     let (_server, upstream) = place.upstream(program)?;
     let proxy = nginx.map(|nginx| place.nginx(nginx, upstream)).transpose()?;
     let servers = format!("[servers.srv]\nurl = \"http://{upstream}/mcp\"\n");
-    let gateway: Running = place.gateway(program, &servers)?;
-    let direct = Way::open(upstream, "echo")?;
-    let through = Way::open(gateway.address, "srv__echo")?;
-    let proxy =
-        proxy.map(|proxy| Ok::<_, io::Error>((Way::open(proxy.address, "echo")?, proxy))).transpose()?;
+    let gateway: ListeningProcess = place.gateway(program, &servers)?;
+    let direct = GatewayRoute::open(upstream, "echo")?;
+    let through = GatewayRoute::open(gateway.address, "srv__echo")?;
+    let proxy = proxy
+        .map(|proxy| Ok::<_, io::Error>((GatewayRoute::open(proxy.address, "echo")?, proxy)))
+        .transpose()?;
     for way in [Some(&direct), proxy.as_ref().map(|(way, _)| way), Some(&through)].into_iter().flatten() {
         way.many(plan.warm_up, &GatewayPlan { limit: PATIENCE, ..*plan })?;
     }

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 pub use peer::JobPeer;
 pub(super) use place::JobsFolder;
-use server::Server;
+use server::LoadServer;
 pub(super) use server::call;
 
 use super::samples::percentile;
@@ -249,16 +249,16 @@ fn measure_once(place: &JobsFolder, plan: &JobPlan) -> Result<(JobRound, JobRoun
 }
 
 /// Durations in ascending order.
-type Sorted = Vec<Duration>;
+type SortedDurations = Vec<Duration>;
 
-fn sorted(mut samples: Vec<Duration>) -> Sorted {
+fn sorted(mut samples: Vec<Duration>) -> SortedDurations {
     samples.sort_unstable();
     samples
 }
 
 /// Submits jobs and makes files durable in turn; jobs run meanwhile.
-fn one_client(place: &JobsFolder, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
-    let mut server = Server::start(place, "alone", TOGETHER)?;
+fn one_client(place: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, SortedDurations)> {
+    let mut server = LoadServer::start(place, "alone", TOGETHER)?;
     let files = place.sub_folder("files")?;
     let (mut made, mut submits, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.submits {
@@ -273,10 +273,10 @@ fn one_client(place: &JobsFolder, plan: &JobPlan) -> io::Result<(Sorted, Sorted)
 }
 
 /// The same with several clients at once, each with a server of its own on one folder.
-fn several_clients(place: &JobsFolder, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
+fn several_clients(place: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, SortedDurations)> {
     // Started here, for the kernel kills what a thread has started when that thread ends.
     let servers: io::Result<Vec<_>> =
-        (0..plan.writers).map(|_| Server::start(place, "crowd", TOGETHER)).collect();
+        (0..plan.writers).map(|_| LoadServer::start(place, "crowd", TOGETHER)).collect();
     let files = place.sub_folder("files")?;
     let made = at_once(vec![(); plan.writers], |()| {
         (0..plan.submits_each).map(|_| floors::durable_file(&files)).collect::<io::Result<Vec<_>>>()
@@ -310,11 +310,11 @@ fn at_once<One: Send, Done: Send>(
 }
 
 /// Polls jobs that run, one of which floods, and pings in turn.
-fn polls(place: &JobsFolder, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
+fn polls(place: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, SortedDurations)> {
     /// More than it can write until it is told to end.
     const WITHOUT_END: &str = r#"{"bytes": 1000000000000}"#;
     place.close_gate()?;
-    let mut server = Server::start(place, "polled", plan.running)?;
+    let mut server = LoadServer::start(place, "polled", plan.running)?;
     let mut jobs = vec![server.submit("floods", WITHOUT_END)?.0];
     for _ in 1..plan.running {
         jobs.push(server.submit("waits", "{}")?.0);
@@ -342,7 +342,7 @@ fn polls(place: &JobsFolder, plan: &JobPlan) -> io::Result<(Sorted, Sorted)> {
 fn rate(place: &JobsFolder, count: usize) -> io::Result<f64> {
     /// When the last few have ended, so have the others, or nearly.
     const LAST: usize = 8;
-    let mut server = Server::start(place, "rate", TOGETHER)?;
+    let mut server = LoadServer::start(place, "rate", TOGETHER)?;
     let begin = keeper::now();
     let jobs: io::Result<Vec<String>> =
         (0..count).map(|_| server.submit("trivial", "{}").map(|(job, _)| job)).collect();

@@ -8,10 +8,10 @@ use std::io::{self, Write};
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::Duration;
 
-use super::Way;
-use super::answers::{Answers, ENDS, Line, PATIENCE, WHOLE};
-use crate::offspring::Streams;
-use crate::processes::{self, Process};
+use super::LoadRoute;
+use super::answers::{AnswerLine, Answers, ENDS, PATIENCE, WHOLE};
+use crate::offspring::ChildStreams;
+use crate::processes::{self, WatchedProcess};
 use crate::{keeper, offspring};
 
 /// How long the processes may take to end by themselves; longer than a whole shutdown of unhang (design 3).
@@ -59,7 +59,7 @@ impl Chain {
 
     /// Waits until all have ended by themselves.
     fn wait(&mut self) -> io::Result<()> {
-        for process in self.pids().into_iter().filter_map(|pid| Process::open(pid, &[])) {
+        for process in self.pids().into_iter().filter_map(|pid| WatchedProcess::open(pid, &[])) {
             if !process.wait(FAREWELL)? {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, format!("running after {FAREWELL:?}")));
             }
@@ -69,9 +69,9 @@ impl Chain {
 }
 
 /// An initialized session.
-pub(super) struct Session {
-    /// All processes of the way that were there when [`Session::look_around`] looked.
-    processes: Vec<Process>,
+pub(super) struct LoadSession {
+    /// All processes of the way that were there when [`LoadSession::look_around`] looked.
+    processes: Vec<WatchedProcess>,
     stdin: Option<ChildStdin>,
     answers: Answers,
     chain: Chain,
@@ -81,15 +81,15 @@ pub(super) struct Session {
     ended: bool,
 }
 
-impl Session {
+impl LoadSession {
     /// Starts the server in this way and shakes hands; returns when `initialize` is answered.
-    pub(super) fn open(way: &Way, server: &[String]) -> io::Result<Self> {
+    pub(super) fn open(way: &LoadRoute, server: &[String]) -> io::Result<Self> {
         let mut chain = Chain(Vec::new());
         let cat = ["cat".to_owned()];
         match way {
-            Way::Direct => chain.add(server)?,
-            Way::Cats => [&cat, server, &cat].into_iter().try_for_each(|command| chain.add(command))?,
-            Way::Through(command) => chain.add(&[command, server].concat())?,
+            LoadRoute::Direct => chain.add(server)?,
+            LoadRoute::Cats => [&cat, server, &cat].into_iter().try_for_each(|command| chain.add(command))?,
+            LoadRoute::Through(command) => chain.add(&[command, server].concat())?,
         }
         Self::begin(chain, ENDS, PATIENCE)
     }
@@ -101,7 +101,7 @@ impl Session {
         patience: Duration,
     ) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let streams = Streams { stderr: Stdio::null(), ..Streams::default() };
+        let streams = ChildStreams { stderr: Stdio::null(), ..ChildStreams::default() };
         let chain = Chain(vec![offspring::start_marked(program, arguments, streams, variable)?]);
         Self::begin(chain, WHOLE, patience)
     }
@@ -125,7 +125,7 @@ impl Session {
     /// Adds how the command has ended to an error, for that mostly is the reason.
     fn explained(&mut self, error: io::Error) -> io::Error {
         let Some(last) = self.chain.0.last_mut() else { return error };
-        let ended = Process::open(last.id(), &[]).map(|process| process.wait(LAST_WORDS));
+        let ended = WatchedProcess::open(last.id(), &[]).map(|process| process.wait(LAST_WORDS));
         match last.try_wait() {
             Ok(Some(status)) if matches!(ended, Some(Ok(true))) => {
                 io::Error::new(error.kind(), format!("{error} ({status})"))
@@ -157,7 +157,7 @@ impl Session {
     }
 
     /// Waits for the answer to any request; whatever is not right about it is an error.
-    pub(super) fn answer_line(&mut self) -> io::Result<Line> {
+    pub(super) fn answer_line(&mut self) -> io::Result<AnswerLine> {
         loop {
             let line = self.answers.next()?;
             if self.is_answer(&line)? {
@@ -167,13 +167,13 @@ impl Session {
     }
 
     /// The same; nothing where that much time has passed without a byte, or after a notification.
-    pub(super) fn answer_line_within(&mut self, limit: Duration) -> io::Result<Option<Line>> {
+    pub(super) fn answer_line_within(&mut self, limit: Duration) -> io::Result<Option<AnswerLine>> {
         let Some(line) = self.answers.next_within(limit)? else { return Ok(None) };
         Ok(self.is_answer(&line)?.then_some(line))
     }
 
     /// Whether this is the answer to a request. Notifications are allowed, and everything else is an error.
-    fn is_answer(&mut self, line: &Line) -> io::Result<bool> {
+    fn is_answer(&mut self, line: &AnswerLine) -> io::Result<bool> {
         let Some(id) = line.id() else { return Ok(false) };
         let place = usize::try_from(id).ok().and_then(|id| self.answered.get_mut(id));
         match place {
@@ -212,18 +212,18 @@ impl Session {
         processes::resident_memory(first.id())
     }
 
-    fn added(&self) -> impl Iterator<Item = &Process> {
+    fn added(&self) -> impl Iterator<Item = &WatchedProcess> {
         self.processes.iter().filter(|process| !process.is_server)
     }
 
     /// Peak memory of the added processes in bytes.
     pub(super) fn peak_memory(&self) -> u64 {
-        self.added().filter_map(Process::peak_memory).sum()
+        self.added().filter_map(WatchedProcess::peak_memory).sum()
     }
 
     /// Processor time of the added processes so far.
     pub(super) fn processor_time(&self) -> Option<Duration> {
-        self.added().map(Process::processor_time).sum()
+        self.added().map(WatchedProcess::processor_time).sum()
     }
 
     /// Closes stdin and waits for the end; returns how long it took.
@@ -236,7 +236,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for LoadSession {
     fn drop(&mut self) {
         if !self.ended {
             self.look_around(&[]);
@@ -253,7 +253,7 @@ impl Drop for Session {
     }
 }
 
-fn wrong(line: &Line) -> io::Error {
+fn wrong(line: &AnswerLine) -> io::Error {
     let text = format!("an answer that nobody waits for, or an error: {}", line.beginning());
     io::Error::new(io::ErrorKind::InvalidData, text)
 }

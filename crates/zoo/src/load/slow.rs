@@ -23,7 +23,7 @@ use serde_json::json;
 use super::answers::PATIENCE;
 use super::jobs::{self, JobLoadError, JobsFolder};
 use super::samples::{difference, percentile, share};
-use super::session::Session;
+use super::session::LoadSession;
 use super::{LoadError, SMALL, during};
 use crate::corpus::Interrupted;
 use crate::{keeper, signals};
@@ -127,7 +127,7 @@ pub fn measure_slow(
 ) -> Result<SlowFigures, JobLoadError> {
     signals::catch_every_end();
     let place = JobsFolder::make_bare(parent, program).map_err(during("the folder of the run"))?;
-    let measured = measure_in(&Scene { program, place: &place }, plan, &mut told);
+    let measured = measure_in(&SlowCallScene { program, place: &place }, plan, &mut told);
     drop(place);
     match signals::caught() {
         Some(signal) => Err(JobLoadError::Interrupted(Interrupted { signal })),
@@ -136,11 +136,12 @@ pub fn measure_slow(
 }
 
 fn measure_in(
-    scene: &Scene<'_>,
+    scene: &SlowCallScene<'_>,
     plan: &SlowPlan,
     told: &mut dyn FnMut(&str),
 ) -> Result<SlowFigures, LoadError> {
-    let promoted = [scene.promoted(Way::Serve, plan, told)?, scene.promoted(Way::Wrap, plan, told)?];
+    let promoted =
+        [scene.promoted(Promoter::Serve, plan, told)?, scene.promoted(Promoter::Wrap, plan, told)?];
     let mut figures = SlowFigures::default();
     for round in 1..=plan.rounds {
         told(&format!("slow calls, fast ones beside them, round {round} of {} ", plan.rounds));
@@ -162,38 +163,38 @@ fn measure_in(
 
 /// Who makes jobs of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Promoter {
     Serve,
     Wrap,
 }
 
-impl Way {
+impl Promoter {
     fn name(self) -> &'static str {
         match self {
-            Way::Serve => "serve",
-            Way::Wrap => "wrap",
+            Promoter::Serve => "serve",
+            Promoter::Wrap => "wrap",
         }
     }
 
     /// What the client calls the slow tool.
     fn slow(self) -> &'static str {
         match self {
-            Way::Serve => "srv__slow",
-            Way::Wrap => "slow",
+            Promoter::Serve => "srv__slow",
+            Promoter::Wrap => "slow",
         }
     }
 
     /// What the client calls the tool that tells of a job.
     fn status(self) -> &'static str {
         match self {
-            Way::Serve => "get_job_status",
-            Way::Wrap => "unhang_get_job_status",
+            Promoter::Serve => "get_job_status",
+            Promoter::Wrap => "unhang_get_job_status",
         }
     }
 }
 
 /// Where it all takes place.
-struct Scene<'a> {
+struct SlowCallScene<'a> {
     program: &'a str,
     place: &'a JobsFolder,
 }
@@ -201,14 +202,14 @@ struct Scene<'a> {
 /// The servers of calls that are answered in time, by what becomes of their calls.
 const KINDS: [(&str, &str); 2] = [("never", "off"), ("clock", "by-clock")];
 
-impl Scene<'_> {
+impl SlowCallScene<'_> {
     /// A session with this command of ours, with its data in this folder.
-    fn open(&self, data: &str, command: &[&str]) -> io::Result<Session> {
+    fn open(&self, data: &str, command: &[&str]) -> io::Result<LoadSession> {
         jobs::go_on()?;
         let data = text(&self.place.path(data))?;
         let command: Vec<String> =
             [self.program].iter().chain(command).map(|word| (*word).to_owned()).collect();
-        let mut session = Session::open_alone(&command, ("UNHANG_HOME", &data), PATIENCE)?;
+        let mut session = LoadSession::open_alone(&command, ("UNHANG_HOME", &data), PATIENCE)?;
         // From the answer on the servers' tools are known.
         session.request("tools/list", "{}")?;
         session.answer()?;
@@ -216,36 +217,36 @@ impl Scene<'_> {
     }
 
     /// A session with `unhang serve` in front of these servers.
-    fn serve(&self, data: &str, servers: &str) -> io::Result<Session> {
+    fn serve(&self, data: &str, servers: &str) -> io::Result<LoadSession> {
         let configuration = self.place.path("slow.toml");
         fs::write(&configuration, servers)?;
         self.open(data, &["serve", "--own", "--stdio", "--config", &text(&configuration)?])
     }
 
     /// A session with `unhang wrap` in front of this faulty server.
-    fn wrap(&self, data: &str, promote_after: &str, faulty_server: &str) -> io::Result<Session> {
+    fn wrap(&self, data: &str, promote_after: &str, faulty_server: &str) -> io::Result<LoadSession> {
         self.open(data, &["wrap", "--promote-after", promote_after, "--", self.program, "zoo", faulty_server])
     }
 
     /// A session in which calls become jobs.
-    fn promoting(&self, way: Way, data: &str) -> io::Result<Session> {
+    fn promoting(&self, way: Promoter, data: &str) -> io::Result<LoadSession> {
         let (data, after) = (format!("{data}-{}", way.name()), format!("{}ms", PROMOTE_AFTER.as_millis()));
         let Self { program, .. } = self;
         match way {
-            Way::Serve => self.serve(
+            Promoter::Serve => self.serve(
                 &data,
                 &format!(
                     "[servers.srv]\ncommand = {program:?}\nargs = [\"zoo\", \"slow-answers\"]\nlimits.promote-after = \"{after}\"\n"
                 ),
             ),
-            Way::Wrap => self.wrap(&data, &after, "slow-answers"),
+            Promoter::Wrap => self.wrap(&data, &after, "slow-answers"),
         }
     }
 
     /// What calls take here that become jobs.
     fn promoted(
         &self,
-        way: Way,
+        way: Promoter,
         plan: &SlowPlan,
         told: &mut dyn FnMut(&str),
     ) -> Result<PromotedUse, LoadError> {
@@ -263,7 +264,7 @@ impl Scene<'_> {
     }
 
     /// How much later than the hand-over clients had their ids, sorted.
-    fn added(&self, way: Way, plan: &SlowPlan) -> io::Result<Vec<Duration>> {
+    fn added(&self, way: Promoter, plan: &SlowPlan) -> io::Result<Vec<Duration>> {
         let mut session = self.promoting(way, "added")?;
         become_jobs(&mut session, way, (SHORT, plan.calls / 10), plan.gap)?.ended(&mut session, way)?;
         let jobs = become_jobs(&mut session, way, (SOON, plan.calls), plan.gap)?;
@@ -272,7 +273,7 @@ impl Scene<'_> {
     }
 
     /// The same where many are handed over at the same moment, and the memory of each.
-    fn at_once(&self, way: Way, plan: &SlowPlan) -> io::Result<(Vec<Duration>, f64)> {
+    fn at_once(&self, way: Promoter, plan: &SlowPlan) -> io::Result<(Vec<Duration>, f64)> {
         let mut session = self.promoting(way, "at-once")?;
         // What the first ones need is needed once.
         become_jobs(&mut session, way, (SHORT, plan.at_once / 10), Duration::ZERO)?
@@ -341,7 +342,7 @@ fn in_turn(
 }
 
 /// How long a call of this tool takes.
-fn round_trip(session: &mut Session, tool: &str) -> io::Result<Duration> {
+fn round_trip(session: &mut LoadSession, tool: &str) -> io::Result<Duration> {
     let params = format!("{{\"name\":\"{tool}\",\"arguments\":{{\"bytes\":{SMALL}}}}}");
     let sent = keeper::now();
     session.request("tools/call", &params)?;
@@ -358,7 +359,7 @@ struct Jobs {
 
 impl Jobs {
     /// Waits until all of them have ended well.
-    fn ended(&self, session: &mut Session, way: Way) -> io::Result<()> {
+    fn ended(&self, session: &mut LoadSession, way: Promoter) -> io::Result<()> {
         for id in &self.ids {
             let arguments = json!({"job_id": id, "wait_seconds": 15}).to_string();
             let (result, _) = jobs::call(session, way.status(), &arguments)?;
@@ -373,8 +374,8 @@ impl Jobs {
 
 /// Makes so many calls that last so long, one in each gap, and waits until each is a job.
 fn become_jobs(
-    session: &mut Session,
-    way: Way,
+    session: &mut LoadSession,
+    way: Promoter,
     (seconds, count): (f64, usize),
     gap: Duration,
 ) -> io::Result<Jobs> {

@@ -16,9 +16,9 @@ fn an_error_says_what_was_being_done() {
 
 #[test]
 fn what_is_in_flight_fits_into_a_pipe() {
-    for plan in [Plan::FULL, Plan::QUICK] {
+    for plan in [LoadPlan::FULL, LoadPlan::QUICK] {
         assert!(plan.in_flight <= 256 && plan.starts > 0 && plan.rounds > 0, "{plan:?}");
     }
-    let Plan { rounds, round_trips, starts, .. } = Plan::FULL;
+    let LoadPlan { rounds, round_trips, starts, .. } = LoadPlan::FULL;
     assert!(rounds * round_trips >= 2_000 && rounds * starts >= 15);
 }

@@ -26,14 +26,14 @@ use std::sync::{Arc, OnceLock};
 use serde_json::json;
 
 use self::authority::Authority;
-use self::http::{Answer, Request};
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use self::http::{AuthAnswer, AuthRequest};
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::plain::Plain;
-use crate::web::{Asked, Then, listen, wire::Wire};
+use crate::web::{Then, WebRequest, listen, wire::Wire};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "auth-server",
     incident: "RFC 9207, RFC 9700 and RFC 9728 tell of the attacks and mix-ups; an authorization server that hangs is the rest.",
     usage: "[--vice NAME] [--HABIT VALUE ...]",
@@ -83,7 +83,7 @@ struct Habits {
 }
 
 impl Habits {
-    fn of(arguments: &Arguments) -> io::Result<Self> {
+    fn of(arguments: &ProgramArguments) -> io::Result<Self> {
         let text = |name| Ok::<_, io::Error>(arguments.option(name)?.map(str::to_owned));
         let vice = text("vice")?.unwrap_or_default();
         if !vice.is_empty() && !VICES.contains(&&*vice) {
@@ -117,20 +117,20 @@ impl Habits {
     }
 }
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let habits = Habits::of(arguments)?;
     let server = Arc::new(OnceLock::new());
     let site = {
         let server = Arc::clone(&server);
         // Nobody knows where it is before it is there.
-        move |asked: &Asked, wire: &mut Wire| {
-            server.get().map_or(Ok(Then::HangUp), |server: &Server| server.serve(asked, wire))
+        move |asked: &WebRequest, wire: &mut Wire| {
+            server.get().map_or(Ok(Then::HangUp), |server: &AuthorizationServer| server.serve(asked, wire))
         }
     };
     let url = listen("/mcp", true, Arc::new(site))?;
     let base = url.trim_end_matches("/mcp").to_owned();
     let authority = Authority::new(habits, base.clone())?;
-    server.get_or_init(|| Server { authority, base });
+    server.get_or_init(|| AuthorizationServer { authority, base });
     pipe::send_line(&url)?;
     pipe::drain()?;
     Ok(ExitCode::SUCCESS)
@@ -139,14 +139,14 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
 /// Pieces of 64 KiB of an answer without end: far more than anybody takes.
 const ENDLESS: usize = 1024;
 
-struct Server {
+struct AuthorizationServer {
     authority: Authority,
     base: String,
 }
 
-impl Server {
-    fn serve(&self, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
-        let request = Request::of(asked);
+impl AuthorizationServer {
+    fn serve(&self, asked: &WebRequest, wire: &mut Wire) -> io::Result<Then> {
+        let request = AuthRequest::of(asked);
         let habits = self.authority.habits();
         let is_metadata = request.path.starts_with("/.well-known/oauth-authorization-server");
         if habits.has("silent") && is_metadata {
@@ -164,28 +164,28 @@ impl Server {
         self.answer(&request).write(wire)
     }
 
-    fn answer(&self, request: &Request) -> Answer {
+    fn answer(&self, request: &AuthRequest) -> AuthAnswer {
         let habits = self.authority.habits();
         match request.path {
             "/mcp" => self.resource(request),
-            "/log" => Answer::json(200, &self.authority.log()),
+            "/log" => AuthAnswer::json(200, &self.authority.log()),
             "/forget" => {
                 self.authority.forget();
-                Answer::new(204)
+                AuthAnswer::new(204)
             }
             "/move" => {
                 self.authority.move_away();
-                Answer::new(204)
+                AuthAnswer::new(204)
             }
-            "/keys/change" => Answer::new(if self.authority.change_keys().is_ok() { 204 } else { 500 }),
+            "/keys/change" => AuthAnswer::new(if self.authority.change_keys().is_ok() { 204 } else { 500 }),
             "/sign" => self.authority.sign(request),
-            _ if habits.has("no-metadata") => Answer::new(404),
+            _ if habits.has("no-metadata") => AuthAnswer::new(404),
             "/.well-known/oauth-protected-resource/mcp" if habits.has("redirects") => {
                 let elsewhere = self.base.replace("127.0.0.1", "localhost");
-                Answer::new(302).with("Location", format!("{elsewhere}/elsewhere?key=HUSHHUSH"))
+                AuthAnswer::new(302).with("Location", format!("{elsewhere}/elsewhere?key=HUSHHUSH"))
             }
-            "/.well-known/oauth-protected-resource/mcp" => Answer::json(200, &self.metadata()),
-            _ => self.authority.answer(request).unwrap_or_else(|| Answer::new(404)),
+            "/.well-known/oauth-protected-resource/mcp" => AuthAnswer::json(200, &self.metadata()),
+            _ => self.authority.answer(request).unwrap_or_else(|| AuthAnswer::new(404)),
         }
     }
 
@@ -205,7 +205,7 @@ impl Server {
     }
 
     /// The MCP server, for who has a token.
-    fn resource(&self, request: &Request) -> Answer {
+    fn resource(&self, request: &AuthRequest) -> AuthAnswer {
         let habits = self.authority.habits();
         let token = request.header("authorization").strip_prefix("Bearer ").unwrap_or_default();
         let Some(granted) = self.authority.granted(token) else {
@@ -218,18 +218,18 @@ impl Server {
         {
             return self.challenge(403, &format!(", error=\"insufficient_scope\", scope=\"{needs}\""));
         }
-        Plain::new(ANIMAL.name)
+        Plain::new(PROGRAM.name)
             .answer(request.message())
-            .map_or_else(|| Answer::new(202), |answer| Answer::json(200, &answer))
+            .map_or_else(|| AuthAnswer::new(202), |answer| AuthAnswer::json(200, &answer))
     }
 
-    fn challenge(&self, status: u16, more: &str) -> Answer {
+    fn challenge(&self, status: u16, more: &str) -> AuthAnswer {
         let metadata = format!("{}/.well-known/oauth-protected-resource/mcp", self.base);
         let says = if self.authority.habits().has("no-metadata") {
             "Bearer".to_owned()
         } else {
             format!("Bearer resource_metadata=\"{metadata}\"{more}")
         };
-        Answer::new(status).with("WWW-Authenticate", says)
+        AuthAnswer::new(status).with("WWW-Authenticate", says)
     }
 }

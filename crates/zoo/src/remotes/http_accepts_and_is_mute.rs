@@ -4,13 +4,13 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::web::wire::Wire;
-use crate::web::{Asked, Then, listen};
+use crate::web::{Then, WebRequest, listen};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-accepts-and-is-mute",
     incident: "A process that hangs keeps its port, and the system goes on accepting for it (peers.md 3.1 B, MoonshotAI/kimi-code#2109).",
     usage: "",
@@ -18,8 +18,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    pipe::send_line(&listen("/mcp", false, Arc::new(|_: &Asked, _: &mut Wire| Ok(Then::HangUp)))?)?;
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    pipe::send_line(&listen("/mcp", false, Arc::new(|_: &WebRequest, _: &mut Wire| Ok(Then::HangUp)))?)?;
     pipe::drain()?;
     Ok(ExitCode::SUCCESS)
 }

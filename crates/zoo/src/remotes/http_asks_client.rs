@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper::{lock, pause};
 use crate::pipe;
 use crate::web::Then;
 use crate::web::sessions::{question, serve_with};
 use crate::web::wire::Wire;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-asks-client",
     incident: "Clients that read only the stream of their request leave such a question, and the call, unanswered (protocol.md 1.2).",
     usage: "METHOD [--elsewhere yes|late | --endless yes|listing]",
@@ -33,13 +33,13 @@ const LATE: Duration = Duration::from_millis(100);
 /// Questions that leave at once.
 const CROWD: usize = 200;
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let method = arguments.text(0, "METHOD")?.to_owned();
     let place = arguments.option("elsewhere")?;
     let (elsewhere, late) = (place.is_some(), place == Some("late"));
     let endless = arguments.option("endless")?.map(|place| place == "listing");
     let (asks, is_open, answer) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None::<Value>));
-    serve_with(ANIMAL.name, move |_, asked, wire| {
+    serve_with(PROGRAM.name, move |_, asked, wire| {
         if let Some(listing) = endless {
             let is_answer = asked.is_post() && asked.message.method().is_empty();
             let is_stream = if listing { asked.message.method() == "tools/list" } else { asked.is_get() };

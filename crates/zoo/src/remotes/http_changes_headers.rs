@@ -4,12 +4,12 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
-use crate::web::modern::{Modern, mismatch};
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
+use crate::web::modern::{StatelessWebServer, mismatch};
 use crate::web::{Then, serve};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-changes-headers",
     incident: "A server that is deployed anew refuses headers of the old list with -32020, for which a client has to list again (2026-07-28, SEP-2243).",
     usage: "",
@@ -17,8 +17,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    let (server, lists) = (Modern::new(ANIMAL.name, false), AtomicU64::new(0));
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    let (server, lists) = (StatelessWebServer::new(PROGRAM.name, false), AtomicU64::new(0));
     serve("/mcp", move |asked, wire| {
         if asked.message.method() == "tools/list" {
             lists.fetch_add(1, Ordering::SeqCst);

@@ -4,12 +4,12 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-drips-comments",
     incident: "One answer of clients to calls that never end is an idle limit for HTTP, which comments keep from running out (peers.md 3.1 B).",
     usage: "",
@@ -20,8 +20,8 @@ pub(crate) const ANIMAL: Animal = Animal {
 /// Between two comments.
 const STEP: Duration = Duration::from_millis(50);
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    serve_with(ANIMAL.name, |_, asked, wire| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    serve_with(PROGRAM.name, |_, asked, wire| {
         if !asked.message.is_call() {
             return Ok(None);
         }

@@ -4,12 +4,12 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper::pause;
 use crate::web::sessions::serve_with;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-endless-event",
     incident: "A limit that is looked at only at the end of a message is none (peers.md 3.1 J, lynnswap/XcodeMCPKit#204).",
     usage: "",
@@ -20,8 +20,8 @@ pub(crate) const ANIMAL: Animal = Animal {
 /// So that nobody runs out of memory who has no bound.
 const STEP: Duration = Duration::from_millis(1);
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    serve_with(ANIMAL.name, |_, asked, wire| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    serve_with(PROGRAM.name, |_, asked, wire| {
         if !asked.message.is_call() {
             return Ok(None);
         }

@@ -4,12 +4,12 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-forgets-session",
     incident: "A server that was restarted answers 404 to its old sessions, and its client stays broken until it is restarted too (peers.md 3.1 H, sparfenyuk/mcp-proxy#247).",
     usage: "[CALLS]",
@@ -17,9 +17,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (every, calls) = (arguments.number(0, 1)?, AtomicU64::new(0));
-    serve_with(ANIMAL.name, move |sessions, asked, wire| {
+    serve_with(PROGRAM.name, move |sessions, asked, wire| {
         if sessions.refuses(asked, wire)? {
             return Ok(Some(Then::Next));
         }

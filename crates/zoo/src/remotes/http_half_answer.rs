@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-half-answer",
     incident: "A remote server that goes away in a call took the bridge in front of it along (peers.md 3.1 H, punkpeye/mcp-remote#201).",
     usage: "[--stream yes]",
@@ -16,9 +16,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let is_stream = arguments.option("stream")?.is_some();
-    serve_with(ANIMAL.name, move |sessions, asked, wire| {
+    serve_with(PROGRAM.name, move |sessions, asked, wire| {
         if !asked.message.is_call() {
             return Ok(None);
         }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
-use crate::web::sessions::Sessions;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
+use crate::web::sessions::SessionWebServer;
 use crate::web::{Then, serve};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-hangs-up-on-reuse",
     incident: "Servers close idle connections after five seconds, and a request that is on its way just then is lost (Node and uvicorn, by default).",
     usage: "",
@@ -16,8 +16,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    let sessions = Sessions::new(ANIMAL.name, false);
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    let sessions = SessionWebServer::new(PROGRAM.name, false);
     serve("/mcp", move |asked, wire| {
         if wire.is_used() {
             return Ok(Then::HangUp);

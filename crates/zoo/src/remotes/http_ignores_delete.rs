@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-ignores-delete",
     incident: "Clients that never exit are among the loudest complaints (peers.md 3.1 F, anthropics/claude-code#50777).",
     usage: "",
@@ -16,8 +16,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    serve_with(ANIMAL.name, |_, asked, wire| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    serve_with(PROGRAM.name, |_, asked, wire| {
         if asked.verb != "DELETE" {
             return Ok(None);
         }

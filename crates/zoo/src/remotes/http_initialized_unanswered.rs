@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-initialized-unanswered",
     incident: "A notification is due a 202, and a client that waits for it for ever never makes its first request (protocol.md 1.2).",
     usage: "",
@@ -16,8 +16,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    serve_with(ANIMAL.name, |_, asked, wire| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    serve_with(PROGRAM.name, |_, asked, wire| {
         if asked.message.method() != "notifications/initialized" {
             return Ok(None);
         }

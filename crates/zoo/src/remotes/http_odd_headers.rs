@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
-use crate::web::modern::{Modern, annotate};
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
+use crate::web::modern::{StatelessWebServer, annotate};
 use crate::web::{Then, serve};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-odd-headers",
     incident: "A header name with a line break in it is a way into a request; clients must leave such tools out (2026-07-28, SEP-2243).",
     usage: "",
@@ -18,8 +18,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    let server = Modern::new(ANIMAL.name, false);
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    let server = StatelessWebServer::new(PROGRAM.name, false);
     serve("/mcp", move |asked, wire| {
         if asked.message.method() != "tools/list" || !asked.message.is_request() {
             return server.serve(asked, wire);

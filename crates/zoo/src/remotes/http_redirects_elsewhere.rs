@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::web::wire::Wire;
-use crate::web::{Asked, Then, listen, log, serve};
+use crate::web::{Then, WebRequest, listen, log, serve};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-redirects-elsewhere",
     incident: "A client that follows a redirect hands its bearer token to whoever was named (the reason for which curl drops credentials there).",
     usage: "",
@@ -19,11 +19,11 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let elsewhere = listen(
         "/mcp",
         true,
-        Arc::new(|asked: &Asked, wire: &mut Wire| {
+        Arc::new(|asked: &WebRequest, wire: &mut Wire| {
             log(&json!({"did": "followed", "verb": asked.verb}));
             wire.status(404).map(|()| Then::Next)
         }),

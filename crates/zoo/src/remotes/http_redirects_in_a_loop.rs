@@ -3,11 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::web::{Then, serve};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-redirects-in-a-loop",
     incident: "Two proxies of which one adds a slash and the other removes it send a client round for ever.",
     usage: "",
@@ -15,7 +15,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     serve("/mcp", |asked, wire| {
         let other = if asked.path == "/mcp" { "/mcp/" } else { "/mcp" };
         wire.answer(307, &[("Location", other)], "text/plain", b"").map(|()| Then::Next)

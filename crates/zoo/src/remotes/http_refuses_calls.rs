@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-refuses-calls",
     incident: "A proxy answers with 502 to 504 for a server that is being replaced, and in words of its own.",
     usage: "[STATUS]",
@@ -16,9 +16,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let status = u16::try_from(arguments.number(0, 503)?).map_err(|_| io::ErrorKind::InvalidInput)?;
-    serve_with(ANIMAL.name, move |_, asked, wire| {
+    serve_with(PROGRAM.name, move |_, asked, wire| {
         if !asked.message.is_call() {
             return Ok(None);
         }

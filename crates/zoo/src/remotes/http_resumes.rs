@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper::lock;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-resumes",
     incident: "Servers that poll end their streams early and count on clients to come back with `Last-Event-ID` (SEP-1699, protocol.md 1.2).",
     usage: "[ENDS] [--breaks yes] [--refuses STATUS]",
@@ -21,14 +21,14 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     // How often the stream ends before the answer comes, and whether it breaks instead.
     let (ends, breaks) = (arguments.number(0, 1)?, arguments.option("breaks")?.is_some());
     // What those who come back are told.
     let status = arguments.number_option("refuses", 200)?;
     let status = u16::try_from(status).map_err(|_| io::ErrorKind::InvalidInput)?;
     let (kept, met) = (Mutex::new(Value::Null), AtomicU64::new(0));
-    serve_with(ANIMAL.name, move |sessions, asked, wire| {
+    serve_with(PROGRAM.name, move |sessions, asked, wire| {
         if asked.message.is_call() {
             *lock(&kept) = sessions.response(asked);
             met.store(0, Ordering::SeqCst);

@@ -6,13 +6,13 @@ use std::sync::Mutex;
 
 use serde_json::Value;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper::lock;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-swaps-answers",
     incident: "One writer that several requests share mixes their answers up; ids are there to tell them apart (protocol.md 5.3, row 9).",
     usage: "",
@@ -20,9 +20,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let waiting: Mutex<Vec<(String, Value)>> = Mutex::default();
-    serve_with(ANIMAL.name, move |sessions, asked, wire| {
+    serve_with(PROGRAM.name, move |sessions, asked, wire| {
         if !asked.message.is_call() {
             return Ok(None);
         }

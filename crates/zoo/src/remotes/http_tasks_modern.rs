@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::keeper::now;
 use crate::plain::METHOD_NOT_FOUND;
 use crate::tasks::USAGE;
-use crate::tasks::modern::{Answer, MISSING_CAPABILITY, Modern};
+use crate::tasks::modern::{MISSING_CAPABILITY, ModernTaskServer, TaskAnswer};
 use crate::web::modern::refusal;
 use crate::web::wire::Wire;
-use crate::web::{Asked, Then, serve};
+use crate::web::{Then, WebRequest, serve};
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-tasks-modern",
     incident: "Stands for no incident: the conformance suite speaks HTTP alone, and what is right for it here has to be right through a gateway (protocol.md 4.1).",
     usage: USAGE,
@@ -27,12 +27,12 @@ pub(crate) const ANIMAL: Animal = Animal {
 /// Between two looks at what became of tasks that somebody listens to.
 const LOOK: Duration = Duration::from_millis(20);
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let server = Modern::open(ANIMAL.name, arguments)?;
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+    let server = ModernTaskServer::open(PROGRAM.name, arguments)?;
     serve("/mcp", move |asked, wire| answer(&server, asked, wire))
 }
 
-fn answer(server: &Modern, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
+fn answer(server: &ModernTaskServer, asked: &WebRequest, wire: &mut Wire) -> io::Result<Then> {
     if !asked.is_post() {
         return wire.status(405).map(|()| Then::Next);
     }
@@ -43,8 +43,8 @@ fn answer(server: &Modern, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
         return wire.json(status, &[], &refusal).map(|()| Then::Next);
     }
     match server.answer(&asked.message) {
-        Answer::Now(response) => wire.json(status(&response), &[], &response)?,
-        Answer::Later(length, response) => {
+        TaskAnswer::Now(response) => wire.json(status(&response), &[], &response)?,
+        TaskAnswer::Later(length, response) => {
             let end = now() + length;
             // A client that goes away has cancelled.
             if !wire.wait_until(|| now() >= end) {
@@ -52,7 +52,7 @@ fn answer(server: &Modern, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
             }
             wire.json(status(&response), &[], &response)?;
         }
-        Answer::Listen(acknowledgement, mut listener) => {
+        TaskAnswer::Listen(acknowledgement, mut listener) => {
             wire.begin_events(&[])?;
             wire.event(None, &acknowledgement)?;
             while !wire.is_gone_after(LOOK) {

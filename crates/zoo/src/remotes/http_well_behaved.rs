@@ -3,14 +3,14 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
-use crate::web::modern::Modern;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
+use crate::web::modern::StatelessWebServer;
 use crate::web::old::Old;
 use crate::web::serve;
-use crate::web::sessions::Sessions;
+use crate::web::sessions::SessionWebServer;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-well-behaved",
     incident: "Stands for no incident: it is the honest server that shows what a client has to get along with (protocol.md 1.2).",
     usage: "[--dialect modern|session|sse] [--stream yes]",
@@ -18,19 +18,19 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let streams = arguments.option("stream")?.is_some();
     match arguments.option("dialect")?.unwrap_or("modern") {
         "modern" => {
-            let server = Modern::new(ANIMAL.name, streams);
+            let server = StatelessWebServer::new(PROGRAM.name, streams);
             serve("/mcp", move |asked, wire| server.serve(asked, wire))
         }
         "session" => {
-            let server = Sessions::new(ANIMAL.name, streams);
+            let server = SessionWebServer::new(PROGRAM.name, streams);
             serve("/mcp", move |asked, wire| server.serve(asked, wire))
         }
         "sse" => {
-            let server = Old::new(ANIMAL.name);
+            let server = Old::new(PROGRAM.name);
             serve("/sse", move |asked, wire| server.serve(asked, wire))
         }
         _ => Err(io::ErrorKind::InvalidInput.into()),

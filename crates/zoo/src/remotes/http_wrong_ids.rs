@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::entry::Animal;
+use crate::arguments::ProgramArguments;
+use crate::entry::ProgramDescription;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 
-pub(crate) const ANIMAL: Animal = Animal {
+pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-wrong-ids",
     incident: "Gateways that renumber requests lose the way back (protocol.md 5.3, row 9).",
     usage: "",
@@ -18,8 +18,8 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
-    serve_with(ANIMAL.name, |sessions, asked, wire| {
+fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
+    serve_with(PROGRAM.name, |sessions, asked, wire| {
         if !asked.message.is_call() {
             return Ok(None);
         }

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::arguments::Arguments;
-use crate::pipe::{self, Message};
+use crate::arguments::ProgramArguments;
+use crate::pipe::{self, ClientMessage};
 use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION};
 
-use super::plan::{self, PLANS, Plan, Support};
-use super::record::{Stage, Task};
+use super::plan::{self, PLANS, TaskChoice, TaskTool};
+use super::record::{TaskEntry, TaskStage};
 use super::{Ear, SEEN, Tasks, now, seen, timestamp};
 
 /// What client and server call the extension.
@@ -33,31 +33,31 @@ const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A server with tasks.
-pub(crate) struct Modern {
+pub(crate) struct ModernTaskServer {
     name: &'static str,
     tasks: Tasks,
 }
 
 /// What becomes of a request.
-pub(crate) enum Answer {
+pub(crate) enum TaskAnswer {
     /// The response.
     Now(Value),
     /// The response, after a while, unless the client has lost interest.
     Later(Duration, Value),
     /// The acknowledgement; what follows is heard by the ear.
-    Listen(Value, Listener),
+    Listen(Value, TaskListener),
 }
 
 /// Somebody who listens to tasks.
-pub(crate) struct Listener {
+pub(crate) struct TaskListener {
     /// Its subscription.
     id: Value,
     ear: Ear,
 }
 
-impl Listener {
+impl TaskListener {
     /// Returns the notifications that are due.
-    pub(crate) fn news(&mut self, server: &Modern) -> Vec<Value> {
+    pub(crate) fn news(&mut self, server: &ModernTaskServer) -> Vec<Value> {
         let news = self.ear.news(&server.tasks).into_iter();
         news.map(|(task, now)| {
             let mut params = server.detailed(&task, now);
@@ -68,13 +68,13 @@ impl Listener {
     }
 }
 
-impl Modern {
-    pub(crate) fn open(name: &'static str, arguments: &Arguments) -> io::Result<Self> {
+impl ModernTaskServer {
+    pub(crate) fn open(name: &'static str, arguments: &ProgramArguments) -> io::Result<Self> {
         Ok(Self { name, tasks: Tasks::open(arguments)? })
     }
 
     /// Says no to a request that lacks what every one must have.
-    pub(crate) fn refusal(message: &Message) -> Option<Value> {
+    pub(crate) fn refusal(message: &ClientMessage) -> Option<Value> {
         let meta = &message.params()["_meta"];
         if meta[VERSION].is_null() || meta[CAPABILITIES].is_null() {
             return Some(pipe::error(message.id(), INVALID_PARAMS, "`_meta` lacks what it must have"));
@@ -87,7 +87,7 @@ impl Modern {
     }
 
     /// Deals with a request that was not refused.
-    pub(crate) fn answer(&self, message: &Message) -> Answer {
+    pub(crate) fn answer(&self, message: &ClientMessage) -> TaskAnswer {
         let method = message.method();
         match method {
             "tools/call" => self.call(message),
@@ -95,7 +95,7 @@ impl Modern {
             "server/discover" => self.complete(message, discovery()),
             "tools/list" => self.complete(message, tools()),
             "tasks/get" | "tasks/update" | "tasks/cancel" => self.of_task(message),
-            _ => Answer::Now(pipe::error(
+            _ => TaskAnswer::Now(pipe::error(
                 message.id(),
                 METHOD_NOT_FOUND,
                 &format!("Method not found: {method}"),
@@ -103,24 +103,24 @@ impl Modern {
         }
     }
 
-    fn call(&self, message: &Message) -> Answer {
+    fn call(&self, message: &ClientMessage) -> TaskAnswer {
         let arguments = &message.params()["arguments"];
         if message.tool() == SEEN {
             return self.complete(message, pipe::text(&self.tasks.tell().to_string()));
         }
         let Some(plan) = plan::find(message.tool()) else {
             let text = format!("Unknown tool: {}", message.tool());
-            return Answer::Now(pipe::error(message.id(), INVALID_PARAMS, &text));
+            return TaskAnswer::Now(pipe::error(message.id(), INVALID_PARAMS, &text));
         };
-        let can_wait = knows_tasks(message) && plan.support != Support::Forbidden;
-        if plan.support == Support::Required && !can_wait {
-            return Answer::Now(lacking(message, &json!({"extensions": {EXTENSION: {}}})));
+        let can_wait = knows_tasks(message) && plan.support != TaskChoice::Forbidden;
+        if plan.support == TaskChoice::Required && !can_wait {
+            return TaskAnswer::Now(lacking(message, &json!({"extensions": {EXTENSION: {}}})));
         }
         let answers = &message.params()["inputResponses"];
         let open = plan::unanswered(plan.before, answers);
         if !open.is_empty() {
             if message.params()["_meta"][CAPABILITIES]["elicitation"].is_null() {
-                return Answer::Now(lacking(message, &json!({"elicitation": {}})));
+                return TaskAnswer::Now(lacking(message, &json!({"elicitation": {}})));
             }
             let questions = plan::input_requests(&open);
             let result = json!({"resultType": "input_required", "inputRequests": questions});
@@ -128,7 +128,7 @@ impl Modern {
         }
         let work = plan.work(arguments);
         // What takes no time is not worth a task, where it need not be one.
-        if can_wait && (work > 0 || plan.support == Support::Required) {
+        if can_wait && (work > 0 || plan.support == TaskChoice::Required) {
             self.begin(message, plan)
         } else {
             self.work(message, plan, work)
@@ -136,7 +136,7 @@ impl Modern {
     }
 
     /// Begins a task: it can be asked for before anybody has its id.
-    fn begin(&self, message: &Message, plan: &Plan) -> Answer {
+    fn begin(&self, message: &ClientMessage, plan: &TaskTool) -> TaskAnswer {
         let params = message.params();
         let answers = if plan.before.is_empty() { json!({}) } else { params["inputResponses"].clone() };
         match self.tasks.begin(plan, &params["arguments"], answers, None) {
@@ -150,18 +150,18 @@ impl Modern {
     }
 
     /// Does the work without a task.
-    fn work(&self, message: &Message, plan: &Plan, work: u64) -> Answer {
+    fn work(&self, message: &ClientMessage, plan: &TaskTool, work: u64) -> TaskAnswer {
         let params = message.params();
         let response = match plan.end(&params["arguments"], &params["inputResponses"]) {
             Ok(result) => pipe::result(message.id(), self.dress(message, result)),
             Err(broken) => pipe::error(message.id(), broken.code, broken.message),
         };
-        Answer::Later(Duration::from_millis(work), response)
+        TaskAnswer::Later(Duration::from_millis(work), response)
     }
 
-    fn of_task(&self, message: &Message) -> Answer {
+    fn of_task(&self, message: &ClientMessage) -> TaskAnswer {
         if !knows_tasks(message) {
-            return Answer::Now(lacking(message, &json!({"extensions": {EXTENSION: {}}})));
+            return TaskAnswer::Now(lacking(message, &json!({"extensions": {EXTENSION: {}}})));
         }
         let id = message.params()["taskId"].as_str().unwrap_or_default();
         let changed = match message.method() {
@@ -182,20 +182,20 @@ impl Modern {
         }
     }
 
-    fn listen(&self, message: &Message) -> Answer {
+    fn listen(&self, message: &ClientMessage) -> TaskAnswer {
         let wanted = message.params()["notifications"]["taskIds"].as_array();
         if wanted.is_some() && !knows_tasks(message) {
-            return Answer::Now(lacking(message, &json!({"extensions": {EXTENSION: {}}})));
+            return TaskAnswer::Now(lacking(message, &json!({"extensions": {EXTENSION: {}}})));
         }
         let ids = wanted.into_iter().flatten().filter_map(Value::as_str);
         let ids: Vec<_> = ids.filter(|id| self.tasks.get(id).is_some()).map(str::to_owned).collect();
         let params = json!({"_meta": {SUBSCRIPTION_ID: message.id()}, "notifications": {"taskIds": ids}});
-        let listener = Listener { id: message.id().clone(), ear: Ear::new(&self.tasks, Some(ids)) };
-        Answer::Listen(pipe::notification("notifications/subscriptions/acknowledged", &params), listener)
+        let listener = TaskListener { id: message.id().clone(), ear: Ear::new(&self.tasks, Some(ids)) };
+        TaskAnswer::Listen(pipe::notification("notifications/subscriptions/acknowledged", &params), listener)
     }
 
     /// Returns a task with nothing but what every task has.
-    fn plain(&self, task: &Task, now: u64) -> Value {
+    fn plain(&self, task: &TaskEntry, now: u64) -> Value {
         let stage = task.stage_at(now);
         json!({
             "taskId": task.id,
@@ -209,25 +209,25 @@ impl Modern {
     }
 
     /// Returns a task with what has come of it.
-    fn detailed(&self, task: &Task, now: u64) -> Value {
+    fn detailed(&self, task: &TaskEntry, now: u64) -> Value {
         let mut detailed = self.plain(task, now);
         match task.stage_at(now) {
-            Stage::Asking(open) => detailed["inputRequests"] = plan::input_requests(&open),
-            Stage::Completed(result) => detailed["result"] = result,
-            Stage::Failed(broken) => {
+            TaskStage::Asking(open) => detailed["inputRequests"] = plan::input_requests(&open),
+            TaskStage::Completed(result) => detailed["result"] = result,
+            TaskStage::Failed(broken) => {
                 detailed["error"] = json!({"code": broken.code, "message": broken.message});
             }
-            Stage::Working | Stage::Cancelled => {}
+            TaskStage::Working | TaskStage::Cancelled => {}
         }
         detailed
     }
 
-    fn complete(&self, message: &Message, result: Value) -> Answer {
-        Answer::Now(pipe::result(message.id(), self.dress(message, result)))
+    fn complete(&self, message: &ClientMessage, result: Value) -> TaskAnswer {
+        TaskAnswer::Now(pipe::result(message.id(), self.dress(message, result)))
     }
 
     /// Adds to a result what every one has.
-    fn dress(&self, message: &Message, mut result: Value) -> Value {
+    fn dress(&self, message: &ClientMessage, mut result: Value) -> Value {
         if result["resultType"].is_null() {
             result["resultType"] = json!("complete");
         }
@@ -249,27 +249,27 @@ fn discovery() -> Value {
 }
 
 fn tools() -> Value {
-    let mut tools: Vec<_> = PLANS.iter().map(Plan::description).collect();
+    let mut tools: Vec<_> = PLANS.iter().map(TaskTool::description).collect();
     tools.push(seen());
     tools.sort_by_key(|tool| tool["name"].to_string());
     json!({"tools": tools})
 }
 
 /// Whether the client has said with this request that it understands tasks.
-fn knows_tasks(message: &Message) -> bool {
+fn knows_tasks(message: &ClientMessage) -> bool {
     message.params()["_meta"][CAPABILITIES]["extensions"][EXTENSION].is_object()
 }
 
-fn lacking(message: &Message, required: &Value) -> Value {
+fn lacking(message: &ClientMessage, required: &Value) -> Value {
     let mut error = pipe::error(message.id(), MISSING_CAPABILITY, "Missing required client capability");
     error["error"]["data"] = json!({"requiredCapabilities": required});
     error
 }
 
-fn no_such_task(message: &Message) -> Answer {
-    Answer::Now(pipe::error(message.id(), INVALID_PARAMS, "Task not found"))
+fn no_such_task(message: &ClientMessage) -> TaskAnswer {
+    TaskAnswer::Now(pipe::error(message.id(), INVALID_PARAMS, "Task not found"))
 }
 
-fn not_kept(message: &Message, error: &io::Error) -> Answer {
-    Answer::Now(pipe::error(message.id(), INTERNAL, &format!("The tasks cannot be kept: {error}")))
+fn not_kept(message: &ClientMessage, error: &io::Error) -> TaskAnswer {
+    TaskAnswer::Now(pipe::error(message.id(), INTERNAL, &format!("The tasks cannot be kept: {error}")))
 }

@@ -15,12 +15,12 @@ use crate::keeper::lock;
 
 /// Those that are open, by id, and who waits for one to be withdrawn.
 #[derive(Default)]
-pub(crate) struct Open {
+pub(crate) struct OpenTasks {
     ids: Mutex<HashSet<String>>,
     changed: Condvar,
 }
 
-impl Open {
+impl OpenTasks {
     /// Waits for so long; false as soon as the request is withdrawn.
     pub(crate) fn rest(&self, id: &str, length: Duration) -> bool {
         let waits = |ids: &mut HashSet<String>| ids.contains(id);

@@ -11,13 +11,13 @@ use crate::pipe;
 
 /// Whether a tool runs as a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Support {
+pub(crate) enum TaskChoice {
     Forbidden,
     Optional,
     Required,
 }
 
-impl Support {
+impl TaskChoice {
     /// The word for it of 2025-11-25.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -30,14 +30,14 @@ impl Support {
 
 /// A question to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct UserQuestion {
     pub(crate) key: &'static str,
     message: &'static str,
     /// Name and JSON type of what is to be filled in.
     field: (&'static str, &'static str),
 }
 
-impl Question {
+impl UserQuestion {
     /// The parameters of its `elicitation/create`.
     pub(crate) fn params(&self) -> Value {
         let (name, kind) = self.field;
@@ -52,24 +52,24 @@ impl Question {
 }
 
 /// A tool, and what comes of its work.
-pub(crate) struct Plan {
+pub(crate) struct TaskTool {
     pub(crate) tool: &'static str,
     description: &'static str,
     /// Name and JSON type of each argument beside `seconds`; all are optional.
     arguments: &'static [(&'static str, &'static str)],
-    pub(crate) support: Support,
+    pub(crate) support: TaskChoice,
     /// What it asks before it begins to work.
-    pub(crate) before: &'static [Question],
+    pub(crate) before: &'static [UserQuestion],
     /// What it asks in the middle of its work, all at once.
-    pub(crate) during: &'static [Question],
+    pub(crate) during: &'static [UserQuestion],
     /// For how long it works before it asks or ends, unless it is told.
     seconds: f64,
-    end: fn(&Value, &Value) -> Result<Value, Broken>,
+    end: fn(&Value, &Value) -> Result<Value, FailingTool>,
 }
 
 /// A tool that answers with an error of JSON-RPC.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Broken {
+pub(crate) struct FailingTool {
     pub(crate) code: i64,
     pub(crate) message: &'static str,
 }
@@ -81,24 +81,24 @@ const AFTERWARDS: u64 = 200;
 const LONGEST: f64 = 1e9;
 
 /// Every one of them, sorted by name.
-pub(crate) const PLANS: &[Plan] = &[
-    Plan {
+pub(crate) const PLANS: &[TaskTool] = &[
+    TaskTool {
         tool: "batch_compute",
         description: "Takes so many seconds, and is too slow for anything but a task",
         arguments: &[("label", "string")],
-        support: Support::Required,
+        support: TaskChoice::Required,
         before: &[],
         during: &[],
         seconds: 1.0,
         end: computed,
     },
-    Plan {
+    TaskTool {
         tool: "confirm_delete",
         description: "Asks before it deletes a file that there is not",
         arguments: &[("filename", "string")],
-        support: Support::Required,
+        support: TaskChoice::Required,
         before: &[],
-        during: &[Question { key: "confirm", message: "Delete it?", field: ("confirm", "boolean") }],
+        during: &[UserQuestion { key: "confirm", message: "Delete it?", field: ("confirm", "boolean") }],
         seconds: 1.0,
         end: |arguments, answers| {
             let answer = &answers["confirm"];
@@ -107,11 +107,11 @@ pub(crate) const PLANS: &[Plan] = &[
             Ok(pipe::text(&format!("{did} {}", word(&arguments["filename"]))))
         },
     },
-    Plan {
+    TaskTool {
         tool: "failing_job",
         description: "Returns a result that is an error, after a second",
         arguments: &[],
-        support: Support::Required,
+        support: TaskChoice::Required,
         before: &[],
         during: &[],
         seconds: 1.0,
@@ -121,25 +121,25 @@ pub(crate) const PLANS: &[Plan] = &[
             )
         },
     },
-    Plan {
+    TaskTool {
         tool: "greet",
         description: "Greets somebody at once",
         arguments: &[("name", "string")],
-        support: Support::Forbidden,
+        support: TaskChoice::Forbidden,
         before: &[],
         during: &[],
         seconds: 0.0,
         end: |arguments, _| Ok(pipe::text(&format!("Hello, {}!", word(&arguments["name"])))),
     },
-    Plan {
+    TaskTool {
         tool: "multi_input",
         description: "Asks two things at once",
         arguments: &[],
-        support: Support::Required,
+        support: TaskChoice::Required,
         before: &[],
         during: &[
-            Question { key: "first", message: "Who is first?", field: ("name", "string") },
-            Question { key: "second", message: "Who is second?", field: ("name", "string") },
+            UserQuestion { key: "first", message: "Who is first?", field: ("name", "string") },
+            UserQuestion { key: "second", message: "Who is second?", field: ("name", "string") },
         ],
         seconds: 1.0,
         end: |_, answers| {
@@ -147,32 +147,36 @@ pub(crate) const PLANS: &[Plan] = &[
             Ok(pipe::text(&format!("First {}, then {}", name("first"), name("second"))))
         },
     },
-    Plan {
+    TaskTool {
         tool: "protocol_error_job",
         description: "Answers with an error of the protocol, after a second",
         arguments: &[],
-        support: Support::Required,
+        support: TaskChoice::Required,
         before: &[],
         during: &[],
         seconds: 1.0,
-        end: |_, _| Err(Broken { code: -32603, message: "The job broke, as it always does" }),
+        end: |_, _| Err(FailingTool { code: -32603, message: "The job broke, as it always does" }),
     },
-    Plan {
+    TaskTool {
         tool: "slow_compute",
         description: "Takes so many seconds",
         arguments: &[("label", "string")],
-        support: Support::Optional,
+        support: TaskChoice::Optional,
         before: &[],
         during: &[],
         seconds: 1.0,
         end: computed,
     },
-    Plan {
+    TaskTool {
         tool: "test_tool_with_task",
         description: "Asks for a name, and then takes its time",
         arguments: &[],
-        support: Support::Required,
-        before: &[Question { key: "user_name", message: "What is your name?", field: ("name", "string") }],
+        support: TaskChoice::Required,
+        before: &[UserQuestion {
+            key: "user_name",
+            message: "What is your name?",
+            field: ("name", "string"),
+        }],
         during: &[],
         seconds: 1.0,
         end: |_, answers| {
@@ -181,7 +185,7 @@ pub(crate) const PLANS: &[Plan] = &[
     },
 ];
 
-fn computed(arguments: &Value, _: &Value) -> Result<Value, Broken> {
+fn computed(arguments: &Value, _: &Value) -> Result<Value, FailingTool> {
     Ok(pipe::text(&format!("computed {}", word(&arguments["label"]))))
 }
 
@@ -190,15 +194,15 @@ fn word(value: &Value) -> &str {
 }
 
 /// Returns the plan of a tool.
-pub(crate) fn find(tool: &str) -> Option<&'static Plan> {
+pub(crate) fn find(tool: &str) -> Option<&'static TaskTool> {
     PLANS.iter().find(|plan| plan.tool == tool)
 }
 
-impl Plan {
+impl TaskTool {
     /// Returns the tool as `tools/list` shows it.
     pub(crate) fn description(&self) -> Value {
         let seconds = [("seconds", "number")];
-        let timed = if self.support == Support::Forbidden { &[][..] } else { &seconds[..] };
+        let timed = if self.support == TaskChoice::Forbidden { &[][..] } else { &seconds[..] };
         let properties: serde_json::Map<_, _> = timed
             .iter()
             .chain(self.arguments)
@@ -224,25 +228,25 @@ impl Plan {
     }
 
     /// Returns what a task of it still has to ask: what was not asked before it began belongs to it too.
-    pub(crate) fn open(&self, answers: &Value) -> Vec<&'static Question> {
+    pub(crate) fn open(&self, answers: &Value) -> Vec<&'static UserQuestion> {
         let mut open = unanswered(self.before, answers);
         open.extend(unanswered(self.during, answers));
         open
     }
 
     /// Returns what comes of it.
-    pub(crate) fn end(&self, arguments: &Value, answers: &Value) -> Result<Value, Broken> {
+    pub(crate) fn end(&self, arguments: &Value, answers: &Value) -> Result<Value, FailingTool> {
         (self.end)(arguments, answers)
     }
 }
 
 /// Returns those questions to which there is no answer yet.
-pub(crate) fn unanswered<'a>(questions: &'a [Question], answers: &Value) -> Vec<&'a Question> {
+pub(crate) fn unanswered<'a>(questions: &'a [UserQuestion], answers: &Value) -> Vec<&'a UserQuestion> {
     questions.iter().filter(|question| !answers[question.key].is_object()).collect()
 }
 
 /// Returns questions as `inputRequests` has them.
-pub(crate) fn input_requests(questions: &[&Question]) -> Value {
+pub(crate) fn input_requests(questions: &[&UserQuestion]) -> Value {
     questions.iter().map(|question| (question.key.to_owned(), question.request())).collect()
 }
 

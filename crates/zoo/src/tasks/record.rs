@@ -8,11 +8,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::plan::{self, Broken, Plan, Question};
+use super::plan::{self, FailingTool, TaskTool, UserQuestion};
 
 /// What is known of a task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Task {
+pub(crate) struct TaskEntry {
     pub(crate) id: String,
     pub(crate) tool: String,
     pub(crate) arguments: Value,
@@ -32,16 +32,16 @@ pub(crate) struct Task {
 
 /// What has become of a task.
 #[derive(Clone, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum TaskStage {
     Working,
     /// It waits for the answers to these.
-    Asking(Vec<&'static Question>),
+    Asking(Vec<&'static UserQuestion>),
     Completed(Value),
-    Failed(Broken),
+    Failed(FailingTool),
     Cancelled,
 }
 
-impl Stage {
+impl TaskStage {
     /// The word for it in both dialects.
     pub(crate) fn word(&self) -> &'static str {
         match self {
@@ -69,10 +69,10 @@ impl Stage {
     }
 }
 
-impl Task {
+impl TaskEntry {
     pub(crate) fn new(
         id: String,
-        plan: &Plan,
+        plan: &TaskTool,
         arguments: Value,
         answers: Value,
         created: u64,
@@ -88,7 +88,7 @@ impl Task {
     }
 
     /// Returns what has become of it.
-    pub(crate) fn stage_at(&self, now: u64) -> Stage {
+    pub(crate) fn stage_at(&self, now: u64) -> TaskStage {
         self.look_at(now).0
     }
 
@@ -97,34 +97,34 @@ impl Task {
         self.look_at(now).1
     }
 
-    fn look_at(&self, now: u64) -> (Stage, u64) {
+    fn look_at(&self, now: u64) -> (TaskStage, u64) {
         if let Some(cancelled) = self.cancelled {
-            return (Stage::Cancelled, cancelled);
+            return (TaskStage::Cancelled, cancelled);
         }
         // A file of another version may name a tool that there is not any more.
-        let Some(plan) = plan::find(&self.tool) else { return (Stage::Cancelled, self.created) };
+        let Some(plan) = plan::find(&self.tool) else { return (TaskStage::Cancelled, self.created) };
         // Every task begins as one that works.
         let asks = self.created.saturating_add(plan.work(&self.arguments).max(1));
         if now < asks {
-            return (Stage::Working, self.created);
+            return (TaskStage::Working, self.created);
         }
         let open = plan.open(&self.answers);
         let answered = self.answered.unwrap_or(asks).max(asks);
         if !open.is_empty() {
-            return (Stage::Asking(open), answered);
+            return (TaskStage::Asking(open), answered);
         }
         let ends = answered.saturating_add(plan.afterwards());
         if now < ends {
-            return (Stage::Working, answered);
+            return (TaskStage::Working, answered);
         }
         match plan.end(&self.arguments, &self.answers) {
-            Ok(result) => (Stage::Completed(result), ends),
-            Err(broken) => (Stage::Failed(broken), ends),
+            Ok(result) => (TaskStage::Completed(result), ends),
+            Err(broken) => (TaskStage::Failed(broken), ends),
         }
     }
 
     pub(super) fn take(&mut self, answers: &Value, now: u64) {
-        let Stage::Asking(open) = self.stage_at(now) else { return };
+        let TaskStage::Asking(open) = self.stage_at(now) else { return };
         for question in open {
             let answer = &answers[question.key];
             if answer.is_object() {
@@ -147,12 +147,12 @@ mod tests {
 
     use super::*;
 
-    fn task(tool: &str, arguments: Value) -> Task {
+    fn task(tool: &str, arguments: Value) -> TaskEntry {
         let plan = plan::find(tool).expect("it is there");
-        Task::new("1".to_owned(), plan, arguments, json!({}), 1000, Some(60_000))
+        TaskEntry::new("1".to_owned(), plan, arguments, json!({}), 1000, Some(60_000))
     }
 
-    fn word(task: &Task, now: u64) -> (&'static str, u64) {
+    fn word(task: &TaskEntry, now: u64) -> (&'static str, u64) {
         (task.stage_at(now).word(), task.updated_at(now))
     }
 
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(word(&asking, 2000), ("input_required", 2000));
         asking.take(&first, 3000);
         asking.take(&first, 3500);
-        let Stage::Asking(open) = asking.stage_at(3500) else { panic!("{asking:?}") };
+        let TaskStage::Asking(open) = asking.stage_at(3500) else { panic!("{asking:?}") };
         assert_eq!((open.len(), open[0].key, asking.updated_at(3500)), (1, "second", 3000));
         asking.take(&second, 4000);
         assert_eq!(word(&asking, 4199), ("working", 4000));

@@ -9,28 +9,28 @@ use std::io;
 
 use serde_json::{Value, json};
 
-use crate::pipe::{self, Message};
+use crate::pipe::{self, ClientMessage};
 use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, Plain, UNSUPPORTED_VERSION};
 
 use super::sessions::{WAIT, stream};
 use super::wire::Wire;
-use super::{Asked, Then};
+use super::{Then, WebRequest};
 
 pub(crate) const HEADER_MISMATCH: i64 = -32020;
 
 /// A server without sessions.
-pub(crate) struct Modern {
+pub(crate) struct StatelessWebServer {
     plain: Plain,
     streams: bool,
 }
 
-impl Modern {
+impl StatelessWebServer {
     pub(crate) fn new(name: &'static str, streams: bool) -> Self {
         Self { plain: Plain::new(name).with_tool(WAIT), streams }
     }
 
     /// Deals with a request as it should be dealt with.
-    pub(crate) fn serve(&self, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
+    pub(crate) fn serve(&self, asked: &WebRequest, wire: &mut Wire) -> io::Result<Then> {
         if !asked.is_post() {
             return wire.status(405).map(|()| Then::Next);
         }
@@ -57,7 +57,7 @@ impl Modern {
     }
 
     /// Returns the correct response to a request; `None` for an unknown method.
-    pub(crate) fn response(&self, message: &Message) -> Option<Value> {
+    pub(crate) fn response(&self, message: &ClientMessage) -> Option<Value> {
         let mut response = match message.method() {
             "server/discover" => pipe::result(
                 message.id(),
@@ -86,7 +86,7 @@ pub(crate) fn annotate(tool: &mut Value, argument: &str, header: &str) {
 }
 
 /// Builds the error for a header that does not say what the body says.
-pub(crate) fn mismatch(message: &Message, header: &str) -> Value {
+pub(crate) fn mismatch(message: &ClientMessage, header: &str) -> Value {
     pipe::error(message.id(), HEADER_MISMATCH, &format!("Header mismatch: {header}"))
 }
 
@@ -109,7 +109,7 @@ fn encoded(value: &str) -> String {
 }
 
 /// What is wrong with a request, and the status for that.
-pub(crate) fn refusal(asked: &Asked) -> Option<(u16, Value)> {
+pub(crate) fn refusal(asked: &WebRequest) -> Option<(u16, Value)> {
     let message = &asked.message;
     let meta = &message.params()["_meta"];
     let version = &meta["io.modelcontextprotocol/protocolVersion"];

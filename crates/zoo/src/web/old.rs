@@ -17,7 +17,7 @@ use crate::plain::Plain;
 
 use super::sessions::WAIT;
 use super::wire::Wire;
-use super::{Asked, Then};
+use super::{Then, WebRequest};
 
 /// Answers that wait for their stream.
 const WAITING: usize = 1024;
@@ -35,7 +35,7 @@ impl Old {
     }
 
     /// Deals with a request as it should be dealt with.
-    pub(crate) fn serve(&self, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
+    pub(crate) fn serve(&self, asked: &WebRequest, wire: &mut Wire) -> io::Result<Then> {
         match (asked.verb.as_str(), asked.path.split_once("?session=")) {
             ("GET", None) if asked.path == "/sse" => self.stream(wire),
             ("POST", Some(("/messages", session))) => self.post(session, asked, wire),
@@ -53,7 +53,7 @@ impl Old {
         told.map(|()| Then::HangUp)
     }
 
-    fn post(&self, session: &str, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
+    fn post(&self, session: &str, asked: &WebRequest, wire: &mut Wire) -> io::Result<Then> {
         let Some(stream) = lock(&self.streams).get(session).cloned() else {
             return wire.status(404).map(|()| Then::Next);
         };

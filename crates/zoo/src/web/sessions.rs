@@ -17,7 +17,7 @@ use crate::pipe;
 use crate::plain::Plain;
 
 use super::wire::Wire;
-use super::{Asked, Then};
+use super::{Then, WebRequest};
 
 pub(crate) const SESSION: &str = "mcp-session-id";
 
@@ -25,7 +25,7 @@ pub(crate) const SESSION: &str = "mcp-session-id";
 pub(crate) const WAIT: &str = "wait";
 
 /// A server with sessions.
-pub(crate) struct Sessions {
+pub(crate) struct SessionWebServer {
     plain: Plain,
     /// Answers come as streams of events, with progress before them.
     streams: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Sessions {
     number: AtomicU64,
 }
 
-impl Sessions {
+impl SessionWebServer {
     pub(crate) fn new(name: &'static str, streams: bool) -> Self {
         Self {
             plain: Plain::new(name).with_tool(WAIT),
@@ -47,7 +47,7 @@ impl Sessions {
     }
 
     /// Returns the correct response to a request.
-    pub(crate) fn response(&self, asked: &Asked) -> Value {
+    pub(crate) fn response(&self, asked: &WebRequest) -> Value {
         self.plain.answer(&asked.message).unwrap_or_default()
     }
 
@@ -57,7 +57,7 @@ impl Sessions {
     }
 
     /// Says no to a request without a session that there is; true where that was so.
-    pub(crate) fn refuses(&self, asked: &Asked, wire: &mut Wire) -> io::Result<bool> {
+    pub(crate) fn refuses(&self, asked: &WebRequest, wire: &mut Wire) -> io::Result<bool> {
         if asked.message.method() == "initialize" {
             return Ok(false);
         }
@@ -71,7 +71,7 @@ impl Sessions {
     }
 
     /// Deals with a request as it should be dealt with.
-    pub(crate) fn serve(&self, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
+    pub(crate) fn serve(&self, asked: &WebRequest, wire: &mut Wire) -> io::Result<Then> {
         if self.refuses(asked, wire)? {
             return Ok(Then::Next);
         }
@@ -93,7 +93,7 @@ impl Sessions {
         }
     }
 
-    fn post(&self, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
+    fn post(&self, asked: &WebRequest, wire: &mut Wire) -> io::Result<Then> {
         let message = &asked.message;
         if message.raw().is_null() {
             wire.json(400, &[], &pipe::error(&Value::Null, -32700, "Parse error"))?;
@@ -122,7 +122,7 @@ impl Sessions {
         self.respond(asked, wire, &[])
     }
 
-    fn respond(&self, asked: &Asked, wire: &mut Wire, headers: &[(&str, &str)]) -> io::Result<Then> {
+    fn respond(&self, asked: &WebRequest, wire: &mut Wire, headers: &[(&str, &str)]) -> io::Result<Then> {
         let response = self.response(asked);
         if self.streams {
             stream(asked, wire, headers, &response)
@@ -135,7 +135,7 @@ impl Sessions {
 
 /// Answers by a stream, with progress before the answer where that is wanted, and ids on all events.
 pub(crate) fn stream(
-    asked: &Asked,
+    asked: &WebRequest,
     wire: &mut Wire,
     headers: &[(&str, &str)],
     response: &Value,
@@ -151,7 +151,7 @@ pub(crate) fn stream(
 }
 
 /// The session that a request says it belongs to.
-pub(crate) fn session(asked: &Asked) -> String {
+pub(crate) fn session(asked: &WebRequest) -> String {
     asked.header(SESSION).unwrap_or_default().to_owned()
 }
 
@@ -164,9 +164,9 @@ pub(crate) fn question(id: &str, method: &str) -> Value {
 /// A server with sessions whose requests a vice sees first: it deals with a request, or leaves it.
 pub(crate) fn serve_with(
     name: &'static str,
-    vice: impl Fn(&Sessions, &Asked, &mut Wire) -> io::Result<Option<Then>> + Send + Sync + 'static,
+    vice: impl Fn(&SessionWebServer, &WebRequest, &mut Wire) -> io::Result<Option<Then>> + Send + Sync + 'static,
 ) -> io::Result<std::process::ExitCode> {
-    let sessions = Sessions::new(name, false);
+    let sessions = SessionWebServer::new(name, false);
     super::serve("/mcp", move |asked, wire| match vice(&sessions, asked, wire)? {
         Some(then) => Ok(then),
         None => sessions.serve(asked, wire),

@@ -90,7 +90,7 @@ fn the_end_of_stdin_is_ignored() {
         visitor.shake_hands();
         visitor.close_stdin();
         // Asleep in its own wait, so it has seen the end.
-        wait_until("the animal has seen the end of stdin", || {
+        wait_until("the program has seen the end of stdin", || {
             in_call(visitor.pid(), "nanosleep").then_some(())
         });
         assert!(!visitor.has_ended(), "{faulty_server}");
@@ -123,7 +123,7 @@ fn an_interrupt_kills_at_the_next_line() {
 fn a_stopped_server_is_silent() {
     let mut visitor = Visitor::meet("stopped");
     visitor.shake_hands();
-    wait_until("the animal is stopped", || (stat(visitor.pid(), 0) == "T").then_some(()));
+    wait_until("the program is stopped", || (stat(visitor.pid(), 0) == "T").then_some(()));
     signal(visitor.pid(), Signal::CONT);
     assert_eq!(visitor.call_text(1, "echo", &json!({"text": "on"})), "on");
 }
@@ -134,7 +134,7 @@ fn hanging_after_an_idle_while() {
     let faulty_server = format!("hangs-idle 100 --once {}", file.to_str().expect("a plain path"));
     let mut visitor = Visitor::meet(&faulty_server);
     visitor.shake_hands();
-    wait_until("the animal hangs", || file.exists().then_some(()));
+    wait_until("the program hangs", || file.exists().then_some(()));
     visitor.request(1, "ping", &json!({}));
     visitor.close_stdin();
     assert!(!visitor.has_line() && !visitor.has_ended());
@@ -166,7 +166,9 @@ fn pipes_are_closed_or_left_alone() {
         for id in 0..answers {
             assert_eq!(visitor.json()["id"], id, "{faulty_server}");
         }
-        wait_until("the animal does not read any more", || in_call(visitor.pid(), "nanosleep").then_some(()));
+        wait_until("the program does not read any more", || {
+            in_call(visitor.pid(), "nanosleep").then_some(())
+        });
         assert!(!visitor.has_line() && !visitor.has_ended(), "{faulty_server}");
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
-use unhang_zoo::load::{Plan, Way, measure};
+use unhang_zoo::load::{LoadPlan, LoadRoute, measure};
 
 use crate::visitor::{Visitor, marked, marker, program};
 
-const SMALLEST: Plan = Plan {
+const SMALLEST: LoadPlan = LoadPlan {
     rounds: 1,
     warm_up: 2,
     round_trips: 20,
@@ -30,16 +30,16 @@ fn server() -> Vec<String> {
 /// Why a way through this command cannot be measured.
 #[track_caller]
 fn failure(command: &[&str]) -> String {
-    let mut outcomes = measure(&server(), &[Way::Through(words(command))], &SMALLEST, |_| {});
+    let mut outcomes = measure(&server(), &[LoadRoute::Through(words(command))], &SMALLEST, |_| {});
     outcomes.remove(0).expect_err("it is no wrapper").to_string()
 }
 
 #[test]
 fn every_way_is_measured_in_each_round() {
     // `env` becomes the server, so it adds nothing.
-    let ways = [Way::Direct, Way::Cats, Way::Through(words(&["env"]))];
+    let ways = [LoadRoute::Direct, LoadRoute::Cats, LoadRoute::Through(words(&["env"]))];
     let mut told = Vec::new();
-    let plan = Plan { rounds: 2, ..SMALLEST };
+    let plan = LoadPlan { rounds: 2, ..SMALLEST };
     let outcomes = measure(&server(), &ways, &plan, |round| told.push(round));
     assert_eq!(told, [1, 2]);
     for (way, outcome) in ways.iter().zip(outcomes) {
@@ -51,7 +51,7 @@ fn every_way_is_measured_in_each_round() {
             assert!(round.start > Duration::ZERO && round.stop > Duration::ZERO, "{round:?}");
             assert_eq!(
                 round.memory > 0,
-                *way == Way::Cats,
+                *way == LoadRoute::Cats,
                 "only the cats are more than the server: {round:?}"
             );
         }
@@ -60,7 +60,7 @@ fn every_way_is_measured_in_each_round() {
 
 #[test]
 fn a_way_that_fails_is_left_out_and_the_others_go_on() {
-    let ways = [Way::Through(words(&["no-such-program"])), Way::Direct];
+    let ways = [LoadRoute::Through(words(&["no-such-program"])), LoadRoute::Direct];
     let outcomes = measure(&server(), &ways, &SMALLEST, |_| {});
     let error = outcomes[0].as_ref().expect_err("there is no such program").to_string();
     assert!(error.starts_with("the start: "), "{error}");

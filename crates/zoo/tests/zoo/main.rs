@@ -16,7 +16,7 @@ mod web;
 
 /// A vice that no test shows may have got lost; one that no end-to-end test meets is of no use.
 #[test]
-fn every_animal_is_met_by_a_test_from_outside() {
+fn every_program_is_met_by_a_test_from_outside() {
     let own = texts(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/zoo"));
     let end_to_end = texts(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/it"));
     let meets = |texts: &[String], name: &str| {
@@ -26,7 +26,7 @@ fn every_animal_is_met_by_a_test_from_outside() {
     for faulty_server in unhang_zoo::faulty_servers() {
         assert!(meets(&end_to_end, faulty_server.name), "no end-to-end test meets {}", faulty_server.name);
         // What a client sees depends on whom it visits, so it is met there alone.
-        let shown = faulty_server.kind == unhang_zoo::Kind::Client || meets(&own, faulty_server.name);
+        let shown = faulty_server.kind == unhang_zoo::ProgramKind::Client || meets(&own, faulty_server.name);
         assert!(shown, "no test of the zoo shows the vice of {}", faulty_server.name);
     }
 }

@@ -108,7 +108,7 @@ impl Visitor {
 
     /// Returns the next line as JSON.
     pub(crate) fn json(&self) -> Value {
-        let line = self.line().expect("the animal answers");
+        let line = self.line().expect("the program answers");
         serde_json::from_slice(&line)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&line)))
     }
@@ -153,7 +153,7 @@ impl Visitor {
 
     /// Waits until the faulty server has ended by itself.
     pub(crate) fn end(&mut self) -> ExitStatus {
-        wait_until("the animal ends", || self.child.try_wait().expect("the child can be asked"))
+        wait_until("the program ends", || self.child.try_wait().expect("the child can be asked"))
     }
 
     /// Returns all of stderr, once the faulty server has ended.
@@ -211,7 +211,7 @@ fn by_words(words: &[&str]) -> Command {
 )]
 fn launch(command: &mut Command) -> Child {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().expect("the animal starts")
+    command.spawn().expect("the program starts")
 }
 
 pub(crate) fn program() -> &'static str {

@@ -1,9 +1,9 @@
 //! The guards of `background`, in the order of its files.
 
-use super::{Guard, end_to_end, unit};
+use super::{SwitchedGuard, end_to_end, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "jobs-are-their-owners" [2]
         "A job, or a task, is there for whoever began it, and for nobody else."
         end_to_end("slow_tasks::a_job_is_there_for_whoever_began_it_alone");

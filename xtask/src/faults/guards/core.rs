@@ -1,9 +1,9 @@
 //! The guards of `core`, in the order of its files.
 
-use super::{Guard, end_to_end, unit};
+use super::{SwitchedGuard, end_to_end, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "any-line-is-life" [8]
         "Any line of the server starts the health clock anew, so a server that talks is never taken for hung."
         unit("core", "health::tests::any_sign_of_life_starts_anew");

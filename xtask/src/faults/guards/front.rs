@@ -1,9 +1,9 @@
 //! The guards of `front`, in the order of its files.
 
-use super::{Guard, end_to_end, unit};
+use super::{SwitchedGuard, end_to_end, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "front-answers-garbage" [1]
         "The front answers a line that is no message, so that its sender does not wait for ever."
         unit("front", "tests::life::what_is_no_good_request_is_refused_with_its_id");

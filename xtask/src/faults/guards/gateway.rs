@@ -1,9 +1,9 @@
 //! The guards of `gateway`, in the order of its files.
 
-use super::{Guard, end_to_end, unit};
+use super::{SwitchedGuard, end_to_end, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "one-call-where-questions-come" [8]
         "A server that asks things about its calls has those of one session at a time, so that each question comes to whoever made them."
         end_to_end("gateway_http::questions_come_on_the_stream_of_the_call_that_they_are_about");

@@ -1,9 +1,9 @@
 //! The guards of `guard`, in the order of its files.
 
-use super::{Guard, end_to_end, unit};
+use super::{SwitchedGuard, end_to_end, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "held-back-is-not-judged" [3, 8]
         "A server that is held back because its client does not read is not taken for hung or late."
         unit("guard", "tests::life::promise_3_a_server_that_is_held_back_is_not_judged");

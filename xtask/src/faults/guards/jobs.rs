@@ -1,9 +1,9 @@
 //! The guards of `jobs`.
 
-use super::{Guard, end_to_end, job, unit};
+use super::{SwitchedGuard, end_to_end, job, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "job-id-alphabet" [7]
         "An id from outside is checked against the alphabet, so it names no other folder than a job's."
         unit("jobs", "id::tests::x_10_only_the_alphabet_and_the_length_make_an_id");

@@ -1,9 +1,9 @@
 //! The guards of `net`, in the order of its files.
 
-use super::{Guard, end_to_end, unit};
+use super::{SwitchedGuard, end_to_end, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "redirect-stays-at-home" [2]
         "A redirect to another origin is not followed, so that what is for one server goes to no other."
         end_to_end("remote_faults::redirects_lead_to_no_other_origin_and_not_round_for_ever");

@@ -1,9 +1,9 @@
 //! The guards of `proc`.
 
-use super::{Guard, end_to_end, process, unit};
+use super::{SwitchedGuard, end_to_end, process, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "null-streams" [4]
         "A process gets the null device for each stream that its caller did not name, so the protocol is never inherited by accident."
         process("server::g_11_a_process_gets_the_null_device_unless_told_otherwise");

@@ -1,9 +1,9 @@
 //! The guards of `tools`, in the order of its files.
 
-use super::{Guard, unit};
+use super::{SwitchedGuard, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "losing-tool-refused" [8]
         "A closure whose calls are late again and again is refused, so that its lost threads cannot fill the process."
         unit("tools", "direct::tests::a_late_closure_is_answered_for_counted_and_refused_until_it_ends");

@@ -1,9 +1,9 @@
 //! The guards of `upstream`, in the order of its files.
 
-use super::{Guard, end_to_end, unit};
+use super::{SwitchedGuard, end_to_end, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "last-stderr-awaited" [1]
         "The end of a dead server's stderr is awaited, so that its last words can be told."
         unit("upstream", "process::tests::the_last_words_on_stderr_are_awaited");

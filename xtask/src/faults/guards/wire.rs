@@ -1,9 +1,9 @@
 //! The guards of `wire`.
 
-use super::{Guard, unit};
+use super::{SwitchedGuard, unit};
 
 #[rustfmt::skip]
-pub(super) const GUARDS: &[Guard] = guards! {
+pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "max-message" [3]
         "A line over the limit is skimmed as it passes and not kept, so no line can fill the memory."
         unit("wire", "lines::tests::a_line_of_200_megabytes_stays_below_70_mebibytes");

@@ -10,11 +10,11 @@ use std::fs;
 use std::time::Duration;
 
 use crate::clock;
-use crate::failure::Failure;
-use crate::run::{self, Task};
+use crate::failure::ChoreFailure;
+use crate::run::{self, ProgramRun};
 
-use super::super::bench::{Bench, CaseFolder};
-use super::super::gateway::{self, Entry};
+use super::super::bench::{CaseContext, CaseFolder};
+use super::super::gateway::{self, GatewayEntry};
 
 /// The live ones but one; `tasks-status-notifications` skips itself.
 const SCENARIOS: [&str; 8] = [
@@ -101,13 +101,13 @@ impl Giver {
 }
 
 /// Goes through every scenario, even when some fail.
-pub(crate) fn check(bench: &Bench, place: &CaseFolder, giver: Giver) -> Result<(), Failure> {
+pub(crate) fn check(bench: &CaseContext, place: &CaseFolder, giver: Giver) -> Result<(), ChoreFailure> {
     let failed = match giver.behind() {
         None => at_server(bench, place, |url| go_through(bench, place, giver, url))?,
         Some((faulty_server, settings)) => {
             let command = [bench.binary().as_os_str(), "zoo".as_ref()].into_iter();
             let command = command.chain(faulty_server.iter().map(OsStr::new)).map(OsStr::to_owned).collect();
-            let entry = Entry { name: "tasks".to_owned(), command, prefix: Some(""), settings };
+            let entry = GatewayEntry { name: "tasks".to_owned(), command, prefix: Some(""), settings };
             gateway::serve(bench, place, &[entry], |gateway| go_through(bench, place, giver, &gateway.url))?
         }
     };
@@ -118,15 +118,15 @@ pub(crate) fn check(bench: &Bench, place: &CaseFolder, giver: Giver) -> Result<(
         giver.scenarios().len(),
         failed.join(", ")
     );
-    Err(Failure::new(happened).with_output(place.path(first)))
+    Err(ChoreFailure::new(happened).with_output(place.path(first)))
 }
 
 /// Does something with the server of the zoo, and makes sure that it ends with its stdin.
 fn at_server<T>(
-    bench: &Bench,
+    bench: &CaseContext,
     place: &CaseFolder,
-    work: impl FnOnce(&str) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    work: impl FnOnce(&str) -> Result<T, ChoreFailure>,
+) -> Result<T, ChoreFailure> {
     let task = place.task(bench.binary(), &place.work(), SERVER).arguments(["zoo", "http-tasks-modern"]);
     let mut server = run::start(task.open_stdin())?;
     let outcome = address(place).and_then(|url| work(&url));
@@ -137,7 +137,7 @@ fn at_server<T>(
 }
 
 /// Waits until the server says where it is.
-fn address(place: &CaseFolder) -> Result<String, Failure> {
+fn address(place: &CaseFolder) -> Result<String, ChoreFailure> {
     let output = place.path(SERVER);
     let mut found = None;
     clock::wait_until(START_LIMIT, || {
@@ -146,23 +146,24 @@ fn address(place: &CaseFolder) -> Result<String, Failure> {
         found.is_some()
     });
     found.ok_or_else(|| {
-        Failure::new("the server did not say where it is").with_output(place.path(&format!("{SERVER}.log")))
+        ChoreFailure::new("the server did not say where it is")
+            .with_output(place.path(&format!("{SERVER}.log")))
     })
 }
 
 /// Returns those scenarios that did not pass.
 fn go_through(
-    bench: &Bench,
+    bench: &CaseContext,
     place: &CaseFolder,
     giver: Giver,
     url: &str,
-) -> Result<Vec<&'static str>, Failure> {
+) -> Result<Vec<&'static str>, ChoreFailure> {
     let mut failed = Vec::new();
     for scenario in giver.scenarios() {
         // How it ends says less than what it reports: a scenario that was skipped ends well. What is left of it is looked for at the end.
         run::start(suite(bench, place, url, scenario))?.status()?;
         let report = place.path(scenario);
-        let text = fs::read_to_string(&report).map_err(|error| Failure::io(report.display(), &error))?;
+        let text = fs::read_to_string(&report).map_err(|error| ChoreFailure::io(report.display(), &error))?;
         if !has_passed(&text) {
             failed.push(scenario);
         }
@@ -171,7 +172,7 @@ fn go_through(
 }
 
 /// The suite with one scenario; its last line is the summary.
-fn suite(bench: &Bench, place: &CaseFolder, url: &str, scenario: &str) -> Task {
+fn suite(bench: &CaseContext, place: &CaseFolder, url: &str, scenario: &str) -> ProgramRun {
     place
         .task(&bench.installed.recent_node(), &place.work(), scenario)
         .arguments([bench.installed.package("conformance/dist/index.js")])

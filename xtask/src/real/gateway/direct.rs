@@ -11,14 +11,14 @@ use std::ffi::OsString;
 
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::run;
 
-use super::super::bench::{Bench, CaseFolder};
+use super::super::bench::{CaseContext, CaseFolder};
 use super::super::scenario::{self, Scenario};
-use super::super::sdk_client::{Era, Language, Walk, Way};
-use super::super::servers::Server;
-use super::{Entry, Gateway, configure, serve};
+use super::super::sdk_client::{ClientTransport, Language, SdkEra, Walk};
+use super::super::servers::PublicServer;
+use super::{Gateway, GatewayEntry, configure, serve};
 
 /// What differs before anything is asked.
 const OF_THE_START: [(&str, &str); 3] = [
@@ -62,20 +62,21 @@ const FIRST_CALL: &str = "echo";
 const SHOWN: usize = 1500;
 
 /// Walks without a gateway and with one, over stdio and over HTTP and in every era, and compares.
-pub(crate) fn check(bench: &Bench, place: &CaseFolder, language: Language) -> Result<(), Failure> {
-    let server = Server::Everything;
-    let entry = Entry { prefix: Some(""), settings: UNTOUCHED, ..Entry::real(bench, place, server)? };
+pub(crate) fn check(bench: &CaseContext, place: &CaseFolder, language: Language) -> Result<(), ChoreFailure> {
+    let server = PublicServer::Everything;
+    let entry =
+        GatewayEntry { prefix: Some(""), settings: UNTOUCHED, ..GatewayEntry::real(bench, place, server)? };
     let scenario = Scenario::read(bench, place, server)?;
     let through = after_a_call(&scenario.through_gateway())?;
     let folder = place.work();
-    let walk = |name: &str, era: Era, way: Way<'_>, steps: &[Value]| {
+    let walk = |name: &str, era: SdkEra, way: ClientTransport<'_>, steps: &[Value]| {
         let walk = Walk { name, language, era, way, folder: &folder, steps };
         run::start(walk.task(bench, place)?)?.wait()?;
         walk.transcript(place)
     };
-    let direct = walk("direct", Era::Legacy, Way::Command(&entry.command), scenario.steps())?;
-    scenario.judge(&direct, Era::Legacy.revision(false), true)?;
-    let compare = |name: &str, era: Era, way: Way<'_>| {
+    let direct = walk("direct", SdkEra::Legacy, ClientTransport::Command(&entry.command), scenario.steps())?;
+    scenario.judge(&direct, SdkEra::Legacy.revision(false), true)?;
+    let compare = |name: &str, era: SdkEra, way: ClientTransport<'_>| {
         let name = format!("{name}-{}", era.name());
         let transcript = walk(&name, era, way, through.steps())?;
         through.judge(&transcript, era.revision(true), false)?;
@@ -83,22 +84,22 @@ pub(crate) fn check(bench: &Bench, place: &CaseFolder, language: Language) -> Re
         if differences.is_empty() {
             return Ok(());
         }
-        Err(Failure::new(format!("{name}:\n{}", differences.join("\n"))))
+        Err(ChoreFailure::new(format!("{name}:\n{}", differences.join("\n"))))
     };
     let file = configure(place, std::slice::from_ref(&entry))?;
     let own = bench.unhang(&["serve", "--own", "--config"], &[OsString::from(file)]);
     for era in language.eras() {
-        compare("stdio", *era, Way::Command(&own))?;
+        compare("stdio", *era, ClientTransport::Command(&own))?;
     }
     serve(bench, place, &[entry], |gateway: &Gateway| {
-        language.eras().iter().try_for_each(|era| compare("http", *era, Way::Url(&gateway.url)))
+        language.eras().iter().try_for_each(|era| compare("http", *era, ClientTransport::Url(&gateway.url)))
     })
 }
 
 /// The same behind a call, which waits for its server; lists that are asked for while it starts may be without it.
-fn after_a_call(scenario: &Scenario) -> Result<Scenario, Failure> {
+fn after_a_call(scenario: &Scenario) -> Result<Scenario, ChoreFailure> {
     let call = scenario.call_of(FIRST_CALL).cloned();
-    let call = call.ok_or_else(|| Failure::new(format!("the scenario does not call {FIRST_CALL}")))?;
+    let call = call.ok_or_else(|| ChoreFailure::new(format!("the scenario does not call {FIRST_CALL}")))?;
     Ok(Scenario::of(std::iter::once(call).chain(scenario.steps().iter().cloned()).collect()))
 }
 

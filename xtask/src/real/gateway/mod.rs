@@ -19,11 +19,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::failure::Failure;
-use crate::run::{self, Running};
+use crate::failure::ChoreFailure;
+use crate::run::{self, RunningProgram};
 
-use super::bench::{Bench, CaseFolder};
-use super::servers::Server;
+use super::bench::{CaseContext, CaseFolder};
+use super::servers::PublicServer;
 
 /// Until the gateway says where it is.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ const NAME: &str = "gateway";
 
 /// One server of a gateway.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct GatewayEntry {
     pub(crate) name: String,
     pub(crate) command: Vec<OsString>,
     /// What the names of its tools and prompts begin with, where it is not its own name.
@@ -54,14 +54,18 @@ pub(crate) struct Entry {
 /// One that runs and serves HTTP.
 #[derive(Debug)]
 pub(crate) struct Gateway {
-    running: Running,
+    running: RunningProgram,
     /// Where MCP is.
     pub(crate) url: String,
 }
 
-impl Entry {
+impl GatewayEntry {
     /// A real server under its own name, with what it relies on.
-    pub(crate) fn real(bench: &Bench, place: &CaseFolder, server: Server) -> Result<Self, Failure> {
+    pub(crate) fn real(
+        bench: &CaseContext,
+        place: &CaseFolder,
+        server: PublicServer,
+    ) -> Result<Self, ChoreFailure> {
         server.furnish(place)?;
         Ok(Self {
             name: server.name().to_owned(),
@@ -78,26 +82,26 @@ impl Gateway {
     }
 
     /// What the gateway says of its servers, in their order.
-    pub(crate) fn servers(&self) -> Result<Vec<Value>, Failure> {
+    pub(crate) fn servers(&self) -> Result<Vec<Value>, ChoreFailure> {
         let (status, body) = self.get("/status")?;
         let page: Value = serde_json::from_str(&body).unwrap_or_default();
         let servers = page["servers"].as_array().cloned();
-        servers.ok_or_else(|| Failure::new(format!("/status is {status} with {body}")))
+        servers.ok_or_else(|| ChoreFailure::new(format!("/status is {status} with {body}")))
     }
 
     /// Waits until every server has been listed.
-    pub(crate) fn until_ready(&self) -> Result<(), Failure> {
+    pub(crate) fn until_ready(&self) -> Result<(), ChoreFailure> {
         let is_ready = || self.get("/ready").is_ok_and(|(status, _)| status == "200");
         if clock::wait_until(START_LIMIT, is_ready) {
             return Ok(());
         }
-        Err(Failure::new(format!("not all servers were listed: {:#?}", self.servers()?)))
+        Err(ChoreFailure::new(format!("not all servers were listed: {:#?}", self.servers()?)))
     }
 
     /// The status and the body of a page beside `/mcp`.
-    fn get(&self, path: &str) -> Result<(String, String), Failure> {
+    fn get(&self, path: &str) -> Result<(String, String), ChoreFailure> {
         let at = self.url.trim_start_matches("http://").trim_end_matches("/mcp");
-        let failed = |error: std::io::Error| Failure::io(format!("cannot get {path} of {at}"), &error);
+        let failed = |error: std::io::Error| ChoreFailure::io(format!("cannot get {path} of {at}"), &error);
         let mut connection = TcpStream::connect(at).map_err(failed)?;
         connection.set_read_timeout(Some(PAGE_LIMIT)).map_err(failed)?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
@@ -111,7 +115,7 @@ impl Gateway {
 
 /// `unhang serve` over stdio, which asks a gateway that runs with the same file. Clients pass few variables on, and windows share servers
 /// only where both would give them the same environment (F-21), so that it is given those of the gateway.
-pub(crate) fn window(bench: &Bench, place: &CaseFolder) -> Vec<OsString> {
+pub(crate) fn window(bench: &CaseContext, place: &CaseFolder) -> Vec<OsString> {
     let is_given = |name: &str| SERVERS_INHERIT.contains(&name) || name.starts_with("LC_");
     let own = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_given));
     let of_case = place.environment().into_iter().map(|(name, value)| (OsString::from(name), value));
@@ -129,7 +133,7 @@ pub(crate) fn window(bench: &Bench, place: &CaseFolder) -> Vec<OsString> {
 const SERVERS_INHERIT: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
 
 /// Writes the configuration file of a gateway in front of these servers, with the environment of the case for each.
-pub(crate) fn configure(place: &CaseFolder, entries: &[Entry]) -> Result<PathBuf, Failure> {
+pub(crate) fn configure(place: &CaseFolder, entries: &[GatewayEntry]) -> Result<PathBuf, ChoreFailure> {
     // A string of JSON is one of TOML.
     let text = |word: &OsString| json!(word.to_string_lossy()).to_string();
     let environment = place.environment();
@@ -139,7 +143,7 @@ pub(crate) fn configure(place: &CaseFolder, entries: &[Entry]) -> Result<PathBuf
     for entry in entries {
         let words: Vec<_> = entry.command.iter().map(text).collect();
         let [command, arguments @ ..] = &words[..] else {
-            return Err(Failure::new(format!("{} has no command", entry.name)));
+            return Err(ChoreFailure::new(format!("{} has no command", entry.name)));
         };
         let prefix = entry.prefix.map(|prefix| format!("prefix = {}\n", json!(prefix)));
         file += &format!(
@@ -153,7 +157,7 @@ pub(crate) fn configure(place: &CaseFolder, entries: &[Entry]) -> Result<PathBuf
         );
     }
     let path = configuration(place);
-    fs::write(&path, file).map_err(|error| Failure::io(path.display(), &error))?;
+    fs::write(&path, file).map_err(|error| ChoreFailure::io(path.display(), &error))?;
     Ok(path)
 }
 
@@ -163,11 +167,11 @@ fn configuration(place: &CaseFolder) -> PathBuf {
 
 /// Does something with a gateway that serves HTTP, and makes sure that it ends well after it.
 pub(crate) fn serve<T>(
-    bench: &Bench,
+    bench: &CaseContext,
     place: &CaseFolder,
-    entries: &[Entry],
-    work: impl FnOnce(&Gateway) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    entries: &[GatewayEntry],
+    work: impl FnOnce(&Gateway) -> Result<T, ChoreFailure>,
+) -> Result<T, ChoreFailure> {
     let file = configure(place, entries)?;
     let task = place.task(bench.binary(), &place.work(), NAME).arguments(["serve", "--config"]);
     let running = run::start(task.arguments([&file]).arguments(["--http", "127.0.0.1:0"]))?;
@@ -187,18 +191,18 @@ pub(crate) fn serve<T>(
     if status.code() == Some(TERMINATED) {
         return Ok(outcome);
     }
-    Err(Failure::new(format!("after SIGTERM the gateway ended with {status}")))
+    Err(ChoreFailure::new(format!("after SIGTERM the gateway ended with {status}")))
 }
 
 /// Waits until the gateway says where it is.
-fn address(place: &CaseFolder) -> Result<String, Failure> {
+fn address(place: &CaseFolder) -> Result<String, ChoreFailure> {
     let log = place.path(&format!("{NAME}.log"));
     let mut found = None;
     clock::wait_until(START_LIMIT, || {
         found = fs::read_to_string(&log).ok().and_then(|text| named(&text).map(str::to_owned));
         found.is_some()
     });
-    found.ok_or_else(|| Failure::new("the gateway did not say where it is").with_output(log))
+    found.ok_or_else(|| ChoreFailure::new("the gateway did not say where it is").with_output(log))
 }
 
 /// The address that the gateway names in a line of its own.

@@ -18,23 +18,23 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::failure::Failure;
-use crate::leftovers::{self, Process};
+use crate::failure::ChoreFailure;
+use crate::leftovers::{self, MarkedProcess};
 use crate::run;
 
-use super::super::bench::{Bench, CaseFolder, commands};
+use super::super::bench::{CaseContext, CaseFolder, commands};
 use super::super::scenario::Scenario;
-use super::super::sdk_client::{Era, Language, Walk, Way};
-use super::super::servers::Server;
-use super::{Entry, Gateway, serve, window};
+use super::super::sdk_client::{ClientTransport, Language, SdkEra, Walk};
+use super::super::servers::PublicServer;
+use super::{Gateway, GatewayEntry, serve, window};
 
 /// The servers that are killed, and a tool of each that changes nothing.
-const VICTIMS: [(Server, &str); 5] = [
-    (Server::Filesystem, "list_allowed_directories"),
-    (Server::Git, "git_log"),
-    (Server::Memory, "read_graph"),
-    (Server::Time, "convert_time"),
-    (Server::Everything, "echo"),
+const VICTIMS: [(PublicServer, &str); 5] = [
+    (PublicServer::Filesystem, "list_allowed_directories"),
+    (PublicServer::Git, "git_log"),
+    (PublicServer::Memory, "read_graph"),
+    (PublicServer::Time, "convert_time"),
+    (PublicServer::Everything, "echo"),
 ];
 
 /// Where the long calls are. It is one more server-everything.
@@ -53,12 +53,12 @@ const LIMIT: Duration = Duration::from_secs(20);
 const SERVER_EXITED: &str = "-31002";
 
 /// Kills one server after the other.
-pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
+pub(crate) fn check(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
     let mut entries = Vec::new();
     for (server, _) in VICTIMS {
-        entries.push(Entry::real(bench, place, server)?);
+        entries.push(GatewayEntry::real(bench, place, server)?);
     }
-    let mut bystander = Entry::real(bench, place, Server::Everything)?;
+    let mut bystander = GatewayEntry::real(bench, place, PublicServer::Everything)?;
     BYSTANDER.clone_into(&mut bystander.name);
     // It is what that server does anyway, and tells the two apart.
     bystander.command.push("stdio".into());
@@ -70,16 +70,16 @@ pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
         let over_http = Walk {
             name: "first",
             language: Language::Python,
-            era: Era::Legacy,
-            way: Way::Url(&gateway.url),
+            era: SdkEra::Legacy,
+            way: ClientTransport::Url(&gateway.url),
             folder: &folder,
             steps: &first,
         };
         let over_stdio = Walk {
             name: "second",
             language: Language::Typescript,
-            era: Era::Auto,
-            way: Way::Command(&command),
+            era: SdkEra::Auto,
+            way: ClientTransport::Command(&command),
             folder: &folder,
             steps: &second,
         };
@@ -88,7 +88,7 @@ pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
         for (entry, (server, _)) in entries.iter().zip(VICTIMS) {
             kill(place, gateway, entry, server)?;
         }
-        clients.iter().try_for_each(run::Running::wait)?;
+        clients.iter().try_for_each(run::RunningProgram::wait)?;
         for walk in [over_http, over_stdio] {
             let revision = walk.era.revision(true);
             Scenario::of(walk.steps.to_vec()).judge(&walk.transcript(place)?, revision, false)?;
@@ -98,12 +98,12 @@ pub(crate) fn check(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
 }
 
 /// What the first client does: in each round it calls the one that is killed, and calls it again.
-fn first(bench: &Bench, place: &CaseFolder) -> Result<Vec<Value>, Failure> {
+fn first(bench: &CaseContext, place: &CaseFolder) -> Result<Vec<Value>, ChoreFailure> {
     let mut steps = vec![json!({ "do": "list_tools", "expect": ["everything__echo"] })];
     for (server, tool) in VICTIMS {
         let again = call(bench, place, server, tool)?;
         let mut lost = again.clone();
-        if server == Server::Everything {
+        if server == PublicServer::Everything {
             lost = long_call("everything", ENDLESS_SECONDS);
         }
         lost["expect"] = json!([SERVER_EXITED, "server_exited", server.name()]);
@@ -116,7 +116,7 @@ fn first(bench: &Bench, place: &CaseFolder) -> Result<Vec<Value>, Failure> {
 }
 
 /// What the second client does: in each round it calls all the others.
-fn second(bench: &Bench, place: &CaseFolder) -> Result<Vec<Value>, Failure> {
+fn second(bench: &CaseContext, place: &CaseFolder) -> Result<Vec<Value>, ChoreFailure> {
     let mut steps = vec![json!({ "do": "list_tools", "expect": ["everything__echo"] })];
     for (victim, _) in VICTIMS {
         let mut together = vec![long_call(BYSTANDER, CALL_SECONDS)];
@@ -129,22 +129,27 @@ fn second(bench: &Bench, place: &CaseFolder) -> Result<Vec<Value>, Failure> {
     Ok(steps)
 }
 
-fn meeting(client: &str, victim: Server) -> String {
+fn meeting(client: &str, victim: PublicServer) -> String {
     format!("{client}-{}", victim.name())
 }
 
 /// A call as the scenario of its server has it.
-fn call(bench: &Bench, place: &CaseFolder, server: Server, tool: &str) -> Result<Value, Failure> {
+fn call(
+    bench: &CaseContext,
+    place: &CaseFolder,
+    server: PublicServer,
+    tool: &str,
+) -> Result<Value, ChoreFailure> {
     let scenario = Scenario::read(bench, place, server)?.named_by(server.name());
     let tool = format!("{}__{tool}", server.name());
     let mut step = scenario.call_of(&tool).cloned();
-    if server == Server::Memory
+    if server == PublicServer::Memory
         && let Some(step) = &mut step
     {
         // Nobody has told it anything.
         step["expect"] = json!(["entities"]);
     }
-    step.ok_or_else(|| Failure::new(format!("no scenario calls {tool}")))
+    step.ok_or_else(|| ChoreFailure::new(format!("no scenario calls {tool}")))
 }
 
 fn long_call(server: &str, seconds: u32) -> Value {
@@ -158,22 +163,27 @@ fn long_call(server: &str, seconds: u32) -> Value {
 }
 
 /// One round: stops a server, lets both clients call, and kills it.
-fn kill(place: &CaseFolder, gateway: &Gateway, entry: &Entry, server: Server) -> Result<(), Failure> {
+fn kill(
+    place: &CaseFolder,
+    gateway: &Gateway,
+    entry: &GatewayEntry,
+    server: PublicServer,
+) -> Result<(), ChoreFailure> {
     let at = |client: &str, sign: &str| place.meeting().join(format!("{}.{sign}", meeting(client, server)));
     let have_met = || ["first", "second"].iter().all(|client| at(client, "here").exists());
     if !clock::wait_until(LIMIT, have_met) {
-        return Err(Failure::new(format!("not both clients came to the round of {}", server.name())));
+        return Err(ChoreFailure::new(format!("not both clients came to the round of {}", server.name())));
     }
     let victim = process(gateway, entry)?;
-    if server != Server::Everything {
+    if server != PublicServer::Everything {
         run::pause(victim.pid, &place.work());
         if !clock::wait_until(LIMIT, || leftovers::is_stopped(victim.pid)) {
-            return Err(Failure::new(format!("{} does not stop", commands(&[victim]))));
+            return Err(ChoreFailure::new(format!("{} does not stop", commands(&[victim]))));
         }
     }
     for client in ["first", "second"] {
         let sign = at(client, "go");
-        fs::write(&sign, "").map_err(|error| Failure::io(sign.display(), &error))?;
+        fs::write(&sign, "").map_err(|error| ChoreFailure::io(sign.display(), &error))?;
     }
     let in_flight = |name: &str, least: u64| {
         gateway.servers().is_ok_and(|servers| {
@@ -182,7 +192,7 @@ fn kill(place: &CaseFolder, gateway: &Gateway, entry: &Entry, server: Server) ->
         })
     };
     if !clock::wait_until(LIMIT, || in_flight(&entry.name, 1) && in_flight(BYSTANDER, 2)) {
-        return Err(Failure::new(format!(
+        return Err(ChoreFailure::new(format!(
             "no call of {} was in flight: {:#?}",
             entry.name,
             gateway.servers()?
@@ -193,13 +203,13 @@ fn kill(place: &CaseFolder, gateway: &Gateway, entry: &Entry, server: Server) ->
 }
 
 /// The process of a server, below our own gateway.
-fn process(gateway: &Gateway, entry: &Entry) -> Result<Process, Failure> {
+fn process(gateway: &Gateway, entry: &GatewayEntry) -> Result<MarkedProcess, ChoreFailure> {
     let words: Vec<_> = entry.command.iter().map(|word| word.to_string_lossy()).collect();
     let command = words.join(" ");
     let below = leftovers::descendants(gateway.pid());
     let found: Vec<_> = below.iter().filter(|process| process.command.ends_with(&command)).cloned().collect();
     // What holds a server together may be called after it; the server itself has no such process below it.
-    let is_above = |process: &Process| {
+    let is_above = |process: &MarkedProcess| {
         leftovers::descendants(process.pid)
             .iter()
             .any(|other| found.iter().any(|found| found.pid == other.pid))
@@ -207,7 +217,7 @@ fn process(gateway: &Gateway, entry: &Entry) -> Result<Process, Failure> {
     let lowest: Vec<_> = found.iter().filter(|process| !is_above(process)).collect();
     match lowest.as_slice() {
         [one] => Ok((*one).clone()),
-        _ => Err(Failure::new(format!(
+        _ => Err(ChoreFailure::new(format!(
             "one process of {} was expected below the gateway: {}",
             entry.name,
             commands(&below)
@@ -215,7 +225,7 @@ fn process(gateway: &Gateway, entry: &Entry) -> Result<Process, Failure> {
     }
 }
 
-fn each_was_started_again_and_the_bystander_not(servers: &[Value]) -> Result<(), Failure> {
+fn each_was_started_again_and_the_bystander_not(servers: &[Value]) -> Result<(), ChoreFailure> {
     let as_expected = |server: &&Value| {
         let restarts = u64::from(server["name"] != BYSTANDER);
         server["restarts"] == restarts && server["starts"] == restarts + 1
@@ -223,5 +233,5 @@ fn each_was_started_again_and_the_bystander_not(servers: &[Value]) -> Result<(),
     if servers.len() == VICTIMS.len() + 1 && servers.iter().filter(as_expected).count() == servers.len() {
         return Ok(());
     }
-    Err(Failure::new(format!("each server but the bystander was to be started twice: {servers:#?}")))
+    Err(ChoreFailure::new(format!("each server but the bystander was to be started twice: {servers:#?}")))
 }

@@ -10,23 +10,23 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::ChoreFailure;
 use crate::run;
 
-use super::super::bench::{Bench, CaseFolder};
+use super::super::bench::{CaseContext, CaseFolder};
 use super::super::inspector;
 use super::super::scenario::{self, Scenario};
-use super::super::sdk_client::{Language, Walk, Way};
-use super::super::servers::Server;
-use super::{Entry, Gateway, serve, window};
+use super::super::sdk_client::{ClientTransport, Language, Walk};
+use super::super::servers::PublicServer;
+use super::{Gateway, GatewayEntry, serve, window};
 
 /// A tool of each server but the first that changes nothing. Of server-everything there is the whole scenario.
-const HARMLESS: [(Server, &str); 5] = [
-    (Server::Filesystem, "read_text_file"),
-    (Server::Memory, "search_nodes"),
-    (Server::Time, "convert_time"),
-    (Server::Git, "git_log"),
-    (Server::Gms, "gm_project_info"),
+const HARMLESS: [(PublicServer, &str); 5] = [
+    (PublicServer::Filesystem, "read_text_file"),
+    (PublicServer::Memory, "search_nodes"),
+    (PublicServer::Time, "convert_time"),
+    (PublicServer::Git, "git_log"),
+    (PublicServer::Gms, "gm_project_info"),
 ];
 
 /// The first requests of the Inspector: two that concern one server, the lists, and a call.
@@ -37,11 +37,13 @@ const GRAPH: &str = r#"{"type":"entity","name":"Engine","entityType":"machine","
 "#;
 
 /// Walks through what all servers have, over HTTP and over stdio and in every era.
-pub(crate) fn sdk(bench: &Bench, place: &CaseFolder, language: Language) -> Result<(), Failure> {
+pub(crate) fn sdk(bench: &CaseContext, place: &CaseFolder, language: Language) -> Result<(), ChoreFailure> {
     with_six(bench, place, |gateway| {
         let command = window(bench, place);
         let folder = place.work();
-        for (name, way) in [("http", Way::Url(&gateway.url)), ("stdio", Way::Command(&command))] {
+        for (name, way) in
+            [("http", ClientTransport::Url(&gateway.url)), ("stdio", ClientTransport::Command(&command))]
+        {
             for &era in language.eras() {
                 let name = &format!("{name}-{}", era.name());
                 let steps = steps(bench, place, name)?;
@@ -56,14 +58,19 @@ pub(crate) fn sdk(bench: &Bench, place: &CaseFolder, language: Language) -> Resu
 }
 
 /// Lets the Inspector make one request after the other, over HTTP and over stdio and in both eras.
-pub(crate) fn inspector(bench: &Bench, place: &CaseFolder) -> Result<(), Failure> {
+pub(crate) fn inspector(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
     with_six(bench, place, |gateway| {
         let command = window(bench, place);
         let requests = requests(bench, place)?;
         for era in ["legacy", "modern"] {
-            inspector::visit_gateway(bench, place, ("http", Way::Url(&gateway.url), era), &requests)?;
+            inspector::visit_gateway(
+                bench,
+                place,
+                ("http", ClientTransport::Url(&gateway.url), era),
+                &requests,
+            )?;
             // Each of these is a window of its own, which has to start: one request of each kind will do.
-            let way = Way::Command(&command);
+            let way = ClientTransport::Command(&command);
             inspector::visit_gateway(bench, place, ("stdio", way, era), &requests[..ONE_OF_EACH_KIND])?;
         }
         Ok(())
@@ -72,32 +79,32 @@ pub(crate) fn inspector(bench: &Bench, place: &CaseFolder) -> Result<(), Failure
 
 /// Does something with all six, and makes sure that each of them was started once.
 fn with_six(
-    bench: &Bench,
+    bench: &CaseContext,
     place: &CaseFolder,
-    work: impl FnOnce(&Gateway) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    work: impl FnOnce(&Gateway) -> Result<(), ChoreFailure>,
+) -> Result<(), ChoreFailure> {
     let graph = place.path("memory.json");
-    fs::write(&graph, GRAPH).map_err(|error| Failure::io(graph.display(), &error))?;
+    fs::write(&graph, GRAPH).map_err(|error| ChoreFailure::io(graph.display(), &error))?;
     let entries: Result<Vec<_>, _> =
-        Server::ALL.into_iter().map(|server| Entry::real(bench, place, server)).collect();
+        PublicServer::ALL.into_iter().map(|server| GatewayEntry::real(bench, place, server)).collect();
     serve(bench, place, &entries?, |gateway| {
         gateway.until_ready()?;
         work(gateway)?;
         let servers = gateway.servers()?;
-        if servers.len() == Server::ALL.len() && servers.iter().all(|server| server["starts"] == 1) {
+        if servers.len() == PublicServer::ALL.len() && servers.iter().all(|server| server["starts"] == 1) {
             return Ok(());
         }
-        Err(Failure::new(format!("each of six servers was to be started once: {servers:#?}")))
+        Err(ChoreFailure::new(format!("each of six servers was to be started once: {servers:#?}")))
     })
 }
 
 /// Everything that server-everything has, one tool of each other server, and the lists of all of them.
-fn steps(bench: &Bench, place: &CaseFolder, walk: &str) -> Result<Vec<Value>, Failure> {
-    let everything = Scenario::read(bench, place, Server::Everything)?.through_gateway();
-    let mut steps = vec![harmless(bench, place, Server::Everything, "echo")?];
-    steps.extend_from_slice(everything.named_by(Server::Everything.name()).steps());
+fn steps(bench: &CaseContext, place: &CaseFolder, walk: &str) -> Result<Vec<Value>, ChoreFailure> {
+    let everything = Scenario::read(bench, place, PublicServer::Everything)?.through_gateway();
+    let mut steps = vec![harmless(bench, place, PublicServer::Everything, "echo")?];
+    steps.extend_from_slice(everything.named_by(PublicServer::Everything.name()).steps());
     let subscribed = steps.iter().position(|step| step["do"] == "subscribe");
-    let subscribed = subscribed.ok_or_else(|| Failure::new("the scenario subscribes to nothing"))?;
+    let subscribed = subscribed.ok_or_else(|| ChoreFailure::new("the scenario subscribes to nothing"))?;
     let new =
         json!({ "name": format!("{walk}.gz"), "data": "data:text/plain,hello", "outputType": "resource" });
     // A resource that was not there before is told of.
@@ -117,7 +124,7 @@ fn steps(bench: &Bench, place: &CaseFolder, walk: &str) -> Result<Vec<Value>, Fa
     }));
     for what in ["list_tools", "list_resources", "list_templates", "list_prompts"] {
         let mut expected = Vec::new();
-        for server in Server::ALL {
+        for server in PublicServer::ALL {
             let texts = Scenario::read(bench, place, server)?.expected_of(what);
             let has_a_name_given = matches!(what, "list_tools" | "list_prompts");
             let given = |text| if has_a_name_given { format!("{}__{text}", server.name()) } else { text };
@@ -129,15 +136,20 @@ fn steps(bench: &Bench, place: &CaseFolder, walk: &str) -> Result<Vec<Value>, Fa
 }
 
 /// The call of a tool, as the scenario of its server has it.
-fn harmless(bench: &Bench, place: &CaseFolder, server: Server, tool: &str) -> Result<Value, Failure> {
+fn harmless(
+    bench: &CaseContext,
+    place: &CaseFolder,
+    server: PublicServer,
+    tool: &str,
+) -> Result<Value, ChoreFailure> {
     let scenario = Scenario::read(bench, place, server)?.named_by(server.name());
     let tool = format!("{}__{tool}", server.name());
     let step = scenario.call_of(&tool).and_then(scenario::through_gateway);
-    step.ok_or_else(|| Failure::new(format!("no scenario calls {tool}")))
+    step.ok_or_else(|| ChoreFailure::new(format!("no scenario calls {tool}")))
 }
 
 /// What the Inspector asks for, and the texts that it must print.
-fn requests(bench: &Bench, place: &CaseFolder) -> Result<Vec<(Vec<String>, Value)>, Failure> {
+fn requests(bench: &CaseContext, place: &CaseFolder) -> Result<Vec<(Vec<String>, Value)>, ChoreFailure> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let mut requests = vec![
         (
@@ -166,7 +178,7 @@ fn requests(bench: &Bench, place: &CaseFolder) -> Result<Vec<(Vec<String>, Value
         let step = steps.iter().rfind(|step| step["do"] == kind).cloned().unwrap_or_default();
         requests.push((words(&["--method", method]), step));
     }
-    for (server, tool) in [(Server::Everything, "echo")].into_iter().chain(HARMLESS) {
+    for (server, tool) in [(PublicServer::Everything, "echo")].into_iter().chain(HARMLESS) {
         let step = harmless(bench, place, server, tool)?;
         let arguments = step["arguments"].to_string();
         let name = step["tool"].as_str().unwrap_or_default();

@@ -11,11 +11,11 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
-use crate::run::{self, Task};
+use crate::failure::ChoreFailure;
+use crate::run::{self, ProgramRun};
 
-use super::super::bench::{Bench, CaseFolder};
-use super::{Entry, serve};
+use super::super::bench::{CaseContext, CaseFolder};
+use super::{GatewayEntry, serve};
 
 /// Who drives them, and in which dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +96,11 @@ impl Driver {
 
 /// Has it call, and compares what it has seen with what there was to see.
 pub(crate) fn check(
-    bench: &Bench,
+    bench: &CaseContext,
     place: &CaseFolder,
     between: Between,
     driver: Driver,
-) -> Result<(), Failure> {
+) -> Result<(), ChoreFailure> {
     let server = bench.unhang(&["zoo", "slow-answers"], &[]);
     let transcript = place.path("transcript.json");
     let (library, era) = driver.library();
@@ -111,8 +111,12 @@ pub(crate) fn check(
     });
     match between {
         Between::Gateway => {
-            let entry =
-                Entry { name: "srv".to_owned(), command: server, prefix: Some(""), settings: SETTINGS };
+            let entry = GatewayEntry {
+                name: "srv".to_owned(),
+                command: server,
+                prefix: Some(""),
+                settings: SETTINGS,
+            };
             serve(bench, place, &[entry], |gateway| {
                 gateway.until_ready()?;
                 plan["url"] = gateway.url.clone().into();
@@ -131,16 +135,17 @@ pub(crate) fn check(
             place.run(drive(bench, place, &plan)?)?;
         }
     }
-    let text = fs::read(&transcript).map_err(|error| Failure::io(transcript.display(), &error))?;
+    let text = fs::read(&transcript).map_err(|error| ChoreFailure::io(transcript.display(), &error))?;
     let seen: Vec<Value> = serde_json::from_slice(&text)
-        .map_err(|error| Failure::new(format!("{}: {error}", transcript.display())))?;
-    judge((driver, driver.is_asked(between)), &seen).map_err(|why| Failure::new(format!("{why}: {seen:?}")))
+        .map_err(|error| ChoreFailure::new(format!("{}: {error}", transcript.display())))?;
+    judge((driver, driver.is_asked(between)), &seen)
+        .map_err(|why| ChoreFailure::new(format!("{why}: {seen:?}")))
 }
 
 /// The client that goes by this plan.
-fn drive(bench: &Bench, place: &CaseFolder, plan: &Value) -> Result<Task, Failure> {
+fn drive(bench: &CaseContext, place: &CaseFolder, plan: &Value) -> Result<ProgramRun, ChoreFailure> {
     let path = place.path("plan.json");
-    fs::write(&path, plan.to_string()).map_err(|error| Failure::io(path.display(), &error))?;
+    fs::write(&path, plan.to_string()).map_err(|error| ChoreFailure::io(path.display(), &error))?;
     let script = bench.source("clients/tasks_client.mjs");
     // The client finds its packages in the current folder.
     let task = place.task(&bench.installed.recent_node(), bench.installed.node_folder(), "client");

@@ -11,7 +11,7 @@ fn asked(ids: &[u32]) -> Ledger {
 
 fn ask(ledger: &mut Ledger, id: u32) {
     let id = id.to_string();
-    let request = Request { id: &id, method: "tools/call", limit: Some(LIMIT), proof: None };
+    let request = LedgerRequest { id: &id, method: "tools/call", limit: Some(LIMIT), proof: None };
     ledger.request(Duration::ZERO, request);
 }
 
@@ -92,7 +92,8 @@ fn what_is_late_is_told() {
 fn an_answer_must_be_to_its_own_request() {
     let mut ledger = Ledger::default();
     let proof = Some("call-1".to_owned());
-    ledger.request(Duration::ZERO, Request { id: "1", method: "tools/call", limit: Some(LIMIT), proof });
+    ledger
+        .request(Duration::ZERO, LedgerRequest { id: "1", method: "tools/call", limit: Some(LIMIT), proof });
     assert!(complaint(answer(&mut ledger, 1)).contains("belongs to another"));
 }
 

@@ -7,10 +7,12 @@ use unhang::exit;
 use unhang_zoo::load::{CommandFigures, CommandPlan, CommandRound, measure_commands, median};
 
 use super::{
-    measures::{BarLimit, Beside, Measure, Subject, compare, judge, milliseconds, show_milliseconds},
+    measures::{
+        BarLimit, Baseline, Measure, MeasuredSubject, compare, judge, milliseconds, show_milliseconds,
+    },
     report::{MeasuredPart, WayReport, rows},
 };
-use crate::{arguments::Bench, output, progress};
+use crate::{arguments::BenchArguments, output, progress};
 
 /// All rows, in the order of the table.
 const MEASURES: [Measure<CommandRound>; 5] = [
@@ -20,8 +22,8 @@ const MEASURES: [Measure<CommandRound>; 5] = [
         show: show_milliseconds,
         of: |round| Some(milliseconds(round.call)),
         over_rounds: median,
-        beside: Beside::Direct,
-        bar: Some((Subject::Comparison, BarLimit::AtMost(15.0))),
+        beside: Baseline::Direct,
+        bar: Some((MeasuredSubject::Comparison, BarLimit::AtMost(15.0))),
     },
     Measure {
         key: "batch_lines_per_second",
@@ -29,8 +31,8 @@ const MEASURES: [Measure<CommandRound>; 5] = [
         show: |value| format!("{:.1} k/s", value / 1e3),
         of: |round| round.lines_per_second,
         over_rounds: median,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtLeast(20_000.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtLeast(20_000.0))),
     },
     Measure {
         key: "end_ms",
@@ -38,8 +40,8 @@ const MEASURES: [Measure<CommandRound>; 5] = [
         show: show_milliseconds,
         of: |round| round.end.map(milliseconds),
         over_rounds: median,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(100.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(100.0))),
     },
     Measure {
         key: "end_ignoring_ms",
@@ -47,8 +49,8 @@ const MEASURES: [Measure<CommandRound>; 5] = [
         show: show_milliseconds,
         of: |round| round.end_ignoring.map(milliseconds),
         over_rounds: median,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(3_000.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(3_000.0))),
     },
     Measure {
         key: "end_three_ignoring_ms",
@@ -56,8 +58,8 @@ const MEASURES: [Measure<CommandRound>; 5] = [
         show: show_milliseconds,
         of: |round| round.end_three.map(milliseconds),
         over_rounds: median,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(5_000.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(5_000.0))),
     },
 ];
 
@@ -66,7 +68,7 @@ const MEASURES: [Measure<CommandRound>; 5] = [
 /// # Errors
 ///
 /// The exit code, where they cannot be measured.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<MeasuredPart, u8> {
+pub(super) fn measure(program: &str, bench: &BenchArguments) -> Result<MeasuredPart, u8> {
     let plan = if bench.quick { CommandPlan::QUICK } else { CommandPlan::FULL };
     let outcome = measure_commands(program, &plan, |round| {
         progress::show(&format!("the command line, round {round} of {} ", plan.rounds));

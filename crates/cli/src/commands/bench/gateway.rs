@@ -12,12 +12,12 @@ use unhang_zoo::load::{
 
 use super::{
     measures::{
-        BarLimit, Beside, Measure, Subject, compare, judge, microseconds, milliseconds, show_mebibytes,
-        show_microseconds, show_milliseconds,
+        BarLimit, Baseline, Measure, MeasuredSubject, compare, judge, microseconds, milliseconds,
+        show_mebibytes, show_microseconds, show_milliseconds,
     },
     report::{MeasuredPart, WayReport, rows},
 };
-use crate::{arguments::Bench, output, progress};
+use crate::{arguments::BenchArguments, output, progress};
 
 /// Where Debian puts it, which is not where the programs of users are found.
 const USUAL: &str = "/usr/sbin/nginx";
@@ -30,7 +30,7 @@ const MEASURES: [Measure<GatewayRound>; 4] = [
         show: show_microseconds,
         of: |round| Some(microseconds(round.round_trip_p50)),
         over_rounds: median,
-        beside: Beside::Nothing,
+        beside: Baseline::Nothing,
         bar: None,
     },
     Measure {
@@ -39,7 +39,7 @@ const MEASURES: [Measure<GatewayRound>; 4] = [
         show: show_microseconds,
         of: |round| Some(microseconds(round.round_trip_p99)),
         over_rounds: median,
-        beside: Beside::Nothing,
+        beside: Baseline::Nothing,
         bar: None,
     },
     Measure {
@@ -48,8 +48,8 @@ const MEASURES: [Measure<GatewayRound>; 4] = [
         show: show_microseconds,
         of: |round| round.added_p50.map(microseconds),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Comparison, BarLimit::AtMost(2.5))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Comparison, BarLimit::AtMost(2.5))),
     },
     Measure {
         key: "calls_per_second",
@@ -57,8 +57,8 @@ const MEASURES: [Measure<GatewayRound>; 4] = [
         show: |value| format!("{:.1} k/s", value / 1e3),
         of: |round| Some(round.calls_per_second),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Comparison, BarLimit::AtLeast(0.5))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Comparison, BarLimit::AtLeast(0.5))),
     },
 ];
 
@@ -70,8 +70,8 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
         show: |value| format!("{:.1} KiB", value / 1024.0),
         of: |round| Some(round.session_bytes),
         over_rounds: median,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(64.0 * 1024.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(64.0 * 1024.0))),
     },
     Measure {
         key: "quiet_p99_ms",
@@ -79,7 +79,7 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
         show: show_milliseconds,
         of: |round| Some(milliseconds(round.quiet_p99)),
         over_rounds: median,
-        beside: Beside::Nothing,
+        beside: Baseline::Nothing,
         bar: None,
     },
     Measure {
@@ -88,7 +88,7 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
         show: show_milliseconds,
         of: |round| Some(milliseconds(round.probe_p50)),
         over_rounds: median,
-        beside: Beside::Nothing,
+        beside: Baseline::Nothing,
         bar: None,
     },
     Measure {
@@ -97,8 +97,8 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
         show: show_milliseconds,
         of: |round| Some(milliseconds(round.probe_p99)),
         over_rounds: median,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(50.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(50.0))),
     },
     Measure {
         key: "left_bytes",
@@ -106,8 +106,8 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
         show: show_mebibytes,
         of: |round| Some(round.left_bytes),
         over_rounds: median,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(1_048_576.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(1_048_576.0))),
     },
     Measure {
         key: "left_descriptors",
@@ -115,8 +115,8 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
         show: |value| format!("{value:.0}"),
         of: |round| Some(round.left_descriptors),
         over_rounds: median,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(0.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(0.0))),
     },
 ];
 
@@ -125,7 +125,7 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
 /// # Errors
 ///
 /// The exit code, where nothing could be.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Vec<MeasuredPart>, bool), u8> {
+pub(super) fn measure(program: &str, bench: &BenchArguments) -> Result<(Vec<MeasuredPart>, bool), u8> {
     let nginx = nginx(bench);
     if nginx.is_none() && bench.check {
         let hint = Some("install it (Debian: nginx-light), or name it with --nginx");
@@ -161,7 +161,7 @@ pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Vec<MeasuredPart>
 }
 
 /// The one that was named, or that is found.
-fn nginx(bench: &Bench) -> Option<String> {
+fn nginx(bench: &BenchArguments) -> Option<String> {
     let named = bench.nginx.clone();
     let found = || {
         let folders = env::var_os("PATH").unwrap_or_default();

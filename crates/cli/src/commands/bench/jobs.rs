@@ -6,12 +6,12 @@ use unhang_zoo::load::{JobFigures, JobPeer, JobPlan, JobRound, measure_jobs, med
 use super::{
     data_folder::in_data_folder,
     measures::{
-        BarLimit, Beside, Measure, Subject, bytes, compare, highest, judge, lowest, milliseconds,
+        BarLimit, Baseline, Measure, MeasuredSubject, bytes, compare, highest, judge, lowest, milliseconds,
         show_mebibytes,
     },
     report::{MeasuredPart, PEER, WayReport, peer_notes, rows},
 };
-use crate::{arguments::Bench, output, progress};
+use crate::{arguments::BenchArguments, output, progress};
 
 /// What is kept of a log, as the bench asks for it, and a lot of room: the shim needs a turn of the processor for each look.
 const LOG_BAR: f64 = 64.0 * 1_048_576.0;
@@ -33,8 +33,8 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: show_time,
         of: |round| Some(milliseconds(round.submit_p50)),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Value, BarLimit::AtMost(3.0))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(3.0))),
     },
     Measure {
         key: "submit_p99_ms",
@@ -42,8 +42,8 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: show_time,
         of: |round| Some(milliseconds(round.submit_p99)),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Value, BarLimit::AtMost(20.0))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(20.0))),
     },
     Measure {
         key: "crowd_submit_p99_ms",
@@ -51,8 +51,8 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: show_time,
         of: |round| round.crowd_p99.map(milliseconds),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Value, BarLimit::AtMost(50.0))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(50.0))),
     },
     Measure {
         key: "status_p50_ms",
@@ -60,7 +60,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: show_time,
         of: |round| Some(milliseconds(round.status_p50)),
         over_rounds: median,
-        beside: Beside::Floor,
+        beside: Baseline::Floor,
         bar: None,
     },
     Measure {
@@ -69,8 +69,8 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: show_time,
         of: |round| Some(milliseconds(round.status_p99)),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Value, BarLimit::AtMost(1.0))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(1.0))),
     },
     Measure {
         key: "jobs_per_second",
@@ -78,8 +78,8 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: |value| format!("{value:.0}/s"),
         of: |round| Some(round.jobs_per_second),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Value, BarLimit::AtLeast(100.0))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtLeast(100.0))),
     },
     Measure {
         key: "ended_submit_p50_ms",
@@ -87,8 +87,8 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: show_time,
         of: |round| round.ended.map(|ended| milliseconds(ended.submit)),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Comparison, BarLimit::AtMost(1.1))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Comparison, BarLimit::AtMost(1.1))),
     },
     Measure {
         key: "ended_status_p50_ms",
@@ -96,8 +96,8 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: show_time,
         of: |round| round.ended.map(|ended| milliseconds(ended.status)),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Comparison, BarLimit::AtMost(1.1))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Comparison, BarLimit::AtMost(1.1))),
     },
     Measure {
         key: "ended_start_ms",
@@ -105,8 +105,8 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: show_time,
         of: |round| round.ended.map(|ended| milliseconds(ended.start)),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Value, BarLimit::AtMost(300.0))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(300.0))),
     },
     Measure {
         key: "log_peak_bytes",
@@ -114,8 +114,8 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: show_mebibytes,
         of: |round| round.log.map(|log| bytes(log.peak)),
         over_rounds: highest,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(LOG_BAR))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(LOG_BAR))),
     },
     Measure {
         key: "log_last_line",
@@ -123,8 +123,8 @@ const MEASURES: [Measure<JobRound>; 11] = [
         show: |value| if value < 1.0 { "no" } else { "yes" }.to_owned(),
         of: |round| round.log.map(|log| f64::from(u8::from(log.has_last_line))),
         over_rounds: lowest,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::Exactly(1.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::Exactly(1.0))),
     },
 ];
 
@@ -133,7 +133,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
 /// # Errors
 ///
 /// The exit code, where they cannot be measured.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<(MeasuredPart, bool), u8> {
+pub(super) fn measure(program: &str, bench: &BenchArguments) -> Result<(MeasuredPart, bool), u8> {
     let plan = plan(bench);
     let figures = in_data_folder("jobs", |folder| {
         measure_jobs(program, folder, &bench.job_peer, &plan, progress::show)
@@ -147,7 +147,7 @@ pub(super) fn measure(program: &str, bench: &Bench) -> Result<(MeasuredPart, boo
     Ok((assemble(&figures, &bench.job_peer, &plan), figures.peers.iter().all(Result::is_ok)))
 }
 
-fn plan(bench: &Bench) -> JobPlan {
+fn plan(bench: &BenchArguments) -> JobPlan {
     let plan = if bench.quick { JobPlan::QUICK } else { JobPlan::FULL };
     let many = if bench.check && !bench.quick { JobPlan::MANY } else { plan.ended };
     let ended = bench.ended.and_then(|count| usize::try_from(count).ok());

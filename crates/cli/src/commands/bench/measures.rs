@@ -10,7 +10,7 @@ use unhang_zoo::load::median;
 
 /// What a value is compared with, in the same round.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Beside {
+pub(super) enum Baseline {
     /// How many times the floor's.
     Floor,
     /// How much more than the direct way's.
@@ -20,7 +20,7 @@ pub(super) enum Beside {
 
 /// What is held to the bar.
 #[derive(Clone, Copy)]
-pub(super) enum Subject {
+pub(super) enum MeasuredSubject {
     /// The value itself.
     Value,
     /// What the comparison says.
@@ -46,8 +46,8 @@ pub(super) struct Measure<Round> {
     pub(super) of: fn(&Round) -> Option<f64>,
     /// Makes one of the values of all rounds.
     pub(super) over_rounds: fn(&[f64]) -> Option<f64>,
-    pub(super) beside: Beside,
-    pub(super) bar: Option<(Subject, BarLimit)>,
+    pub(super) beside: Baseline,
+    pub(super) bar: Option<(MeasuredSubject, BarLimit)>,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes stay far below the 52 bits of a mantissa")]
@@ -122,9 +122,9 @@ pub(super) fn compare<Round>(
         };
         let value = (measure.over_rounds)(&values)?;
         let ratio_to_floor =
-            (measure.beside == Beside::Floor).then(|| against(floor, |own, other| own / other)).flatten();
+            (measure.beside == Baseline::Floor).then(|| against(floor, |own, other| own / other)).flatten();
         let added_to_direct =
-            (measure.beside == Beside::Direct).then(|| against(direct, |own, other| own - other)).flatten();
+            (measure.beside == Baseline::Direct).then(|| against(direct, |own, other| own - other)).flatten();
         let compared = ratio_to_floor.or(added_to_direct);
         Some(Value {
             value,
@@ -172,8 +172,8 @@ pub(super) fn judge<Round>(measures: &[Measure<Round>], values: &[Option<Value>]
     let judged = measures.iter().zip(values).filter_map(|(measure, value)| {
         let (subject, limit) = measure.bar?;
         let measured = value.as_ref().and_then(|value| match subject {
-            Subject::Comparison => value.ratio_to_floor.or(value.added_to_direct),
-            Subject::Value => Some(value.value),
+            MeasuredSubject::Comparison => value.ratio_to_floor.or(value.added_to_direct),
+            MeasuredSubject::Value => Some(value.value),
         });
         let (at_most, at_least) = match limit {
             BarLimit::AtMost(bar) => (Some(bar), None),
@@ -195,23 +195,23 @@ pub(super) fn judge<Round>(measures: &[Measure<Round>], values: &[Option<Value>]
 impl<Round> Measure<Round> {
     fn show_comparison(&self, value: f64) -> String {
         match self.beside {
-            Beside::Floor => format!("{value:.2}"),
-            Beside::Direct => format!("{value:+.1}"),
-            Beside::Nothing => (self.show)(value),
+            Baseline::Floor => format!("{value:.2}"),
+            Baseline::Direct => format!("{value:+.1}"),
+            Baseline::Nothing => (self.show)(value),
         }
     }
 
     /// Shows what is held to the bar; the unit of a ratio is not said.
-    fn show_subject(&self, subject: Subject, value: f64) -> String {
+    fn show_subject(&self, subject: MeasuredSubject, value: f64) -> String {
         match (subject, self.beside) {
-            (Subject::Value, _) => (self.show)(value),
-            (Subject::Comparison, Beside::Direct) => format!("{value:+.1} ms"),
-            (Subject::Comparison, _) => self.show_comparison(value),
+            (MeasuredSubject::Value, _) => (self.show)(value),
+            (MeasuredSubject::Comparison, Baseline::Direct) => format!("{value:+.1} ms"),
+            (MeasuredSubject::Comparison, _) => self.show_comparison(value),
         }
     }
 
-    fn is_ratio(&self, subject: Subject) -> bool {
-        matches!((subject, self.beside), (Subject::Comparison, Beside::Floor))
+    fn is_ratio(&self, subject: MeasuredSubject) -> bool {
+        matches!((subject, self.beside), (MeasuredSubject::Comparison, Baseline::Floor))
     }
 
     /// Shows the bar, where there is one.

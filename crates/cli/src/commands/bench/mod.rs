@@ -20,14 +20,14 @@ use std::process::ExitCode;
 use unhang::exit;
 
 use crate::{
-    arguments::{Bench, BenchPart},
+    arguments::{BenchArguments, BenchPart},
     output,
     own_program::own_path,
 };
 use report::MeasuredPart;
 
 /// Measures, shows and judges.
-pub(crate) fn run(bench: &Bench) -> ExitCode {
+pub(crate) fn run(bench: &BenchArguments) -> ExitCode {
     let is_wanted = |part| bench.only.is_none_or(|only| only == part);
     if !is_wanted(BenchPart::Wrap) && !bench.peer.is_empty() {
         output::error("a --peer is measured beside `unhang wrap`, which --only leaves out", None);
@@ -94,7 +94,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
 }
 
 /// Prints the report and settles the exit code.
-fn conclude(parts: &[MeasuredPart], bench: &Bench, is_whole: bool) -> ExitCode {
+fn conclude(parts: &[MeasuredPart], bench: &BenchArguments, is_whole: bool) -> ExitCode {
     let text = if bench.output == "json" { report::json(parts) } else { report::text(parts) };
     let printed = output::data(&text);
     let bars = parts.iter().flat_map(|part| &part.bars);

@@ -24,15 +24,15 @@ pub(super) fn peer_notes(ways: &[WayReport]) -> impl Iterator<Item = String> {
 pub(super) const PEER: &str = "peer";
 
 /// The head of one row.
-pub(super) struct Row {
+pub(super) struct BenchRow {
     key: &'static str,
     title: &'static str,
     bar: String,
 }
 
 /// The heads of all rows.
-pub(super) fn rows<Round>(measures: &[Measure<Round>]) -> Vec<Row> {
-    let row = |measure: &Measure<Round>| Row {
+pub(super) fn rows<Round>(measures: &[Measure<Round>]) -> Vec<BenchRow> {
+    let row = |measure: &Measure<Round>| BenchRow {
         key: measure.key,
         title: measure.title,
         bar: measure.show_bar().unwrap_or_default(),
@@ -45,7 +45,7 @@ pub(super) struct MeasuredPart {
     pub(super) name: &'static str,
     /// How much was measured.
     pub(super) plan: serde_json::Value,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<BenchRow>,
     pub(super) ways: Vec<WayReport>,
     pub(super) bars: Vec<Bar>,
     /// What to know about the table, in lines.

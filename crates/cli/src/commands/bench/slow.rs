@@ -6,12 +6,12 @@ use unhang_zoo::load::{SlowFigures, SlowPlan, SlowRound, measure_slow, median};
 use super::{
     data_folder::in_data_folder,
     measures::{
-        BarLimit, Beside, Measure, Subject, compare, judge, microseconds, milliseconds, show_microseconds,
-        show_milliseconds,
+        BarLimit, Baseline, Measure, MeasuredSubject, compare, judge, microseconds, milliseconds,
+        show_microseconds, show_milliseconds,
     },
     report::{MeasuredPart, WayReport, rows},
 };
-use crate::{arguments::Bench, progress};
+use crate::{arguments::BenchArguments, progress};
 
 /// All rows, in the order of the table.
 const MEASURES: [Measure<SlowRound>; 5] = [
@@ -21,8 +21,8 @@ const MEASURES: [Measure<SlowRound>; 5] = [
         show: show_milliseconds,
         of: |round| round.promoted.map(|promoted| milliseconds(promoted.added_p50)),
         over_rounds: median,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(5.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(5.0))),
     },
     Measure {
         key: "added_p99_ms",
@@ -30,7 +30,7 @@ const MEASURES: [Measure<SlowRound>; 5] = [
         show: show_milliseconds,
         of: |round| round.promoted.map(|promoted| milliseconds(promoted.added_p99)),
         over_rounds: median,
-        beside: Beside::Nothing,
+        beside: Baseline::Nothing,
         bar: None,
     },
     Measure {
@@ -39,7 +39,7 @@ const MEASURES: [Measure<SlowRound>; 5] = [
         show: show_milliseconds,
         of: |round| round.promoted.map(|promoted| milliseconds(promoted.crowd_p99)),
         over_rounds: median,
-        beside: Beside::Nothing,
+        beside: Baseline::Nothing,
         bar: None,
     },
     Measure {
@@ -48,8 +48,8 @@ const MEASURES: [Measure<SlowRound>; 5] = [
         show: |value| format!("{:.1} KiB", value / 1024.0),
         of: |round| round.promoted.map(|promoted| promoted.call_bytes),
         over_rounds: median,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(20.0 * 1024.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(20.0 * 1024.0))),
     },
     Measure {
         key: "round_trip_p50_us",
@@ -57,8 +57,8 @@ const MEASURES: [Measure<SlowRound>; 5] = [
         show: show_microseconds,
         of: |round| Some(microseconds(round.round_trip_p50)),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Comparison, BarLimit::AtMost(1.05))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Comparison, BarLimit::AtMost(1.05))),
     },
 ];
 
@@ -67,7 +67,7 @@ const MEASURES: [Measure<SlowRound>; 5] = [
 /// # Errors
 ///
 /// The exit code, where they cannot be measured.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<MeasuredPart, u8> {
+pub(super) fn measure(program: &str, bench: &BenchArguments) -> Result<MeasuredPart, u8> {
     let plan = if bench.quick { SlowPlan::QUICK } else { SlowPlan::FULL };
     let figures =
         in_data_folder("slow calls", |folder| measure_slow(program, folder, &plan, progress::show))?;

@@ -4,16 +4,16 @@
 
 use serde_json::json;
 use unhang::exit;
-use unhang_zoo::load::{self, Plan, Round, Way, median};
+use unhang_zoo::load::{self, LoadPlan, LoadRound, LoadRoute, median};
 
 use super::{
     measures::{
-        BarLimit, Beside, Measure, Subject, bytes, compare, highest, judge, microseconds, milliseconds,
-        show_mebibytes, show_microseconds, show_milliseconds,
+        BarLimit, Baseline, Measure, MeasuredSubject, bytes, compare, highest, judge, microseconds,
+        milliseconds, show_mebibytes, show_microseconds, show_milliseconds,
     },
     report::{MeasuredPart, PEER, WayReport, peer_notes, rows},
 };
-use crate::{arguments::Bench, output, progress};
+use crate::{arguments::BenchArguments, output, progress};
 
 /// Which of the ways, in the order of [`ways`], others are compared with.
 const DIRECT: usize = 0;
@@ -22,15 +22,15 @@ const FLOOR: usize = 1;
 const GUARD: usize = 2;
 
 /// All rows, in the order of the table.
-const MEASURES: [Measure<Round>; 8] = [
+const MEASURES: [Measure<LoadRound>; 8] = [
     Measure {
         key: "round_trip_p50_us",
         title: "round trip, p50",
         show: show_microseconds,
         of: |round| Some(microseconds(round.round_trip_p50)),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Comparison, BarLimit::AtMost(1.3))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Comparison, BarLimit::AtMost(1.3))),
     },
     Measure {
         key: "round_trip_p99_us",
@@ -38,7 +38,7 @@ const MEASURES: [Measure<Round>; 8] = [
         show: show_microseconds,
         of: |round| Some(microseconds(round.round_trip_p99)),
         over_rounds: median,
-        beside: Beside::Floor,
+        beside: Baseline::Floor,
         bar: None,
     },
     Measure {
@@ -47,8 +47,8 @@ const MEASURES: [Measure<Round>; 8] = [
         show: |value| format!("{:.1} k/s", value / 1e3),
         of: |round| Some(round.calls_per_second),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Comparison, BarLimit::AtLeast(0.85))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Comparison, BarLimit::AtLeast(0.85))),
     },
     Measure {
         key: "bytes_per_second",
@@ -56,8 +56,8 @@ const MEASURES: [Measure<Round>; 8] = [
         show: |value| format!("{:.0} MB/s", value / 1e6),
         of: |round| Some(round.bytes_per_second),
         over_rounds: median,
-        beside: Beside::Floor,
-        bar: Some((Subject::Comparison, BarLimit::AtLeast(0.7))),
+        beside: Baseline::Floor,
+        bar: Some((MeasuredSubject::Comparison, BarLimit::AtLeast(0.7))),
     },
     Measure {
         key: "start_ms",
@@ -65,8 +65,8 @@ const MEASURES: [Measure<Round>; 8] = [
         show: show_milliseconds,
         of: |round| Some(milliseconds(round.start)),
         over_rounds: median,
-        beside: Beside::Direct,
-        bar: Some((Subject::Comparison, BarLimit::AtMost(15.0))),
+        beside: Baseline::Direct,
+        bar: Some((MeasuredSubject::Comparison, BarLimit::AtMost(15.0))),
     },
     Measure {
         key: "stop_ms",
@@ -74,7 +74,7 @@ const MEASURES: [Measure<Round>; 8] = [
         show: show_milliseconds,
         of: |round| Some(milliseconds(round.stop)),
         over_rounds: median,
-        beside: Beside::Direct,
+        beside: Baseline::Direct,
         bar: None,
     },
     Measure {
@@ -83,8 +83,8 @@ const MEASURES: [Measure<Round>; 8] = [
         show: show_mebibytes,
         of: |round| Some(bytes(round.memory)),
         over_rounds: highest,
-        beside: Beside::Nothing,
-        bar: Some((Subject::Value, BarLimit::AtMost(12.0 * 1_048_576.0))),
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(12.0 * 1_048_576.0))),
     },
     Measure {
         key: "processor_us_per_call",
@@ -92,7 +92,7 @@ const MEASURES: [Measure<Round>; 8] = [
         show: show_microseconds,
         of: |round| round.processor.map(microseconds),
         over_rounds: median,
-        beside: Beside::Floor,
+        beside: Baseline::Floor,
         bar: None,
     },
 ];
@@ -102,17 +102,17 @@ const MEASURES: [Measure<Round>; 8] = [
 /// # Errors
 ///
 /// The exit code, where there is nothing to compare with.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<(MeasuredPart, bool), u8> {
+pub(super) fn measure(program: &str, bench: &BenchArguments) -> Result<(MeasuredPart, bool), u8> {
     // The server that is measured with: our own binary.
     let server = [program, "zoo", "echoes"].map(str::to_owned);
     let ways = ways(program, bench);
-    let plan = if bench.quick { Plan::QUICK } else { Plan::FULL };
-    let only_ways: Vec<Way> = ways.iter().map(|(_, way)| way.clone()).collect();
+    let plan = if bench.quick { LoadPlan::QUICK } else { LoadPlan::FULL };
+    let only_ways: Vec<LoadRoute> = ways.iter().map(|(_, way)| way.clone()).collect();
     let outcomes = load::measure(&server, &only_ways, &plan, |round| {
         progress::show(&format!("the guard, round {round} of {} ", plan.rounds));
     });
     progress::end();
-    let mut measured: Vec<(&str, &Way, Vec<Round>)> = Vec::new();
+    let mut measured: Vec<(&str, &LoadRoute, Vec<LoadRound>)> = Vec::new();
     for (index, ((name, way), outcome)) in ways.iter().zip(outcomes).enumerate() {
         match outcome {
             Ok(rounds) => measured.push((name, way, rounds)),
@@ -129,7 +129,7 @@ pub(super) fn measure(program: &str, bench: &Bench) -> Result<(MeasuredPart, boo
     Ok((assemble(&measured, plan), measured.len() == ways.len()))
 }
 
-fn assemble(measured: &[(&str, &Way, Vec<Round>)], plan: Plan) -> MeasuredPart {
+fn assemble(measured: &[(&str, &LoadRoute, Vec<LoadRound>)], plan: LoadPlan) -> MeasuredPart {
     let (direct, floor) = (&measured[DIRECT].2, &measured[FLOOR].2);
     let mut notes = vec![
         "floor: through `cat` on both sides. In brackets: times the floor; for start and".to_owned(),
@@ -145,8 +145,8 @@ fn assemble(measured: &[(&str, &Way, Vec<Round>)], plan: Plan) -> MeasuredPart {
         .map(|(name, way, rounds)| WayReport {
             name: (*name).to_owned(),
             command: match way {
-                Way::Through(command) => Some(command.clone()),
-                Way::Direct | Way::Cats => None,
+                LoadRoute::Through(command) => Some(command.clone()),
+                LoadRoute::Direct | LoadRoute::Cats => None,
             },
             measures: compare(&MEASURES, rounds, direct, floor),
         })
@@ -159,15 +159,17 @@ fn assemble(measured: &[(&str, &Way, Vec<Round>)], plan: Plan) -> MeasuredPart {
     MeasuredPart { name: "wrap", plan, rows: rows(&MEASURES), ways, bars, notes }
 }
 
-fn ways(own: &str, bench: &Bench) -> Vec<(String, Way)> {
+fn ways(own: &str, bench: &BenchArguments) -> Vec<(String, LoadRoute)> {
     let guard = [own, "wrap", "--name", "bench", "--"].map(str::to_owned).to_vec();
     let mut ways = vec![
-        ("direct".to_owned(), Way::Direct),
-        ("floor".to_owned(), Way::Cats),
-        ("wrap".to_owned(), Way::Through(guard)),
+        ("direct".to_owned(), LoadRoute::Direct),
+        ("floor".to_owned(), LoadRoute::Cats),
+        ("wrap".to_owned(), LoadRoute::Through(guard)),
     ];
     let peers = bench.peer.iter().enumerate();
-    ways.extend(peers.map(|(index, peer)| (format!("{PEER} {}", index + 1), Way::Through(peer.0.clone()))));
+    ways.extend(
+        peers.map(|(index, peer)| (format!("{PEER} {}", index + 1), LoadRoute::Through(peer.0.clone()))),
+    );
     ways
 }
 
@@ -179,9 +181,9 @@ mod tests {
     use crate::commands::bench::measures::Value;
 
     /// A round whose times are multiples of a unit and whose rates are fractions of one.
-    fn round(slow: u64) -> Round {
+    fn round(slow: u64) -> LoadRound {
         let rate = 1e6 / bytes(slow);
-        Round {
+        LoadRound {
             round_trip_p50: Duration::from_micros(10 * slow),
             round_trip_p99: Duration::from_micros(100 * slow),
             calls_per_second: rate,
@@ -221,9 +223,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_measured_or_divided_is_left_out() {
-        let untold = Round { processor: None, ..round(1) };
+        let untold = LoadRound { processor: None, ..round(1) };
         assert_eq!(compare(&MEASURES, &[untold], &[untold], &[untold]).last(), Some(&None));
-        let zero = Round { processor: Some(Duration::ZERO), ..round(1) };
+        let zero = LoadRound { processor: Some(Duration::ZERO), ..round(1) };
         let values = compare(&MEASURES, &[round(1)], &[round(1)], &[zero]);
         assert_eq!(value(&values, "processor_us_per_call").ratio_to_floor, None);
     }
@@ -231,8 +233,9 @@ mod tests {
     #[test]
     fn bars_are_met_up_to_their_edge_and_missed_beyond() {
         let floor = [round(10)];
-        let judge_against = |own: Round| judge(&MEASURES, &compare(&MEASURES, &[own], &[round(7)], &floor));
-        let missed = |own: Round| -> Vec<&str> {
+        let judge_against =
+            |own: LoadRound| judge(&MEASURES, &compare(&MEASURES, &[own], &[round(7)], &floor));
+        let missed = |own: LoadRound| -> Vec<&str> {
             judge_against(own).iter().filter(|bar| !bar.met).map(|bar| bar.measure).collect()
         };
         assert_eq!(judge_against(round(10)).len(), 5);

@@ -25,7 +25,7 @@ use unhang::{
 };
 
 use super::{
-    ClientContext, Target,
+    ClientContext, ServerTarget,
     argument_check::{check_prompt, check_tool},
     ask::is_asking,
     content::Writer,
@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     arguments::{
-        client::{CallArguments, Prompt, Read, Request},
+        client::{CallArguments, Prompt, Read, RequestArguments},
         jobs::Format,
     },
     output::{self, CommandFailure},
@@ -48,7 +48,7 @@ pub(in crate::commands) fn call(
     verbose: bool,
 ) -> ExitCode {
     run(&request.common, &request.ad_hoc, verbose, async |context| {
-        Target::take(request, "tool")?;
+        ServerTarget::take(request, "tool")?;
         // The writer of a pipe may take its time, and the command needs no server for that.
         let given = match json.clone() {
             Some(json) => object_within(json, context.patience()).await?,
@@ -145,7 +145,7 @@ pub(in crate::commands) fn prompt(Prompt { request }: &Prompt, verbose: bool) ->
     })
 }
 
-fn writer<'a>(request: &'a Request, name: &'a str) -> Writer<'a> {
+fn writer<'a>(request: &'a RequestArguments, name: &'a str) -> Writer<'a> {
     Writer::new(request.save.as_deref().unwrap_or(Path::new(".")), name)
 }
 
@@ -175,10 +175,10 @@ impl ClientContext<'_> {
     /// The server that is asked, what it is asked for, and the words behind that.
     async fn asked<'a>(
         &self,
-        request: &'a Request,
+        request: &'a RequestArguments,
         what: &str,
     ) -> Result<(Client, &'a str, &'a [String]), CommandFailure> {
-        let (target, first, rest) = Target::take(request, what)?;
+        let (target, first, rest) = ServerTarget::take(request, what)?;
         request.save.as_deref().map_or(Ok(()), check_folder)?;
         Ok((self.client(&target).await?, first, rest))
     }
@@ -186,7 +186,7 @@ impl ClientContext<'_> {
     /// Prints a result as received, or as text, which fails where the writer cannot save a part of it.
     async fn print_result(
         &self,
-        request: &Request,
+        request: &RequestArguments,
         result: &RawValue,
         writer: &Writer<'_>,
         text: impl FnOnce() -> String,

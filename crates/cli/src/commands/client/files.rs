@@ -99,13 +99,13 @@ impl ConfiguredServers {
         let document = ConfigFile::read(&place.path)
             .map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
         match document.named(&place.path, &|name| env::var(name).ok()).map_err(usage)? {
-            Named::Ours(loaded) => {
+            NamedFile::Ours(loaded) => {
                 let Loaded { settings, warnings } = *loaded;
                 self.warnings.extend(warnings.iter().map(ToString::to_string));
                 let servers = settings.servers.into_iter();
                 servers.for_each(|server| self.add(server.name.clone(), Ok(server), &told, false));
             }
-            Named::Clients(servers) => self.add_foreign(servers, &told),
+            NamedFile::Clients(servers) => self.add_foreign(servers, &told),
         }
         document.of_project(place).map_err(|complaint| usage(complaint.to_string()))
     }
@@ -160,7 +160,7 @@ impl ConfiguredServers {
 }
 
 /// What a file that was named says.
-pub(crate) enum Named {
+pub(crate) enum NamedFile {
     /// It is ours.
     Ours(Box<Loaded>),
     /// It is that of a client, which has servers alone.
@@ -171,7 +171,7 @@ pub(crate) enum Named {
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// Reads a file that was named: ours, or any client's as it is, with variables that hold what `lookup` says.
-pub(crate) fn read_named_with(path: &Path, lookup: &Lookup<'_>) -> Result<Named, String> {
+pub(crate) fn read_named_with(path: &Path, lookup: &Lookup<'_>) -> Result<NamedFile, String> {
     let document =
         ConfigFile::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     document.named(path, lookup)
@@ -229,14 +229,14 @@ impl ConfigFile {
     }
 
     /// What it says as a file that was named.
-    fn named(&self, path: &Path, lookup: &Lookup<'_>) -> Result<Named, String> {
+    fn named(&self, path: &Path, lookup: &Lookup<'_>) -> Result<NamedFile, String> {
         let told = path.display().to_string();
         let folder =
             folder_of(path).map_err(|error| format!("the folder of {told} cannot be found: {error}"))?;
         let named = if self.is_of_client(path) {
-            self.servers(&told, &project_of(&folder), lookup).map(Named::Clients)
+            self.servers(&told, &project_of(&folder), lookup).map(NamedFile::Clients)
         } else {
-            Settings::read(&self.text, &told, &folder, lookup).map(|loaded| Named::Ours(Box::new(loaded)))
+            Settings::read(&self.text, &told, &folder, lookup).map(|loaded| NamedFile::Ours(Box::new(loaded)))
         };
         named.map_err(|complaint| complaint.to_string())
     }

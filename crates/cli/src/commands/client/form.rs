@@ -38,8 +38,8 @@ struct Properties(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Properties {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
+        struct FormMembers;
+        impl<'de> Visitor<'de> for FormMembers {
             type Value = Properties;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for Properties {
                 Ok(Properties(members))
             }
         }
-        deserializer.deserialize_map(Members)
+        deserializer.deserialize_map(FormMembers)
     }
 }
 

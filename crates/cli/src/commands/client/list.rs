@@ -15,13 +15,13 @@ use unhang::{
     exit,
 };
 
-use super::{ClientContext, Target, call::one_of, one_tool, run};
+use super::{ClientContext, ServerTarget, call::one_of, one_tool, run};
 use crate::{
     arguments::{
         client::{ListArguments, Tools},
         jobs::Format,
     },
-    commands::engine::{Outcome, lines, table, wrapped_in},
+    commands::engine::{CommandOutcome, lines, table, wrapped_in},
     output::CommandFailure,
     terminal_text::escaped,
 };
@@ -29,13 +29,13 @@ use crate::{
 /// Characters of a URI that leave room for what it is beside it.
 const LONGEST_IN_TABLE: usize = 40;
 
-impl Target {
+impl ServerTarget {
     /// The server that a list is of; none where it is of all.
-    pub(super) fn of(listing: &ListArguments) -> Option<Target> {
+    pub(super) fn of(listing: &ListArguments) -> Option<ServerTarget> {
         match &listing.server {
-            Some(name) => Some(Target::Named(name.clone())),
+            Some(name) => Some(ServerTarget::Named(name.clone())),
             None if listing.command.is_empty() => None,
-            None => Some(Target::Command(listing.command.clone())),
+            None => Some(ServerTarget::Command(listing.command.clone())),
         }
     }
 }
@@ -43,7 +43,7 @@ impl Target {
 /// Lists what one server has, or all.
 pub(in crate::commands) fn list(list: ServerList, listing: &ListArguments, verbose: bool) -> ExitCode {
     run(&listing.common, &listing.ad_hoc, verbose, async |context| {
-        listed(context, list, Target::of(listing)).await
+        listed(context, list, ServerTarget::of(listing)).await
     })
 }
 
@@ -51,25 +51,25 @@ pub(in crate::commands) fn list(list: ServerList, listing: &ListArguments, verbo
 pub(in crate::commands) fn tools(tools: &Tools, verbose: bool) -> ExitCode {
     let Tools { server, tool, command, ad_hoc, common } = tools;
     run(common, ad_hoc, verbose, async |context| match (server, tool, &command[..]) {
-        (Some(tool), _, [_, ..]) => shown(context, &Target::Command(command.clone()), tool).await,
-        (Some(server), Some(tool), []) => shown(context, &Target::Named(server.clone()), tool).await,
+        (Some(tool), _, [_, ..]) => shown(context, &ServerTarget::Command(command.clone()), tool).await,
+        (Some(server), Some(tool), []) => shown(context, &ServerTarget::Named(server.clone()), tool).await,
         (Some(server), None, []) => {
-            listed(context, ServerList::Tools, Some(Target::Named(server.clone()))).await
+            listed(context, ServerList::Tools, Some(ServerTarget::Named(server.clone()))).await
         }
         (None, _, [_, ..]) => {
-            listed(context, ServerList::Tools, Some(Target::Command(command.clone()))).await
+            listed(context, ServerList::Tools, Some(ServerTarget::Command(command.clone()))).await
         }
         (None, _, []) => listed(context, ServerList::Tools, None).await,
     })
 }
 
 /// Shows one tool.
-async fn shown(context: &ClientContext<'_>, target: &Target, tool: &str) -> Outcome {
+async fn shown(context: &ClientContext<'_>, target: &ServerTarget, tool: &str) -> CommandOutcome {
     let client = context.client(target).await?;
     let found = one_of(&client, ServerList::Tools, "tool", tool, &RequestOptions::default()).await?;
     let server = match target {
-        Target::Named(name) => Some(name.as_str()),
-        Target::Command(_) => None,
+        ServerTarget::Named(name) => Some(name.as_str()),
+        ServerTarget::Command(_) => None,
     };
     Ok(match context.format() {
         Format::Json => context.print_json(&found).await,
@@ -77,7 +77,11 @@ async fn shown(context: &ClientContext<'_>, target: &Target, tool: &str) -> Outc
     })
 }
 
-async fn listed(context: &ClientContext<'_>, list: ServerList, target: Option<Target>) -> Outcome {
+async fn listed(
+    context: &ClientContext<'_>,
+    list: ServerList,
+    target: Option<ServerTarget>,
+) -> CommandOutcome {
     let fits = io::stdout().is_terminal();
     if let Some(target) = target {
         let client = context.client(&target).await?;

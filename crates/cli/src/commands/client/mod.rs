@@ -55,10 +55,10 @@ pub(super) use self::{
     batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, list::tools, ping::ping,
     servers::servers,
 };
-use super::engine::{Outcome, to_its_end};
+use super::engine::{CommandOutcome, to_its_end};
 use crate::{
     arguments::{
-        client::{AdHoc, Request, ServerCommon},
+        client::{AdHoc, RequestArguments, ServerCommon},
         files::FileChoice,
         jobs::Format,
     },
@@ -95,7 +95,7 @@ pub(super) fn run(
     common: &ServerCommon,
     ad_hoc: &AdHoc,
     verbose: bool,
-    work: impl AsyncFnOnce(&ClientContext<'_>) -> Outcome,
+    work: impl AsyncFnOnce(&ClientContext<'_>) -> CommandOutcome,
 ) -> ExitCode {
     to_its_end(common.output, verbose, async || {
         let context = ClientContext::new(common, ad_hoc);
@@ -121,20 +121,25 @@ pub(super) fn run(
 }
 
 /// Which server is meant.
-pub(super) enum Target {
+pub(super) enum ServerTarget {
     /// One that is configured, or a URL.
     Named(String),
     /// This command.
     Command(Vec<OsString>),
 }
 
-impl Target {
+impl ServerTarget {
     /// Takes it from the words of a command line, with what is asked of it and the words behind that: it is the first word, where no
     /// command follows.
-    fn take<'a>(request: &'a Request, what: &str) -> Result<(Target, &'a str, &'a [String]), CommandFailure> {
+    fn take<'a>(
+        request: &'a RequestArguments,
+        what: &str,
+    ) -> Result<(ServerTarget, &'a str, &'a [String]), CommandFailure> {
         match (&request.command[..], &request.words[..]) {
-            ([], [server, first, rest @ ..]) => Ok((Target::Named(server.clone()), first, rest)),
-            ([_, ..], [first, rest @ ..]) => Ok((Target::Command(request.command.clone()), first, rest)),
+            ([], [server, first, rest @ ..]) => Ok((ServerTarget::Named(server.clone()), first, rest)),
+            ([_, ..], [first, rest @ ..]) => {
+                Ok((ServerTarget::Command(request.command.clone()), first, rest))
+            }
             ([], []) => {
                 let hint = "give both, or a server's command after `--`";
                 Err(CommandFailure::usage(
@@ -183,11 +188,11 @@ impl<'a> ClientContext<'a> {
     }
 
     /// The server that is meant, which is started now.
-    async fn client(&self, target: &Target) -> Result<Client, CommandFailure> {
+    async fn client(&self, target: &ServerTarget) -> Result<Client, CommandFailure> {
         match target {
-            Target::Command(command) => self.launch(self.of_command(command)?),
-            Target::Named(url) if url.contains("://") => self.launch(self.of_url(url)?),
-            Target::Named(name) => {
+            ServerTarget::Command(command) => self.launch(self.of_command(command)?),
+            ServerTarget::Named(url) if url.contains("://") => self.launch(self.of_url(url)?),
+            ServerTarget::Named(name) => {
                 self.demand_no_ad_hoc(name)?;
                 self.start(self.named(name).await?)
             }

@@ -5,10 +5,10 @@ use std::{process::ExitCode, time::Duration};
 use serde::Serialize;
 use unhang::{client::RequestOptions, exit};
 
-use super::{ClientContext, Target, list::each, run};
+use super::{ClientContext, ServerTarget, list::each, run};
 use crate::{
     arguments::{client::ListArguments, jobs::Format},
-    commands::engine::Outcome,
+    commands::engine::CommandOutcome,
 };
 
 #[derive(Serialize)]
@@ -22,9 +22,9 @@ pub(in crate::commands) fn ping(listing: &ListArguments, verbose: bool) -> ExitC
     run(&listing.common, &listing.ad_hoc, verbose, async |context| pinged(context, listing).await)
 }
 
-async fn pinged(context: &ClientContext<'_>, listing: &ListArguments) -> Outcome {
+async fn pinged(context: &ClientContext<'_>, listing: &ListArguments) -> CommandOutcome {
     let asked = async |client: unhang::client::Client| client.ping(&RequestOptions::default()).await;
-    if let Some(target) = Target::of(listing) {
+    if let Some(target) = ServerTarget::of(listing) {
         let client = context.client(&target).await?;
         let name = client.name().to_owned();
         let pinged = Pinged::new(name, asked(client).await?);

@@ -8,7 +8,7 @@ use unhang::settings::{ServerSettings, Transport};
 use super::{ClientContext, reach::address, run};
 use crate::{
     arguments::{
-        client::{AdHoc, Servers},
+        client::{AdHoc, ServersArguments},
         jobs::Format,
     },
     commands::{
@@ -41,7 +41,7 @@ const NAME: usize = 40;
 const CELL: usize = 400;
 
 /// Lists the servers.
-pub(in crate::commands) fn servers(servers: &Servers, verbose: bool) -> ExitCode {
+pub(in crate::commands) fn servers(servers: &ServersArguments, verbose: bool) -> ExitCode {
     run(&servers.common, &AdHoc::default(), verbose, async |context: &ClientContext<'_>| {
         let listed: Vec<ServerRow> = context.known().await?.servers.iter().map(ServerRow::new).collect();
         Ok(match context.format() {

@@ -4,10 +4,10 @@ use std::{io, time::Duration};
 
 use serde_json::json;
 use unhang::{process::deadline::Deadline, units::in_words};
-use unhang_zoo::processes::{self, Process};
+use unhang_zoo::processes::{self, WatchedProcess};
 
 use super::{
-    PATIENCE, Row, Seen,
+    DemoRow, HalfResult, PATIENCE,
     durable::durable,
     home::mark,
     peer::{DemoPeer, PeerOutcome},
@@ -19,17 +19,17 @@ const OTHERS: usize = 64;
 
 /// How the same server is reached.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Way {
+pub(super) enum DemoRoute {
     Bare,
     Unhang,
 }
 
-impl Way {
+impl DemoRoute {
     /// Connects to a faulty server. Behind unhang a call may take a second, so that the demonstration stays short.
     fn connect(self, faulty_server: &[&str]) -> io::Result<DemoPeer> {
         match self {
-            Way::Bare => DemoPeer::start(&[&["zoo"], faulty_server].concat()),
-            Way::Unhang => {
+            DemoRoute::Bare => DemoPeer::start(&[&["zoo"], faulty_server].concat()),
+            DemoRoute::Unhang => {
                 let flags = [
                     "wrap",
                     "--call-timeout",
@@ -47,12 +47,12 @@ impl Way {
 }
 
 /// Runs every act, in the order of the promises.
-pub(super) async fn all() -> Vec<Row> {
+pub(super) async fn all() -> Vec<DemoRow> {
     macro_rules! act {
         ($promise:literal, $server:literal, $act:path) => {{
-            let (bare, unhang) = tokio::join!($act(Way::Bare), $act(Way::Unhang));
-            let failed = |error: io::Error| Seen::broken(format!("could not be shown: {error}"));
-            Row {
+            let (bare, unhang) = tokio::join!($act(DemoRoute::Bare), $act(DemoRoute::Unhang));
+            let failed = |error: io::Error| HalfResult::broken(format!("could not be shown: {error}"));
+            DemoRow {
                 promise: $promise,
                 server: $server,
                 bare: bare.unwrap_or_else(failed),
@@ -89,49 +89,49 @@ fn in_short(answer: &serde_json::Value, after: Duration) -> String {
     }
 }
 
-async fn answered(way: Way) -> io::Result<Seen> {
+async fn answered(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["never-answers", "stuck"])?;
     peer.shake_hands(patience()).await?;
     let id = peer.call("stuck", patience()).await?;
     let seen = match peer.answer(id, patience()).await {
-        PeerOutcome::Answer(answer, after) => Seen::held(in_short(&answer, after)),
-        PeerOutcome::Silence => Seen::broken(format!("hangs: nothing within {}", in_words(PATIENCE))),
-        PeerOutcome::Ended => Seen::broken("the connection ended"),
+        PeerOutcome::Answer(answer, after) => HalfResult::held(in_short(&answer, after)),
+        PeerOutcome::Silence => HalfResult::broken(format!("hangs: nothing within {}", in_words(PATIENCE))),
+        PeerOutcome::Ended => HalfResult::broken("the connection ended"),
     };
     peer.end().await;
     Ok(seen)
 }
 
-async fn clean_wire(way: Way) -> io::Result<Seen> {
+async fn clean_wire(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["stdout-noise"])?;
     peer.shake_hands(patience()).await?;
     let id = peer.call("echo", patience()).await?;
     let answered = matches!(peer.answer(id, patience()).await, PeerOutcome::Answer(..));
     let text = format!("{} lines on the wire are no messages", peer.noise);
-    let seen = Seen { text, held: peer.noise == 0 && answered };
+    let seen = HalfResult { text, held: peer.noise == 0 && answered };
     peer.end().await;
     Ok(seen)
 }
 
-async fn drained(way: Way) -> io::Result<Seen> {
+async fn drained(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["stderr-flood", "1048576"])?;
     peer.shake_hands(patience()).await?;
     let id = peer.call("echo", patience()).await?;
     let seen = match peer.answer(id, patience()).await {
         PeerOutcome::Answer(answer, after) => {
-            Seen { text: in_short(&answer, after), held: answer.get("result").is_some() }
+            HalfResult { text: in_short(&answer, after), held: answer.get("result").is_some() }
         }
         PeerOutcome::Silence => {
-            Seen::broken(format!("hangs: stderr is full, nothing within {}", in_words(PATIENCE)))
+            HalfResult::broken(format!("hangs: stderr is full, nothing within {}", in_words(PATIENCE)))
         }
-        PeerOutcome::Ended => Seen::broken("the connection ended"),
+        PeerOutcome::Ended => HalfResult::broken("the connection ended"),
     };
     peer.end().await;
     Ok(seen)
 }
 
 /// The guard cannot mend what a server gives its own children, but it keeps the client's stream from all of them.
-async fn isolated(way: Way) -> io::Result<Seen> {
+async fn isolated(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["stdin-thief"])?;
     peer.shake_hands(patience()).await?;
     let _theft = peer.call("echo", patience()).await?;
@@ -155,39 +155,42 @@ async fn isolated(way: Way) -> io::Result<Seen> {
     } else {
         format!("{holders} processes have the client's stream")
     };
-    Ok(Seen { text: format!("{who}; {outcome}"), held })
+    Ok(HalfResult { text: format!("{who}; {outcome}"), held })
 }
 
-async fn nothing_left(way: Way) -> io::Result<Seen> {
-    let marker = format!("{}{}", mark(), if way == Way::Bare { "bare" } else { "wrap" });
+async fn nothing_left(way: DemoRoute) -> io::Result<HalfResult> {
+    let marker = format!("{}{}", mark(), if way == DemoRoute::Bare { "bare" } else { "wrap" });
     let faulty_server = ["leaves-daemon", "--marker", &marker];
     // A bare server has a host, as it would have a client, so that our own lifeline does not help it.
     let mut peer = match way {
-        Way::Bare => DemoPeer::start(&[&["zoo", "hosts", "--"], &faulty_server[..]].concat())?,
-        Way::Unhang => way.connect(&faulty_server)?,
+        DemoRoute::Bare => DemoPeer::start(&[&["zoo", "hosts", "--"], &faulty_server[..]].concat())?,
+        DemoRoute::Unhang => way.connect(&faulty_server)?,
     };
     peer.shake_hands(patience()).await?;
     let _call = peer.call("echo", patience()).await?;
-    let victim: &[&str] = if way == Way::Bare { &["zoo", "leaves-daemon"] } else { &["wrap"] };
-    processes::marked(&marker).iter().filter(|process| process.begins_with(victim)).for_each(Process::kill);
+    let victim: &[&str] = if way == DemoRoute::Bare { &["zoo", "leaves-daemon"] } else { &["wrap"] };
+    processes::marked(&marker)
+        .iter()
+        .filter(|process| process.begins_with(victim))
+        .for_each(WatchedProcess::kill);
     // The host and the lifelines are not the server's.
     let is_left =
-        |process: &&Process| process.begins_with(&["zoo"]) && !process.begins_with(&["zoo", "hosts"]);
+        |process: &&WatchedProcess| process.begins_with(&["zoo"]) && !process.begins_with(&["zoo", "hosts"]);
     let left = || processes::marked(&marker).iter().filter(is_left).count();
     let (start, limit) = (tokio::time::Instant::now(), patience());
     while left() > 0 && !limit.is_past() {
         Deadline::after(Duration::from_millis(10)).sleep().await;
     }
     let seen = match left() {
-        0 => Seen::held(format!("nothing is left {} later", in_words(start.elapsed()))),
-        1 => Seen::broken(format!("a process is left {} later", in_words(PATIENCE))),
-        count => Seen::broken(format!("{count} processes are left {} later", in_words(PATIENCE))),
+        0 => HalfResult::held(format!("nothing is left {} later", in_words(start.elapsed()))),
+        1 => HalfResult::broken(format!("a process is left {} later", in_words(PATIENCE))),
+        count => HalfResult::broken(format!("{count} processes are left {} later", in_words(PATIENCE))),
     };
     peer.end().await;
     Ok(seen)
 }
 
-async fn restarted(way: Way) -> io::Result<Seen> {
+async fn restarted(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["dies-every-call"])?;
     peer.shake_hands(patience()).await?;
     let call = peer.call("echo", patience()).await?;
@@ -201,16 +204,17 @@ async fn restarted(way: Way) -> io::Result<Seen> {
         Err(_) => PeerOutcome::Ended,
     };
     let seen = match again {
-        PeerOutcome::Answer(answer, after) if answer.get("result").is_some() => {
-            Seen::held(format!("{first}; back and in session: the next request {}", in_short(&answer, after)))
-        }
-        _ => Seen::broken(format!("{first}, and stays lost")),
+        PeerOutcome::Answer(answer, after) if answer.get("result").is_some() => HalfResult::held(format!(
+            "{first}; back and in session: the next request {}",
+            in_short(&answer, after)
+        )),
+        _ => HalfResult::broken(format!("{first}, and stays lost")),
     };
     peer.end().await;
     Ok(seen)
 }
 
-async fn fair(way: Way) -> io::Result<Seen> {
+async fn fair(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["never-answers", "stuck"])?;
     peer.shake_hands(patience()).await?;
     let stuck = peer.call("stuck", patience()).await?;
@@ -226,11 +230,11 @@ async fn fair(way: Way) -> io::Result<Seen> {
     let others = format!("{answered} of {OTHERS} after {}", in_words(start.elapsed()));
     let outcome = peer.answer(stuck, patience()).await;
     let seen = match outcome {
-        PeerOutcome::Answer(answer, after) => Seen {
+        PeerOutcome::Answer(answer, after) => HalfResult {
             text: format!("{others}; the stuck one: {}", in_short(&answer, after)),
             held: answered == OTHERS,
         },
-        _ => Seen::broken(format!("{others}; the stuck one hangs")),
+        _ => HalfResult::broken(format!("{others}; the stuck one hangs")),
     };
     peer.end().await;
     Ok(seen)

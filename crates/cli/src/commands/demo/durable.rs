@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use unhang::process::deadline::Deadline;
 
 use super::{
-    Seen,
-    acts::{Way, patience},
+    HalfResult,
+    acts::{DemoRoute, patience},
     home::Home,
     peer::{DemoPeer, PeerOutcome},
 };
@@ -29,16 +29,16 @@ results = "results.json"
 state = { field = "work" }
 "#;
 
-pub(super) async fn durable(way: Way) -> io::Result<Seen> {
-    let home = Home::new(if way == Way::Bare { "bare" } else { "serve" })?;
+pub(super) async fn durable(way: DemoRoute) -> io::Result<HalfResult> {
+    let home = Home::new(if way == DemoRoute::Bare { "bare" } else { "serve" })?;
     match way {
-        Way::Bare => in_the_call(&home).await,
-        Way::Unhang => as_a_job(&home).await,
+        DemoRoute::Bare => in_the_call(&home).await,
+        DemoRoute::Unhang => as_a_job(&home).await,
     }
 }
 
 /// The work is done in the call, as it is without jobs.
-async fn in_the_call(home: &Home) -> io::Result<Seen> {
+async fn in_the_call(home: &Home) -> io::Result<HalfResult> {
     let mut peer = DemoPeer::start_in(home.path(), &["zoo", "well-behaved"])?;
     peer.shake_hands(patience()).await?;
     let arguments = json!({"name": "sleep", "arguments": {"ms": 1600}});
@@ -46,15 +46,15 @@ async fn in_the_call(home: &Home) -> io::Result<Seen> {
     Deadline::after(Duration::from_millis(400)).sleep().await;
     home.kill(&["zoo", "well-behaved"]);
     let seen = match peer.answer(call, patience()).await {
-        PeerOutcome::Answer(..) => Seen::held("answered all the same"),
-        PeerOutcome::Silence => Seen::broken("the call hangs, and its work is lost"),
-        PeerOutcome::Ended => Seen::broken("the connection ends, and the work with it"),
+        PeerOutcome::Answer(..) => HalfResult::held("answered all the same"),
+        PeerOutcome::Silence => HalfResult::broken("the call hangs, and its work is lost"),
+        PeerOutcome::Ended => HalfResult::broken("the connection ends, and the work with it"),
     };
     peer.end().await;
     Ok(seen)
 }
 
-async fn as_a_job(home: &Home) -> io::Result<Seen> {
+async fn as_a_job(home: &Home) -> io::Result<HalfResult> {
     fs::write(home.path().join("unhang.toml"), CONFIGURATION)?;
     // What runs below our lifeline ends with what the lifeline holds. So the server has a host, as it would have a client,
     // which lives on without it.
@@ -92,7 +92,7 @@ async fn as_a_job(home: &Home) -> io::Result<Seen> {
     let word = status["status"].as_str().unwrap_or("?");
     let is_there = state["value"] == json!({"answer": 42});
     let held = alone && word == "completed" && is_there;
-    Ok(Seen {
+    Ok(HalfResult {
         text: format!(
             "killed at {:.0} %; the job {} without it; asked again, it is {word}, its result {} the state",
             progress * 100.0,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use unhang::process::deadline::Deadline;
-use unhang_zoo::processes::{self, Process};
+use unhang_zoo::processes::{self, WatchedProcess};
 
 /// How long the lifelines may take to end what they hold, before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
@@ -35,7 +35,7 @@ pub(super) async fn clear() {
         if left.is_empty() || limit.is_past() {
             break;
         }
-        left.iter().for_each(Process::kill);
+        left.iter().for_each(WatchedProcess::kill);
         Deadline::after(Duration::from_millis(20)).sleep().await;
     }
     // What was just killed may still have added to a folder while that was emptied.
@@ -79,7 +79,7 @@ impl Home {
     /// Kills those of this home's processes whose command begins with these words.
     pub(super) fn kill(&self, command: &[&str]) {
         let found = processes::marked(self.text());
-        found.iter().filter(|process| process.begins_with(command)).for_each(Process::kill);
+        found.iter().filter(|process| process.begins_with(command)).for_each(WatchedProcess::kill);
     }
 }
 

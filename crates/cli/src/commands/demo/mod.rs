@@ -30,29 +30,29 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What happened in one half of a row.
 #[derive(Debug, Serialize)]
-struct Seen {
+struct HalfResult {
     text: String,
     /// Whether the promise held.
     held: bool,
 }
 
-impl Seen {
-    fn held(text: impl Into<String>) -> Seen {
-        Seen { text: text.into(), held: true }
+impl HalfResult {
+    fn held(text: impl Into<String>) -> HalfResult {
+        HalfResult { text: text.into(), held: true }
     }
 
-    fn broken(text: impl Into<String>) -> Seen {
-        Seen { text: text.into(), held: false }
+    fn broken(text: impl Into<String>) -> HalfResult {
+        HalfResult { text: text.into(), held: false }
     }
 }
 
 /// One row of the table.
 #[derive(Debug, Serialize)]
-struct Row {
+struct DemoRow {
     promise: &'static str,
     server: &'static str,
-    bare: Seen,
-    unhang: Seen,
+    bare: HalfResult,
+    unhang: HalfResult,
 }
 
 /// Runs every act and prints the table. Exit 0 if every promise was kept behind unhang.
@@ -99,7 +99,7 @@ pub(crate) fn run(demo: &Demo) -> ExitCode {
 /// The widths add up to 80 columns with their borders.
 const WIDTHS: [u16; 4] = [14, 19, 21, 21];
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[DemoRow]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::UTF8_HORIZONTAL_ONLY)

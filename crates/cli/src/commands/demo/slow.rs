@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use unhang::{process::deadline::Deadline, units::in_words};
 
 use super::{
-    Seen,
-    acts::{Way, patience},
+    HalfResult,
+    acts::{DemoRoute, patience},
     durable::asked,
     home::Home,
     peer::{DemoPeer, PeerOutcome},
@@ -34,10 +34,10 @@ call-clock = "2s"
 /// The revision of clients that begin without a handshake.
 const MODERN: &str = "2026-07-28";
 
-pub(super) async fn slow(way: Way) -> io::Result<Seen> {
+pub(super) async fn slow(way: DemoRoute) -> io::Result<HalfResult> {
     match way {
-        Way::Bare => given_up().await,
-        Way::Unhang => delivered().await,
+        DemoRoute::Bare => given_up().await,
+        DemoRoute::Unhang => delivered().await,
     }
 }
 
@@ -46,21 +46,23 @@ fn arguments() -> Value {
 }
 
 /// As it is without unhang: the client gives up, and what the tool does is for nobody.
-async fn given_up() -> io::Result<Seen> {
+async fn given_up() -> io::Result<HalfResult> {
     let mut peer = DemoPeer::start(&["zoo", "slow-answers"])?;
     peer.shake_hands(patience()).await?;
     let call = json!({ "name": "slow", "arguments": arguments() });
     let id = peer.request("tools/call", call, patience()).await?;
     let seen = match peer.answer(id, Deadline::after(CLOCK)).await {
-        PeerOutcome::Answer(..) => Seen::held("answered in time"),
-        PeerOutcome::Silence => Seen::broken(format!("given up after {}: its work is lost", in_words(CLOCK))),
-        PeerOutcome::Ended => Seen::broken("the connection ended"),
+        PeerOutcome::Answer(..) => HalfResult::held("answered in time"),
+        PeerOutcome::Silence => {
+            HalfResult::broken(format!("given up after {}: its work is lost", in_words(CLOCK)))
+        }
+        PeerOutcome::Ended => HalfResult::broken("the connection ended"),
     };
     peer.end().await;
     Ok(seen)
 }
 
-async fn delivered() -> io::Result<Seen> {
+async fn delivered() -> io::Result<HalfResult> {
     let start = tokio::time::Instant::now();
     let homes = ["words", "core", "extension"].map(|which| Home::new(&format!("slow-{which}")));
     let [words, core, extension] = homes;
@@ -74,11 +76,11 @@ async fn delivered() -> io::Result<Seen> {
     ];
     let without: Vec<&str> = all.iter().filter(|(_, has)| !has).map(|(who, _)| *who).collect();
     Ok(match without.as_slice() {
-        [] => Seen::held(format!(
+        [] => HalfResult::held(format!(
             "a plain client and two that know tasks have the result after {}",
             in_words(start.elapsed())
         )),
-        without => Seen::broken(format!("no result for {}", without.join(" and "))),
+        without => HalfResult::broken(format!("no result for {}", without.join(" and "))),
     })
 }
 

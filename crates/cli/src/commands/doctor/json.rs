@@ -46,7 +46,7 @@ struct Facts<'a> {
     lists: Vec<ListJson>,
     calls: Vec<CallJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    slowest: Option<Slowest<'a>>,
+    slowest: Option<SlowestJson<'a>>,
     stderr_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stdin_end: Option<EndJson<'a>>,
@@ -69,7 +69,7 @@ struct CallJson<'a> {
 }
 
 #[derive(Serialize)]
-struct Slowest<'a> {
+struct SlowestJson<'a> {
     what: &'a str,
     ms: u64,
 }
@@ -128,7 +128,7 @@ impl<'a> Facts<'a> {
             slowest: seen
                 .slowest
                 .as_ref()
-                .map(|slowest| Slowest { what: &slowest.what, ms: milliseconds(slowest.took) }),
+                .map(|slowest| SlowestJson { what: &slowest.what, ms: milliseconds(slowest.took) }),
             stderr_bytes: seen.stderr_bytes,
             stdin_end: seen.stdin_end.as_ref().map(EndJson::of),
             sigterm: seen.sigterm.as_ref().map(EndJson::of),

@@ -27,7 +27,7 @@ use unhang::{
 
 use super::{
     client::{ClientContext, files::FoundServer, no_server, run as in_context},
-    engine::{Marks, Outcome, counted, shortened},
+    engine::{CommandOutcome, Marks, counted, shortened},
 };
 use crate::{
     arguments::{doctor::Doctor, jobs::Format},
@@ -46,7 +46,7 @@ pub(super) fn run(doctor: &Doctor, verbose: bool) -> ExitCode {
     in_context(&doctor.common, &doctor.ad_hoc, verbose, async |context| examined(context, doctor).await)
 }
 
-async fn examined(context: &ClientContext<'_>, doctor: &Doctor) -> Outcome {
+async fn examined(context: &ClientContext<'_>, doctor: &Doctor) -> CommandOutcome {
     let mut named = doctor.servers.clone();
     let mut seen = BTreeSet::new();
     named.retain(|name| seen.insert(name.clone()));

@@ -16,7 +16,7 @@ use unhang::{
 
 use super::json::answered;
 use crate::{
-    commands::engine::{Colour, Marks, counted, lines, wrapped_in},
+    commands::engine::{Marks, TerminalColour, counted, lines, wrapped_in},
     terminal_text::escaped,
 };
 
@@ -95,10 +95,11 @@ fn marked(line: &str, marks: Marks) -> String {
 }
 
 /// The mark of an outcome, and its colour: nothing found, warnings, errors.
-const SIGNS: [(char, Colour); 3] = [('✓', Colour::Green), ('⚠', Colour::Yellow), ('✗', Colour::Red)];
+const SIGNS: [(char, TerminalColour); 3] =
+    [('✓', TerminalColour::Green), ('⚠', TerminalColour::Yellow), ('✗', TerminalColour::Red)];
 
 /// The place among [`SIGNS`] of a severity.
-fn sign(severity: Option<Severity>) -> (char, Colour) {
+fn sign(severity: Option<Severity>) -> (char, TerminalColour) {
     match severity {
         Some(Severity::Error) => SIGNS[2],
         Some(Severity::Warning) => SIGNS[1],

@@ -15,12 +15,12 @@ use unhang::{
 use super::{quarantine, run::distinct};
 use crate::{
     arguments::jobs::{JobPrune, JobReference},
-    commands::engine::{JobContext, Outcome, counted, failure},
+    commands::engine::{CommandOutcome, JobContext, counted, failure},
     output::{self, CommandFailure},
     terminal_text::escaped,
 };
 
-pub(super) async fn cancel(context: &JobContext, references: &[JobReference]) -> Outcome {
+pub(super) async fn cancel(context: &JobContext, references: &[JobReference]) -> CommandOutcome {
     let cancel = async |engine: Engine, id| {
         let status = engine.cancel(id).await?;
         Ok(JobReport::new(&status, ReportReader::Person))
@@ -37,7 +37,7 @@ async fn cancel_unopened(
     context: &JobContext,
     references: &[JobReference],
     cause: CommandFailure,
-) -> Outcome {
+) -> CommandOutcome {
     let mut are_all_told = true;
     for reference in references {
         let JobReference::Id(id) = *reference else {
@@ -67,7 +67,7 @@ struct Removed {
     removed: bool,
 }
 
-pub(super) async fn remove(context: &JobContext, references: &[JobReference]) -> Outcome {
+pub(super) async fn remove(context: &JobContext, references: &[JobReference]) -> CommandOutcome {
     let remove = async |engine: Engine, id| {
         engine.remove(id).await?;
         Ok(Removed { job_id: id, removed: true })
@@ -85,7 +85,7 @@ async fn each<T: Serialize + Send + 'static, Doing>(
     references: &[JobReference],
     work: impl Fn(Engine, JobId) -> Doing,
     text: impl Fn(&T) -> String,
-) -> Outcome
+) -> CommandOutcome
 where
     Doing: Future<Output = Result<T, JobError>> + Send + 'static,
 {
@@ -115,7 +115,7 @@ struct Pruned {
     quarantined: Vec<PathBuf>,
 }
 
-pub(super) async fn prune(context: &JobContext, arguments: &JobPrune) -> Outcome {
+pub(super) async fn prune(context: &JobContext, arguments: &JobPrune) -> CommandOutcome {
     let engine = context.engine().await?;
     let (age, pruned) = match arguments.older_than {
         Some(age) => (age, engine.prune(age).await),

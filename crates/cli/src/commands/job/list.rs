@@ -12,7 +12,7 @@ use unhang::{
 use super::{progress::words, quarantine};
 use crate::{
     arguments::jobs::{Format, JobList},
-    commands::engine::{Colour, JobContext, Marks, Outcome, failure, json},
+    commands::engine::{CommandOutcome, JobContext, Marks, TerminalColour, failure, json},
     output,
     terminal_text::{escaped, fitted, padded, width},
 };
@@ -20,7 +20,7 @@ use crate::{
 /// Columns of a name in the table.
 const NAME: usize = 16;
 
-pub(super) async fn run(context: &JobContext, arguments: &JobList) -> Outcome {
+pub(super) async fn run(context: &JobContext, arguments: &JobList) -> CommandOutcome {
     let engine = context.engine().await?;
     let statuses = engine
         .list(arguments.status, Whose::Anybodys, arguments.limit)
@@ -87,12 +87,12 @@ fn line(
     format!("{}\n", line.trim_end())
 }
 
-fn colour(state: JobState) -> Option<Colour> {
+fn colour(state: JobState) -> Option<TerminalColour> {
     match state {
-        JobState::Completed => Some(Colour::Green),
-        JobState::Failed | JobState::Lost => Some(Colour::Red),
-        JobState::Starting | JobState::Running => Some(Colour::Cyan),
-        JobState::Cancelled => Some(Colour::Yellow),
+        JobState::Completed => Some(TerminalColour::Green),
+        JobState::Failed | JobState::Lost => Some(TerminalColour::Red),
+        JobState::Starting | JobState::Running => Some(TerminalColour::Cyan),
+        JobState::Cancelled => Some(TerminalColour::Yellow),
         JobState::Queued => None,
     }
 }

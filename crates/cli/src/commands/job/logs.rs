@@ -26,7 +26,7 @@ use unhang::{
 use super::wait::leave_running;
 use crate::{
     arguments::jobs::{Format, JobLogs},
-    commands::engine::{JobContext, Outcome, failure, json_line},
+    commands::engine::{CommandOutcome, JobContext, failure, json_line},
     output::{self, CommandFailure},
     signals::signals,
     terminal_text::PlainBytes,
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Bytes of one look.
 const PIECE: usize = 64 << 10;
 
-pub(super) async fn run(context: &JobContext, arguments: &JobLogs) -> Outcome {
+pub(super) async fn run(context: &JobContext, arguments: &JobLogs) -> CommandOutcome {
     let engine = context.engine().await?;
     let id = context.meant(&engine, &arguments.id).await?;
     let mut reader = LogReader::new(engine, id, arguments, context.plain_format());
@@ -54,11 +54,11 @@ struct LogReader<'a> {
     offset: u64,
     /// Bytes that may still be printed.
     left: u64,
-    form: Form,
+    form: LogForm,
 }
 
 /// How it is printed.
-enum Form {
+enum LogForm {
     /// As it was written.
     Raw,
     /// For a terminal.
@@ -80,9 +80,9 @@ struct LogLook {
 impl<'a> LogReader<'a> {
     fn new(engine: Engine, id: JobId, arguments: &'a JobLogs, format: Format) -> Self {
         let form = match format {
-            Format::Json => Form::Json,
-            Format::Text if io::stdout().is_terminal() => Form::Terminal(PlainBytes::default()),
-            Format::Text => Form::Raw,
+            Format::Json => LogForm::Json,
+            Format::Text if io::stdout().is_terminal() => LogForm::Terminal(PlainBytes::default()),
+            Format::Text => LogForm::Raw,
         };
         Self {
             engine,
@@ -96,7 +96,7 @@ impl<'a> LogReader<'a> {
     }
 
     /// Prints what is there; as JSON, one page of it.
-    async fn read(&mut self) -> Outcome {
+    async fn read(&mut self) -> CommandOutcome {
         // Whoever asks for more than there is waits at the end.
         let end = self.raw_page(u64::MAX, 0).await?.offset;
         loop {
@@ -104,7 +104,7 @@ impl<'a> LogReader<'a> {
             let look = self.look().await?;
             match look.printed {
                 Err(code) => return Ok(code),
-                Ok(()) if self.left == 0 || !look.is_new || matches!(self.form, Form::Json) => {
+                Ok(()) if self.left == 0 || !look.is_new || matches!(self.form, LogForm::Json) => {
                     return Ok(exit::DONE);
                 }
                 Ok(()) => {}
@@ -113,7 +113,7 @@ impl<'a> LogReader<'a> {
     }
 
     /// Prints what is there and what comes, until nothing can come any more.
-    async fn follow(&mut self) -> Outcome {
+    async fn follow(&mut self) -> CommandOutcome {
         let mut changes = self.engine.changes();
         let mut signals =
             signals().map_err(|error| CommandFailure::system("signals cannot be waited for", &error))?;
@@ -140,7 +140,7 @@ impl<'a> LogReader<'a> {
 
     /// Reads and prints the next piece.
     async fn look(&mut self) -> Result<LogLook, CommandFailure> {
-        if matches!(self.form, Form::Json) {
+        if matches!(self.form, LogForm::Json) {
             return self.look_for_page().await;
         }
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
@@ -148,8 +148,8 @@ impl<'a> LogReader<'a> {
         // A page has a smallest size.
         page.text.truncate(left);
         let printed = match &mut self.form {
-            Form::Terminal(plain) => output::write(plain.take(&page.text).as_bytes()),
-            Form::Raw | Form::Json => output::write(&page.text),
+            LogForm::Terminal(plain) => output::write(plain.take(&page.text).as_bytes()),
+            LogForm::Raw | LogForm::Json => output::write(&page.text),
         };
         let length = u64::try_from(page.text.len()).unwrap_or(u64::MAX);
         self.go_on(page.offset, length);
@@ -168,7 +168,7 @@ impl<'a> LogReader<'a> {
     }
 
     fn go_on(&mut self, begin: u64, length: u64) {
-        if begin > self.offset && !matches!(self.form, Form::Json) {
+        if begin > self.offset && !matches!(self.form, LogForm::Json) {
             let dropped = begin - self.offset;
             output::error(
                 &format!("{dropped} bytes were dropped here, to keep the log within its limit"),

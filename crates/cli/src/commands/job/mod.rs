@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::{
-    arguments::jobs::{Job, JobVerb},
+    arguments::jobs::{JobArguments, JobVerb},
     commands::engine,
 };
 
@@ -20,8 +20,8 @@ mod show;
 mod wait;
 
 /// Does what was asked for.
-pub(super) fn run(job: Job, verbose: bool) -> ExitCode {
-    let Job { common, verb } = job;
+pub(super) fn run(job: JobArguments, verbose: bool) -> ExitCode {
+    let JobArguments { common, verb } = job;
     engine::run(&common, verbose, async |context| match verb {
         JobVerb::Run(arguments) => run::run(context, arguments).await,
         JobVerb::List(arguments) => list::run(context, &arguments).await,

@@ -11,7 +11,7 @@ use unhang::jobs::{
 
 use super::quarantine;
 use crate::{
-    commands::engine::{JobContext, Outcome, counted, failure},
+    commands::engine::{CommandOutcome, JobContext, counted, failure},
     output::CommandFailure,
     terminal_text::escaped,
 };
@@ -32,7 +32,7 @@ struct Damaged {
     reason: String,
 }
 
-pub(super) async fn run(context: &JobContext) -> Outcome {
+pub(super) async fn run(context: &JobContext) -> CommandOutcome {
     let (Rebuilt { jobs, damaged }, old_database) = rebuild(context).await?;
     let damaged = damaged.into_iter().map(|(folder, reason)| Damaged { folder, reason }).collect();
     let report = RebuildJson { jobs, old_database, damaged };

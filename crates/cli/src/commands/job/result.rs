@@ -12,13 +12,13 @@ use crate::{
     arguments::jobs::{Format, JobReference},
     commands::{
         client::content::Writer,
-        engine::{JobContext, Outcome, failure, json},
+        engine::{CommandOutcome, JobContext, failure, json},
     },
     output::{self, CommandFailure},
     terminal_text::escaped,
 };
 
-pub(super) async fn run(context: &JobContext, reference: &JobReference) -> Outcome {
+pub(super) async fn run(context: &JobContext, reference: &JobReference) -> CommandOutcome {
     let engine = context.engine().await?;
     let id = context.meant(&engine, reference).await?;
     let results = engine.results(id).await.map_err(|error| failure(&error))?;

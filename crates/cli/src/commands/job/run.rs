@@ -27,13 +27,13 @@ use unhang::{
 use super::wait::{Waited, until_ended};
 use crate::{
     arguments::jobs::{Format, JobRun},
-    commands::engine::{JobContext, Outcome, failure, json},
+    commands::engine::{CommandOutcome, JobContext, failure, json},
     inherited::{all_variables, inherited},
     output::{self, CommandFailure},
     terminal_text::escaped,
 };
 
-pub(super) async fn run(context: &JobContext, arguments: JobRun) -> Outcome {
+pub(super) async fn run(context: &JobContext, arguments: JobRun) -> CommandOutcome {
     let wait = arguments.wait;
     let submission = submission(arguments, &context.of_file)?;
     let engine = context.engine().await?;

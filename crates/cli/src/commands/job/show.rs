@@ -11,7 +11,7 @@ use unhang::{
 
 use crate::{
     arguments::jobs::JobReference,
-    commands::engine::{JobContext, Outcome, failure, quoted_word},
+    commands::engine::{CommandOutcome, JobContext, failure, quoted_word},
     terminal_text::escaped,
 };
 
@@ -26,7 +26,7 @@ struct Shown {
     work_folder: PathBuf,
 }
 
-pub(super) async fn run(context: &JobContext, reference: &JobReference) -> Outcome {
+pub(super) async fn run(context: &JobContext, reference: &JobReference) -> CommandOutcome {
     let engine = context.engine().await?;
     let id = context.meant(&engine, reference).await?;
     let status = engine.status(id).await.map_err(|error| failure(&error))?;

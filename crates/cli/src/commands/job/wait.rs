@@ -23,7 +23,7 @@ use unhang::{
 use super::{progress::ProgressLine, run::distinct};
 use crate::{
     arguments::jobs::{Format, JobWait},
-    commands::engine::{JobContext, Outcome, counted, failure, json},
+    commands::engine::{CommandOutcome, JobContext, counted, failure, json},
     output::{self, CommandFailure},
     signals::signals,
     terminal_text::escaped,
@@ -39,7 +39,7 @@ pub(super) enum Waited {
     Stopped(u8),
 }
 
-pub(super) async fn run(context: &JobContext, arguments: &JobWait) -> Outcome {
+pub(super) async fn run(context: &JobContext, arguments: &JobWait) -> CommandOutcome {
     let engine = context.engine().await?;
     let mut ids = Vec::with_capacity(arguments.ids.len());
     for reference in &arguments.ids {

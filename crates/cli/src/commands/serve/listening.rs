@@ -24,7 +24,7 @@ pub(super) fn unused(address: Option<&str>, sockets: usize) -> Option<String> {
 }
 
 /// Where we listen.
-pub(super) struct Listening {
+pub(super) struct HttpListening {
     pub(super) listeners: Vec<HttpListener>,
     /// Those on the network.
     pub(super) addresses: Vec<SocketAddr>,
@@ -38,7 +38,7 @@ pub(super) async fn listen(
     address: &str,
     sockets: Vec<OwnedFd>,
     http_settings: &PreparedHttp,
-) -> Result<Listening, String> {
+) -> Result<HttpListening, String> {
     let wrong = |why: &dyn fmt::Display| format!("--http {address}: {why}");
     if address == HANDED_OVER {
         return handed_over(sockets, http_settings).map_err(|why| wrong(&why));
@@ -51,7 +51,7 @@ pub(super) async fn listen(
         .map_err(|why| wrong(&why))?;
     let listener = TcpListener::bind(&*all).await.map_err(|error| wrong(&unbound(&all, &error)))?;
     let address = listener.local_addr().map_err(|error| wrong(&error))?;
-    Ok(Listening::new(vec![listener.into()], vec![address], http_settings))
+    Ok(HttpListening::new(vec![listener.into()], vec![address], http_settings))
 }
 
 /// Why there is no listening at these addresses, with the port.
@@ -71,7 +71,7 @@ fn unbound(addresses: &[SocketAddr], error: &io::Error) -> String {
 }
 
 /// Takes the sockets of a service manager.
-fn handed_over(sockets: Vec<OwnedFd>, http_settings: &PreparedHttp) -> Result<Listening, String> {
+fn handed_over(sockets: Vec<OwnedFd>, http_settings: &PreparedHttp) -> Result<HttpListening, String> {
     if sockets.is_empty() {
         return Err("no socket was handed over; have a socket unit of systemd start this (`systemctl --user start unhang.socket`), or \
                     give an address, as in 127.0.0.1:8808"
@@ -109,7 +109,7 @@ fn handed_over(sockets: Vec<OwnedFd>, http_settings: &PreparedHttp) -> Result<Li
         &addresses,
         "have ListenStream= name an address of this machine alone, as 127.0.0.1:8808",
     )?;
-    Ok(Listening::new(listeners, addresses, http_settings))
+    Ok(HttpListening::new(listeners, addresses, http_settings))
 }
 
 /// Refuses addresses that other machines can ask where nothing asks who they are.
@@ -123,12 +123,12 @@ fn suffices(http_settings: &PreparedHttp, addresses: &[SocketAddr], instead: &st
     ))
 }
 
-impl Listening {
+impl HttpListening {
     fn new(
         listeners: Vec<HttpListener>,
         addresses: Vec<SocketAddr>,
         http_settings: &PreparedHttp,
-    ) -> Listening {
+    ) -> HttpListening {
         let exposed =
             addresses.iter().find(|address| !address.ip().is_loopback() && http_settings.tls.is_none());
         let warning = exposed.map(|address| {
@@ -137,7 +137,7 @@ impl Listening {
                  reverse proxy speak TLS in front of it"
             )
         });
-        Listening { listeners, addresses, warning }
+        HttpListening { listeners, addresses, warning }
     }
 
     /// Where MCP is, in words for a person.

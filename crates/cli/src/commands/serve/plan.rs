@@ -35,7 +35,7 @@ use super::{access::PreparedHttp, telemetry};
 use crate::{
     arguments::Serve,
     commands::client::{
-        files::{Lookup, Named, read_named_with},
+        files::{Lookup, NamedFile, read_named_with},
         reach::by_settings,
     },
     data_folder::data_folder,
@@ -249,11 +249,11 @@ fn load(
         value
     };
     match read_named_with(path, lookup)? {
-        Named::Ours(loaded) => {
+        NamedFile::Ours(loaded) => {
             let Loaded { settings, warnings } = *loaded;
             Ok((settings, warnings.iter().map(ToString::to_string).collect()))
         }
-        Named::Clients(found) => {
+        NamedFile::Clients(found) => {
             let (mut servers, mut warnings) = (Vec::new(), Vec::new());
             for server in found.into_iter().filter(|server| !server.is_disabled) {
                 match server.settings {

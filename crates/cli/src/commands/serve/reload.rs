@@ -24,7 +24,7 @@ use unhang::{
     clients::Clocks,
     front::http::{Acceptor, AccessPolicy as Admission},
     gateway::{Change, ServerEntry},
-    sharing::Shared,
+    sharing::SharedServers,
     tools::{CurrentTable, JobTools, Table, Toolbox, service::JobService},
 };
 
@@ -44,7 +44,7 @@ pub(super) struct Reload<'a> {
     pub(super) diagnostics: &'a Diagnostics,
     pub(super) table: Arc<CurrentTable>,
     pub(super) jobs: Arc<dyn JobService>,
-    pub(super) shared: Shared,
+    pub(super) shared: SharedServers,
     /// For those who come over HTTP.
     pub(super) entrance: Option<Entrance>,
     /// What servers were given of our environment at the start, by which windows have met.

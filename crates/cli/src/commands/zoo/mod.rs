@@ -14,13 +14,13 @@ const HELP: &str = "Run one of the bundled servers and clients that misbehave
 Usage: unhang zoo NAME [ARGUMENTS...]
        unhang zoo run [OPTIONS] [-- WRAPPER...]
 
-  NAME      an animal: it misbehaves in its own way, on stdin and stdout
+  NAME      a program: it misbehaves in its own way, on stdin and stdout
   run       score a wrapper on all of them; `unhang zoo run --help` says more
-  --list    list the animals (also without any word)
+  --list    list the programs (also without any word)
   --page    the same as a page of Markdown
   --help    this help
 
-Exit codes: 0 done; 2 wrong usage; an animal ends as it likes.
+Exit codes: 0 done; 2 wrong usage; a program ends as it likes.
 ";
 
 /// Runs the faulty server, runs the corpus, or lists the faulty servers.

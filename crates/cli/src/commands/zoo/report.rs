@@ -5,7 +5,7 @@ use std::{fmt::Write, time::Duration};
 use comfy_table::{ContentArrangement, LineStyle, Table, presets};
 use serde_json::json;
 use unhang::units::in_words;
-use unhang_zoo::corpus::{Case, Contender, PROMISES, Verdict};
+use unhang_zoo::corpus::{Case, CaseVerdict, Contender, PROMISES};
 
 /// The contenders of a run without a wrapper, whose verdicts are known beforehand.
 pub(super) const BARE: &str = "no wrapper";
@@ -13,16 +13,16 @@ pub(super) const PUMP: &str = "naive pump";
 pub(super) const GUARD: &str = "unhang wrap";
 
 /// A case and its verdicts, one for each contender.
-pub(super) struct Row {
+pub(super) struct CaseRow {
     pub(super) promise: u8,
     pub(super) case: &'static Case,
-    pub(super) verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<CaseVerdict>,
 }
 
 /// All that a run found out.
 pub(super) struct CorpusReport {
     pub(super) contenders: Vec<Contender>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<CaseRow>,
     pub(super) patience: Duration,
 }
 
@@ -36,16 +36,16 @@ fn ought(contender: &Contender, case: &Case) -> Option<bool> {
     }
 }
 
-fn is_kept(verdict: &Verdict) -> bool {
-    *verdict == Verdict::Kept
+fn is_kept(verdict: &CaseVerdict) -> bool {
+    *verdict == CaseVerdict::Kept
 }
 
 /// Why a case was not kept.
-fn reason(verdict: &Verdict) -> Option<String> {
+fn reason(verdict: &CaseVerdict) -> Option<String> {
     match verdict {
-        Verdict::Kept => None,
-        Verdict::Broken(reason) => Some(reason.clone()),
-        Verdict::FailedToRun(reason) => Some(format!("could not be run: {reason}")),
+        CaseVerdict::Kept => None,
+        CaseVerdict::Broken(reason) => Some(reason.clone()),
+        CaseVerdict::FailedToRun(reason) => Some(format!("could not be run: {reason}")),
     }
 }
 
@@ -56,8 +56,8 @@ impl CorpusReport {
             let verdicts = self.contenders.iter().zip(&row.verdicts);
             verdicts.map(move |(contender, verdict)| (contender, row.case, verdict))
         });
-        let differs = |(contender, case, verdict): &(&Contender, &Case, &Verdict)| {
-            let failed = matches!(verdict, Verdict::FailedToRun(_));
+        let differs = |(contender, case, verdict): &(&Contender, &Case, &CaseVerdict)| {
+            let failed = matches!(verdict, CaseVerdict::FailedToRun(_));
             failed || ought(contender, case).is_some_and(|ought| ought != is_kept(verdict))
         };
         verdicts
@@ -108,11 +108,11 @@ impl CorpusReport {
         table.set_header(["", "case"].into_iter().chain(self.contenders.iter().map(|one| one.name.as_str())));
         let mut last = None;
         for row in &self.rows {
-            let cell = |verdict: &Verdict| match verdict {
-                Verdict::Kept => "kept".to_owned(),
+            let cell = |verdict: &CaseVerdict| match verdict {
+                CaseVerdict::Kept => "kept".to_owned(),
                 verdict if is_alone => format!("BROKEN: {}", reason(verdict).unwrap_or_default()),
-                Verdict::Broken(_) => "broken".to_owned(),
-                Verdict::FailedToRun(_) => "?".to_owned(),
+                CaseVerdict::Broken(_) => "broken".to_owned(),
+                CaseVerdict::FailedToRun(_) => "?".to_owned(),
             };
             let promise = if last.replace(row.promise) == Some(row.promise) {
                 String::new()
@@ -144,10 +144,10 @@ impl CorpusReport {
 
     /// As JSON, with the reason of each verdict.
     pub(super) fn json(&self) -> String {
-        let word = |verdict: &Verdict| match verdict {
-            Verdict::Kept => "kept",
-            Verdict::Broken(_) => "broken",
-            Verdict::FailedToRun(_) => "failed_to_run",
+        let word = |verdict: &CaseVerdict| match verdict {
+            CaseVerdict::Kept => "kept",
+            CaseVerdict::Broken(_) => "broken",
+            CaseVerdict::FailedToRun(_) => "failed_to_run",
         };
         let cases: Vec<_> = self
             .rows
@@ -211,38 +211,40 @@ mod tests {
 
     use super::*;
 
-    fn report(name: &str, choose: impl Fn(&Case) -> Verdict) -> CorpusReport {
+    fn report(name: &str, choose: impl Fn(&Case) -> CaseVerdict) -> CorpusReport {
         let contenders = vec![Contender { name: name.to_owned(), command: vec!["pump".to_owned()] }];
-        let rows = corpus::cases().map(|(promise, case)| Row { promise, case, verdicts: vec![choose(case)] });
+        let rows =
+            corpus::cases().map(|(promise, case)| CaseRow { promise, case, verdicts: vec![choose(case)] });
         CorpusReport { contenders, rows: rows.collect(), patience: corpus::PATIENCE }
     }
 
     #[test]
     fn a_contender_that_does_as_it_ought_to_is_no_surprise() {
-        let as_it_ought = |keeps: bool| if keeps { Verdict::Kept } else { Verdict::Broken("x".to_owned()) };
+        let as_it_ought =
+            |keeps: bool| if keeps { CaseVerdict::Kept } else { CaseVerdict::Broken("x".to_owned()) };
         assert!(report(PUMP, |case| as_it_ought(case.ought.pump)).surprises().is_empty());
         assert!(report(BARE, |case| as_it_ought(case.ought.bare)).surprises().is_empty());
-        assert!(report(GUARD, |_| Verdict::Kept).surprises().is_empty());
+        assert!(report(GUARD, |_| CaseVerdict::Kept).surprises().is_empty());
     }
 
     #[test]
     fn whatever_differs_from_what_is_known_is_a_surprise() {
         let count = corpus::cases().count();
         let breakable = corpus::cases().filter(|(_, case)| !case.ought.bare).count();
-        assert_eq!(report(BARE, |_| Verdict::Kept).surprises().len(), breakable);
-        assert_eq!(report(GUARD, |_| Verdict::Broken("x".to_owned())).surprises().len(), count);
-        assert_eq!(report(GUARD, |_| Verdict::FailedToRun("x".to_owned())).surprises().len(), count);
+        assert_eq!(report(BARE, |_| CaseVerdict::Kept).surprises().len(), breakable);
+        assert_eq!(report(GUARD, |_| CaseVerdict::Broken("x".to_owned())).surprises().len(), count);
+        assert_eq!(report(GUARD, |_| CaseVerdict::FailedToRun("x".to_owned())).surprises().len(), count);
         // A case that says nothing is not as it ought to be for anybody.
-        let failed = report("the wrapper", |_| Verdict::FailedToRun("x".to_owned()));
+        let failed = report("the wrapper", |_| CaseVerdict::FailedToRun("x".to_owned()));
         assert_eq!(failed.surprises().len(), count);
-        assert!(report("the wrapper", |_| Verdict::Broken("x".to_owned())).surprises().is_empty());
+        assert!(report("the wrapper", |_| CaseVerdict::Broken("x".to_owned())).surprises().is_empty());
     }
 
     #[test]
     fn the_score_counts_what_was_kept_of_each_promise_and_of_all() {
         let report = report("the wrapper", |case| match case.name {
-            "honest-call" => Verdict::Kept,
-            _ => Verdict::Broken("no answer in 5s".to_owned()),
+            "honest-call" => CaseVerdict::Kept,
+            _ => CaseVerdict::Broken("no answer in 5s".to_owned()),
         });
         let first = corpus::cases().filter(|(promise, _)| *promise == 1).count();
         assert_eq!(report.score(0, Some(1)), (1, first));
@@ -262,8 +264,9 @@ mod tests {
 
     #[test]
     fn it_fits_into_80_columns() {
-        let alone =
-            report("the wrapper", |_| Verdict::Broken("a reason that has rather many words in it".repeat(3)));
+        let alone = report("the wrapper", |_| {
+            CaseVerdict::Broken("a reason that has rather many words in it".repeat(3))
+        });
         for line in alone.cases().lines().chain(alone.scores().lines()) {
             assert!(line.chars().count() <= 80, "{line}");
         }

@@ -8,9 +8,9 @@
 use std::{process::ExitCode, time::Duration};
 
 use unhang::exit;
-use unhang_zoo::corpus::{self, Case, Contender, Interrupted, Plan, Verdict};
+use unhang_zoo::corpus::{self, Case, CaseVerdict, Contender, CorpusPlan, Interrupted};
 
-use super::report::{CorpusReport, Row};
+use super::report::{CaseRow, CorpusReport};
 use crate::{arguments::ZooRun, output, own_program::own_path, progress};
 
 /// Runs the chosen cases, shows the score and settles the exit code.
@@ -38,8 +38,12 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
     }
     let cases: Vec<&Case> = chosen.iter().map(|(_, case)| *case).collect();
     let count = cases.len() * contenders.len();
-    let plan =
-        Plan { cases: &cases, contenders: &contenders, program: &program, patience: arguments.patience };
+    let plan = CorpusPlan {
+        cases: &cases,
+        contenders: &contenders,
+        program: &program,
+        patience: arguments.patience,
+    };
     let show = |done| progress::show(&format!("{done} of {count} visits "));
     show(0);
     let verdicts = corpus::run(&plan, &show);
@@ -54,7 +58,7 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
     let rows = chosen
         .into_iter()
         .zip(verdicts)
-        .map(|((promise, case), verdicts)| Row { promise, case, verdicts })
+        .map(|((promise, case), verdicts)| CaseRow { promise, case, verdicts })
         .collect();
     let report = CorpusReport { contenders, rows, patience: arguments.patience };
     conclude(&report, arguments)
@@ -121,7 +125,7 @@ fn conclude(report: &CorpusReport, arguments: &ZooRun) -> ExitCode {
             return ExitCode::from(exit::FAILED);
         }
     }
-    let is_broken = |row: &Row| row.verdicts.iter().any(|verdict| *verdict != Verdict::Kept);
+    let is_broken = |row: &CaseRow| row.verdicts.iter().any(|verdict| *verdict != CaseVerdict::Kept);
     if !arguments.wrapper.is_empty() && report.rows.iter().any(is_broken) {
         return ExitCode::from(exit::FAILED);
     }

@@ -98,7 +98,7 @@ fn demand_parsed(sandbox: &Sandbox, place: &str, words: &[Word]) {
             ["zoo", name, ..] if name != "run" => {
                 let (_, list, _) = run(&["zoo", "--list"]);
                 let known = name == "--list" || list.lines().any(|line| line.split(' ').next() == Some(name));
-                assert!(known, "{place}: `unhang {line}`: no animal is called so");
+                assert!(known, "{place}: `unhang {line}`: no program is called so");
             }
             // Everything behind the first word that is no flag would be the command.
             ["wrap", ..] | ["job", "run", ..] if !command_follows => {

@@ -31,7 +31,7 @@ use unhang_switches::stands;
 
 use self::{
     keys::{Algorithm, Keys},
-    token::Signed,
+    token::ParsedToken,
 };
 use super::{
     AuthorizationError, RequestLimits,
@@ -92,7 +92,7 @@ pub enum TokenRefusal {
 
 /// We as a resource server. Clones are the same.
 #[derive(Clone)]
-pub struct Resource(Arc<ResourceServerState>);
+pub struct ResourceServer(Arc<ResourceServerState>);
 
 struct ResourceServerState {
     settings: ResourceSettings,
@@ -114,18 +114,21 @@ struct KnownKeys {
 }
 
 /// Without what was fetched.
-impl fmt::Debug for Resource {
+impl fmt::Debug for ResourceServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Resource").field(&self.0.settings).finish()
     }
 }
 
-impl Resource {
+impl ResourceServer {
     /// One for which this authorization server gives tokens. It is not asked yet.
     ///
     /// # Errors
     /// Where a URL is none, where the authorization server could be somebody else for want of https, or where there is no HTTP client.
-    pub fn new(settings: ResourceSettings, limits: ResourceLimits) -> Result<Resource, AuthorizationError> {
+    pub fn new(
+        settings: ResourceSettings,
+        limits: ResourceLimits,
+    ) -> Result<ResourceServer, AuthorizationError> {
         let issuer = url(&settings.issuer)?;
         require_secure(&issuer, PlainHttp::Here)?;
         url(&settings.resource)?;
@@ -137,12 +140,12 @@ impl Resource {
             known: Mutex::default(),
             turn: Turn::default(),
         };
-        Ok(Resource(Arc::new(inner)))
+        Ok(ResourceServer(Arc::new(inner)))
     }
 
     /// Whether the two take the same tokens.
     #[must_use]
-    pub fn is_same(&self, other: &Resource) -> bool {
+    pub fn is_same(&self, other: &ResourceServer) -> bool {
         self.0.settings == other.0.settings
     }
 
@@ -180,7 +183,7 @@ impl Resource {
     /// # Errors
     /// Where it is not good for us, or nobody can say so.
     pub async fn subject(&self, token: &str) -> Result<String, TokenRefusal> {
-        let signed = Signed::read(token).map_err(TokenRefusal::Invalid)?;
+        let signed = ParsedToken::read(token).map_err(TokenRefusal::Invalid)?;
         let known = self.0.keys();
         let mut claims = known.and_then(|keys| signed.claims(&keys));
         if claims.is_none() {
@@ -206,7 +209,7 @@ impl Resource {
     }
 
     /// Fetches the keys, unless that of the token came or they were asked for meanwhile. What went wrong last.
-    async fn fetch(&self, signed: &Signed<'_>) -> Option<AuthorizationError> {
+    async fn fetch(&self, signed: &ParsedToken<'_>) -> Option<AuthorizationError> {
         let wanted = (signed.key.clone(), signed.algorithm);
         // It does not panic; if it did, nothing would be known of the key.
         let _panicked = self.begin_fetch(Some(wanted)).await;

@@ -75,7 +75,7 @@ fn claims() -> Value {
 
 /// What is said of a token; none of the key that it names is there.
 fn judged(keys: &Keys, token: &str) -> Option<Result<String, &'static str>> {
-    let signed = match Signed::read(token) {
+    let signed = match ParsedToken::read(token) {
         Ok(signed) => signed,
         Err(why) => return Some(Err(why)),
     };
@@ -93,16 +93,19 @@ fn signatures_of_every_kind_are_proven() {
     let keys = Keys::read(KEYS).expect("a key set");
     assert_eq!(keys.len(), 4);
     for token in TOKENS.lines() {
-        let signed = Signed::read(token).expect("a token");
+        let signed = ParsedToken::read(token).expect("a token");
         assert!(matches!(signed.claims(&keys), Some(Ok(_))), "{token}");
         // Something else was signed, or something else with it.
         let (message, signature) = token.rsplit_once('.').expect("three parts");
         let (head, _) = message.split_once('.').expect("three parts");
         let other = format!("{head}.{}.{signature}", BASE64URL_NOPAD.encode(br#"{"sub":"y"}"#));
-        assert!(matches!(Signed::read(&other).expect("a token").claims(&keys), Some(Err(_))), "{other}");
+        assert!(matches!(ParsedToken::read(&other).expect("a token").claims(&keys), Some(Err(_))), "{other}");
         for wrong in ["", "AAAA", &signature[4..]] {
             let other = format!("{message}.{wrong}");
-            assert!(matches!(Signed::read(&other).expect("a token").claims(&keys), Some(Err(_))), "{other}");
+            assert!(
+                matches!(ParsedToken::read(&other).expect("a token").claims(&keys), Some(Err(_))),
+                "{other}"
+            );
         }
     }
 }
@@ -222,14 +225,14 @@ fn where_things_are_is_told_by_their_urls() {
         first_pause: LEEWAY,
         leeway: LEEWAY,
     };
-    let resource = Resource::new(settings(), limits).expect("it is right");
+    let resource = ResourceServer::new(settings(), limits).expect("it is right");
     assert_eq!(resource.metadata_url(), "https://mcp.example.org/.well-known/oauth-protected-resource/mcp");
     assert_eq!(resource.metadata()["authorization_servers"], json!(["https://login.example.org"]));
     let bare = ResourceSettings { resource: "https://mcp.example.org".to_owned(), ..settings() };
-    let bare = Resource::new(bare, limits).expect("it is right");
+    let bare = ResourceServer::new(bare, limits).expect("it is right");
     assert_eq!(bare.metadata_url(), "https://mcp.example.org/.well-known/oauth-protected-resource");
     let insecure = ResourceSettings { issuer: "http://login.example.org".to_owned(), ..settings() };
-    assert!(Resource::new(insecure, limits).is_err());
+    assert!(ResourceServer::new(insecure, limits).is_err());
     let places = places(&Url::parse("https://login.example.org/realms/a").expect("a URL"));
     let expect = [
         "https://login.example.org/.well-known/oauth-authorization-server/realms/a",

@@ -22,7 +22,7 @@ const LONGEST: usize = 16 << 10;
 
 /// A token as it came: its head was read, and nothing else.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Signed<'a> {
+pub(super) struct ParsedToken<'a> {
     pub(super) algorithm: Algorithm,
     pub(super) key: Option<String>,
     /// What is signed.
@@ -31,9 +31,9 @@ pub(super) struct Signed<'a> {
     signature: Vec<u8>,
 }
 
-impl<'a> Signed<'a> {
+impl<'a> ParsedToken<'a> {
     /// Takes a token apart.
-    pub(super) fn read(token: &'a str) -> Result<Signed<'a>, &'static str> {
+    pub(super) fn read(token: &'a str) -> Result<ParsedToken<'a>, &'static str> {
         if token.len() > LONGEST {
             return Err("it is too long");
         }
@@ -53,7 +53,7 @@ impl<'a> Signed<'a> {
         if !["jwt", "at+jwt", "application/at+jwt"].contains(&&*kind) {
             return Err("it is no access token");
         }
-        Ok(Signed { algorithm, key: text("kid").map(str::to_owned), message, claims, signature })
+        Ok(ParsedToken { algorithm, key: text("kid").map(str::to_owned), message, claims, signature })
     }
 
     /// What the token says, once its signature was proven. None where there is no such key.

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::faulty_servers::well_behaved::eras::{Era, no_such_resource};
+use crate::faulty_servers::well_behaved::eras::{RequestRules, no_such_resource};
 use crate::faulty_servers::well_behaved::listings::page;
-use crate::faulty_servers::well_behaved::{Outcome, Server};
+use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
 use crate::keeper::lock;
-use crate::pipe::Message;
+use crate::pipe::ClientMessage;
 use crate::plain::INVALID_PARAMS;
 
 use super::{PNG, rounds, tools};
@@ -26,7 +26,11 @@ const CHANGING: &str = "test_changing_prompt";
 pub(super) static IS_LONGER: AtomicBool = AtomicBool::new(false);
 
 /// Answers a request about something listed; `None` when it is about something else.
-pub(super) fn answer(server: &Arc<Server>, message: &Message, era: &Era) -> Option<Outcome> {
+pub(super) fn answer(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    era: &RequestRules,
+) -> Option<RequestOutcome> {
     let params = message.params();
     Some(match message.method() {
         "tools/list" => page(server, message, "tools", &tools::descriptions()),
@@ -94,15 +98,15 @@ fn content(uri: &str) -> Option<Value> {
     })
 }
 
-fn read(uri: &str, era: &Era) -> Outcome {
+fn read(uri: &str, era: &RequestRules) -> RequestOutcome {
     let Some(mut content) = content(uri) else {
         return no_such_resource(era, uri);
     };
     content["uri"] = json!(uri);
-    Outcome::Result(json!({"contents": [content]}))
+    RequestOutcome::Result(json!({"contents": [content]}))
 }
 
-fn subscribe(server: &Server, message: &Message, era: &Era) -> Outcome {
+fn subscribe(server: &WellBehavedServer, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
     let uri = message.params()["uri"].as_str().unwrap_or_default();
     if content(uri).is_none() {
         return no_such_resource(era, uri);
@@ -113,10 +117,10 @@ fn subscribe(server: &Server, message: &Message, era: &Era) -> Outcome {
     } else {
         subscriptions.remove(uri);
     }
-    Outcome::Result(json!({}))
+    RequestOutcome::Result(json!({}))
 }
 
-fn prompt(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
+fn prompt(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
     let name = message.params()["name"].as_str().unwrap_or_default();
     let text = |text: &str| json!({"type": "text", "text": text});
     let contents = match name {
@@ -140,9 +144,9 @@ fn prompt(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
             json!({"type": "image", "data": PNG, "mimeType": "image/png"}),
             text("Please analyze the image above."),
         ],
-        _ => return Outcome::error(INVALID_PARAMS, &format!("Unknown prompt: {name}")),
+        _ => return RequestOutcome::error(INVALID_PARAMS, &format!("Unknown prompt: {name}")),
     };
-    Outcome::Result(messages(contents))
+    RequestOutcome::Result(messages(contents))
 }
 
 /// Builds the result of a prompt whose user says this.
@@ -152,14 +156,14 @@ pub(super) fn messages(contents: Vec<Value>) -> Value {
     json!({"messages": messages})
 }
 
-fn argument<'a>(message: &'a Message, name: &str) -> Result<&'a str, Outcome> {
-    let refuse = || Outcome::error(INVALID_PARAMS, &format!("Missing argument: {name}"));
+fn argument<'a>(message: &'a ClientMessage, name: &str) -> Result<&'a str, RequestOutcome> {
+    let refuse = || RequestOutcome::error(INVALID_PARAMS, &format!("Missing argument: {name}"));
     message.argument(name).as_str().ok_or_else(refuse)
 }
 
-fn complete(params: &Value) -> Outcome {
+fn complete(params: &Value) -> RequestOutcome {
     const VALUES: [&str; 3] = ["paris", "park", "party"];
     let typed = params["argument"]["value"].as_str().unwrap_or_default();
     let values: Vec<_> = VALUES.into_iter().filter(|value| value.starts_with(typed)).collect();
-    Outcome::Result(json!({"completion": {"values": values, "total": values.len(), "hasMore": false}}))
+    RequestOutcome::Result(json!({"completion": {"values": values, "total": values.len(), "hasMore": false}}))
 }

@@ -11,11 +11,11 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
-use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, Era};
-use crate::faulty_servers::well_behaved::tools::{Asked, beside, failure};
-use crate::faulty_servers::well_behaved::{Outcome, Server};
+use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
+use crate::faulty_servers::well_behaved::tools::{QuestionSlot, beside, failure};
+use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
 use crate::keeper::lock;
-use crate::pipe::{self, Message};
+use crate::pipe::{self, ClientMessage};
 use crate::plain::INVALID_PARAMS;
 
 use super::listings::messages;
@@ -30,7 +30,7 @@ const MISSING_CAPABILITY: i64 = -32021;
 const ENOUGH: usize = 4;
 
 /// What a request knows in one round.
-pub(super) struct Round<'a> {
+pub(super) struct InputRound<'a> {
     arguments: &'a Value,
     /// What the client answered to the questions of the round before, by key.
     answers: &'a Value,
@@ -40,16 +40,16 @@ pub(super) struct Round<'a> {
 }
 
 /// A question to the client.
-pub(super) struct Question {
+pub(super) struct RoundQuestion {
     key: &'static str,
     method: &'static str,
     params: Value,
 }
 
 /// What becomes of a round.
-pub(super) enum Step {
+pub(super) enum RoundOutcome {
     Ask {
-        questions: Vec<Question>,
+        questions: Vec<RoundQuestion>,
         state: Option<String>,
     },
     Done(Value),
@@ -60,7 +60,7 @@ pub(super) enum Step {
 }
 
 /// What a tool or a prompt does in each of its rounds.
-pub(super) type Asking = fn(&Round) -> Step;
+pub(super) type Asking = fn(&InputRound) -> RoundOutcome;
 
 /// Returns what a tool does that asks; `None` for those that do not.
 pub(super) fn of_tool(name: &str) -> Option<Asking> {
@@ -99,9 +99,9 @@ pub(super) fn of_tool(name: &str) -> Option<Asking> {
         },
         "test_missing_capability" => |round| {
             if round.capabilities["sampling"].is_null() {
-                return Step::Lacking("sampling");
+                return RoundOutcome::Lacking("sampling");
             }
-            Step::Done(pipe::text("The client samples"))
+            RoundOutcome::Done(pipe::text("The client samples"))
         },
         "test_sampling" => {
             |round| one(round, sample("sampling", text_of(&round.arguments["prompt"]), 100), said_by_model)
@@ -111,7 +111,7 @@ pub(super) fn of_tool(name: &str) -> Option<Asking> {
 }
 
 /// What the prompt does that asks.
-pub(super) fn prompt(round: &Round) -> Step {
+pub(super) fn prompt(round: &InputRound) -> RoundOutcome {
     let schema = json!({"context": {"type": "string"}});
     one(round, elicit("user_context", "What context should the prompt use?", &schema), |answer| {
         let text = format!("Use this context: {}", text_of(&answer["content"]["context"]));
@@ -120,33 +120,38 @@ pub(super) fn prompt(round: &Round) -> Step {
 }
 
 /// Runs a request that may ask: one round without a handshake, all of them under one.
-pub(super) fn run(server: &Arc<Server>, message: &Message, era: &Era, asking: Asking) -> Outcome {
+pub(super) fn run(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    era: &RequestRules,
+    asking: Asking,
+) -> RequestOutcome {
     match era {
-        Era::Modern => one_round(message, asking),
-        Era::Handshake => all_rounds(server, message, asking),
+        RequestRules::Modern => one_round(message, asking),
+        RequestRules::Handshake => all_rounds(server, message, asking),
     }
 }
 
-fn one_round(message: &Message, asking: Asking) -> Outcome {
+fn one_round(message: &ClientMessage, asking: Asking) -> RequestOutcome {
     let params = message.params();
-    let round = Round {
+    let round = InputRound {
         arguments: &params["arguments"],
         answers: &params["inputResponses"],
         state: &params["requestState"],
         capabilities: &params["_meta"][CLIENT_CAPABILITIES],
     };
     match round.step(asking) {
-        Step::Done(result) => Outcome::Result(result),
-        Step::Refuse(text) => Outcome::error(INVALID_PARAMS, text),
-        Step::Lacking(capability) => Outcome::Error {
+        RoundOutcome::Done(result) => RequestOutcome::Result(result),
+        RoundOutcome::Refuse(text) => RequestOutcome::error(INVALID_PARAMS, text),
+        RoundOutcome::Lacking(capability) => RequestOutcome::Error {
             code: MISSING_CAPABILITY,
             message: format!("The client has not declared the capability `{capability}`"),
             data: json!({"requiredCapabilities": {capability: {}}}),
         },
-        Step::Ask { questions, state } => {
+        RoundOutcome::Ask { questions, state } => {
             let questions: serde_json::Map<_, _> = questions
                 .into_iter()
-                .map(|Question { key, method, params }| {
+                .map(|RoundQuestion { key, method, params }| {
                     (key.to_owned(), json!({"method": method, "params": params}))
                 })
                 .collect();
@@ -154,12 +159,12 @@ fn one_round(message: &Message, asking: Asking) -> Outcome {
             if let Some(state) = state {
                 result["requestState"] = json!(state);
             }
-            Outcome::Result(result)
+            RequestOutcome::Result(result)
         }
     }
 }
 
-fn all_rounds(server: &Arc<Server>, message: &Message, asking: Asking) -> Outcome {
+fn all_rounds(server: &Arc<WellBehavedServer>, message: &ClientMessage, asking: Asking) -> RequestOutcome {
     let capabilities = lock(&server.session).client_capabilities.clone();
     let arguments = message.params()["arguments"].clone();
     let is_tool = message.is_call();
@@ -170,23 +175,23 @@ fn all_rounds(server: &Arc<Server>, message: &Message, asking: Asking) -> Outcom
     beside(server, message, move |server, call| {
         let (mut answers, mut state) = (Value::Null, Value::Null);
         for _ in 0..ENOUGH {
-            let round = Round {
+            let round = InputRound {
                 arguments: &arguments,
                 answers: &answers,
                 state: &state,
                 capabilities: &capabilities,
             };
             let (questions, next) = match round.step(asking) {
-                Step::Done(result) => return Some(result),
-                Step::Refuse(text) => return Some(give_up(text)),
-                Step::Lacking(capability) => {
+                RoundOutcome::Done(result) => return Some(result),
+                RoundOutcome::Refuse(text) => return Some(give_up(text)),
+                RoundOutcome::Lacking(capability) => {
                     return Some(give_up(&format!("The client has no capability `{capability}`")));
                 }
-                Step::Ask { questions, state } => (questions, state),
+                RoundOutcome::Ask { questions, state } => (questions, state),
             };
             let mut heard = json!({});
-            for Question { key, method, params } in questions {
-                let answer = Asked::enter(server, call).put(method, &params)?;
+            for RoundQuestion { key, method, params } in questions {
+                let answer = QuestionSlot::enter(server, call).put(method, &params)?;
                 if !answer["error"].is_null() {
                     return Some(give_up(&format!("The client refused: {}", answer["error"])));
                 }
@@ -198,21 +203,21 @@ fn all_rounds(server: &Arc<Server>, message: &Message, asking: Asking) -> Outcom
     })
 }
 
-impl Round<'_> {
+impl InputRound<'_> {
     /// Takes the step of this round, unless it would ask for what the client cannot do.
-    fn step(&self, asking: Asking) -> Step {
+    fn step(&self, asking: Asking) -> RoundOutcome {
         let step = asking(self);
         let lacking = match &step {
-            Step::Ask { questions, .. } => {
-                questions.iter().map(Question::capability).find(|name| self.capabilities[name].is_null())
+            RoundOutcome::Ask { questions, .. } => {
+                questions.iter().map(RoundQuestion::capability).find(|name| self.capabilities[name].is_null())
             }
             _ => None,
         };
-        lacking.map_or(step, Step::Lacking)
+        lacking.map_or(step, RoundOutcome::Lacking)
     }
 
     /// Returns what came for a question; `None` when that is nothing, or no answer to such a question.
-    fn answer(&self, question: &Question) -> Option<&Value> {
+    fn answer(&self, question: &RoundQuestion) -> Option<&Value> {
         let answer = &self.answers[question.key];
         let proof = match question.capability() {
             "elicitation" => answer["action"].is_string(),
@@ -222,12 +227,12 @@ impl Round<'_> {
         proof.then_some(answer)
     }
 
-    fn all_answered(&self, questions: &[Question]) -> bool {
+    fn all_answered(&self, questions: &[RoundQuestion]) -> bool {
         questions.iter().all(|question| self.answer(question).is_some())
     }
 }
 
-impl Question {
+impl RoundQuestion {
     /// Returns the capability that a client needs for it.
     fn capability(&self) -> &'static str {
         match self.method {
@@ -239,15 +244,15 @@ impl Question {
 }
 
 /// Asks one question, until it has been answered.
-fn one(round: &Round, question: Question, done: impl FnOnce(&Value) -> Value) -> Step {
+fn one(round: &InputRound, question: RoundQuestion, done: impl FnOnce(&Value) -> Value) -> RoundOutcome {
     match round.answer(&question) {
-        Some(answer) => Step::Done(done(answer)),
-        None => Step::Ask { questions: vec![question], state: None },
+        Some(answer) => RoundOutcome::Done(done(answer)),
+        None => RoundOutcome::Ask { questions: vec![question], state: None },
     }
 }
 
 /// Asks for a form to be filled in, and tells what came of it as the suite wants it told.
-fn completed(round: &Round, properties: &Value) -> Step {
+fn completed(round: &InputRound, properties: &Value) -> RoundOutcome {
     one(round, elicit("form", "Please fill in the form", properties), |answer| {
         let action = text_of(&answer["action"]);
         pipe::text(&format!("Elicitation completed: action={action}, content={}", answer["content"]))
@@ -255,22 +260,23 @@ fn completed(round: &Round, properties: &Value) -> Step {
 }
 
 /// Asks with a state that has to come back together with all answers.
-fn sealed(round: &Round, label: &str, questions: Vec<Question>) -> Step {
+fn sealed(round: &InputRound, label: &str, questions: Vec<RoundQuestion>) -> RoundOutcome {
     let came_back = !round.state.is_null();
     if came_back && unseal(round.state) != Some(label) {
-        return Step::Refuse("The request state is not the one that was given out");
+        return RoundOutcome::Refuse("The request state is not the one that was given out");
     }
     if came_back && round.all_answered(&questions) {
-        return Step::Done(pipe::text("state-ok: all answers came, and the state with them"));
+        return RoundOutcome::Done(pipe::text("state-ok: all answers came, and the state with them"));
     }
-    Step::Ask { questions, state: Some(seal(label)) }
+    RoundOutcome::Ask { questions, state: Some(seal(label)) }
 }
 
-fn multi_round(round: &Round) -> Step {
+fn multi_round(round: &InputRound) -> RoundOutcome {
     let first = || elicit("step1", "Step 1: What is your name?", &json!({"name": {"type": "string"}}));
     let second =
         || elicit("step2", "Step 2: What is your favorite color?", &json!({"color": {"type": "string"}}));
-    let ask = |question, state: &str| Step::Ask { questions: vec![question], state: Some(seal(state)) };
+    let ask =
+        |question, state: &str| RoundOutcome::Ask { questions: vec![question], state: Some(seal(state)) };
     if round.state.is_null() {
         return ask(first(), "step1");
     }
@@ -282,44 +288,44 @@ fn multi_round(round: &Round) -> Step {
         Some(state) if state.starts_with("step2 ") => match round.answer(&second()) {
             Some(answer) => {
                 let (name, color) = (&state["step2 ".len()..], text_of(&answer["content"]["color"]));
-                Step::Done(pipe::text(&format!("{name} likes {color}")))
+                RoundOutcome::Done(pipe::text(&format!("{name} likes {color}")))
             }
             None => ask(second(), state),
         },
-        _ => Step::Refuse("The request state is not the one that was given out"),
+        _ => RoundOutcome::Refuse("The request state is not the one that was given out"),
     }
 }
 
 /// Asks for whatever the client can do.
-fn capabilities(round: &Round) -> Step {
+fn capabilities(round: &InputRound) -> RoundOutcome {
     let mut questions = vec![name_question(), sample("greeting", "Generate a greeting", 50), roots()];
     questions.retain(|question| !round.capabilities[question.capability()].is_null());
     if round.all_answered(&questions) {
-        return Step::Done(pipe::text(&format!("The client answered {} questions", questions.len())));
+        return RoundOutcome::Done(pipe::text(&format!("The client answered {} questions", questions.len())));
     }
-    Step::Ask { questions, state: None }
+    RoundOutcome::Ask { questions, state: None }
 }
 
-fn name_question() -> Question {
+fn name_question() -> RoundQuestion {
     elicit("user_name", "What is your name?", &json!({"name": {"type": "string"}}))
 }
 
-fn roots() -> Question {
-    Question { key: "client_roots", method: "roots/list", params: json!({}) }
+fn roots() -> RoundQuestion {
+    RoundQuestion { key: "client_roots", method: "roots/list", params: json!({}) }
 }
 
-fn sample(key: &'static str, prompt: &str, most: u64) -> Question {
+fn sample(key: &'static str, prompt: &str, most: u64) -> RoundQuestion {
     let message = json!({"role": "user", "content": {"type": "text", "text": prompt}});
     let params = json!({"messages": [message], "maxTokens": most});
-    Question { key, method: "sampling/createMessage", params }
+    RoundQuestion { key, method: "sampling/createMessage", params }
 }
 
 /// Asks the user for values, all of which are required.
-fn elicit(key: &'static str, message: &str, properties: &Value) -> Question {
+fn elicit(key: &'static str, message: &str, properties: &Value) -> RoundQuestion {
     let required: Vec<_> =
         properties.as_object().into_iter().flat_map(serde_json::Map::keys).cloned().collect();
     let schema = json!({"type": "object", "properties": properties, "required": required});
-    Question {
+    RoundQuestion {
         key,
         method: "elicitation/create",
         params: json!({"message": message, "requestedSchema": schema}),
@@ -401,14 +407,14 @@ mod tests {
     #[test]
     fn nobody_is_asked_for_what_they_cannot_do() {
         let (nothing, able) = (json!({}), json!({"sampling": {}}));
-        let round = |capabilities| Round {
+        let round = |capabilities| InputRound {
             arguments: &Value::Null,
             answers: &Value::Null,
             state: &Value::Null,
             capabilities,
         };
         let asking = of_tool("test_sampling").expect("it asks");
-        assert!(matches!(round(&nothing).step(asking), Step::Lacking("sampling")));
-        assert!(matches!(round(&able).step(asking), Step::Ask { .. }));
+        assert!(matches!(round(&nothing).step(asking), RoundOutcome::Lacking("sampling")));
+        assert!(matches!(round(&able).step(asking), RoundOutcome::Ask { .. }));
     }
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::faulty_servers::well_behaved::eras::Era;
-use crate::faulty_servers::well_behaved::tools::{Tool, beside, describe, failure, refusal, tool};
-use crate::faulty_servers::well_behaved::{Outcome, Server};
+use crate::faulty_servers::well_behaved::eras::RequestRules;
+use crate::faulty_servers::well_behaved::tools::{ListedTool, beside, describe, failure, refusal, tool};
+use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
 use crate::keeper;
-use crate::pipe::{self, Message};
-use crate::tasks::plan::Plan;
+use crate::pipe::{self, ClientMessage};
+use crate::tasks::plan::TaskTool;
 
 use super::{PNG, listings, rounds, works};
 
@@ -38,7 +38,7 @@ const CHANGING: &str = "test_changing_tool";
 /// Whether that tool is there.
 static IS_LONGER: AtomicBool = AtomicBool::new(false);
 
-const TOOLS: &[Tool] = &[
+const TOOLS: &[ListedTool] = &[
     tool("test_audio_content", "Returns a sound", &[], true),
     tool(CHANGING, "Comes and goes with every change of the tools", &[], true),
     tool("test_elicitation", "Asks the user for a name and an address", &[("message", "string")], false),
@@ -93,13 +93,17 @@ pub(super) fn descriptions() -> Vec<Value> {
             },
         }),
     ]);
-    tools.extend(works::all().iter().map(Plan::description));
+    tools.extend(works::all().iter().map(TaskTool::description));
     tools.sort_by_key(|tool| tool["name"].to_string());
     tools
 }
 
 /// Runs one `tools/call`.
-pub(super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
+pub(super) fn call(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    era: &RequestRules,
+) -> RequestOutcome {
     if let Some(plan) = works::all().iter().find(|plan| plan.tool == message.tool()) {
         return works::run(server, message, era, plan);
     }
@@ -120,7 +124,7 @@ pub(super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcom
             vec![resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")]
         }
         "test_error_handling" => {
-            return Outcome::Result(failure("This tool intentionally returns an error for testing"));
+            return RequestOutcome::Result(failure("This tool intentionally returns an error for testing"));
         }
         "test_image_content" => vec![image()],
         "test_logging_tool" => return log(server, message, era, &["Logged where that is wanted"]),
@@ -138,7 +142,7 @@ pub(super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcom
         "test_trigger_tool_change" => return change(server, "tools", &IS_LONGER),
         _ => vec![text("This is a simple text response for testing.")],
     };
-    Outcome::Result(json!({"content": content, "isError": false}))
+    RequestOutcome::Result(json!({"content": content, "isError": false}))
 }
 
 /// Returns the schema that the suite wants to see unchanged (SEP-1613, SEP-2106).
@@ -169,11 +173,11 @@ fn schema() -> Value {
 
 /// Does one thing after the other beside all other requests, with a step of time between two.
 fn stepwise<T: Send + 'static>(
-    server: &Arc<Server>,
-    message: &Message,
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
     things: Vec<T>,
     report: impl Fn(&T) -> io::Result<()> + Send + 'static,
-) -> Outcome {
+) -> RequestOutcome {
     beside(server, message, move |_, _| {
         for (number, thing) in things.iter().enumerate() {
             if number > 0 {
@@ -185,7 +189,12 @@ fn stepwise<T: Send + 'static>(
     })
 }
 
-fn log(server: &Arc<Server>, message: &Message, era: &Era, texts: &[&'static str]) -> Outcome {
+fn log(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    era: &RequestRules,
+    texts: &[&'static str],
+) -> RequestOutcome {
     let wanted = era.wants_log(message);
     stepwise(
         server,
@@ -197,7 +206,7 @@ fn log(server: &Arc<Server>, message: &Message, era: &Era, texts: &[&'static str
     )
 }
 
-fn progress(server: &Arc<Server>, message: &Message) -> Outcome {
+fn progress(server: &Arc<WellBehavedServer>, message: &ClientMessage) -> RequestOutcome {
     let token = message.progress_token().clone();
     stepwise(server, message, vec![0, 50, 100], move |done| {
         if token.is_null() { Ok(()) } else { pipe::send(&pipe::progress(&token, *done, 100)) }
@@ -205,11 +214,11 @@ fn progress(server: &Arc<Server>, message: &Message) -> Outcome {
 }
 
 /// Changes a list and announces that.
-fn change(server: &Server, kind: &str, is_longer: &AtomicBool) -> Outcome {
+fn change(server: &WellBehavedServer, kind: &str, is_longer: &AtomicBool) -> RequestOutcome {
     is_longer.fetch_not(Ordering::Relaxed);
     let method = format!("notifications/{kind}/list_changed");
     match server.announce(&method, &format!("{kind}ListChanged"), &json!({})) {
-        Ok(()) => Outcome::Result(pipe::text("changed and announced")),
-        Err(error) => Outcome::Result(failure(&format!("announcing: {error}"))),
+        Ok(()) => RequestOutcome::Result(pipe::text("changed and announced")),
+        Err(error) => RequestOutcome::Result(failure(&format!("announcing: {error}"))),
     }
 }

@@ -13,46 +13,57 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, Era};
-use crate::faulty_servers::well_behaved::tools::{Asked, beside, failure, rest};
-use crate::faulty_servers::well_behaved::{Outcome, Server};
+use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
+use crate::faulty_servers::well_behaved::tools::{QuestionSlot, beside, failure, rest};
+use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
 use crate::keeper::{BOUND, lock};
-use crate::pipe::{self, Message};
-use crate::tasks::plan::{self, PLANS, Plan, Question};
+use crate::pipe::{self, ClientMessage};
+use crate::tasks::plan::{self, PLANS, TaskTool, UserQuestion};
 
 /// Whether there are such tools.
 pub(super) static ARE_OFFERED: AtomicBool = AtomicBool::new(false);
 
 /// Returns the plans of the tools that there are.
-pub(super) fn all() -> &'static [Plan] {
+pub(super) fn all() -> &'static [TaskTool] {
     if ARE_OFFERED.load(Ordering::Relaxed) { PLANS } else { &[] }
 }
 
 /// Runs one call.
-pub(super) fn run(server: &Arc<Server>, message: &Message, era: &Era, plan: &'static Plan) -> Outcome {
+pub(super) fn run(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    era: &RequestRules,
+    plan: &'static TaskTool,
+) -> RequestOutcome {
     if !plan.open(&Value::Null).is_empty() && !can_be_asked(server, message, era) {
-        return Outcome::Result(failure("The client has no capability `elicitation`, so it cannot be asked"));
+        return RequestOutcome::Result(failure(
+            "The client has no capability `elicitation`, so it cannot be asked",
+        ));
     }
     match era {
-        Era::Modern => round(server, message, plan),
-        Era::Handshake => whole(server, message, plan),
+        RequestRules::Modern => round(server, message, plan),
+        RequestRules::Handshake => whole(server, message, plan),
     }
 }
 
-fn can_be_asked(server: &Server, message: &Message, era: &Era) -> bool {
+fn can_be_asked(server: &WellBehavedServer, message: &ClientMessage, era: &RequestRules) -> bool {
     match era {
-        Era::Modern => !message.params()["_meta"][CLIENT_CAPABILITIES]["elicitation"].is_null(),
-        Era::Handshake => !lock(&server.session).client_capabilities["elicitation"].is_null(),
+        RequestRules::Modern => !message.params()["_meta"][CLIENT_CAPABILITIES]["elicitation"].is_null(),
+        RequestRules::Handshake => !lock(&server.session).client_capabilities["elicitation"].is_null(),
     }
 }
 
 /// One round of a call: it ends with questions, or with the end.
-fn round(server: &Arc<Server>, message: &Message, plan: &'static Plan) -> Outcome {
+fn round(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    plan: &'static TaskTool,
+) -> RequestOutcome {
     let (id, arguments) = (message.id().clone(), message.params()["arguments"].clone());
     let answers = message.params()["inputResponses"].clone();
     let first = plan::unanswered(plan.before, &answers);
     if !first.is_empty() {
-        return Outcome::Result(ask_by_result(&first));
+        return RequestOutcome::Result(ask_by_result(&first));
     }
     let has_asked = !plan.during.is_empty() && answers.is_object();
     let length = if has_asked { plan.afterwards() } else { plan.work(&arguments) };
@@ -64,7 +75,11 @@ fn round(server: &Arc<Server>, message: &Message, plan: &'static Plan) -> Outcom
 }
 
 /// A call from its beginning to its end.
-fn whole(server: &Arc<Server>, message: &Message, plan: &'static Plan) -> Outcome {
+fn whole(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    plan: &'static TaskTool,
+) -> RequestOutcome {
     let (id, arguments) = (message.id().clone(), message.params()["arguments"].clone());
     beside(server, message, move |server, call| {
         let mut answers = json!({});
@@ -81,9 +96,14 @@ fn milliseconds(length: u64) -> Duration {
 }
 
 /// Puts questions, and waits for all of their answers; `None` when some will not come.
-fn ask(server: &Server, call: &str, questions: &[Question], answers: &mut Value) -> Option<()> {
-    let put = |question: &Question| {
-        let asked = Asked::enter(server, call);
+fn ask(
+    server: &WellBehavedServer,
+    call: &str,
+    questions: &[UserQuestion],
+    answers: &mut Value,
+) -> Option<()> {
+    let put = |question: &UserQuestion| {
+        let asked = QuestionSlot::enter(server, call);
         asked.say("elicitation/create", &question.params()).ok()?;
         Some((question.key, asked))
     };
@@ -94,12 +114,12 @@ fn ask(server: &Server, call: &str, questions: &[Question], answers: &mut Value)
     Some(())
 }
 
-fn ask_by_result(questions: &[&Question]) -> Value {
+fn ask_by_result(questions: &[&UserQuestion]) -> Value {
     json!({"resultType": "input_required", "inputRequests": plan::input_requests(questions)})
 }
 
 /// Returns the result; an error has no result, and is sent from here.
-fn end(plan: &Plan, id: &Value, arguments: &Value, answers: &Value) -> Option<Value> {
+fn end(plan: &TaskTool, id: &Value, arguments: &Value, answers: &Value) -> Option<Value> {
     match plan.end(arguments, answers) {
         Ok(result) => Some(result),
         Err(broken) => {

@@ -6,10 +6,10 @@
 
 use serde_json::{Value, json};
 
-use crate::pipe::Message;
+use crate::pipe::ClientMessage;
 use crate::plain::{INVALID_PARAMS, MODERN_REVISION, UNSUPPORTED_VERSION, settle_revision};
 
-use super::{Outcome, Session};
+use super::{RequestOutcome, ServerSession};
 
 pub(super) const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -28,31 +28,31 @@ const CACHEABLE: [&str; 6] = [
 ];
 
 /// Under which rules a request was sent.
-pub(in super::super) enum Era {
+pub(in super::super) enum RequestRules {
     /// Up to 2025-11-25: one `initialize` for the whole process.
     Handshake,
     /// From 2026-07-28: each request says all.
     Modern,
 }
 
-impl Era {
-    pub(super) fn of(message: &Message) -> Self {
+impl RequestRules {
+    pub(super) fn of(message: &ClientMessage) -> Self {
         let modern = !message.params()["_meta"][VERSION].is_null() || message.method() == "server/discover";
         if modern { Self::Modern } else { Self::Handshake }
     }
 
     /// Says no to a stateless request that lacks what it must carry.
-    pub(super) fn refusal(&self, message: &Message) -> Option<Outcome> {
+    pub(super) fn refusal(&self, message: &ClientMessage) -> Option<RequestOutcome> {
         let meta = &message.params()["_meta"];
         match self {
             Self::Handshake => None,
             Self::Modern if meta[VERSION].is_null() || meta[CLIENT_CAPABILITIES].is_null() => {
-                Some(Outcome::error(
+                Some(RequestOutcome::error(
                     INVALID_PARAMS,
                     "`_meta` lacks the protocol version or the client capabilities",
                 ))
             }
-            Self::Modern if meta[VERSION] != MODERN_REVISION => Some(Outcome::Error {
+            Self::Modern if meta[VERSION] != MODERN_REVISION => Some(RequestOutcome::Error {
                 code: UNSUPPORTED_VERSION,
                 message: "Unsupported protocol version".to_owned(),
                 data: json!({"supported": [MODERN_REVISION], "requested": meta[VERSION]}),
@@ -77,13 +77,13 @@ impl Era {
     }
 
     /// Whether log messages may be sent while this request runs.
-    pub(in super::super) fn wants_log(&self, message: &Message) -> bool {
+    pub(in super::super) fn wants_log(&self, message: &ClientMessage) -> bool {
         matches!(self, Self::Handshake) || !message.params()["_meta"][LOG_LEVEL].is_null()
     }
 }
 
 /// Answers `initialize` and remembers who asked.
-pub(super) fn introduce(server: &str, session: &mut Session, message: &Message) -> Value {
+pub(super) fn introduce(server: &str, session: &mut ServerSession, message: &ClientMessage) -> Value {
     let version = settle_revision(message);
     session.protocol_version = Some(version.to_owned());
     session.client_capabilities = message.params()["capabilities"].clone();
@@ -120,10 +120,10 @@ fn server_info(server: &str) -> Value {
 }
 
 /// The error for a resource that does not exist, which has a different code in each era.
-pub(in super::super) fn no_such_resource(era: &Era, uri: &str) -> Outcome {
+pub(in super::super) fn no_such_resource(era: &RequestRules, uri: &str) -> RequestOutcome {
     const HANDSHAKE_CODE: i64 = -32002;
-    Outcome::Error {
-        code: if matches!(era, Era::Modern) { INVALID_PARAMS } else { HANDSHAKE_CODE },
+    RequestOutcome::Error {
+        code: if matches!(era, RequestRules::Modern) { INVALID_PARAMS } else { HANDSHAKE_CODE },
         message: "Resource not found".to_owned(),
         data: json!({"uri": uri}),
     }

@@ -9,18 +9,22 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::keeper::lock;
-use crate::pipe::Message;
+use crate::pipe::ClientMessage;
 use crate::plain::INVALID_PARAMS;
 
-use super::eras::{Era, no_such_resource};
-use super::{Outcome, Server, tools};
+use super::eras::{RequestRules, no_such_resource};
+use super::{RequestOutcome, WellBehavedServer, tools};
 
 /// The resources are `zoo://numbers/1` to this.
 const NUMBERS: u32 = 5;
 const PREFIX: &str = "zoo://numbers/";
 
 /// Answers a request about something listed; `None` when it is about something else.
-pub(in super::super) fn answer(server: &Arc<Server>, message: &Message, era: &Era) -> Option<Outcome> {
+pub(in super::super) fn answer(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    era: &RequestRules,
+) -> Option<RequestOutcome> {
     let params = message.params();
     Some(match message.method() {
         "tools/list" => page(server, message, "tools", &tools::descriptions()),
@@ -36,20 +40,25 @@ pub(in super::super) fn answer(server: &Arc<Server>, message: &Message, era: &Er
 }
 
 /// Cuts a list into pages when the server was told to; the cursor is the index of the first item.
-pub(in super::super) fn page(server: &Server, message: &Message, key: &str, items: &[Value]) -> Outcome {
+pub(in super::super) fn page(
+    server: &WellBehavedServer,
+    message: &ClientMessage,
+    key: &str,
+    items: &[Value],
+) -> RequestOutcome {
     let start = match &message.params()["cursor"] {
         Value::Null => Some(0),
         cursor => cursor.as_str().and_then(|text| text.parse().ok()).filter(|start| *start < items.len()),
     };
     let Some(start) = start else {
-        return Outcome::error(INVALID_PARAMS, "Invalid cursor");
+        return RequestOutcome::error(INVALID_PARAMS, "Invalid cursor");
     };
     let end = start.saturating_add(server.page).min(items.len());
     let mut result = json!({key: items[start..end]});
     if end < items.len() {
         result["nextCursor"] = json!(end.to_string());
     }
-    Outcome::Result(result)
+    RequestOutcome::Result(result)
 }
 
 fn resources() -> Vec<Value> {
@@ -75,15 +84,15 @@ fn exists(uri: &str) -> bool {
         .is_some_and(|number: u32| (1..=NUMBERS).contains(&number))
 }
 
-fn read(uri: &str, era: &Era) -> Outcome {
+fn read(uri: &str, era: &RequestRules) -> RequestOutcome {
     if !exists(uri) {
         return no_such_resource(era, uri);
     }
     let text = format!("The number {}", &uri[PREFIX.len()..]);
-    Outcome::Result(json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}]}))
+    RequestOutcome::Result(json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}]}))
 }
 
-fn subscribe(server: &Server, message: &Message, era: &Era) -> Outcome {
+fn subscribe(server: &WellBehavedServer, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
     let uri = message.params()["uri"].as_str().unwrap_or_default();
     if !exists(uri) {
         return no_such_resource(era, uri);
@@ -94,22 +103,22 @@ fn subscribe(server: &Server, message: &Message, era: &Era) -> Outcome {
     } else {
         subscriptions.remove(uri);
     }
-    Outcome::Result(json!({}))
+    RequestOutcome::Result(json!({}))
 }
 
-fn prompt(params: &Value) -> Outcome {
+fn prompt(params: &Value) -> RequestOutcome {
     let text = match (params["name"].as_str(), params["arguments"]["name"].as_str()) {
         (Some("farewell"), _) => "Goodbye".to_owned(),
         (Some("greeting"), Some(name)) => format!("Hello, {name}"),
-        (Some("greeting"), None) => return Outcome::error(INVALID_PARAMS, "Missing argument: name"),
-        _ => return Outcome::error(INVALID_PARAMS, "Unknown prompt"),
+        (Some("greeting"), None) => return RequestOutcome::error(INVALID_PARAMS, "Missing argument: name"),
+        _ => return RequestOutcome::error(INVALID_PARAMS, "Unknown prompt"),
     };
-    Outcome::Result(json!({"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}))
+    RequestOutcome::Result(json!({"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}))
 }
 
-fn complete(params: &Value) -> Outcome {
+fn complete(params: &Value) -> RequestOutcome {
     const NAMES: [&str; 3] = ["ada", "alan", "grace"];
     let typed = params["argument"]["value"].as_str().unwrap_or_default();
     let values: Vec<_> = NAMES.into_iter().filter(|name| name.starts_with(typed)).collect();
-    Outcome::Result(json!({"completion": {"values": values, "total": values.len(), "hasMore": false}}))
+    RequestOutcome::Result(json!({"completion": {"values": values, "total": values.len(), "hasMore": false}}))
 }

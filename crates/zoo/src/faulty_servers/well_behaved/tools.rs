@@ -16,18 +16,18 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 
 use crate::keeper::{BOUND, lock};
-use crate::pipe::{self, Message};
+use crate::pipe::{self, ClientMessage};
 use crate::plain::INVALID_PARAMS;
 use crate::signals;
 
-use super::eras::Era;
-use super::{Outcome, Question, Server};
+use super::eras::RequestRules;
+use super::{PendingQuestion, RequestOutcome, WellBehavedServer};
 
 /// How often a sleeping call reports progress.
 const PROGRESS_STEP: Duration = Duration::from_millis(100);
 
 /// A tool as it is listed.
-pub(in super::super) struct Tool {
+pub(in super::super) struct ListedTool {
     pub(in super::super) name: &'static str,
     description: &'static str,
     /// Name and JSON type of each argument; all are required.
@@ -41,11 +41,11 @@ pub(in super::super) const fn tool(
     description: &'static str,
     arguments: &'static [(&'static str, &'static str)],
     safe: bool,
-) -> Tool {
-    Tool { name, description, arguments, safe }
+) -> ListedTool {
+    ListedTool { name, description, arguments, safe }
 }
 
-const TOOLS: &[Tool] = &[
+const TOOLS: &[ListedTool] = &[
     tool("ask", "Sends a request to the client and returns its answer", &[("method", "string")], false),
     tool("big", "Returns a text of so many bytes", &[("bytes", "integer")], true),
     tool("die", "Ends the process with an exit code, unanswered", &[("code", "integer")], false),
@@ -74,7 +74,7 @@ pub(in super::super) fn descriptions() -> Vec<Value> {
 }
 
 /// Returns a tool as `tools/list` shows it.
-pub(in super::super) fn describe(tool: &Tool) -> Value {
+pub(in super::super) fn describe(tool: &ListedTool) -> Value {
     let properties: serde_json::Map<_, _> =
         tool.arguments.iter().map(|(name, kind)| ((*name).to_owned(), json!({"type": kind}))).collect();
     let required: Vec<_> = tool.arguments.iter().map(|(name, _)| *name).collect();
@@ -87,50 +87,62 @@ pub(in super::super) fn describe(tool: &Tool) -> Value {
 }
 
 /// Runs one `tools/call`.
-pub(in super::super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
+pub(in super::super) fn call(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    era: &RequestRules,
+) -> RequestOutcome {
     if let Some(refusal) = refusal(TOOLS, message) {
         return refusal;
     }
     lock(&server.session).calls += 1;
     perform(server, message, era)
-        .unwrap_or_else(|error| Outcome::Result(failure(&format!("{}: {error}", message.tool()))))
+        .unwrap_or_else(|error| RequestOutcome::Result(failure(&format!("{}: {error}", message.tool()))))
 }
 
 /// Says no to a call of a tool that there is not, or without the arguments that it requires.
-pub(in super::super) fn refusal(tools: &[Tool], message: &Message) -> Option<Outcome> {
+pub(in super::super) fn refusal(tools: &[ListedTool], message: &ClientMessage) -> Option<RequestOutcome> {
     let Some(tool) = tools.iter().find(|tool| tool.name == message.tool()) else {
-        return Some(Outcome::error(INVALID_PARAMS, &format!("Unknown tool: {}", message.tool())));
+        return Some(RequestOutcome::error(INVALID_PARAMS, &format!("Unknown tool: {}", message.tool())));
     };
     let wrong = tool.arguments.iter().find(|(name, kind)| {
         let value = message.argument(name);
         !(if *kind == "integer" { value.is_u64() } else { value.is_string() })
     });
     wrong.map(|(name, kind)| {
-        Outcome::error(INVALID_PARAMS, &format!("`{name}` of `{}` must be: {kind}", tool.name))
+        RequestOutcome::error(INVALID_PARAMS, &format!("`{name}` of `{}` must be: {kind}", tool.name))
     })
 }
 
-fn perform(server: &Arc<Server>, message: &Message, era: &Era) -> io::Result<Outcome> {
+fn perform(
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    era: &RequestRules,
+) -> io::Result<RequestOutcome> {
     let number = |name| message.argument(name).as_u64().unwrap_or_default();
     let text = |name| message.argument(name).as_str().unwrap_or_default();
     let size = |name| usize::try_from(number(name)).unwrap_or(usize::MAX);
     let answer = match message.tool() {
         "ask" => return Ok(ask(server, message, era)),
         "sleep" => return Ok(sleep(server, message, number("ms"))),
-        "die" => return Ok(Outcome::Leave(ExitCode::from(u8::try_from(number("code")).unwrap_or(u8::MAX)))),
+        "die" => {
+            return Ok(RequestOutcome::Leave(ExitCode::from(
+                u8::try_from(number("code")).unwrap_or(u8::MAX),
+            )));
+        }
         "die-by-signal" => {
             let signal = i32::try_from(number("signal")).ok().and_then(Signal::from_named_raw);
             let signal = signal.ok_or(io::ErrorKind::InvalidInput)?;
             signals::restore(signal);
             kill_process(getpid(), signal)?;
-            return Ok(Outcome::Later);
+            return Ok(RequestOutcome::Later);
         }
         "die-once" if std::fs::exists(text("file"))? => "still alive".to_owned(),
         "die-once" => {
             std::fs::write(text("file"), std::process::id().to_string())?;
-            return Ok(Outcome::Leave(ExitCode::FAILURE));
+            return Ok(RequestOutcome::Leave(ExitCode::FAILURE));
         }
-        "fail" => return Ok(Outcome::Result(failure(text("text")))),
+        "fail" => return Ok(RequestOutcome::Result(failure(text("text")))),
         "big" => "x".repeat(size("bytes")),
         "echo" => text("text").to_owned(),
         "environment" => std::env::var(text("name")).unwrap_or_default(),
@@ -141,7 +153,7 @@ fn perform(server: &Arc<Server>, message: &Message, era: &Era) -> io::Result<Out
         "notify-resource-updated" => announce_resource(server, text("uri"))?,
         _ => pipe::complain_lines(size("bytes")).map(|()| format!("wrote {} bytes", number("bytes")))?,
     };
-    Ok(Outcome::Result(pipe::text(&answer)))
+    Ok(RequestOutcome::Result(pipe::text(&answer)))
 }
 
 /// Builds the result of a tool that failed.
@@ -149,7 +161,7 @@ pub(in super::super) fn failure(text: &str) -> Value {
     json!({"content": [{"type": "text", "text": text}], "isError": true})
 }
 
-fn state(server: &Server) -> String {
+fn state(server: &WellBehavedServer) -> String {
     let session = lock(&server.session);
     json!({
         "pid": std::process::id(),
@@ -164,7 +176,7 @@ fn state(server: &Server) -> String {
     .to_string()
 }
 
-fn log(message: &Message, era: &Era, count: u64) -> io::Result<String> {
+fn log(message: &ClientMessage, era: &RequestRules, count: u64) -> io::Result<String> {
     if !era.wants_log(message) {
         return Ok("no log messages were asked for".to_owned());
     }
@@ -174,7 +186,7 @@ fn log(message: &Message, era: &Era, count: u64) -> io::Result<String> {
     Ok(format!("sent {count} log messages"))
 }
 
-fn announce_lists(server: &Server) -> io::Result<String> {
+fn announce_lists(server: &WellBehavedServer) -> io::Result<String> {
     for kind in ["tools", "resources", "prompts"] {
         server.announce(
             &format!("notifications/{kind}/list_changed"),
@@ -185,7 +197,7 @@ fn announce_lists(server: &Server) -> io::Result<String> {
     Ok("announced".to_owned())
 }
 
-fn announce_resource(server: &Server, uri: &str) -> io::Result<String> {
+fn announce_resource(server: &WellBehavedServer, uri: &str) -> io::Result<String> {
     let (subscribed, listened) = {
         let session = lock(&server.session);
         (session.subscriptions.contains(uri), !session.listens.is_empty())
@@ -198,16 +210,16 @@ fn announce_resource(server: &Server, uri: &str) -> io::Result<String> {
 
 /// Runs `work` beside all other requests; its value is the answer unless it is `None` or the call was cancelled.
 pub(in super::super) fn beside(
-    server: &Arc<Server>,
-    message: &Message,
-    work: impl FnOnce(&Server, &str) -> Option<Value> + Send + 'static,
-) -> Outcome {
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    work: impl FnOnce(&WellBehavedServer, &str) -> Option<Value> + Send + 'static,
+) -> RequestOutcome {
     beside_and_settle(server, message, work, |_| {})
 }
 
 /// How a call ends that runs beside others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Ending {
+pub(in super::super) enum CallEnding {
     Answered,
     Cancelled,
     /// There is nobody to answer, or nobody who does.
@@ -216,11 +228,11 @@ pub(in super::super) enum Ending {
 
 /// Does the same, and says how the call ends: at once where that is decided, before a later cancellation can be seen.
 pub(in super::super) fn beside_and_settle(
-    server: &Arc<Server>,
-    message: &Message,
-    work: impl FnOnce(&Server, &str) -> Option<Value> + Send + 'static,
-    settle: impl FnOnce(Ending) + Send + 'static,
-) -> Outcome {
+    server: &Arc<WellBehavedServer>,
+    message: &ClientMessage,
+    work: impl FnOnce(&WellBehavedServer, &str) -> Option<Value> + Send + 'static,
+    settle: impl FnOnce(CallEnding) + Send + 'static,
+) -> RequestOutcome {
     let (owned, id) = (Arc::clone(server), message.id().clone());
     let (call, era, method) = (id.to_string(), server.era(message), message.method().to_owned());
     // Entered before the thread runs, so that a cancellation right behind the call finds it.
@@ -229,13 +241,13 @@ pub(in super::super) fn beside_and_settle(
         let result = work(&owned, &call);
         let running = lock(&owned.running);
         let ending = match (running.get(&call), &result) {
-            (Some(true), _) => Ending::Cancelled,
-            (_, Some(_)) => Ending::Answered,
-            (_, None) => Ending::Lost,
+            (Some(true), _) => CallEnding::Cancelled,
+            (_, Some(_)) => CallEnding::Answered,
+            (_, None) => CallEnding::Lost,
         };
         settle(ending);
         drop(running);
-        if let Some(result) = result.filter(|_| ending == Ending::Answered) {
+        if let Some(result) = result.filter(|_| ending == CallEnding::Answered) {
             // A client that has gone is noticed at the next read.
             let _ = pipe::send(&pipe::result(&id, era.dress(owned.offer.name, &method, result)));
         }
@@ -243,23 +255,23 @@ pub(in super::super) fn beside_and_settle(
         owned.changed.notify_all();
     });
     match thread {
-        Ok(_) => Outcome::Later,
+        Ok(_) => RequestOutcome::Later,
         Err(error) => {
             lock(&server.running).remove(&message.id().to_string());
-            Outcome::Result(failure(&format!("starting a thread: {error}")))
+            RequestOutcome::Result(failure(&format!("starting a thread: {error}")))
         }
     }
 }
 
 /// Lets a call do nothing for a while; `None` as soon as it is cancelled.
-pub(in super::super) fn rest(server: &Server, call: &str, length: Duration) -> Option<()> {
+pub(in super::super) fn rest(server: &WellBehavedServer, call: &str, length: Duration) -> Option<()> {
     let waits = |running: &mut HashMap<String, bool>| running.get(call) == Some(&false);
     let (running, timeout) = server.changed.wait_timeout_while(lock(&server.running), length, waits).ok()?;
     drop(running);
     timeout.timed_out().then_some(())
 }
 
-fn sleep(server: &Arc<Server>, message: &Message, milliseconds: u64) -> Outcome {
+fn sleep(server: &Arc<WellBehavedServer>, message: &ClientMessage, milliseconds: u64) -> RequestOutcome {
     let token = message.progress_token().clone();
     beside(server, message, move |server, call| {
         let mut left = Duration::from_millis(milliseconds).min(BOUND);
@@ -277,13 +289,13 @@ fn sleep(server: &Arc<Server>, message: &Message, milliseconds: u64) -> Outcome 
 }
 
 /// Asks the client something: by a request of its own under a handshake, by an `input_required` result without.
-fn ask(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
+fn ask(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
     let method = message.argument("method").as_str().unwrap_or_default().to_owned();
-    if matches!(era, Era::Modern) {
+    if matches!(era, RequestRules::Modern) {
         return ask_by_result(message, &method);
     }
     // Entered before the thread runs, so that the end of stdin and a cancellation find it.
-    let question = Asked::enter(server, &message.id().to_string());
+    let question = QuestionSlot::enter(server, &message.id().to_string());
     beside(server, message, move |_, _| {
         let answer = question.put(&method, &question_params(&method))?;
         let outcome = if answer["error"].is_null() { &answer["result"] } else { &answer["error"] };
@@ -292,18 +304,19 @@ fn ask(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
 }
 
 /// A question to the client that has its id, and may have been put.
-pub(in super::super) struct Asked {
+pub(in super::super) struct QuestionSlot {
     id: Value,
     answer: Receiver<Value>,
 }
 
-impl Asked {
+impl QuestionSlot {
     /// Prepares a question for a call.
-    pub(in super::super) fn enter(server: &Server, call: &str) -> Self {
+    pub(in super::super) fn enter(server: &WellBehavedServer, call: &str) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let id = json!(format!("question-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         let (sender, answer) = sync_channel(1);
-        lock(&server.questions).insert(id.to_string(), Question { call: call.to_owned(), answer: sender });
+        lock(&server.questions)
+            .insert(id.to_string(), PendingQuestion { call: call.to_owned(), answer: sender });
         Self { id, answer }
     }
 
@@ -324,13 +337,13 @@ impl Asked {
     }
 }
 
-fn ask_by_result(message: &Message, method: &str) -> Outcome {
+fn ask_by_result(message: &ClientMessage, method: &str) -> RequestOutcome {
     let answer = &message.params()["inputResponses"]["question"];
     if !answer.is_null() {
-        return Outcome::Result(pipe::text(&answer.to_string()));
+        return RequestOutcome::Result(pipe::text(&answer.to_string()));
     }
     let question = json!({"method": method, "params": question_params(method)});
-    Outcome::Result(json!({"resultType": "input_required", "inputRequests": {"question": question}}))
+    RequestOutcome::Result(json!({"resultType": "input_required", "inputRequests": {"question": question}}))
 }
 
 /// Returns valid parameters for a request to the client.

@@ -22,8 +22,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use super::super::SMALL;
 use super::super::samples::{difference, percentile, share};
 use super::is_result;
-use super::place::{GatewayFolder, Running};
-use super::web::{self, Connection, PATH};
+use super::place::{GatewayFolder, ListeningProcess};
+use super::web::{self, LoadConnection, PATH};
 use crate::keeper;
 use crate::processes::resident_memory;
 
@@ -159,9 +159,9 @@ fn servers(program: &str, count: usize) -> String {
 }
 
 /// Sessions, each with a connection on which its client listens.
-fn listeners(address: SocketAddr, count: usize) -> io::Result<Vec<Connection>> {
+fn listeners(address: SocketAddr, count: usize) -> io::Result<Vec<LoadConnection>> {
     let listen = |_| {
-        let mut connection = Connection::open(address)?;
+        let mut connection = LoadConnection::open(address)?;
         let session = web::begin(&mut connection)?;
         connection.send("GET", PATH, session.as_deref(), "")?;
         match connection.head()? {
@@ -174,13 +174,13 @@ fn listeners(address: SocketAddr, count: usize) -> io::Result<Vec<Connection>> {
 
 /// A client that makes one call after the other.
 struct Probe {
-    connection: Connection,
+    connection: LoadConnection,
     session: Option<String>,
 }
 
 impl Probe {
     fn open(address: SocketAddr) -> io::Result<Self> {
-        let mut connection = Connection::open(address)?;
+        let mut connection = LoadConnection::open(address)?;
         let session = web::begin(&mut connection)?;
         Ok(Self { connection, session })
     }
@@ -200,19 +200,19 @@ impl Probe {
 }
 
 /// A connection on which something was asked whose answer nobody reads.
-fn asked(address: SocketAddr, tool: &str) -> io::Result<Connection> {
-    let mut connection = Connection::open(address)?;
+fn asked(address: SocketAddr, tool: &str) -> io::Result<LoadConnection> {
+    let mut connection = LoadConnection::open(address)?;
     let session = web::begin(&mut connection)?;
     connection.call(session.as_deref(), tool, SMALL)?;
     Ok(connection)
 }
 
 /// A client that asks for much and reads nothing of it.
-fn deaf(address: SocketAddr) -> io::Result<Vec<Connection>> {
-    let session = web::begin(&mut Connection::open(address)?)?;
+fn deaf(address: SocketAddr) -> io::Result<Vec<LoadConnection>> {
+    let session = web::begin(&mut LoadConnection::open(address)?)?;
     let (bytes, calls) = UNREAD;
     let ask = |_| {
-        let mut connection = Connection::open(address)?;
+        let mut connection = LoadConnection::open(address)?;
         connection.call(session.as_deref(), "large__echo", bytes)?;
         Ok(connection)
     };
@@ -229,8 +229,8 @@ fn flooded(address: SocketAddr) -> io::Result<JoinHandle<()>> {
 fn passing(program: &str, plan: &CrowdPlan) -> io::Result<(f64, f64)> {
     let place = GatewayFolder::make()?;
     let gateway = place.gateway(program, &servers(program, 1))?;
-    let connections = (0..CARRIERS).map(|_| Connection::open(gateway.address));
-    let mut connections = connections.collect::<io::Result<Vec<Connection>>>()?;
+    let connections = (0..CARRIERS).map(|_| LoadConnection::open(gateway.address));
+    let mut connections = connections.collect::<io::Result<Vec<LoadConnection>>>()?;
     let size = plan.passing / plan.waves.max(1);
     // What the first ones need is needed once.
     wave(&mut connections, size)?;
@@ -243,7 +243,7 @@ fn passing(program: &str, plan: &CrowdPlan) -> io::Result<(f64, f64)> {
 }
 
 /// So many sessions begin, ask something, and end.
-fn wave(connections: &mut [Connection], size: usize) -> io::Result<()> {
+fn wave(connections: &mut [LoadConnection], size: usize) -> io::Result<()> {
     let mut sessions = Vec::with_capacity(size);
     for place in 0..size {
         let connection = &mut connections[place % CARRIERS];
@@ -260,6 +260,6 @@ fn wave(connections: &mut [Connection], size: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn descriptors(gateway: &Running) -> io::Result<u64> {
+fn descriptors(gateway: &ListeningProcess) -> io::Result<u64> {
     Ok(fs::read_dir(format!("/proc/{}/fd", gateway.pid()))?.count() as u64)
 }

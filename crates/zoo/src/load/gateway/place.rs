@@ -17,8 +17,8 @@ use rustix::process::Signal;
 
 use super::web;
 use crate::keeper;
-use crate::offspring::{self, Streams};
-use crate::processes::Process;
+use crate::offspring::{self, ChildStreams};
+use crate::processes::WatchedProcess;
 
 /// How long whatever is started may take until it is ready.
 const READY: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ pub(super) struct GatewayFolder {
 }
 
 /// A process that listens.
-pub(super) struct Running {
+pub(super) struct ListeningProcess {
     child: Child,
     pub(super) address: SocketAddr,
 }
@@ -52,11 +52,11 @@ impl GatewayFolder {
     }
 
     /// The fast server over HTTP, and where it is.
-    pub(super) fn upstream(&self, program: &str) -> io::Result<(Running, SocketAddr)> {
+    pub(super) fn upstream(&self, program: &str) -> io::Result<(ListeningProcess, SocketAddr)> {
         let words = ["zoo", "echoes-http"].map(str::to_owned);
         let mut child = offspring::start_bound(program, &words)?;
         let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut running = Running { child, address: (Ipv4Addr::LOCALHOST, 0).into() };
+        let mut running = ListeningProcess { child, address: (Ipv4Addr::LOCALHOST, 0).into() };
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
         let address = line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix(web::PATH));
@@ -67,23 +67,23 @@ impl GatewayFolder {
     }
 
     /// nginx, which passes everything on to `upstream`.
-    pub(super) fn nginx(&self, nginx: &str, upstream: SocketAddr) -> io::Result<Running> {
+    pub(super) fn nginx(&self, nginx: &str, upstream: SocketAddr) -> io::Result<ListeningProcess> {
         let address = free_address()?;
         fs::write(self.folder.join("nginx.conf"), configuration(&self.path(""), address, upstream))?;
         let words = ["-p", &self.path(""), "-e", "stderr", "-c", &self.path("nginx.conf")].map(str::to_owned);
-        let running = Running { child: start(nginx, &words, ("UNHANG_BENCH", "1"))?, address };
+        let running = ListeningProcess { child: start(nginx, &words, ("UNHANG_BENCH", "1"))?, address };
         running.wait(|| TcpStream::connect(address).is_ok())?;
         Ok(running)
     }
 
     /// The gateway of `program` in front of these servers, once it has listed them.
-    pub(super) fn gateway(&self, program: &str, servers: &str) -> io::Result<Running> {
+    pub(super) fn gateway(&self, program: &str, servers: &str) -> io::Result<ListeningProcess> {
         let address = free_address()?;
         let (configuration, data) = (self.path("unhang.toml"), self.path("data"));
         fs::write(&configuration, servers)?;
         let at = address.to_string();
         let words = ["serve", "--own", "--config", &configuration, "--http", &at].map(str::to_owned);
-        let running = Running { child: start(program, &words, ("UNHANG_HOME", &data))?, address };
+        let running = ListeningProcess { child: start(program, &words, ("UNHANG_HOME", &data))?, address };
         running.wait(|| web::ask(address, "GET", "/ready").is_ok_and(|answer| answer.status == 200))?;
         Ok(running)
     }
@@ -96,14 +96,14 @@ impl Drop for GatewayFolder {
     }
 }
 
-impl Running {
+impl ListeningProcess {
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     fn wait(&self, is_ready: impl Fn() -> bool) -> io::Result<()> {
         let begin = keeper::now();
-        let process = Process::open(self.pid(), &[]);
+        let process = WatchedProcess::open(self.pid(), &[]);
         while !is_ready() {
             let has_ended = process.as_ref().is_none_or(|process| process.wait(LOOK).unwrap_or(true));
             if has_ended || begin.elapsed() > READY {
@@ -117,10 +117,10 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ListeningProcess {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        if let Some(process) = Process::open(self.pid(), &[]) {
+        if let Some(process) = WatchedProcess::open(self.pid(), &[]) {
             process.signal(Signal::TERM);
             if !process.wait(FAREWELL).unwrap_or_default() {
                 process.kill();
@@ -131,7 +131,7 @@ impl Drop for Running {
 }
 
 fn start(program: &str, words: &[String], variable: (&str, &str)) -> io::Result<Child> {
-    let streams = Streams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() };
+    let streams = ChildStreams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() };
     offspring::start_marked(program, words, streams, variable)
 }
 

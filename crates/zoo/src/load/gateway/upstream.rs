@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use std::thread;
 
 use super::super::echoes::{call, rest_of_answer};
-use crate::arguments::Arguments;
-use crate::pipe::{self, Message};
+use crate::arguments::ProgramArguments;
+use crate::pipe::{self, ClientMessage};
 use crate::plain::Plain;
 
 /// The stack of a connection's thread, which needs little.
@@ -21,7 +21,7 @@ const STACK: usize = 256 << 10;
 const LONGEST: usize = 1 << 20;
 
 /// `echoes-http`: says its URL, and serves until stdin ends.
-pub(crate) fn echo_over_http(_: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn echo_over_http(_: &ProgramArguments) -> io::Result<ExitCode> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     pipe::send_line(&format!("http://{}/mcp", listener.local_addr()?))?;
     thread::Builder::new().spawn(move || {
@@ -85,7 +85,7 @@ fn rest_of_head(reader: &mut impl BufRead, line: &mut String) -> io::Result<usiz
 
 fn said(body: &[u8], plain: &Plain, texts: &mut HashMap<usize, Vec<u8>>) -> Option<Vec<u8>> {
     let Some((id, size)) = call(body) else {
-        return Message::parse(body)
+        return ClientMessage::parse(body)
             .and_then(|message| plain.answer(&message))
             .map(|said| said.to_string().into_bytes());
     };

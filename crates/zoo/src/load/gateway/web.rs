@@ -21,21 +21,21 @@ const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 const CHUNK: usize = 64 << 10;
 
 /// A connection.
-pub(super) struct Connection {
+pub(super) struct LoadConnection {
     pub(super) stream: TcpStream,
     address: SocketAddr,
     waiting: Vec<u8>,
 }
 
 /// An answer.
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     pub(super) status: u16,
     /// The session that it begins.
     pub(super) session: Option<String>,
     pub(super) body: Vec<u8>,
 }
 
-impl Connection {
+impl LoadConnection {
     pub(super) fn open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_nodelay(true)?;
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// Waits for the answer, whole or as events.
-    pub(super) fn answer(&mut self) -> io::Result<Answer> {
+    pub(super) fn answer(&mut self) -> io::Result<HttpAnswer> {
         loop {
             if let Some(answer) = self.whole()? {
                 return Ok(answer);
@@ -104,7 +104,7 @@ impl Connection {
     }
 
     /// Reads what has come; the answer, where that makes it whole.
-    pub(super) fn take(&mut self) -> io::Result<Option<Answer>> {
+    pub(super) fn take(&mut self) -> io::Result<Option<HttpAnswer>> {
         self.read()?;
         self.whole()
     }
@@ -123,7 +123,7 @@ impl Connection {
         if count? == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }
 
-    fn whole(&mut self) -> io::Result<Option<Answer>> {
+    fn whole(&mut self) -> io::Result<Option<HttpAnswer>> {
         let Some(end) = end_of_head(&self.waiting) else { return Ok(None) };
         let head = text(&self.waiting[..end])?;
         let length: usize = match header(head, "content-length") {
@@ -138,12 +138,12 @@ impl Connection {
         let (status, session) = (status(head)?, header(head, "mcp-session-id").map(str::to_owned));
         let body = self.waiting[end..end + length].to_vec();
         self.waiting.drain(..end + length);
-        Ok(Some(Answer { status, session, body }))
+        Ok(Some(HttpAnswer { status, session, body }))
     }
 }
 
 /// Begins a session; nothing where the server has none.
-pub(super) fn begin(connection: &mut Connection) -> io::Result<Option<String>> {
+pub(super) fn begin(connection: &mut LoadConnection) -> io::Result<Option<String>> {
     connection.post(None, INITIALIZE)?;
     let answer = connection.answer()?;
     if answer.status != 200 {
@@ -155,8 +155,8 @@ pub(super) fn begin(connection: &mut Connection) -> io::Result<Option<String>> {
 }
 
 /// Asks once, on a connection that has just been opened.
-pub(super) fn ask(address: SocketAddr, verb: &str, path: &str) -> io::Result<Answer> {
-    let mut connection = Connection::open(address)?;
+pub(super) fn ask(address: SocketAddr, verb: &str, path: &str) -> io::Result<HttpAnswer> {
+    let mut connection = LoadConnection::open(address)?;
     connection.stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     connection.send(verb, path, None, "")?;
     connection.answer()

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::fs::syncfs;
 
 use super::place::JobsFolder;
-use super::server::Server;
+use super::server::LoadServer;
 use super::{EndedUse, TOGETHER, go_on, sorted};
 use crate::keeper;
 use crate::load::samples::percentile;
@@ -34,7 +34,7 @@ pub(super) fn make(place: &JobsFolder, count: usize) -> io::Result<()> {
     run_one(place, FEW)?;
     let template = run_one(place, MANY)?;
     let jobs = place.path(MANY).join("jobs");
-    let copied = Template::read(&jobs, &template)?.copy(&jobs, count.saturating_sub(1))?;
+    let copied = EndedJobTemplate::read(&jobs, &template)?.copy(&jobs, count.saturating_sub(1))?;
     for file in DATABASE {
         match fs::remove_file(place.path(MANY).join(file)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -43,7 +43,7 @@ pub(super) fn make(place: &JobsFolder, count: usize) -> io::Result<()> {
     }
     // Hundreds of thousands of files that are still to be written would be what is measured.
     syncfs(File::open(&jobs)?)?;
-    let mut server = Server::start_anew(place, MANY, TOGETHER)?;
+    let mut server = LoadServer::start_anew(place, MANY, TOGETHER)?;
     // Were it not for this, a folder full of what is not understood would be measured.
     server.expect_completed(&[vec![template], copied].concat())?;
     server.close()
@@ -79,15 +79,15 @@ pub(super) fn compare(place: &JobsFolder, submits: usize) -> io::Result<(EndedUs
     ))
 }
 
-fn started<'a>(place: &'a JobsFolder, data: &str) -> io::Result<(Server<'a>, Duration)> {
+fn started<'a>(place: &'a JobsFolder, data: &str) -> io::Result<(LoadServer<'a>, Duration)> {
     let begin = keeper::now();
-    let server = Server::start(place, data, TOGETHER)?;
+    let server = LoadServer::start(place, data, TOGETHER)?;
     Ok((server, begin.elapsed()))
 }
 
 /// Runs one job in this folder, and returns its id.
 fn run_one(place: &JobsFolder, data: &str) -> io::Result<String> {
-    let mut server = Server::start(place, data, TOGETHER)?;
+    let mut server = LoadServer::start(place, data, TOGETHER)?;
     let (job, _) = server.submit("trivial", "{}")?;
     server.expect_completed(std::slice::from_ref(&job))?;
     server.close()?;
@@ -95,13 +95,13 @@ fn run_one(place: &JobsFolder, data: &str) -> io::Result<String> {
 }
 
 /// The files of an ended job, and the folders among them.
-struct Template {
+struct EndedJobTemplate {
     id: String,
     folders: Vec<String>,
     files: Vec<(String, Vec<u8>)>,
 }
 
-impl Template {
+impl EndedJobTemplate {
     fn read(jobs: &Path, id: &str) -> io::Result<Self> {
         let mut template = Self { id: id.to_owned(), folders: Vec::new(), files: Vec::new() };
         template.add(&jobs.join(id), "")?;

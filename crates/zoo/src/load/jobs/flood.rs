@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::place::JobsFolder;
-use super::server::Server;
+use super::server::LoadServer;
 use super::{LogUse, TOGETHER, go_on};
 use crate::keeper;
 
@@ -20,7 +20,7 @@ const BLOCK: u64 = 512;
 
 /// Lets a job write so many bytes to each of its streams, and watches its logs.
 pub(super) fn watch(place: &JobsFolder, bytes: u64) -> io::Result<LogUse> {
-    let mut server = Server::start(place, "log", TOGETHER)?;
+    let mut server = LoadServer::start(place, "log", TOGETHER)?;
     let (job, _) = server.submit("floods", &format!("{{\"bytes\": {bytes}}}"))?;
     let folder = place.path("log").join("jobs").join(&job);
     let (logs, end) = (["stdout.log", "stderr.log"].map(|log| folder.join(log)), keeper::now() + LIMIT);

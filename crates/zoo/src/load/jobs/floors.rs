@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{TOGETHER, go_on};
 use crate::keeper;
 use crate::load::per_second;
-use crate::offspring::{self, Streams};
+use crate::offspring::{self, ChildStreams};
 
 /// As much as a job's order has.
 const FILE_BYTES: usize = 1024;
@@ -40,7 +40,7 @@ pub(super) fn by_hand(count: usize) -> io::Result<f64> {
         {
             offspring::wait(&mut first)?;
         }
-        let streams = Streams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() };
+        let streams = ChildStreams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() };
         running.push_back(offspring::start_with("true", &[], streams, true)?);
     }
     running.iter_mut().try_for_each(offspring::wait)?;

@@ -17,7 +17,7 @@ use super::{JobPlan, JobRound, sorted};
 use crate::keeper;
 use crate::load::answers::PATIENCE;
 use crate::load::samples::percentile;
-use crate::load::session::Session;
+use crate::load::session::LoadSession;
 use crate::load::{LoadError, during, per_second};
 
 /// Stands for the job's command as one text for a shell.
@@ -33,8 +33,8 @@ const JOB: &str = "$JOB";
 pub struct JobPeer {
     /// The command of the server, which speaks MCP over its pipes.
     pub command: Vec<String>,
-    submit: Call,
-    status: Call,
+    submit: PeerCall,
+    status: PeerCall,
     /// Where the answer to a submit has the job's id.
     id: String,
     /// What the answer to a poll says of a job that has ended, and of no other.
@@ -44,7 +44,7 @@ pub struct JobPeer {
 /// A tool and its arguments.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Call {
+struct PeerCall {
     tool: String,
     arguments: Map<String, Value>,
 }
@@ -96,7 +96,7 @@ impl JobPeer {
     }
 }
 
-impl Call {
+impl PeerCall {
     fn has(&self, place: &str) -> bool {
         let taken = self.filled(&[(place, Value::Null)]);
         taken != Value::Object(self.arguments.clone())
@@ -140,29 +140,29 @@ fn for_a_shell(words: &[String]) -> String {
 }
 
 /// A peer's server with its session.
-struct Server<'a> {
+struct PeerServer<'a> {
     place: &'a JobsFolder,
     peer: &'a JobPeer,
-    session: Session,
+    session: LoadSession,
 }
 
-impl Drop for Server<'_> {
+impl Drop for PeerServer<'_> {
     fn drop(&mut self) {
         // Before the session waits for what stands below its server.
         let _the_folder_may_be_full = self.place.open_gate();
     }
 }
 
-impl<'a> Server<'a> {
+impl<'a> PeerServer<'a> {
     fn start(place: &'a JobsFolder, peer: &'a JobPeer) -> io::Result<Self> {
         let home = place.sub_folder("peer")?;
         let home = home.to_str().ok_or_else(|| io::Error::other("the path of the folder is no text"))?;
-        let session = Session::open_alone(&peer.command, ("UNHANG_HOME", home), PATIENCE)?;
+        let session = LoadSession::open_alone(&peer.command, ("UNHANG_HOME", home), PATIENCE)?;
         Ok(Self { place, peer, session })
     }
 
     fn submit(&mut self, words: &[String]) -> io::Result<(String, Duration)> {
-        let Call { tool, .. } = &self.peer.submit;
+        let PeerCall { tool, .. } = &self.peer.submit;
         let arguments =
             self.peer.submit.filled(&[(COMMAND, for_a_shell(words).into()), (WORDS, json!(words))]);
         let (answer, time) = call(&mut self.session, tool, &arguments.to_string())?;
@@ -229,7 +229,7 @@ impl<'a> Server<'a> {
 
 /// Measures a peer: what of a round can be told of it.
 pub(super) fn measure(place: &JobsFolder, peer: &JobPeer, plan: &JobPlan) -> Result<JobRound, LoadError> {
-    let mut server = Server::start(place, peer).map_err(during("the start"))?;
+    let mut server = PeerServer::start(place, peer).map_err(during("the start"))?;
     let polls = sorted(server.polls(plan).map_err(during("polls"))?);
     let (submits, _) = server.submits(plan.submits).map_err(during("submits"))?;
     let submits = sorted(submits);

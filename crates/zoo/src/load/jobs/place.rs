@@ -118,7 +118,7 @@ impl Drop for JobsFolder {
         // A job that ends starts the next one of its queue, so that one look is not enough.
         while !self.end_jobs() && begin.elapsed() < 2 * CLEARING {
             if begin.elapsed() >= CLEARING {
-                processes::standing_in(&self.folder).iter().for_each(processes::Process::kill);
+                processes::standing_in(&self.folder).iter().for_each(processes::WatchedProcess::kill);
             }
             keeper::pause(LOOK);
         }

@@ -14,7 +14,7 @@ use super::go_on;
 use super::place::JobsFolder;
 use crate::keeper;
 use crate::load::answers::PATIENCE;
-use crate::load::session::Session;
+use crate::load::session::LoadSession;
 
 /// How long a job may take to get where it is waited for; a queue of hundreds is before some.
 pub(super) const JOB_LIMIT: Duration = Duration::from_secs(120);
@@ -24,13 +24,13 @@ pub(super) const LOOK: Duration = Duration::from_millis(2);
 const REBUILD_LIMIT: Duration = Duration::from_secs(900);
 
 /// A server with its session.
-pub(super) struct Server<'a> {
+pub(super) struct LoadServer<'a> {
     place: &'a JobsFolder,
     /// None once it was closed.
-    session: Option<Session>,
+    session: Option<LoadSession>,
 }
 
-impl Drop for Server<'_> {
+impl Drop for LoadServer<'_> {
     fn drop(&mut self) {
         if self.session.is_some() {
             // Before the session waits for what stands below its server.
@@ -39,7 +39,7 @@ impl Drop for Server<'_> {
     }
 }
 
-impl<'a> Server<'a> {
+impl<'a> LoadServer<'a> {
     /// Starts one with its data in this folder of the place; returns when `initialize` is answered.
     pub(super) fn start(place: &'a JobsFolder, data: &str, at_once: usize) -> io::Result<Self> {
         Self::start_within(place, data, at_once, PATIENCE)
@@ -59,11 +59,11 @@ impl<'a> Server<'a> {
         go_on()?;
         let home = place.path(data);
         let home = home.to_str().ok_or_else(|| io::Error::other("the path of the folder is no text"))?;
-        let session = Session::open_alone(&place.server(at_once), ("UNHANG_HOME", home), patience)?;
+        let session = LoadSession::open_alone(&place.server(at_once), ("UNHANG_HOME", home), patience)?;
         Ok(Self { place, session: Some(session) })
     }
 
-    fn session(&mut self) -> io::Result<&mut Session> {
+    fn session(&mut self) -> io::Result<&mut LoadSession> {
         self.session.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
@@ -134,7 +134,7 @@ impl<'a> Server<'a> {
 }
 
 /// Sends a request and waits for its answer.
-fn ask(session: &mut Session, method: &str, params: &str) -> io::Result<(Value, Duration)> {
+fn ask(session: &mut LoadSession, method: &str, params: &str) -> io::Result<(Value, Duration)> {
     go_on()?;
     let begin = keeper::now();
     session.request(method, params)?;
@@ -146,7 +146,7 @@ fn ask(session: &mut Session, method: &str, params: &str) -> io::Result<(Value, 
 
 /// Calls a tool, which has to succeed.
 pub(in crate::load) fn call(
-    session: &mut Session,
+    session: &mut LoadSession,
     tool: &str,
     arguments: &str,
 ) -> io::Result<(Value, Duration)> {

@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use super::Habits;
 use super::digest::challenge;
-use super::http::{Answer, Form, Request, escaped, plain};
+use super::http::{AuthAnswer, AuthRequest, FormParameters, escaped, plain};
 use super::signer::Signer;
 use crate::keeper::lock;
 
 /// A client that it knows.
-struct Client {
+struct RegisteredClient {
     secret: Option<String>,
     /// Where it may be sent; anywhere where it has not said so.
     redirects: Vec<String>,
@@ -35,8 +35,8 @@ struct Grant {
 }
 
 #[derive(Default)]
-struct State {
-    clients: BTreeMap<String, Client>,
+struct AuthorityState {
+    clients: BTreeMap<String, RegisteredClient>,
     codes: BTreeMap<String, Grant>,
     refresh_tokens: BTreeMap<String, Grant>,
     tokens: BTreeMap<String, String>,
@@ -48,7 +48,7 @@ struct State {
 pub(super) struct Authority {
     habits: Habits,
     base: String,
-    state: Mutex<State>,
+    state: Mutex<AuthorityState>,
     signer: Mutex<Signer>,
 }
 
@@ -60,9 +60,11 @@ type Refused = (&'static str, &'static str);
 
 impl Authority {
     pub(super) fn new(habits: Habits, base: String) -> io::Result<Self> {
-        let mut state = State::default();
+        let mut state = AuthorityState::default();
         if let Some((id, secret)) = &habits.client {
-            state.clients.insert(id.clone(), Client { secret: Some(secret.clone()), redirects: Vec::new() });
+            state
+                .clients
+                .insert(id.clone(), RegisteredClient { secret: Some(secret.clone()), redirects: Vec::new() });
         }
         Ok(Self { habits, base, state: Mutex::new(state), signer: Mutex::new(Signer::new()?) })
     }
@@ -73,12 +75,12 @@ impl Authority {
     }
 
     /// Signs what it is told to: `head`, `claims` and `by`.
-    pub(super) fn sign(&self, request: &Request) -> Answer {
+    pub(super) fn sign(&self, request: &AuthRequest) -> AuthAnswer {
         let asked: Value = serde_json::from_slice(request.body).unwrap_or_default();
         let by = asked["by"].as_str().unwrap_or_default();
         match lock(&self.signer).token(&asked["head"], &asked["claims"], by) {
-            Ok(token) => Answer::json(200, &token.into()),
-            Err(_) => Answer::new(500),
+            Ok(token) => AuthAnswer::json(200, &token.into()),
+            Err(_) => AuthAnswer::new(500),
         }
     }
 
@@ -104,7 +106,7 @@ impl Authority {
     pub(super) fn move_away(&self) {
         let mut state = lock(&self.state);
         let (log, count) = (std::mem::take(&mut state.log), state.count);
-        *state = State { log, count, has_moved: true, ..State::default() };
+        *state = AuthorityState { log, count, has_moved: true, ..AuthorityState::default() };
     }
 
     /// What came so far, a line each.
@@ -123,14 +125,14 @@ impl Authority {
         granted.filter(|_| !self.habits.has("refuses-every-token"))
     }
 
-    pub(super) fn answer(&self, request: &Request) -> Option<Answer> {
+    pub(super) fn answer(&self, request: &AuthRequest) -> Option<AuthAnswer> {
         let place = self.place();
         let metadata = request.path.strip_prefix("/.well-known/oauth-authorization-server");
         Some(match (request.method, request.path.strip_prefix(place)) {
-            ("GET", None) if metadata == Some(place) => Answer::json(200, &self.metadata()),
+            ("GET", None) if metadata == Some(place) => AuthAnswer::json(200, &self.metadata()),
             ("GET", Some("/keys")) => {
                 lock(&self.state).log.push("keys".to_owned());
-                Answer::json(200, &lock(&self.signer).keys())
+                AuthAnswer::json(200, &lock(&self.signer).keys())
             }
             ("POST", Some("/register")) => self.register(request),
             ("GET", Some("/authorize")) => self.authorize(&request.query),
@@ -166,12 +168,12 @@ impl Authority {
         metadata
     }
 
-    fn register(&self, request: &Request) -> Answer {
+    fn register(&self, request: &AuthRequest) -> AuthAnswer {
         let asked: Value = serde_json::from_slice(request.body).unwrap_or_default();
         let mut state = lock(&self.state);
         state.log.push(format!("register {asked}"));
         if self.habits.has("refuses-registration") {
-            return Answer::json(403, &json!({ "error": "access_denied" }));
+            return AuthAnswer::json(403, &json!({ "error": "access_denied" }));
         }
         let id = state.named("client");
         let needs_secret = !self.habits.methods.split(' ').any(|method| method == "none");
@@ -183,12 +185,12 @@ impl Authority {
         if let Some(secret) = &secret {
             answer["client_secret"] = secret.clone().into();
         }
-        state.clients.insert(id, Client { secret, redirects });
-        Answer::json(201, &answer)
+        state.clients.insert(id, RegisteredClient { secret, redirects });
+        AuthAnswer::json(201, &answer)
     }
 
     /// Consents to everything that is asked for in the right way.
-    fn authorize(&self, asked: &Form) -> Answer {
+    fn authorize(&self, asked: &FormParameters) -> AuthAnswer {
         let get = |name: &str| asked.get(name).map_or("", String::as_str);
         let own_issuer = self.issuer();
         let mut state = lock(&self.state);
@@ -205,7 +207,7 @@ impl Authority {
             && get("state").len() >= 16
             && get("resource") == self.resource();
         if !is_right {
-            return Answer::json(400, &json!({ "error": "invalid_request", "asked": asked }));
+            return AuthAnswer::json(400, &json!({ "error": "invalid_request", "asked": asked }));
         }
         let code = state.named("secret-code");
         let grant = Grant {
@@ -227,23 +229,29 @@ impl Authority {
             _ => format!("&iss={}", escaped(&own_issuer)),
         };
         let state = escaped(sent_state);
-        Answer::new(302).with("Location", format!("{}?{outcome}&state={state}{issuer}", get("redirect_uri")))
+        AuthAnswer::new(302)
+            .with("Location", format!("{}?{outcome}&state={state}{issuer}", get("redirect_uri")))
     }
 
-    fn token(&self, request: &Request) -> Answer {
+    fn token(&self, request: &AuthRequest) -> AuthAnswer {
         let form = request.form();
         let mut state = lock(&self.state);
         if self.habits.has("repeats") {
             let why = format!("this is of no use: {}", json!(form));
-            return Answer::json(400, &json!({ "error": "invalid_grant", "error_description": why }));
+            return AuthAnswer::json(400, &json!({ "error": "invalid_grant", "error_description": why }));
         }
         match self.exchanged(&mut state, request, &form) {
-            Ok(answer) => Answer::json(200, &answer),
-            Err((error, why)) => Answer::json(400, &json!({ "error": error, "error_description": why })),
+            Ok(answer) => AuthAnswer::json(200, &answer),
+            Err((error, why)) => AuthAnswer::json(400, &json!({ "error": error, "error_description": why })),
         }
     }
 
-    fn exchanged(&self, state: &mut State, request: &Request, form: &Form) -> Result<Value, Refused> {
+    fn exchanged(
+        &self,
+        state: &mut AuthorityState,
+        request: &AuthRequest,
+        form: &FormParameters,
+    ) -> Result<Value, Refused> {
         let get = |name: &str| form.get(name).map_or("", String::as_str);
         let (client, way) = state.proven(request, form)?;
         state.log.push(format!("token grant={} auth={way}", get("grant_type")));
@@ -295,7 +303,7 @@ impl Authority {
     }
 
     /// Returns a token that nobody has had: a name for ourselves, a signed one for somebody else.
-    fn access_token(&self, state: &mut State, grant: &Grant) -> Result<String, Refused> {
+    fn access_token(&self, state: &mut AuthorityState, grant: &Grant) -> Result<String, Refused> {
         let name = state.named("secret-access");
         let Some(resource) = &self.habits.resource else { return Ok(name) };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -307,19 +315,19 @@ impl Authority {
         token.map_err(|_| ("server_error", "it cannot be signed"))
     }
 
-    fn revoke(&self, request: &Request) -> Answer {
+    fn revoke(&self, request: &AuthRequest) -> AuthAnswer {
         let form = request.form();
         let mut state = lock(&self.state);
-        let Ok((_, way)) = state.proven(request, &form) else { return Answer::new(401) };
+        let Ok((_, way)) = state.proven(request, &form) else { return AuthAnswer::new(401) };
         let token = form.get("token").map_or("", String::as_str);
         let was_known = state.tokens.remove(token).is_some() | state.refresh_tokens.remove(token).is_some();
         let hint = form.get("token_type_hint").map_or("", String::as_str);
         state.log.push(format!("revoke {hint} known={was_known} auth={way}"));
-        Answer::new(200)
+        AuthAnswer::new(200)
     }
 }
 
-impl State {
+impl AuthorityState {
     fn place(&self) -> &'static str {
         if self.has_moved { "/moved" } else { "/as" }
     }
@@ -330,7 +338,11 @@ impl State {
     }
 
     /// Returns which client it is, and in which way it has proven it.
-    fn proven(&self, request: &Request, form: &Form) -> Result<(String, &'static str), Refused> {
+    fn proven(
+        &self,
+        request: &AuthRequest,
+        form: &FormParameters,
+    ) -> Result<(String, &'static str), Refused> {
         let in_form = |name: &str| form.get(name).cloned();
         let (id, secret, way) = match request.header("authorization").strip_prefix("Basic ") {
             Some(encoded) => {

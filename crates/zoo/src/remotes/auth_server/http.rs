@@ -5,31 +5,31 @@ use std::io;
 
 use serde_json::Value;
 
-use crate::pipe::Message;
-use crate::web::{Asked, Then, wire::Wire};
+use crate::pipe::ClientMessage;
+use crate::web::{Then, WebRequest, wire::Wire};
 
 /// The parameters of a form or of a query.
-pub(super) type Form = BTreeMap<String, String>;
+pub(super) type FormParameters = BTreeMap<String, String>;
 
 /// One request.
-pub(super) struct Request<'a> {
-    asked: &'a Asked,
+pub(super) struct AuthRequest<'a> {
+    asked: &'a WebRequest,
     pub(super) method: &'a str,
     pub(super) path: &'a str,
-    pub(super) query: Form,
+    pub(super) query: FormParameters,
     pub(super) body: &'a [u8],
 }
 
 /// One answer.
-pub(super) struct Answer {
+pub(super) struct AuthAnswer {
     status: u16,
     headers: Vec<(&'static str, String)>,
     kind: &'static str,
     body: Vec<u8>,
 }
 
-impl<'a> Request<'a> {
-    pub(super) fn of(asked: &'a Asked) -> Self {
+impl<'a> AuthRequest<'a> {
+    pub(super) fn of(asked: &'a WebRequest) -> Self {
         let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
         Self { asked, method: &asked.verb, path, query: form(query), body: &asked.body }
     }
@@ -40,17 +40,17 @@ impl<'a> Request<'a> {
     }
 
     /// Returns the message of MCP in it.
-    pub(super) fn message(&self) -> &Message {
+    pub(super) fn message(&self) -> &ClientMessage {
         &self.asked.message
     }
 
     /// Returns the body as a form.
-    pub(super) fn form(&self) -> Form {
+    pub(super) fn form(&self) -> FormParameters {
         form(&String::from_utf8_lossy(self.body))
     }
 }
 
-impl Answer {
+impl AuthAnswer {
     /// Begins an answer without a body.
     pub(super) fn new(status: u16) -> Self {
         Self { status, headers: Vec::new(), kind: "", body: Vec::new() }
@@ -76,7 +76,7 @@ impl Answer {
 }
 
 /// Takes a form apart.
-pub(super) fn form(text: &str) -> Form {
+pub(super) fn form(text: &str) -> FormParameters {
     text.split('&')
         .filter_map(|pair| pair.split_once('='))
         .map(|(name, value)| (plain(name), plain(value)))

@@ -123,7 +123,7 @@ impl Ids {
 /// Finds the first id that two lines of a plain file share. A pipe cannot be read twice, so its ids are checked as they come.
 pub(super) fn twice(path: &Path) -> io::Result<Option<Twice>> {
     #[derive(Deserialize)]
-    struct Named {
+    struct NamedLine {
         id: Option<Value>,
     }
     if path == Path::new("-") || !fs::metadata(path)?.is_file() {
@@ -135,7 +135,7 @@ pub(super) fn twice(path: &Path) -> io::Result<Option<Twice>> {
         let Some(line) = next(&mut input)? else { break };
         // The batch reports a broken line when it comes to it.
         let BatchLine::Whole(line) = line else { continue };
-        let id = serde_json::from_slice(&line).ok().and_then(|Named { id }| id);
+        let id = serde_json::from_slice(&line).ok().and_then(|NamedLine { id }| id);
         if let Some(id) = id.filter(|_| large_numbers::in_json(&line).is_none())
             && let Err(twice) = ids.meet(&id, number)
         {

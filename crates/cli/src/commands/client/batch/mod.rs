@@ -34,19 +34,19 @@ use self::{
     item::{BatchItem, ItemRequest, Wrong},
     lines::{BatchLine, BatchLines, Ids, Twice, twice},
     out::{Earlier, Out},
-    tally::Tally,
+    tally::BatchTally,
 };
-use super::{ClientContext, Target, beside, call::not_completed, left::BackgroundCall, run, unread};
-use crate::{arguments::client::Batch, commands::engine::Outcome, output::CommandFailure};
+use super::{ClientContext, ServerTarget, beside, call::not_completed, left::BackgroundCall, run, unread};
+use crate::{arguments::client::Batch, commands::engine::CommandOutcome, output::CommandFailure};
 
 /// Runs a batch.
 pub(in crate::commands) fn batch(batch: &Batch, verbose: bool) -> ExitCode {
     run(&batch.common, &batch.ad_hoc, verbose, async |context| {
-        Work::new(context, batch).await?.through().await
+        BatchWork::new(context, batch).await?.through().await
     })
 }
 
-struct Work<'a> {
+struct BatchWork<'a> {
     context: &'a ClientContext<'a>,
     batch: &'a Batch,
     earlier: Earlier,
@@ -55,7 +55,7 @@ struct Work<'a> {
     lines: BatchLines,
     // Before the tally, so that at the end it is written what the tally tells of.
     out: Out,
-    tally: Tally,
+    tally: BatchTally,
     clients: HashMap<String, Client>,
     deadline: Deadline,
 }
@@ -95,7 +95,7 @@ struct ItemDone {
     is_ok: bool,
 }
 
-impl<'a> Work<'a> {
+impl<'a> BatchWork<'a> {
     async fn new(context: &'a ClientContext<'a>, batch: &'a Batch) -> Result<Self, CommandFailure> {
         let deadline = Deadline::after(batch.timeout.unwrap_or(Duration::MAX));
         if batch.command.is_empty() {
@@ -118,7 +118,7 @@ impl<'a> Work<'a> {
             hint: Some("raise --timeout, or see who writes the file".to_owned()),
             data: None,
         })??;
-        let tally = Tally::new(lines.count());
+        let tally = BatchTally::new(lines.count());
         let out = match out {
             Some(file) => Out::new(file),
             None => Out::new(tally.beside(crate::output::JsonLines)),
@@ -128,7 +128,7 @@ impl<'a> Work<'a> {
         Ok(Self { context, batch, earlier, ids, lines, out, tally, clients: HashMap::new(), deadline })
     }
 
-    async fn through(mut self) -> Outcome {
+    async fn through(mut self) -> CommandOutcome {
         let mut running = JoinSet::new();
         let mut has_ended = false;
         let code = loop {
@@ -251,12 +251,12 @@ impl<'a> Work<'a> {
             return Ok(client.clone());
         }
         let target = match (name, &self.batch.command[..]) {
-            (Some(name), _) => Ok(Target::Named(name.to_owned())),
+            (Some(name), _) => Ok(ServerTarget::Named(name.to_owned())),
             (None, []) => Err(CommandFailure::usage(
                 "the line names no `server`".to_owned(),
                 Some("or give a server's command after `--`"),
             )),
-            (None, command) => Ok(Target::Command(command.to_vec())),
+            (None, command) => Ok(ServerTarget::Command(command.to_vec())),
         };
         let client = self.context.client(&target?).await?;
         self.clients.insert(key.to_owned(), client.clone());

@@ -21,7 +21,7 @@ const TEMPLATE: &str = "{wide_msg}";
 const STEPS: usize = 24;
 
 /// The counts, and the line on the terminal.
-pub(super) struct Tally {
+pub(super) struct BatchTally {
     bar: ProgressBar,
     lines: Option<u64>,
     well: u64,
@@ -42,7 +42,7 @@ struct Used {
     prompts: u64,
 }
 
-impl Tally {
+impl BatchTally {
     pub(super) fn new(lines: Option<u64>) -> Self {
         // Where stderr is no terminal the line is hidden.
         let bar = ProgressBar::with_draw_target(lines, ProgressDrawTarget::stderr());
@@ -180,7 +180,7 @@ impl<W: Write> Write for LineSink<W> {
     }
 }
 
-impl Drop for Tally {
+impl Drop for BatchTally {
     fn drop(&mut self) {
         self.close();
     }
