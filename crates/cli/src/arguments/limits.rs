@@ -1,7 +1,7 @@
 //! The limits that can be typed. Each is described once, here, for help, manual pages, completions and the reference.
 //!
 //! Invariants: the flag's name is the key in unhang.toml, and in capitals behind `UNHANG_` the environment variable; a text
-//! ends with the default, which a test compares with `hub::config`; nothing is put in the place of what was not said.
+//! ends with the default, which a test compares with `unhang_core::config`; nothing is put in the place of what was not said.
 
 use std::time::Duration;
 

@@ -201,15 +201,7 @@ fn wait_until_read(client: &Client, bytes: u64) {
 }
 
 fn start_unread(sandbox: &Sandbox, flags: &[&str], faulty_server: &[&str]) -> (Client, ChildStdout) {
-    let mut command = sandbox.unhang();
-    command
-        .arg("wrap")
-        .args(flags)
-        .arg("--")
-        .arg(env!("CARGO_BIN_EXE_unhang"))
-        .arg("zoo")
-        .args(faulty_server);
-    Client::start_unread(command)
+    Client::start_unread(sandbox.wrap_command(flags, faulty_server))
 }
 
 /// What `notification-flood` sends, in its shortest form.

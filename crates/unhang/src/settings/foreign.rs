@@ -26,7 +26,6 @@ use toml::{
 
 use unhang_net::oauth::ClientSettings;
 
-use unhang_gateway::route::rules::ToolRules;
 
 use super::{
     HttpDialect, LimitSettings, ServerSettings, Transport,
@@ -211,15 +210,7 @@ fn read(name: &str, field: &SettingValue<'_>, at: ForeignFile<'_>) -> Result<Ser
             return Err(field.complaint(format!("has neither a command nor a URL{hint}")));
         }
     };
-    Ok(ServerSettings {
-        name: name.to_owned(),
-        transport,
-        prefix: None,
-        tool_rules: ToolRules::default(),
-        idle_timeout: None,
-        per_session: false,
-        limits,
-    })
+    Ok(ServerSettings::new(name, transport, limits))
 }
 
 /// The variables of the file that is named here.

@@ -46,6 +46,19 @@ pub struct ServerSettings {
 }
 
 impl ServerSettings {
+    /// A server of which nothing is said but how it is reached, and its limits.
+    pub(super) fn new(name: &str, transport: Transport, limits: LimitSettings) -> Self {
+        Self {
+            name: name.to_owned(),
+            transport,
+            prefix: None,
+            tool_rules: ToolRules::default(),
+            idle_timeout: None,
+            per_session: false,
+            limits,
+        }
+    }
+
     /// What is secret of it: the values of its variables, its headers, the user and the query of its URL, and what it knows us by where
     /// tokens are given.
     #[must_use]
@@ -375,15 +388,7 @@ mod tests {
     use unhang_core::secrets::REDACTED;
 
     fn server(name: &str, transport: Transport) -> ServerSettings {
-        ServerSettings {
-            name: name.to_owned(),
-            transport,
-            prefix: None,
-            tool_rules: ToolRules::default(),
-            idle_timeout: None,
-            per_session: false,
-            limits: LimitSettings::default(),
-        }
+        ServerSettings::new(name, transport, LimitSettings::default())
     }
 
     fn command(arguments: &[&str], environment: &[(&str, &str)]) -> Transport {
