@@ -29,6 +29,7 @@ use unhang_switches::stands;
 use super::{PromotedCalls, opening::Opening};
 use unhang_core::{notices::Notices, revision::Revision};
 use unhang_tools::{
+    answer_text::{results, whole_results},
     job_report::{
         DocumentReport, JobReport, ListReport, ListedReport, LogReport, ReportReader, ResultsReport,
         SystemReport, ToolNames,
@@ -36,7 +37,6 @@ use unhang_tools::{
     service::{
         CallAnswer, Caller, Extent, JobError, JobService, Located, LogRequest, Pending, SubmitRequest,
     },
-    telling::{results, whole_results},
 };
 
 /// An engine, or why there is none, and what its jobs are given.

@@ -24,7 +24,7 @@ mod engine;
 mod inputs;
 mod opening;
 mod running_call;
-mod same;
+mod same_call;
 mod tickets;
 
 use std::{
@@ -45,7 +45,7 @@ pub use self::{engine::EngineService, inputs::OpenInput, running_call::WhoIsAske
 pub use self::{
     inputs::Inputs,
     running_call::{CallSource, PendingCall, RunningCall, UpstreamRequest},
-    same::{Calling, SameCall, SameCalls, ToolOfCaller},
+    same_call::{Calling, SameCall, SameCalls, ToolOfCaller},
 };
 use unhang_gateway::KnownTask;
 use unhang_tools::{

@@ -30,7 +30,7 @@ use self::{
 };
 use crate::{
     arguments::jobs::{JobArguments, JobLimits, StateArguments},
-    words,
+    command_words,
 };
 
 /// Puts itself between MCP clients and servers so that nothing can hang.
@@ -274,7 +274,7 @@ pub(crate) enum BenchPart {
 pub(crate) struct PeerCommand(pub(crate) Vec<String>);
 
 fn peer_command(text: &str) -> Result<PeerCommand, &'static str> {
-    words::split(text).map(PeerCommand)
+    command_words::split(text).map(PeerCommand)
 }
 
 fn job_peer(path: &str) -> Result<JobPeer, String> {

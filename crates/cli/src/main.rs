@@ -2,11 +2,12 @@
 use std::process::ExitCode;
 
 mod arguments;
+mod command_words;
 mod commands;
 mod consent;
 mod data_folder;
 mod diagnostics;
-mod inherited;
+mod job_environment;
 mod mathematics;
 mod output;
 mod own_program;
@@ -14,7 +15,6 @@ mod progress;
 mod server_name;
 mod signals;
 mod terminal_text;
-mod words;
 
 fn main() -> ExitCode {
     // They come first: they have to stay small, so they see neither the argument parser nor the runtime.

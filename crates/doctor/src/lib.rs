@@ -17,13 +17,13 @@
 
 mod as_client;
 mod checks;
+mod examined_server;
 mod judge;
 mod lists;
 pub mod observations;
 mod response_reader;
 mod session;
 mod stdio;
-mod talk;
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

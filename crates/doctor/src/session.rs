@@ -9,12 +9,12 @@ use serde_json::{Value, json, value::RawValue};
 use tokio::time::Instant;
 
 use super::{
+    examined_server::{NoAnswer, ServerReply, Talk},
     lists::{LISTS, page, tool},
     observations::{
         ListFault, Observations, ObservedCall, ObservedList, ObservedTool, ServerTrouble, SlowestAnswer,
     },
     stdio::{END_PATIENCE, Examination},
-    talk::{NoAnswer, ServerReply, Talk},
 };
 use unhang_core::config::LIST_PAGES;
 use unhang_upstream::client::in_words::{JobInWords, StatusInWords};

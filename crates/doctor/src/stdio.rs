@@ -15,9 +15,9 @@ use unhang_proc::server::ServerSpec;
 
 use super::{
     Starts,
+    examined_server::{NoAnswer, ServerReply, Talk},
     observations::{AfterGarbage, DiscoverSeen, HandshakeSeen, Observations, ServerTrouble, Start},
     session::{self, ExaminedEra},
-    talk::{NoAnswer, ServerReply, Talk},
 };
 use unhang_core::{config::PROBE_PATIENCE, limits::Limits, revision::Revision};
 use unhang_upstream::{

@@ -9,9 +9,9 @@
 
 mod connection_shares;
 pub mod http;
-mod impatient;
 pub mod oauth;
 pub mod serve;
-mod silent;
+mod silent_connections;
 pub mod sse;
 pub mod tls;
+mod write_deadline;

@@ -45,9 +45,9 @@ use unhang_switches::stands;
 
 use crate::{
     connection_shares::{ConnectionShare, Crowd, is_one},
-    impatient::Impatient,
-    silent::{Newcomer, SILENCE, SilentConnections},
+    silent_connections::{Newcomer, SILENCE, SilentConnections},
     tls::Acceptor,
+    write_deadline::Impatient,
 };
 
 /// How long nothing is accepted after the system had nothing to give: descriptors come back when others end.

@@ -16,9 +16,9 @@ use unhang_switches::stands;
 
 use super::{
     Definition, Hints, ToolAnswer, ToolListing,
+    answer_text::{self, AnswerText},
     schemas::{self, DEFAULT_JOBS, DEFAULT_LOG_BYTES, MAX_LOG_BYTES, MAX_WAIT_SECONDS},
     service::{Extent, JobError, JobService, LogRequest},
-    telling::{self, AnswerText},
 };
 use crate::job_report::{JobKind, ToolNames};
 use unhang_core::wording::shortened;
@@ -174,34 +174,34 @@ impl Builtin {
     ) -> Result<AnswerText, JobError> {
         let (given, names) = (CheckedArguments(&arguments, service.names()), service.names());
         Ok(match self {
-            JobStatus => telling::status(&service.status(given.job()?, given.wait()).await?),
+            JobStatus => answer_text::status(&service.status(given.job()?, given.wait()).await?),
             JobResults => {
                 let id = given.job()?;
                 let found = service.results(id).await?;
                 match found.report.job.kind {
-                    Some(JobKind::Call) => telling::call_results(
+                    Some(JobKind::Call) => answer_text::call_results(
                         found,
                         service.answer(id, Extent::Bounded).await?,
                         given.offset(),
                         names,
                     ),
-                    None => telling::results_from(found, given.offset(), names),
+                    None => answer_text::results_from(found, given.offset(), names),
                 }
             }
             JobLogs => {
                 let id = given.job()?;
-                telling::logs(id, service.logs(id, given.page()).await?)
+                answer_text::logs(id, service.logs(id, given.page()).await?)
             }
-            ListJobs => telling::list(service.list(given.state(), given.limit()).await?, names),
-            TerminateJob => telling::status(&service.terminate(given.job()?).await?),
-            SystemStatus => telling::system(service.system().await?, names),
-            GetState => telling::state(&service.get_state(given.field()?).await?),
+            ListJobs => answer_text::list(service.list(given.state(), given.limit()).await?, names),
+            TerminateJob => answer_text::status(&service.terminate(given.job()?).await?),
+            SystemStatus => answer_text::system(service.system().await?, names),
+            GetState => answer_text::state(&service.get_state(given.field()?).await?),
             SetState => {
                 let field = given.field()?;
                 let value = arguments.remove("value").unwrap_or_default();
-                telling::state_set(&field, service.set_state(field.clone(), value).await?)
+                answer_text::state_set(&field, service.set_state(field.clone(), value).await?)
             }
-            ListState => telling::state_list(&service.list_state().await?),
+            ListState => answer_text::state_list(&service.list_state().await?),
         })
     }
 }

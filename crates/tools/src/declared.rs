@@ -12,9 +12,8 @@ use unhang_jobs::record::JobState;
 use unhang_switches::stands;
 
 use super::{
-    Cancellation, Definition, Hints, Mode, ToolAnswer, ToolListing, ToolSettings, schemas,
+    Cancellation, Definition, Hints, Mode, ToolAnswer, ToolListing, ToolSettings, answer_text, schemas,
     service::{JobError, JobService, SubmitRequest},
-    telling,
 };
 use crate::job_report::JobReport;
 
@@ -64,7 +63,7 @@ impl Declared {
         };
         match self.mode {
             Mode::Job => {
-                ToolAnswer { job: Some(Box::new(job.clone())), ..telling::started(&job).answer(false) }
+                ToolAnswer { job: Some(Box::new(job.clone())), ..answer_text::started(&job).answer(false) }
             }
             Mode::Child => outcome(service, job, cancellation)
                 .await
@@ -118,5 +117,5 @@ async fn outcome(
     let results = service.results(id).await.map_err(|JobError(why)| {
         JobError(format!("job {id} has ended ({}), and its results cannot be read: {why}", job.status))
     })?;
-    Ok(telling::results(results, service.names()).answer(is_error))
+    Ok(answer_text::results(results, service.names()).answer(is_error))
 }

@@ -10,6 +10,7 @@
 //! - Whatever goes wrong is an answer that says what to do, and never ends the session.
 //! - Answers are bounded, and what is left out of one is said.
 
+pub mod answer_text;
 mod arguments;
 mod builtin;
 mod declared;
@@ -20,22 +21,21 @@ mod policy;
 mod schemas;
 pub mod service;
 mod settings;
-mod table;
-pub mod telling;
 pub mod template;
+mod tool_table;
 pub mod toolbox;
 
 #[cfg(test)]
 mod tests;
 
+pub use answer_text::handed_over;
 pub use arguments::ArgumentSchema;
 pub use definition::{Definition, Hints, ToolAnswer, ToolListing};
 pub use policy::ModeOverrides;
 pub use schemas::started as handed_over_schema;
 pub use settings::{Mode, ToolSettings};
-pub use table::{CurrentTable, JobTools, Table};
-pub use telling::handed_over;
 pub use template::{CommandTemplate, TemplateWord};
+pub use tool_table::{CurrentTable, JobTools, Table};
 pub use toolbox::{Answering, Cancellation, ToolCall, Toolbox};
 
 use self::builtin::Builtin;

@@ -4,8 +4,9 @@ use serde_json::Value;
 use unhang_jobs::record::{EndReason, JobEnd};
 
 use crate::{
+    answer_text,
     job_report::{JobKind, JobReport, ReportReader, ToolNames, testing as samples},
-    schemas, telling,
+    schemas,
 };
 
 fn keys(value: &Value) -> Vec<&str> {
@@ -24,7 +25,7 @@ fn each_member_of_a_status_is_in_its_schema() {
     everything.wait_reason = Some("no memory".to_owned());
     (everything.exit_code, everything.signal) = (Some(1), Some(9));
     (everything.state_applied, everything.state_reason) = (Some(false), Some("no such member".to_owned()));
-    let told = telling::status(&everything).answer(false);
+    let told = answer_text::status(&everything).answer(false);
     let schema = schemas::status();
     let told = Value::from(told.structured.expect("structured"));
     assert_eq!(keys(&told), keys(&schema["properties"]));

@@ -10,6 +10,7 @@
 //! - Each case says what is expected of no wrapper and of the naive pump, the controls included that both of them keep.
 //! - Every wait of a case has a limit, and nothing of it is left when it is over, whatever the contender does.
 
+mod case_run;
 mod client;
 mod naive_pump;
 mod promise_1;
@@ -21,18 +22,17 @@ mod promise_6;
 mod promise_8;
 mod received;
 mod verdict;
-mod visit;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::keeper::lock;
+use crate::bounded_waits::lock;
 use crate::signals;
 
+use case_run::WrapperTrial;
 pub(crate) use naive_pump::naive_pump;
 pub use verdict::CaseVerdict;
 use verdict::Judged;
-use visit::WrapperTrial;
 
 /// How long the client waits for anything, where nothing else is said.
 pub const PATIENCE: Duration = Duration::from_secs(5);

@@ -18,25 +18,25 @@
 //!   that a client gets as far as the vice.
 
 mod arguments;
+mod bounded_waits;
+mod child_processes;
 mod clients;
 mod combinations;
 pub mod corpus;
 mod entry;
 mod faulty_servers;
-mod guest;
+mod job_work;
 mod jobs;
-mod keeper;
 mod listing;
 pub mod load;
-mod offspring;
 mod pipe;
-mod plain;
+mod plain_client;
+mod plain_server;
 pub mod processes;
 mod remotes;
 mod signals;
 mod tasks;
 mod web;
-mod work;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -44,8 +44,8 @@ use std::process::ExitCode;
 use arguments::ProgramArguments;
 use entry::ProgramMain;
 
+pub use bounded_waits::BOUND;
 pub use entry::{FaultyProgram, ProgramKind};
-pub use keeper::BOUND;
 
 /// The exit code for a wrong or missing argument, or an unknown name.
 const USAGE: u8 = 2;
@@ -57,14 +57,14 @@ pub fn faulty_servers() -> impl Iterator<Item = &'static FaultyProgram> {
 
 /// What the children run; reachable by name like a faulty program, but not in the list.
 const HELPERS: &[(&str, ProgramMain)] = &[
-    ("lingers", offspring::linger),
-    ("hops", offspring::hop),
-    ("detaches", offspring::detach),
-    ("reads-one-line", offspring::read_one_line),
-    ("ends-parent", offspring::end_parent),
-    ("prints", offspring::print_on),
-    ("chatters", offspring::chatter),
-    ("hosts", offspring::host),
+    ("lingers", child_processes::linger),
+    ("hops", child_processes::hop),
+    ("detaches", child_processes::detach),
+    ("reads-one-line", child_processes::read_one_line),
+    ("ends-parent", child_processes::end_parent),
+    ("prints", child_processes::print_on),
+    ("chatters", child_processes::chatter),
+    ("hosts", child_processes::host),
     ("echoes", load::echo),
     ("echoes-http", load::echo_over_http),
     ("naive-pump", corpus::naive_pump),

@@ -16,7 +16,7 @@
 
 mod answers;
 mod commands;
-mod echoes;
+mod echo_server;
 mod gateway;
 mod jobs;
 mod samples;
@@ -28,7 +28,7 @@ use std::io;
 use std::time::Duration;
 
 pub use commands::{CommandFigures, CommandPlan, CommandRound, measure_commands};
-pub(crate) use echoes::echo;
+pub(crate) use echo_server::echo;
 pub(crate) use gateway::echo_over_http;
 pub use gateway::{
     CrowdPlan, CrowdRound, GatewayFigures, GatewayPlan, GatewayRound, measure_crowd, measure_gateway,
@@ -39,7 +39,7 @@ use samples::percentile;
 use session::LoadSession;
 pub use slow::{PromotedUse, SlowFigures, SlowPlan, SlowRound, measure_slow};
 
-use crate::keeper;
+use crate::bounded_waits;
 
 /// Bytes of text in a small answer.
 const SMALL: usize = 64;
@@ -219,7 +219,7 @@ fn start_and_stop(
 ) -> Result<(Duration, Duration), LoadError> {
     let (mut starts, mut stops) = (Vec::new(), Vec::new());
     for _ in 0..plan.starts {
-        let begin = keeper::now();
+        let begin = bounded_waits::now();
         let mut session = LoadSession::open(way, server).map_err(during("the start"))?;
         starts.push(begin.elapsed());
         session.look_around(server);
@@ -232,10 +232,10 @@ fn start_and_stop(
 
 /// Makes one call after the other and returns how long each took, sorted.
 fn round_trips(session: &mut LoadSession, plan: &LoadPlan) -> io::Result<Vec<Duration>> {
-    let begin = keeper::now();
+    let begin = bounded_waits::now();
     let mut trips = Vec::with_capacity(plan.round_trips);
     while trips.len() < plan.round_trips && begin.elapsed() < plan.limit {
-        let sent = keeper::now();
+        let sent = bounded_waits::now();
         session.round_trip(SMALL)?;
         trips.push(sent.elapsed());
     }
@@ -245,7 +245,7 @@ fn round_trips(session: &mut LoadSession, plan: &LoadPlan) -> io::Result<Vec<Dur
 
 /// Sends a call for each answer that comes, so that always as many are in flight; returns answers a second.
 fn many_in_flight(session: &mut LoadSession, plan: &LoadPlan) -> io::Result<f64> {
-    let begin = keeper::now();
+    let begin = bounded_waits::now();
     let (mut sent, mut answered) = (0, 0);
     while sent < plan.in_flight.min(plan.calls) {
         session.call(SMALL)?;
@@ -268,7 +268,7 @@ fn large_results(server: &[String], way: &LoadRoute, plan: &LoadPlan) -> io::Res
     session.look_around(server);
     // The server makes its text at the first one, and buffers grow.
     session.round_trip(plan.large_bytes)?;
-    let begin = keeper::now();
+    let begin = bounded_waits::now();
     let (mut bytes, mut fetched) = (0, 0);
     while fetched < plan.large_results && (fetched == 0 || begin.elapsed() < plan.limit) {
         bytes += session.round_trip(plan.large_bytes)?;

@@ -27,7 +27,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
 
 use crate::arguments::ProgramArguments;
-use crate::keeper::lock;
+use crate::bounded_waits::lock;
 
 use plan::TaskTool;
 use record::{TaskEntry, TaskStage};

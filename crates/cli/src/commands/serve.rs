@@ -59,7 +59,7 @@ use crate::{
     commands::client::files::{FILE, clients_of_user, own_file_of_user},
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
-    inherited::{all_variables, inherited},
+    job_environment::{all_variables, inherited},
     output,
     signals::signals_and_hangups,
     terminal_text::escaped,

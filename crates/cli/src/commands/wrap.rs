@@ -19,7 +19,7 @@ use crate::{
     commands::engine::options,
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
-    inherited::inherited,
+    job_environment::inherited,
     output,
     own_program::lifeline_command,
     server_name::server_name,

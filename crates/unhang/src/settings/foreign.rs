@@ -26,7 +26,6 @@ use toml::{
 
 use unhang_net::oauth::ClientSettings;
 
-
 use super::{
     HttpDialect, LimitSettings, ServerSettings, Transport,
     env_file::variables,

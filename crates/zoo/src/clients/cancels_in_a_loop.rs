@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
-use crate::guest::Guest;
 use crate::pipe;
+use crate::plain_client::Guest;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "cancels-in-a-loop",

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
-use crate::guest::Guest;
+use crate::plain_client::Guest;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "ends-with-half-a-request",

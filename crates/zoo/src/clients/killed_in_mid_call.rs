@@ -7,9 +7,9 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
 use crate::arguments::ProgramArguments;
+use crate::child_processes::ChildStreams;
 use crate::entry::ProgramDescription;
-use crate::guest::Guest;
-use crate::offspring::ChildStreams;
+use crate::plain_client::Guest;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "killed-in-mid-call",

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::arguments::ProgramArguments;
+use crate::child_processes::ChildStreams;
 use crate::entry::ProgramDescription;
-use crate::guest::{Guest, make_nonblocking};
-use crate::offspring::ChildStreams;
+use crate::plain_client::{Guest, make_nonblocking};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "nonblocking-pipes",

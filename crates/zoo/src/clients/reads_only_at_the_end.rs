@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
-use crate::guest::Guest;
+use crate::plain_client::Guest;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "reads-only-at-the-end",

@@ -4,8 +4,8 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
 use crate::pipe;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
@@ -20,5 +20,5 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     for _ in 0..arguments.number(0, 1_000_000)? {
         pipe::send(&pipe::log("nobody asked for this"))?;
     }
-    Ok(keeper::linger())
+    Ok(bounded_waits::linger())
 }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
 use crate::pipe;
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-held-back",
@@ -31,19 +31,19 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let begun = Arc::new(Mutex::new(None::<Instant>));
     let watched = Arc::clone(&begun);
     std::thread::spawn(move || {
-        let stuck = || keeper::lock(&watched).is_some_and(|since| since.elapsed() >= STANDSTILL);
+        let stuck = || bounded_waits::lock(&watched).is_some_and(|since| since.elapsed() >= STANDSTILL);
         while !stuck() {
-            keeper::pause(Duration::from_millis(10));
+            bounded_waits::pause(Duration::from_millis(10));
         }
         kill_process(getpid(), Signal::KILL)
     });
     Plain::new(PROGRAM.name).serve_calls(|_, mut answer| {
         answer["result"] = pipe::text(&"x".repeat(bytes));
         for piece in format!("{answer}\n").as_bytes().chunks(PIECE) {
-            *keeper::lock(&begun) = Some(keeper::now());
+            *bounded_waits::lock(&begun) = Some(bounded_waits::now());
             pipe::send_bytes(piece)?;
         }
-        *keeper::lock(&begun) = None;
+        *bounded_waits::lock(&begun) = None;
         Ok(())
     })
 }

@@ -4,10 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
+use crate::child_processes::Offspring;
 use crate::entry::ProgramDescription;
-use crate::keeper;
-use crate::offspring::Offspring;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 use crate::signals;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
@@ -25,5 +25,5 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     drop(Offspring { own_session: true, ..Offspring::new(&child) }.start()?);
     // A client that has gone is no reason to leave either.
     let _ = Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain));
-    Ok(keeper::linger())
+    Ok(bounded_waits::linger())
 }

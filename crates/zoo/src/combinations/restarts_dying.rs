@@ -7,7 +7,7 @@ use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
 use crate::faulty_servers::well_behaved;
 use crate::pipe;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "restarts-dying",

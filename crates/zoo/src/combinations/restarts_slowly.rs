@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
 use crate::faulty_servers::well_behaved;
-use crate::work;
+use crate::job_work;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "restarts-slowly",
@@ -19,7 +19,7 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     well_behaved::serve_at_first(arguments, |_| {
         let file = arguments.required("until")?;
-        work::wait_until(|| std::fs::exists(file).unwrap_or(true));
+        job_work::wait_until(|| std::fs::exists(file).unwrap_or(true));
         well_behaved::serve(arguments)
     })
 }

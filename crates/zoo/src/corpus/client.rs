@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 
 use super::received::Received;
 use super::verdict::{Flaw, Judged, broken, demand};
-use crate::offspring::{self, ChildStreams};
+use crate::child_processes::{self, ChildStreams};
 use crate::processes::{self, WatchedProcess};
-use crate::{keeper, signals};
+use crate::{bounded_waits, signals};
 
 /// As much as a pipe that polls as writable takes without waiting.
 const PIECE: usize = 4096;
@@ -78,12 +78,12 @@ impl CorpusClient {
     ) -> Judged<Self> {
         let (program, arguments) = command.split_first().ok_or(Flaw::Failed("no command".to_owned()))?;
         let streams = ChildStreams { stderr: errors, ..ChildStreams::default() };
-        let mut child = offspring::start_marked(program, arguments, streams, variable)
+        let mut child = child_processes::start_marked(program, arguments, streams, variable)
             .map_err(|error| Flaw::Failed(format!("starting `{program}`: {error}")))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let Some(process) = WatchedProcess::open(child.id(), &[]) else {
             let _ended_already = child.kill();
-            offspring::wait(&mut child)?;
+            child_processes::wait(&mut child)?;
             return Err(Flaw::Failed("the process cannot be watched".to_owned()));
         };
         let received = Received::default();
@@ -113,7 +113,7 @@ impl CorpusClient {
         if signals::was_interrupted() {
             return Err(Flaw::Failed("interrupted".to_owned()));
         }
-        let Some(left) = until.checked_duration_since(keeper::now()) else {
+        let Some(left) = until.checked_duration_since(bounded_waits::now()) else {
             self.has_hung = true;
             return broken(overdue());
         };
@@ -170,7 +170,7 @@ impl CorpusClient {
 
     /// Sends a line, or whatever else the bytes are.
     pub(crate) fn send(&mut self, bytes: &[u8], reads: Reads) -> Judged {
-        let until = keeper::now() + self.patience;
+        let until = bounded_waits::now() + self.patience;
         let mut rest = bytes;
         while !rest.is_empty() {
             let overdue =
@@ -209,7 +209,7 @@ impl CorpusClient {
 
     /// Reads until there is what is looked for.
     pub(crate) fn wait_for<T>(&mut self, what: &str, find: impl Fn(&Received) -> Option<T>) -> Judged<T> {
-        let (until, patience) = (keeper::now() + self.patience, self.patience);
+        let (until, patience) = (bounded_waits::now() + self.patience, self.patience);
         loop {
             if let Some(found) = find(&self.received) {
                 return Ok(found);
@@ -303,7 +303,7 @@ impl CorpusClient {
     }
 
     fn exit_within(&mut self, limit: Duration) -> Judged<ExitStatus> {
-        let until = keeper::now() + limit;
+        let until = bounded_waits::now() + limit;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
@@ -346,7 +346,7 @@ impl Drop for CorpusClient {
         let farewell = if self.has_hung { SHORT_FAREWELL } else { FAREWELL };
         if self.exit_within(farewell).is_err() {
             let _gone_already = self.child.kill();
-            let _reaped_already = offspring::wait(&mut self.child);
+            let _reaped_already = child_processes::wait(&mut self.child);
         }
     }
 }

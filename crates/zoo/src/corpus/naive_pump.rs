@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::process::{ExitCode, Stdio};
 
 use crate::arguments::ProgramArguments;
-use crate::offspring::{self, ChildStreams};
+use crate::child_processes::{self, ChildStreams};
 
 /// Bytes copied at once.
 const CHUNK: usize = 64 << 10;
@@ -16,7 +16,7 @@ const CHUNK: usize = 64 << 10;
 /// `naive-pump -- CMD [ARGS...]`: copies until the command's stdout ends, and ends with the command's exit code.
 pub(crate) fn naive_pump(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (program, rest) = arguments.command()?;
-    let mut child = offspring::start_with(
+    let mut child = child_processes::start_with(
         program,
         rest,
         ChildStreams { stderr: Stdio::piped(), ..ChildStreams::default() },
@@ -27,7 +27,7 @@ pub(crate) fn naive_pump(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     // The stream of the server ends with the thread that copies to it.
     std::thread::spawn(move || copy(io::stdin().lock(), stdin));
     copy(stdout, io::stdout().lock())?;
-    offspring::wait(&mut child)?;
+    child_processes::wait(&mut child)?;
     let status = child.try_wait()?.and_then(|status| u8::try_from(status.code()?).ok());
     Ok(status.map_or(ExitCode::FAILURE, ExitCode::from))
 }

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
+use super::case_run::WrapperTrial;
 use super::client::{CorpusClient, Reads};
 use super::received::Received;
 use super::verdict::{Judged, demand};
-use super::visit::WrapperTrial;
 use super::{BOTH, Case, NEITHER};
 
 pub(super) const CASES: &[Case] = &[

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::case_run::WrapperTrial;
 use super::client::{CorpusClient, Reads};
 use super::verdict::{Flaw, Judged, broken, demand};
-use super::visit::WrapperTrial;
 use super::{BOTH, Case, NEITHER};
 
 pub(super) const CASES: &[Case] = &[

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::client::{CorpusClient, ProtocolStream};
 use super::verdict::{Flaw, Judged, broken};
 use super::{Case, NEITHER, ONLY_PUMP};
-use crate::keeper;
+use crate::bounded_waits;
 use crate::processes;
 
 /// How often it is looked who has a stream, and for how long.
@@ -54,13 +54,13 @@ pub(super) const CASES: &[Case] = &[
 
 /// Waits until the child that steals is there.
 fn wait_for_thief(client: &CorpusClient) -> Judged {
-    let end = keeper::now() + client.patience();
+    let end = bounded_waits::now() + client.patience();
     let is_thief = |process: &processes::WatchedProcess| process.begins_with(&["zoo", "reads-one-line"]);
     while !processes::tree(&[client.pid()], &[]).iter().any(is_thief) {
-        if keeper::now() >= end {
+        if bounded_waits::now() >= end {
             return Err(Flaw::Failed("the server has started no child".to_owned()));
         }
-        keeper::pause(LOOK);
+        bounded_waits::pause(LOOK);
     }
     Ok(())
 }
@@ -68,12 +68,12 @@ fn wait_for_thief(client: &CorpusClient) -> Judged {
 /// Demands that one process, this one apart, has the stream. Looked at again and again, for between fork and exec any
 /// process seems to have it.
 fn one_holder(client: &CorpusClient, stream: ProtocolStream) -> Judged {
-    let end = keeper::now() + LOOKS;
+    let end = bounded_waits::now() + LOOKS;
     loop {
         match client.holders(stream)? {
             1 => return Ok(()),
-            count if keeper::now() >= end => return broken(format!("{count} processes have it")),
-            _ => keeper::pause(LOOK),
+            count if bounded_waits::now() >= end => return broken(format!("{count} processes have it")),
+            _ => bounded_waits::pause(LOOK),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::case_run::WrapperTrial;
 use super::verdict::{Judged, demand};
-use super::visit::WrapperTrial;
 use super::{BOTH, Case, NEITHER, ONLY_BARE};
 
 /// Longer than the line of processes goes on whose last one stays.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::case_run::WrapperTrial;
 use super::client::CorpusClient;
 use super::verdict::{Flaw, Judged, broken, demand};
-use super::visit::WrapperTrial;
 use super::{BOTH, Case, NEITHER};
-use crate::keeper;
+use crate::bounded_waits;
 
 /// Requests to a server that cannot start again.
 const REQUESTS: usize = 20;
@@ -91,14 +91,16 @@ pub(super) const CASES: &[Case] = &[
 
 /// Calls until it is as it shall be. A call that meets a death may get an error, but it must get an answer.
 fn soon(client: &mut CorpusClient, mut call: impl FnMut(&mut CorpusClient) -> Judged<bool>) -> Judged {
-    let end = keeper::now() + client.patience();
+    let end = bounded_waits::now() + client.patience();
     loop {
         match call(client) {
             Ok(true) => return Ok(()),
-            Err(Flaw::Broken(reason)) if keeper::now() >= end || client.is_lost() => return broken(reason),
+            Err(Flaw::Broken(reason)) if bounded_waits::now() >= end || client.is_lost() => {
+                return broken(reason);
+            }
             Err(failed @ Flaw::Failed(_)) => return Err(failed),
-            Ok(false) if keeper::now() >= end => return broken("the server has not died"),
-            _ => keeper::pause(PAUSE),
+            Ok(false) if bounded_waits::now() >= end => return broken("the server has not died"),
+            _ => bounded_waits::pause(PAUSE),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::client::CorpusClient;
 use super::verdict::{Judged, demand};
 use super::{BOTH, Case, NEITHER};
-use crate::keeper;
+use crate::bounded_waits;
 
 /// Calls beside one another.
 const OTHERS: usize = 64;
@@ -54,10 +54,10 @@ pub(super) const CASES: &[Case] = &[
                 let first = client.text("pid", &json!({}))?;
                 let slow = client.call("sleep", &json!({"ms": 60_000}))?;
                 // Half the patience: whoever gives a call up in time has done so, and whoever does not cannot be blamed.
-                let half = keeper::now() + client.patience() / 2;
-                while keeper::now() < half && client.received().answer(&json!(slow)).is_none() {
+                let half = bounded_waits::now() + client.patience() / 2;
+                while bounded_waits::now() < half && client.received().answer(&json!(slow)).is_none() {
                     client.is_answered("ping", &json!({}))?;
-                    keeper::pause(PAUSE);
+                    bounded_waits::pause(PAUSE);
                 }
                 let second = client.text("pid", &json!({}))?;
                 demand(first == second, || "it was started again".to_owned())

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "both-outcomes",

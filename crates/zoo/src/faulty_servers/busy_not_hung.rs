@@ -4,10 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
 use crate::pipe;
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "busy-not-hung",
@@ -21,9 +21,9 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let length = arguments.milliseconds(0, 2000)?;
     Plain::new(PROGRAM.name).serve_calls(|message, answer| {
         if message.argument("text") == "burn" {
-            keeper::burn(length);
+            bounded_waits::burn(length);
         } else {
-            keeper::pause(length);
+            bounded_waits::pause(length);
         }
         pipe::send(&answer)
     })

@@ -7,10 +7,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
 use crate::pipe;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "closes-stdin",
@@ -35,6 +35,6 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
         if !leaves_unread {
             pipe::send(&answer)?;
         }
-        Ok(MessageHandling::Leave(keeper::linger()))
+        Ok(MessageHandling::Leave(bounded_waits::linger()))
     })
 }

@@ -6,9 +6,9 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-idle",
@@ -31,9 +31,9 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
         })
     });
     if death.recv().is_ok() {
-        let end = keeper::now() + delay;
-        while keeper::now() < end && !reader.is_finished() {
-            keeper::pause(Duration::from_millis(5));
+        let end = bounded_waits::now() + delay;
+        while bounded_waits::now() < end && !reader.is_finished() {
+            bounded_waits::pause(Duration::from_millis(5));
         }
         if !reader.is_finished() {
             return Ok(ExitCode::FAILURE);

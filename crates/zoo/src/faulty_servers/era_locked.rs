@@ -9,8 +9,8 @@ use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
 use crate::pipe;
 use crate::pipe::ClientMessage;
-use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION};
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "era-locked",

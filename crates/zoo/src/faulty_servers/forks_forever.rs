@@ -4,10 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::child_processes;
 use crate::entry::ProgramDescription;
-use crate::offspring;
 use crate::pipe;
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "forks-forever",
@@ -20,9 +20,9 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let marker = arguments.required("marker")?;
     let code = Plain::new(PROGRAM.name).serve_calls(|_, answer| {
-        offspring::leave_line(marker)?;
+        child_processes::leave_line(marker)?;
         pipe::send(&answer)
     })?;
-    offspring::leave_line(marker)?;
+    child_processes::leave_line(marker)?;
     Ok(code)
 }

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits::{self, BOUND};
 use crate::entry::ProgramDescription;
-use crate::keeper::{self, BOUND};
 use crate::pipe;
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "hangs-idle",
@@ -48,7 +48,7 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
             }
             Err(RecvTimeoutError::Timeout) => {
                 once.map_or(Ok(()), |file| std::fs::write(file, std::process::id().to_string()))?;
-                return Ok(keeper::linger());
+                return Ok(bounded_waits::linger());
             }
         }
     }

@@ -4,9 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 use crate::signals;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
@@ -21,5 +21,5 @@ fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     signals::ignore_the_polite_ones();
     // A client that has gone is no reason to leave either.
     let _ = Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain));
-    Ok(keeper::linger())
+    Ok(bounded_waits::linger())
 }

@@ -4,9 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "ignores-stdin-close",
@@ -18,5 +18,5 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 
 fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain))?;
-    Ok(keeper::linger())
+    Ok(bounded_waits::linger())
 }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
-use crate::plain::{MessageHandling, Plain};
-use crate::{keeper, pipe};
+use crate::plain_server::{MessageHandling, Plain};
+use crate::{bounded_waits, pipe};
 
 use super::era_locked::discovery;
 
@@ -26,7 +26,7 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
         }
         let answer = pipe::result(message.id(), discovery());
         std::thread::spawn(move || {
-            keeper::pause(delay);
+            bounded_waits::pause(delay);
             pipe::send(&answer)
         });
         Ok(MessageHandling::Done)

@@ -4,9 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::child_processes;
 use crate::entry::ProgramDescription;
-use crate::offspring;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "leaves-daemon",
@@ -17,6 +17,6 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 };
 
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
-    offspring::leave_daemon(&["detaches", "--marker", arguments.required("marker")?])?;
+    child_processes::leave_daemon(&["detaches", "--marker", arguments.required("marker")?])?;
     Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain))
 }

@@ -4,9 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::child_processes;
 use crate::entry::ProgramDescription;
-use crate::offspring;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "leaves-daemon-empty-env",
@@ -18,6 +18,6 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let marker = arguments.required("marker")?;
-    offspring::leave_daemon(&["detaches", "--marker", marker, "--environment", "empty"])?;
+    child_processes::leave_daemon(&["detaches", "--marker", marker, "--environment", "empty"])?;
     Plain::new(PROGRAM.name).serve(|_| Ok(MessageHandling::Plain))
 }

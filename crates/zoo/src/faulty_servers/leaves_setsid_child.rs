@@ -4,9 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::child_processes::Offspring;
 use crate::entry::ProgramDescription;
-use crate::offspring::Offspring;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "leaves-setsid-child",

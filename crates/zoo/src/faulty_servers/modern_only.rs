@@ -8,8 +8,8 @@ use super::era_locked::{discovery, modernized, unsupported};
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND};
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "modern-only",

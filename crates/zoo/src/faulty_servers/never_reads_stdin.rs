@@ -4,8 +4,8 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "never-reads-stdin",
@@ -16,5 +16,5 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 };
 
 fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
-    Ok(keeper::linger())
+    Ok(bounded_waits::linger())
 }

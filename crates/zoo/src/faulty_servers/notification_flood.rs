@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "notification-flood",

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
 use crate::pipe;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "progress-after-cancel",
@@ -28,7 +28,7 @@ fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let server = Plain::new(PROGRAM.name);
     server.serve(|message| {
         if message.method() == "notifications/cancelled" {
-            keeper::lock(&cancelled).push(message.params()["requestId"].clone());
+            bounded_waits::lock(&cancelled).push(message.params()["requestId"].clone());
         }
         let Some(answer) = server.answer(message).filter(|_| message.is_call()) else {
             return Ok(MessageHandling::Plain);
@@ -36,10 +36,10 @@ fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
         let (cancelled, token) = (Arc::clone(&cancelled), message.progress_token().clone());
         let work = move || -> io::Result<()> {
             for step in 1..=STEPS {
-                keeper::pause(STEP);
+                bounded_waits::pause(STEP);
                 pipe::send(&pipe::progress(&token, step, STEPS))?;
             }
-            if keeper::lock(&cancelled).contains(&answer["id"]) { Ok(()) } else { pipe::send(&answer) }
+            if bounded_waits::lock(&cancelled).contains(&answer["id"]) { Ok(()) } else { pipe::send(&answer) }
         };
         std::thread::spawn(work);
         Ok(MessageHandling::Done)

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
 use crate::pipe;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 use crate::signals;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
@@ -25,7 +25,7 @@ fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
         if !signals::was_interrupted() {
             return Ok(MessageHandling::Plain);
         }
-        keeper::pause(Duration::from_millis(270));
+        bounded_waits::pause(Duration::from_millis(270));
         pipe::complain("Traceback (most recent call last):\nKeyboardInterrupt")?;
         Ok(MessageHandling::Leave(ExitCode::FAILURE))
     })

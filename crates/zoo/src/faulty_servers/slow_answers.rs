@@ -15,10 +15,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits::{BOUND, lock, now};
 use crate::entry::ProgramDescription;
-use crate::keeper::{BOUND, lock, now};
 use crate::pipe::{self, ClientMessage};
-use crate::plain::INVALID_PARAMS;
+use crate::plain_server::INVALID_PARAMS;
 
 use super::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
 use super::well_behaved::tools::{self, CallEnding, QuestionSlot, beside_and_settle, failure, rest};

@@ -4,8 +4,8 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "slow-start",
@@ -16,6 +16,6 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 };
 
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
-    keeper::pause(arguments.milliseconds(0, 3000)?);
+    bounded_waits::pause(arguments.milliseconds(0, 3000)?);
     super::well_behaved::serve(arguments)
 }

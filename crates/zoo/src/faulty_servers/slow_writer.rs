@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
 use crate::pipe;
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "slow-writer",
@@ -24,7 +24,7 @@ fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
         let step = Duration::from_secs(1) / u32::try_from(line.len()).unwrap_or(u32::MAX);
         for byte in line.as_bytes() {
             pipe::send_bytes(std::slice::from_ref(byte))?;
-            keeper::pause(step);
+            bounded_waits::pause(step);
         }
         Ok(())
     })

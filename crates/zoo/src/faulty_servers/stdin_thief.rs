@@ -4,10 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::child_processes::{self, Holds, Offspring};
 use crate::entry::ProgramDescription;
-use crate::offspring::{self, Holds, Offspring};
 use crate::pipe;
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stdin-thief",
@@ -20,7 +20,7 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     Plain::new(PROGRAM.name).serve_calls(|_, answer| {
         let thief = Offspring { holds: Holds::Everything, ..Offspring::new(&["reads-one-line"]) };
-        offspring::wait(&mut thief.start()?)?;
+        child_processes::wait(&mut thief.start()?)?;
         pipe::send(&answer)
     })
 }

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::arguments::ProgramArguments;
+use crate::child_processes::{Holds, Offspring};
 use crate::entry::ProgramDescription;
-use crate::offspring::{Holds, Offspring};
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stopped",

@@ -4,9 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
-use crate::plain::{MessageHandling, Plain};
+use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stops-reading-after",
@@ -20,7 +20,7 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let mut left = arguments.number(0, 3)?;
     Plain::new(PROGRAM.name).serve(|_| {
         if left == 0 {
-            return Ok(MessageHandling::Leave(keeper::linger()));
+            return Ok(MessageHandling::Leave(bounded_waits::linger()));
         }
         left -= 1;
         Ok(MessageHandling::Plain)

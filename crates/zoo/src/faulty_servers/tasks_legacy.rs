@@ -15,10 +15,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits::{BOUND, lock};
 use crate::entry::ProgramDescription;
-use crate::keeper::{BOUND, lock};
 use crate::pipe::{self, ClientMessage};
-use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND, settle_revision};
+use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, settle_revision};
 use crate::tasks::open::OpenTasks;
 use crate::tasks::plan::{self, PLANS, TaskChoice, TaskTool};
 use crate::tasks::record::{TaskEntry, TaskStage};

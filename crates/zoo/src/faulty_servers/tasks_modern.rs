@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::era_locked::unsupported;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits::BOUND;
 use crate::entry::ProgramDescription;
-use crate::keeper::BOUND;
 use crate::pipe::{self, ClientMessage};
 use crate::tasks::USAGE;
 use crate::tasks::modern::{ModernTaskServer, TaskAnswer};

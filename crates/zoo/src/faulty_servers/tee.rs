@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
-use crate::{keeper, offspring};
+use crate::{bounded_waits, child_processes};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "tee",
@@ -48,7 +48,7 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let open = |path| File::options().append(true).create(true).open(path);
     let from_client = open(arguments.text(0, "FROM_CLIENT_FILE")?)?;
     let from_server = open(arguments.text(1, "FROM_SERVER_FILE")?)?;
-    let mut child = offspring::start_bound(program, rest)?;
+    let mut child = child_processes::start_bound(program, rest)?;
     let pipes = child.stdin.take().zip(child.stdout.take());
     let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("the command has no pipes"))?;
     let progress = Arc::new(CopyProgress::default());
@@ -124,7 +124,7 @@ fn watch(
     towards_client: &JoinHandle<io::Result<()>>,
     progress: &CopyProgress,
 ) -> io::Result<ExitStatus> {
-    let (mut quiet_since, mut pieces) = (keeper::now(), 0);
+    let (mut quiet_since, mut pieces) = (bounded_waits::now(), 0);
     loop {
         let ended = child.try_wait()?;
         let both_ended = towards_server.is_finished() && towards_client.is_finished();
@@ -132,14 +132,14 @@ fn watch(
         // A copy that is stuck in front of a slow client is not quiet: nothing may be cut off there.
         let drained = ended.is_some() && copied == pieces && progress.reading.load(Ordering::SeqCst);
         if !(both_ended || drained) {
-            (quiet_since, pieces) = (keeper::now(), copied);
+            (quiet_since, pieces) = (bounded_waits::now(), copied);
         }
         match ended {
             Some(status) if towards_client.is_finished() || quiet_since.elapsed() >= DRAIN => {
                 return Ok(status);
             }
             None if quiet_since.elapsed() >= FAREWELL => child.kill()?,
-            _ => keeper::pause(TICK),
+            _ => bounded_waits::pause(TICK),
         }
     }
 }

@@ -21,10 +21,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use serde_json::{Value, json};
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits::{BOUND, lock};
 use crate::entry::ProgramDescription;
-use crate::keeper::{BOUND, lock};
 use crate::pipe::{self, ClientMessage};
-use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND};
+use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND};
 
 use eras::RequestRules;
 

@@ -4,9 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::child_processes::Offspring;
 use crate::entry::ProgramDescription;
-use crate::offspring::Offspring;
-use crate::work;
+use crate::job_work;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "children-print",
@@ -21,6 +21,6 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     for _ in 0..arguments.number(0, 2)? {
         drop(Offspring::new(&child).start()?);
     }
-    work::tell("their parent leaves")?;
+    job_work::tell("their parent leaves")?;
     Ok(ExitCode::from(7))
 }

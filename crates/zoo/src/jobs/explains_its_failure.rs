@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
+use crate::job_work;
 use crate::pipe;
-use crate::work;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "explains-its-failure",
@@ -18,7 +18,7 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 
 fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     pipe::complain_lines(2000)?;
-    work::leave("error.json", br#"{"error": "the reactor is empty"}"#)?;
+    job_work::leave("error.json", br#"{"error": "the reactor is empty"}"#)?;
     pipe::complain("the last line says why")?;
     Ok(ExitCode::FAILURE)
 }

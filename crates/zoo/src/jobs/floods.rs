@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
+use crate::job_work;
 use crate::pipe;
-use crate::work;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "floods",
@@ -19,7 +19,7 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let count = arguments.size(0, 1 << 20)?;
     pipe::send_letters(&mut io::stdout().lock(), count)?;
-    work::tell("\nthe last line of stdout")?;
+    job_work::tell("\nthe last line of stdout")?;
     pipe::complain_lines(count)?;
     pipe::complain("the last line of stderr")?;
     Ok(ExitCode::SUCCESS)

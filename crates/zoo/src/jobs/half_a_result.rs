@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
-use crate::work::{self, RESULT};
+use crate::job_work::{self, RESULT};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "half-a-result",
@@ -16,6 +16,6 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 };
 
 fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
-    work::leave(RESULT, br#"{"volume": [1, 2"#)?;
+    job_work::leave(RESULT, br#"{"volume": [1, 2"#)?;
     Ok(ExitCode::SUCCESS)
 }

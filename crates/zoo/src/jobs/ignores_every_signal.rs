@@ -4,10 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
 use crate::entry::ProgramDescription;
-use crate::keeper;
+use crate::job_work;
 use crate::signals;
-use crate::work;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "ignores-every-signal",
@@ -19,6 +19,6 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 
 fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     signals::ignore_all();
-    work::tell("deaf")?;
-    Ok(keeper::linger())
+    job_work::tell("deaf")?;
+    Ok(bounded_waits::linger())
 }

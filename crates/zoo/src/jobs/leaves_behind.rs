@@ -7,9 +7,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits;
+use crate::child_processes::{self, Holds, Offspring};
 use crate::entry::ProgramDescription;
-use crate::keeper;
-use crate::offspring::{self, Holds, Offspring};
 use crate::signals;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
@@ -30,19 +30,19 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     match arguments.text(0, "what to leave behind")? {
         "child" => drop(child.start()?),
         "session" => drop(Offspring { own_session: true, ..child }.start()?),
-        "daemon" => offspring::leave_daemon(&["detaches", "--marker", marker])?,
+        "daemon" => child_processes::leave_daemon(&["detaches", "--marker", marker])?,
         "closed" => {
             signals::ignore(Signal::HUP);
             drop(Offspring { own_session: true, holds: Holds::Nothing, ..child }.start()?);
         }
-        "nested" => offspring::leave_nested(marker)?,
+        "nested" => child_processes::leave_nested(marker)?,
         "deaf" => {
             signals::ignore_the_polite_ones();
             drop(child.start()?);
         }
-        "forks" => offspring::leave_line(marker)?,
+        "forks" => child_processes::leave_line(marker)?,
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     }
-    keeper::pause(WORK);
+    bounded_waits::pause(WORK);
     Ok(ExitCode::from(7))
 }

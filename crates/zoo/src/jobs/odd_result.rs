@@ -7,7 +7,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
-use crate::work::{self, RESULT};
+use crate::job_work::{self, RESULT};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "odd-result",
@@ -21,7 +21,7 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 const HUGE: u64 = 65 << 20;
 
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
-    let result = work::folder().join(RESULT);
+    let result = job_work::folder().join(RESULT);
     match arguments.text(0, "what to leave")? {
         "fifo" => mkfifoat(CWD, &result, Mode::RUSR | Mode::WUSR)?,
         "link" => std::os::unix::fs::symlink("/proc/self/environ", &result)?,

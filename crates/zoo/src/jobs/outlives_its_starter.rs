@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
+use crate::job_work::{self, RESULT};
 use crate::pipe;
-use crate::work::{self, RESULT};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "outlives-its-starter",
@@ -18,13 +18,13 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let file = arguments.required("pid-file")?;
-    work::tell("it lives")?;
-    work::wait_until(|| std::fs::read_to_string(file).is_ok_and(|text| text.ends_with('\n')));
+    job_work::tell("it lives")?;
+    job_work::wait_until(|| std::fs::read_to_string(file).is_ok_and(|text| text.ends_with('\n')));
     let pid = std::fs::read_to_string(file)?;
-    work::wait_until(|| !is_alive(pid.trim()));
-    work::tell("it has died")?;
+    job_work::wait_until(|| !is_alive(pid.trim()));
+    job_work::tell("it has died")?;
     pipe::complain("and nobody listens")?;
-    work::leave(RESULT, br#"{"answer": 42}"#)?;
+    job_work::leave(RESULT, br#"{"answer": 42}"#)?;
     Ok(ExitCode::from(42))
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
-use crate::work;
+use crate::job_work;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "reads-stdin",
@@ -17,6 +17,6 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 
 fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
     let count = io::copy(&mut io::stdin().lock(), &mut io::sink())?;
-    work::tell(&format!("{count} bytes of stdin"))?;
+    job_work::tell(&format!("{count} bytes of stdin"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,10 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
+use crate::child_processes;
 use crate::entry::ProgramDescription;
-use crate::offspring;
+use crate::job_work::{self, RESULT};
 use crate::signals;
-use crate::work::{self, RESULT};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "slow",
@@ -22,17 +22,17 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let code = u8::try_from(code).map_err(|_| io::ErrorKind::InvalidInput)?;
     let tally = arguments.option("tally")?;
     let signal = arguments.number_option("signal", 0)?.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-    work::count(tally, "begin")?;
+    job_work::count(tally, "begin")?;
     if let Some(marker) = arguments.option("leaves")? {
-        offspring::leave_nested(marker)?;
+        child_processes::leave_nested(marker)?;
     }
     for number in 1..=arguments.number_option("lines", 1)? {
-        work::tell(&format!("line {number}"))?;
+        job_work::tell(&format!("line {number}"))?;
     }
-    work::wait_until(|| std::fs::exists(gate).unwrap_or(true));
-    work::tell("the last line")?;
-    work::leave(RESULT, br#"{"answer": 42, "a/b": {"": 7}}"#)?;
-    work::count(tally, "end")?;
+    job_work::wait_until(|| std::fs::exists(gate).unwrap_or(true));
+    job_work::tell("the last line")?;
+    job_work::leave(RESULT, br#"{"answer": 42, "a/b": {"": 7}}"#)?;
+    job_work::count(tally, "end")?;
     if signal != 0 {
         signals::meet(signal)?;
     }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
+use crate::job_work;
 use crate::pipe;
-use crate::work;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "tells-progress",
@@ -27,7 +27,7 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let gates = arguments.required("gates")?;
     for (number, step) in STEPS.iter().enumerate() {
         pipe::send_bytes(step.as_bytes())?;
-        work::wait_until(|| std::fs::exists(format!("{gates}{number}")).unwrap_or(true));
+        job_work::wait_until(|| std::fs::exists(format!("{gates}{number}")).unwrap_or(true));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::{LoadRoute, per_second};
 
 use super::session::LoadSession;
-use crate::{keeper, offspring};
+use crate::{bounded_waits, child_processes};
 
 /// Longer than any of these commands may take: the end of servers takes seconds at most.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -126,7 +126,7 @@ impl<'a> CommandScene<'a> {
 
     fn direct(&self) -> io::Result<CommandRound> {
         let server = [self.program, "zoo", "echoes"].map(str::to_owned);
-        let begin = keeper::now();
+        let begin = bounded_waits::now();
         let mut session = LoadSession::open(&LoadRoute::Direct, &server)?;
         let call = begin.elapsed();
         session.look_around(&server);
@@ -158,13 +158,13 @@ impl<'a> CommandScene<'a> {
     /// Runs a command of the program to its end; it has to write so many lines.
     fn run(&self, words: &[&str], lines: usize) -> io::Result<Ran> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let begin = keeper::now();
-        let child = offspring::start_link(self.program, &words, Stdio::null())?;
+        let begin = bounded_waits::now();
+        let child = child_processes::start_link(self.program, &words, Stdio::null())?;
         let mut running = RunningCommand(child);
         let read = running.read()?;
-        offspring::wait(&mut running.0)?;
+        child_processes::wait(&mut running.0)?;
         let status = running.0.try_wait()?.ok_or(io::ErrorKind::TimedOut)?;
-        let ended = keeper::now();
+        let ended = bounded_waits::now();
         if !status.success() || read.lines != lines {
             let what = words.first().map_or("", String::as_str);
             return Err(io::Error::other(format!(
@@ -199,7 +199,7 @@ struct RunningCommand(Child);
 impl Drop for RunningCommand {
     fn drop(&mut self) {
         let _gone_already = self.0.kill();
-        let _reaped_already = offspring::wait(&mut self.0);
+        let _reaped_already = child_processes::wait(&mut self.0);
     }
 }
 
@@ -210,12 +210,12 @@ impl RunningCommand {
         let (done, outcome) = mpsc::sync_channel(1);
         thread::spawn(move || {
             let mut buffer = vec![0; 64 << 10];
-            let mut written = Written { lines: 0, last: keeper::now() };
+            let mut written = Written { lines: 0, last: bounded_waits::now() };
             let outcome = loop {
                 match stdout.read(&mut buffer) {
                     Ok(0) => break Ok(written),
                     Ok(count) => {
-                        written.last = keeper::now();
+                        written.last = bounded_waits::now();
                         written.lines += buffer[..count].iter().filter(|byte| **byte == b'\n').count();
                     }
                     Err(error) => break Err(error),

@@ -9,8 +9,8 @@
 //!
 //! - Whatever was started has ended when the run ends, also after an error. All traffic stays on this machine.
 
-mod crowd;
-mod place;
+mod many_sessions;
+mod setting;
 mod upstream;
 mod web;
 
@@ -23,10 +23,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::answers::PATIENCE;
 use super::samples::percentile;
 use super::{SMALL, per_second};
-use crate::keeper;
+use crate::bounded_waits;
 
-pub use crowd::{CrowdPlan, CrowdRound, measure_crowd};
-use place::{GatewayFolder, ListeningProcess};
+pub use many_sessions::{CrowdPlan, CrowdRound, measure_crowd};
+use setting::{GatewayFolder, ListeningProcess};
 pub(crate) use upstream::echo_over_http;
 use web::{HttpAnswer, LoadConnection};
 
@@ -116,9 +116,9 @@ impl GatewayRoute {
             self.call(&mut connection)?;
             is_result(&connection.answer()?)?;
         }
-        let (begin, mut trips) = (keeper::now(), Vec::with_capacity(plan.round_trips));
+        let (begin, mut trips) = (bounded_waits::now(), Vec::with_capacity(plan.round_trips));
         while trips.len() < plan.round_trips && begin.elapsed() < plan.limit {
-            let sent = keeper::now();
+            let sent = bounded_waits::now();
             self.call(&mut connection)?;
             is_result(&connection.answer()?)?;
             trips.push(sent.elapsed());
@@ -136,7 +136,7 @@ impl GatewayRoute {
     fn many(&self, calls: usize, plan: &GatewayPlan) -> io::Result<f64> {
         let connections = (0..plan.in_flight.min(calls)).map(|_| LoadConnection::open(self.address));
         let mut connections = connections.collect::<io::Result<Vec<LoadConnection>>>()?;
-        let begin = keeper::now();
+        let begin = bounded_waits::now();
         connections.iter_mut().try_for_each(|connection| self.call(connection))?;
         let (mut sent, mut answered) = (connections.len(), 0);
         let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;

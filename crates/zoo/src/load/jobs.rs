@@ -34,7 +34,7 @@ pub(super) use server::call;
 use super::samples::percentile;
 use super::{LoadError, during, per_second};
 use crate::corpus::Interrupted;
-use crate::{keeper, signals};
+use crate::{bounded_waits, signals};
 
 /// How many jobs, and how many processes by hand, are at work at the same time where their rate counts.
 const TOGETHER: usize = 2;
@@ -343,7 +343,7 @@ fn rate(place: &JobsFolder, count: usize) -> io::Result<f64> {
     /// When the last few have ended, so have the others, or nearly.
     const LAST: usize = 8;
     let mut server = LoadServer::start(place, "rate", TOGETHER)?;
-    let begin = keeper::now();
+    let begin = bounded_waits::now();
     let jobs: io::Result<Vec<String>> =
         (0..count).map(|_| server.submit("trivial", "{}").map(|(job, _)| job)).collect();
     let jobs = jobs?;

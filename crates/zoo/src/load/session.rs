@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::LoadRoute;
 use super::answers::{AnswerLine, Answers, ENDS, PATIENCE, WHOLE};
-use crate::offspring::ChildStreams;
+use crate::child_processes::ChildStreams;
 use crate::processes::{self, WatchedProcess};
-use crate::{keeper, offspring};
+use crate::{bounded_waits, child_processes};
 
 /// How long the processes may take to end by themselves; longer than a whole shutdown of unhang (design 3).
 const FAREWELL: Duration = Duration::from_secs(11);
@@ -40,7 +40,7 @@ impl Chain {
             let _gone_already = child.kill();
         }
         for child in &mut self.0 {
-            let _reaped_already = offspring::wait(child);
+            let _reaped_already = child_processes::wait(child);
         }
     }
 
@@ -49,7 +49,7 @@ impl Chain {
         let stdin =
             self.0.last_mut().and_then(|last| last.stdout.take()).map_or_else(Stdio::piped, Stdio::from);
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        self.0.push(offspring::start_link(program, arguments, stdin)?);
+        self.0.push(child_processes::start_link(program, arguments, stdin)?);
         Ok(())
     }
 
@@ -64,7 +64,7 @@ impl Chain {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, format!("running after {FAREWELL:?}")));
             }
         }
-        self.0.iter_mut().try_for_each(offspring::wait)
+        self.0.iter_mut().try_for_each(child_processes::wait)
     }
 }
 
@@ -102,7 +102,7 @@ impl LoadSession {
     ) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let streams = ChildStreams { stderr: Stdio::null(), ..ChildStreams::default() };
-        let chain = Chain(vec![offspring::start_marked(program, arguments, streams, variable)?]);
+        let chain = Chain(vec![child_processes::start_marked(program, arguments, streams, variable)?]);
         Self::begin(chain, WHOLE, patience)
     }
 
@@ -228,7 +228,7 @@ impl LoadSession {
 
     /// Closes stdin and waits for the end; returns how long it took.
     pub(super) fn close(mut self) -> io::Result<Duration> {
-        let begin = keeper::now();
+        let begin = bounded_waits::now();
         self.stdin = None;
         self.chain.wait()?;
         self.ended = true;

@@ -26,7 +26,7 @@ use super::samples::{difference, percentile, share};
 use super::session::LoadSession;
 use super::{LoadError, SMALL, during};
 use crate::corpus::Interrupted;
-use crate::{keeper, signals};
+use crate::{bounded_waits, signals};
 
 /// After how long a call becomes a job here.
 const PROMOTE_AFTER: Duration = Duration::from_millis(300);
@@ -344,7 +344,7 @@ fn in_turn(
 /// How long a call of this tool takes.
 fn round_trip(session: &mut LoadSession, tool: &str) -> io::Result<Duration> {
     let params = format!("{{\"name\":\"{tool}\",\"arguments\":{{\"bytes\":{SMALL}}}}}");
-    let sent = keeper::now();
+    let sent = bounded_waits::now();
     session.request("tools/call", &params)?;
     session.answer()?;
     Ok(sent.elapsed())
@@ -379,18 +379,18 @@ fn become_jobs(
     (seconds, count): (f64, usize),
     gap: Duration,
 ) -> io::Result<Jobs> {
-    let (first, begin) = (session.next_id(), keeper::now());
+    let (first, begin) = (session.next_id(), bounded_waits::now());
     let (mut sent, mut due) = (Vec::with_capacity(count), begin);
     let mut jobs = Jobs { ids: Vec::with_capacity(count), added: Vec::with_capacity(count) };
     while jobs.ids.len() < count {
-        let now = keeper::now();
+        let now = bounded_waits::now();
         let is_to_send = sent.len() < count;
         if is_to_send && now >= due {
             jobs::go_on()?;
             // The same call again would join the job that it has become.
             let arguments = json!({"seconds": seconds, "label": first + sent.len() as u64});
             let params = format!("{{\"name\":\"{}\",\"arguments\":{arguments}}}", way.slow());
-            sent.push(keeper::now());
+            sent.push(bounded_waits::now());
             session.request("tools/call", &params)?;
             due += gap;
             continue;
@@ -404,7 +404,7 @@ fn become_jobs(
             let told = format!("{waiting} calls of {count} are neither answered nor jobs after {PATIENCE:?}");
             return Err(io::Error::new(io::ErrorKind::TimedOut, told));
         };
-        let now = keeper::now();
+        let now = bounded_waits::now();
         let place = line.id().and_then(|id| usize::try_from(id.checked_sub(first)?).ok());
         let sent = place.and_then(|place| sent.get(place)).ok_or(io::ErrorKind::InvalidData)?;
         let told = || io::Error::other(format!("a call that has not become a job: {}", line.beginning()));

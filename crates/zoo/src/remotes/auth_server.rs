@@ -30,7 +30,7 @@ use self::http::{AuthAnswer, AuthRequest};
 use crate::arguments::ProgramArguments;
 use crate::entry::ProgramDescription;
 use crate::pipe;
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 use crate::web::{Then, WebRequest, listen, wire::Wire};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

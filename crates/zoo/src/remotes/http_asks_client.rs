@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits::{lock, pause};
 use crate::entry::ProgramDescription;
-use crate::keeper::{lock, pause};
 use crate::pipe;
 use crate::web::Then;
 use crate::web::sessions::{question, serve_with};

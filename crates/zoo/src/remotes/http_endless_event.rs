@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits::pause;
 use crate::entry::ProgramDescription;
-use crate::keeper::pause;
 use crate::web::sessions::serve_with;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::Value;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits::lock;
 use crate::entry::ProgramDescription;
-use crate::keeper::lock;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 

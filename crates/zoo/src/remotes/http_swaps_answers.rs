@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use serde_json::Value;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits::lock;
 use crate::entry::ProgramDescription;
-use crate::keeper::lock;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::arguments::ProgramArguments;
+use crate::bounded_waits::now;
 use crate::entry::ProgramDescription;
-use crate::keeper::now;
-use crate::plain::METHOD_NOT_FOUND;
+use crate::plain_server::METHOD_NOT_FOUND;
 use crate::tasks::USAGE;
 use crate::tasks::modern::{MISSING_CAPABILITY, ModernTaskServer, TaskAnswer};
 use crate::web::modern::refusal;

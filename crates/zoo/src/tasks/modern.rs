@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::ProgramArguments;
 use crate::pipe::{self, ClientMessage};
-use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION};
+use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION};
 
 use super::plan::{self, PLANS, TaskChoice, TaskTool};
 use super::record::{TaskEntry, TaskStage};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::keeper::lock;
+use crate::bounded_waits::lock;
 
 /// Those that are open, by id, and who waits for one to be withdrawn.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use std::io;
 use serde_json::{Value, json};
 
 use crate::pipe::{self, ClientMessage};
-use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, Plain, UNSUPPORTED_VERSION};
+use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, Plain, UNSUPPORTED_VERSION};
 
 use super::sessions::{WAIT, stream};
 use super::wire::Wire;

@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use serde_json::Value;
 
-use crate::keeper::lock;
-use crate::plain::Plain;
+use crate::bounded_waits::lock;
+use crate::plain_server::Plain;
 
 use super::sessions::WAIT;
 use super::wire::Wire;

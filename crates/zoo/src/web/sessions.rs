@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::keeper::lock;
+use crate::bounded_waits::lock;
 use crate::pipe;
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 
 use super::wire::Wire;
 use super::{Then, WebRequest};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::keeper::{BOUND, now, pause};
+use crate::bounded_waits::{BOUND, now, pause};
 
 /// Between two looks at a connection.
 const LOOK: Duration = Duration::from_millis(10);

@@ -27,10 +27,10 @@ use unhang::{
 use super::{
     ClientContext, ServerTarget,
     argument_check::{check_prompt, check_tool},
-    ask::is_asking,
     content::Writer,
     raw, run,
-    typed::{arguments, object_within, texts},
+    terminal_questions::is_asking,
+    typed_arguments::{arguments, object_within, texts},
 };
 use crate::{
     arguments::{

@@ -7,21 +7,21 @@
 //! - Data goes to stdout, everything else to stderr; nobody reading it is a quiet end.
 
 mod argument_check;
-mod ask;
 mod batch;
 mod call;
 pub(super) mod content;
+mod elicitation_form;
 pub(super) mod files;
-mod form;
-mod left;
+mod left_running;
 mod list;
 mod one_tool;
 mod ping;
 mod raw;
-pub(super) mod reach;
 mod schema;
+pub(super) mod server_launch;
 mod servers;
-mod typed;
+mod terminal_questions;
+mod typed_arguments;
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -50,11 +50,11 @@ use unhang::{
     units::in_words,
 };
 
-use self::{ask::Person, left::BackgroundCall};
 pub(super) use self::{
     batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, list::tools, ping::ping,
     servers::servers,
 };
+use self::{left_running::BackgroundCall, terminal_questions::Person};
 use super::engine::{CommandOutcome, to_its_end};
 use crate::{
     arguments::{
@@ -226,24 +226,24 @@ impl<'a> ClientContext<'a> {
     /// How a server is reached whose command was typed.
     pub(super) fn of_command(&self, command: &[OsString]) -> Result<ClientSpec, CommandFailure> {
         let name = server_name(command);
-        reach::by_command(&name, command, self.ad_hoc, &self.limits, Arc::new(Person::new(&name)))
+        server_launch::by_command(&name, command, self.ad_hoc, &self.limits, Arc::new(Person::new(&name)))
     }
 
     /// How a configured server is reached.
     pub(super) fn of_file(&self, found: &FoundServer) -> Result<ClientSpec, CommandFailure> {
         let settings = found.settings.as_ref();
         let settings = settings.map_err(|complaint| CommandFailure::usage(complaint.to_string(), None))?;
-        reach::by_settings(settings, &self.limits, Arc::new(Person::new(&settings.name)))
+        server_launch::by_settings(settings, &self.limits, Arc::new(Person::new(&settings.name)))
     }
 
     /// How a server is reached whose URL was typed.
     pub(super) fn of_url(&self, url: &str) -> Result<ClientSpec, CommandFailure> {
-        let mut name = reach::url_name(url)?;
+        let mut name = server_launch::url_name(url)?;
         while self.pool.names().contains(&name) {
             // It differs in what is not shown.
             name.push('\'');
         }
-        reach::by_url(&name, url, self.ad_hoc, &self.limits, Arc::new(Person::new(&name)))
+        server_launch::by_url(&name, url, self.ad_hoc, &self.limits, Arc::new(Person::new(&name)))
     }
 
     /// Whether the server of this name is not a process of ours.

@@ -5,7 +5,7 @@ use std::{env, path::Path, process::ExitCode};
 use serde::Serialize;
 use unhang::settings::{ServerSettings, Transport};
 
-use super::{ClientContext, reach::address, run};
+use super::{ClientContext, run, server_launch::address};
 use crate::{
     arguments::{
         client::{AdHoc, ServersArguments},

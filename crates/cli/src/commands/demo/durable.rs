@@ -9,9 +9,9 @@ use unhang::process::deadline::Deadline;
 
 use super::{
     HalfResult,
-    acts::{DemoRoute, patience},
     home::Home,
     peer::{DemoPeer, PeerOutcome},
+    promises::{DemoRoute, patience},
 };
 
 /// A tool that works for a while, says how far it is, and leaves a result.

@@ -6,10 +6,10 @@
 //! Invariants: everything that a row starts runs under a lifeline of its own, so the demonstration leaves nothing behind
 //! either, bare connections included; it carries our mark, so that a signal that ends us finds it and its folders.
 
-mod acts;
 mod durable;
 mod home;
 mod peer;
+mod promises;
 mod slow;
 
 use std::{process::ExitCode, time::Duration};
@@ -73,7 +73,7 @@ pub(crate) fn run(demo: &Demo) -> ExitCode {
             }
         };
         let stop = tokio::select! {
-            rows = acts::all() => return Ok(rows),
+            rows = promises::all() => return Ok(rows),
             Some(stop) = stops.recv() => stop,
         };
         // The acts are dropped with their ends of all connections.

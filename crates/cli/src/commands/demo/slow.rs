@@ -9,10 +9,10 @@ use unhang::{process::deadline::Deadline, units::in_words};
 
 use super::{
     HalfResult,
-    acts::{DemoRoute, patience},
     durable::asked,
     home::Home,
     peer::{DemoPeer, PeerOutcome},
+    promises::{DemoRoute, patience},
 };
 
 /// What a client waits for an answer: 60 s.

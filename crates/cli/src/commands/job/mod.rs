@@ -7,13 +7,13 @@ use crate::{
     commands::engine,
 };
 
-mod ends;
 mod list;
 mod logs;
 mod progress;
 mod quarantine;
 mod rebuild;
 mod reference;
+mod removal;
 mod result;
 mod run;
 mod show;
@@ -29,9 +29,9 @@ pub(super) fn run(job: JobArguments, verbose: bool) -> ExitCode {
         JobVerb::Logs(arguments) => logs::run(context, &arguments).await,
         JobVerb::Result(arguments) => result::run(context, &arguments.id).await,
         JobVerb::Wait(arguments) => wait::run(context, &arguments).await,
-        JobVerb::Cancel(arguments) => ends::cancel(context, &arguments.ids).await,
-        JobVerb::Remove(arguments) => ends::remove(context, &arguments.ids).await,
-        JobVerb::Prune(arguments) => ends::prune(context, &arguments).await,
+        JobVerb::Cancel(arguments) => removal::cancel(context, &arguments.ids).await,
+        JobVerb::Remove(arguments) => removal::remove(context, &arguments.ids).await,
+        JobVerb::Prune(arguments) => removal::prune(context, &arguments).await,
         JobVerb::Rebuild => rebuild::run(context).await,
     })
 }

@@ -28,7 +28,7 @@ use super::wait::{Waited, until_ended};
 use crate::{
     arguments::jobs::{Format, JobRun},
     commands::engine::{CommandOutcome, JobContext, failure, json},
-    inherited::{all_variables, inherited},
+    job_environment::{all_variables, inherited},
     output::{self, CommandFailure},
     terminal_text::escaped,
 };

@@ -36,10 +36,10 @@ use crate::{
     arguments::Serve,
     commands::client::{
         files::{Lookup, NamedFile, read_named_with},
-        reach::by_settings,
+        server_launch::by_settings,
     },
     data_folder::data_folder,
-    inherited::inherited,
+    job_environment::inherited,
 };
 
 /// What servers somewhere else are reached through, in either spelling.

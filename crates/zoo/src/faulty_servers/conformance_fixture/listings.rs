@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::bounded_waits::lock;
 use crate::faulty_servers::well_behaved::eras::{RequestRules, no_such_resource};
 use crate::faulty_servers::well_behaved::listings::page;
 use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
-use crate::keeper::lock;
 use crate::pipe::ClientMessage;
-use crate::plain::INVALID_PARAMS;
+use crate::plain_server::INVALID_PARAMS;
 
 use super::{PNG, rounds, tools};
 

@@ -11,12 +11,12 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
+use crate::bounded_waits::lock;
 use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
 use crate::faulty_servers::well_behaved::tools::{QuestionSlot, beside, failure};
 use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
-use crate::keeper::lock;
 use crate::pipe::{self, ClientMessage};
-use crate::plain::INVALID_PARAMS;
+use crate::plain_server::INVALID_PARAMS;
 
 use super::listings::messages;
 

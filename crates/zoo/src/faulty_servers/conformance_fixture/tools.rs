@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::bounded_waits;
 use crate::faulty_servers::well_behaved::eras::RequestRules;
 use crate::faulty_servers::well_behaved::tools::{ListedTool, beside, describe, failure, refusal, tool};
 use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
-use crate::keeper;
 use crate::pipe::{self, ClientMessage};
 use crate::tasks::plan::TaskTool;
 
@@ -181,7 +181,7 @@ fn stepwise<T: Send + 'static>(
     beside(server, message, move |_, _| {
         for (number, thing) in things.iter().enumerate() {
             if number > 0 {
-                keeper::pause(STEP);
+                bounded_waits::pause(STEP);
             }
             report(thing).ok()?;
         }

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::bounded_waits::{BOUND, lock};
 use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
 use crate::faulty_servers::well_behaved::tools::{QuestionSlot, beside, failure, rest};
 use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
-use crate::keeper::{BOUND, lock};
 use crate::pipe::{self, ClientMessage};
 use crate::tasks::plan::{self, PLANS, TaskTool, UserQuestion};
 

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use crate::pipe::ClientMessage;
-use crate::plain::{INVALID_PARAMS, MODERN_REVISION, UNSUPPORTED_VERSION, settle_revision};
+use crate::plain_server::{INVALID_PARAMS, MODERN_REVISION, UNSUPPORTED_VERSION, settle_revision};
 
 use super::{RequestOutcome, ServerSession};
 

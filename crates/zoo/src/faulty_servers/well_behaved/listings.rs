@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::keeper::lock;
+use crate::bounded_waits::lock;
 use crate::pipe::ClientMessage;
-use crate::plain::INVALID_PARAMS;
+use crate::plain_server::INVALID_PARAMS;
 
 use super::eras::{RequestRules, no_such_resource};
 use super::{RequestOutcome, WellBehavedServer, tools};

@@ -15,9 +15,9 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 
-use crate::keeper::{BOUND, lock};
+use crate::bounded_waits::{BOUND, lock};
 use crate::pipe::{self, ClientMessage};
-use crate::plain::INVALID_PARAMS;
+use crate::plain_server::INVALID_PARAMS;
 use crate::signals;
 
 use super::eras::RequestRules;

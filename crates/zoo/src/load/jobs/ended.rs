@@ -17,7 +17,7 @@ use rustix::fs::syncfs;
 use super::place::JobsFolder;
 use super::server::LoadServer;
 use super::{EndedUse, TOGETHER, go_on, sorted};
-use crate::keeper;
+use crate::bounded_waits;
 use crate::load::samples::percentile;
 
 /// The folder with one ended job.
@@ -80,7 +80,7 @@ pub(super) fn compare(place: &JobsFolder, submits: usize) -> io::Result<(EndedUs
 }
 
 fn started<'a>(place: &'a JobsFolder, data: &str) -> io::Result<(LoadServer<'a>, Duration)> {
-    let begin = keeper::now();
+    let begin = bounded_waits::now();
     let server = LoadServer::start(place, data, TOGETHER)?;
     Ok((server, begin.elapsed()))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::place::JobsFolder;
 use super::server::LoadServer;
 use super::{LogUse, TOGETHER, go_on};
-use crate::keeper;
+use crate::bounded_waits;
 
 /// Between two looks at the logs: at 2 GB a second, a mebibyte is written meanwhile.
 const LOOK: Duration = Duration::from_micros(500);
@@ -23,12 +23,13 @@ pub(super) fn watch(place: &JobsFolder, bytes: u64) -> io::Result<LogUse> {
     let mut server = LoadServer::start(place, "log", TOGETHER)?;
     let (job, _) = server.submit("floods", &format!("{{\"bytes\": {bytes}}}"))?;
     let folder = place.path("log").join("jobs").join(&job);
-    let (logs, end) = (["stdout.log", "stderr.log"].map(|log| folder.join(log)), keeper::now() + LIMIT);
+    let (logs, end) =
+        (["stdout.log", "stderr.log"].map(|log| folder.join(log)), bounded_waits::now() + LIMIT);
     let mut peak = 0;
-    while !folder.join("exit.json").exists() && keeper::now() < end {
+    while !folder.join("exit.json").exists() && bounded_waits::now() < end {
         go_on()?;
         peak = logs.iter().map(|log| allocated(log)).fold(peak, u64::max);
-        keeper::pause(LOOK);
+        bounded_waits::pause(LOOK);
     }
     server.expect_completed(std::slice::from_ref(&job))?;
     let results = server.results(&job)?;

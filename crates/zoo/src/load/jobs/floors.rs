@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{TOGETHER, go_on};
-use crate::keeper;
+use crate::bounded_waits;
+use crate::child_processes::{self, ChildStreams};
 use crate::load::per_second;
-use crate::offspring::{self, ChildStreams};
 
 /// As much as a job's order has.
 const FILE_BYTES: usize = 1024;
@@ -21,7 +21,7 @@ pub(super) fn durable_file(folder: &Path) -> io::Result<Duration> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     go_on()?;
     let path = folder.join(COUNT.fetch_add(1, Ordering::Relaxed).to_string());
-    let begin = keeper::now();
+    let begin = bounded_waits::now();
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(&[b'x'; FILE_BYTES])?;
     file.sync_all()?;
@@ -31,18 +31,18 @@ pub(super) fn durable_file(folder: &Path) -> io::Result<Duration> {
 
 /// Starts so many processes that do nothing, a few at a time, and returns how many ended in a second.
 pub(super) fn by_hand(count: usize) -> io::Result<f64> {
-    let begin = keeper::now();
+    let begin = bounded_waits::now();
     let mut running = VecDeque::new();
     for _ in 0..count {
         go_on()?;
         if running.len() >= TOGETHER
             && let Some(mut first) = running.pop_front()
         {
-            offspring::wait(&mut first)?;
+            child_processes::wait(&mut first)?;
         }
         let streams = ChildStreams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() };
-        running.push_back(offspring::start_with("true", &[], streams, true)?);
+        running.push_back(child_processes::start_with("true", &[], streams, true)?);
     }
-    running.iter_mut().try_for_each(offspring::wait)?;
+    running.iter_mut().try_for_each(child_processes::wait)?;
     Ok(per_second(count, begin.elapsed()))
 }

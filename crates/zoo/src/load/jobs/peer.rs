@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::place::JobsFolder;
 use super::server::{JOB_LIMIT, LOOK, call};
 use super::{JobPlan, JobRound, sorted};
-use crate::keeper;
+use crate::bounded_waits;
 use crate::load::answers::PATIENCE;
 use crate::load::samples::percentile;
 use crate::load::session::LoadSession;
@@ -181,14 +181,14 @@ impl<'a> PeerServer<'a> {
 
     /// Waits for the end of these.
     fn expect_ended(&mut self, jobs: &[String]) -> io::Result<()> {
-        let end = keeper::now() + JOB_LIMIT;
+        let end = bounded_waits::now() + JOB_LIMIT;
         for job in jobs.iter().rev() {
             while !self.poll(job)?.0 {
-                if keeper::now() >= end {
+                if bounded_waits::now() >= end {
                     let text = format!("job {job} has not said `{}` within {JOB_LIMIT:?}", self.peer.ended);
                     return Err(io::Error::new(io::ErrorKind::TimedOut, text));
                 }
-                keeper::pause(LOOK);
+                bounded_waits::pause(LOOK);
             }
         }
         Ok(())
@@ -219,7 +219,7 @@ impl<'a> PeerServer<'a> {
     /// Submits so many jobs that do nothing, one after the other; returns how long each took, and all of them to the last end.
     fn submits(&mut self, count: usize) -> io::Result<(Vec<Duration>, Duration)> {
         let nothing = ["true".to_owned()];
-        let begin = keeper::now();
+        let begin = bounded_waits::now();
         let submits: io::Result<Vec<_>> = (0..count).map(|_| self.submit(&nothing)).collect();
         let (jobs, times): (Vec<_>, Vec<_>) = submits?.into_iter().unzip();
         self.expect_ended(&jobs)?;

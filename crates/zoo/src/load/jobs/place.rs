@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::{keeper, offspring, processes};
+use crate::{bounded_waits, child_processes, processes};
 
 /// How long what runs in the folder may take to end when it is told to; jobs get a grace of five seconds.
 const CLEARING: Duration = Duration::from_secs(15);
@@ -43,7 +43,7 @@ impl JobsFolder {
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
         builder.recursive(true).create(parent)?;
-        let name = format!("bench-{}-{}", std::process::id(), offspring::epoch_milliseconds());
+        let name = format!("bench-{}-{}", std::process::id(), child_processes::epoch_milliseconds());
         let folder = parent.canonicalize()?.join(name);
         builder.recursive(false).create(&folder)?;
         Ok(Self { folder, program: program.to_owned() })
@@ -114,13 +114,13 @@ impl JobsFolder {
 
 impl Drop for JobsFolder {
     fn drop(&mut self) {
-        let begin = keeper::now();
+        let begin = bounded_waits::now();
         // A job that ends starts the next one of its queue, so that one look is not enough.
         while !self.end_jobs() && begin.elapsed() < 2 * CLEARING {
             if begin.elapsed() >= CLEARING {
                 processes::standing_in(&self.folder).iter().for_each(processes::WatchedProcess::kill);
             }
-            keeper::pause(LOOK);
+            bounded_waits::pause(LOOK);
         }
         let _nothing_more_can_be_done =
             (0..REMOVALS).map(|_| fs::remove_dir_all(&self.folder)).find(Result::is_ok);

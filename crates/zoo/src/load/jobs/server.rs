@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::go_on;
 use super::place::JobsFolder;
-use crate::keeper;
+use crate::bounded_waits;
 use crate::load::answers::PATIENCE;
 use crate::load::session::LoadSession;
 
@@ -113,17 +113,17 @@ impl<'a> LoadServer<'a> {
     /// `seconds` are those that the server waits for the end, so that one may hear in between that the run is to end.
     fn wait_for(&mut self, job: &str, wanted: &str, seconds: u8) -> io::Result<()> {
         let arguments = json!({"job_id": job, "wait_seconds": seconds}).to_string();
-        let end = keeper::now() + JOB_LIMIT;
+        let end = bounded_waits::now() + JOB_LIMIT;
         loop {
             let (fields, _) = self.call("get_job_status", &arguments)?;
             let status = fields["status"].as_str().unwrap_or_default();
             if status == wanted {
                 return Ok(());
             }
-            if !matches!(status, "queued" | "starting" | "running") || keeper::now() >= end {
+            if !matches!(status, "queued" | "starting" | "running") || bounded_waits::now() >= end {
                 return Err(io::Error::other(format!("job {job} is {status} instead of {wanted}: {fields}")));
             }
-            keeper::pause(LOOK);
+            bounded_waits::pause(LOOK);
         }
     }
 
@@ -136,7 +136,7 @@ impl<'a> LoadServer<'a> {
 /// Sends a request and waits for its answer.
 fn ask(session: &mut LoadSession, method: &str, params: &str) -> io::Result<(Value, Duration)> {
     go_on()?;
-    let begin = keeper::now();
+    let begin = bounded_waits::now();
     session.request(method, params)?;
     let line = session.answer_line()?;
     let time = begin.elapsed();

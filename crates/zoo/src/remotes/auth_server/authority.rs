@@ -16,7 +16,7 @@ use super::Habits;
 use super::digest::challenge;
 use super::http::{AuthAnswer, AuthRequest, FormParameters, escaped, plain};
 use super::signer::Signer;
-use crate::keeper::lock;
+use crate::bounded_waits::lock;
 
 /// A client that it knows.
 struct RegisteredClient {

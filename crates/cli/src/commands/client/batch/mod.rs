@@ -36,7 +36,9 @@ use self::{
     out::{Earlier, Out},
     tally::BatchTally,
 };
-use super::{ClientContext, ServerTarget, beside, call::not_completed, left::BackgroundCall, run, unread};
+use super::{
+    ClientContext, ServerTarget, beside, call::not_completed, left_running::BackgroundCall, run, unread,
+};
 use crate::{arguments::client::Batch, commands::engine::CommandOutcome, output::CommandFailure};
 
 /// Runs a batch.

@@ -14,8 +14,9 @@ use unhang::{
 };
 
 use crate::{
-    arguments::client::AdHoc, commands::login::authorization, data_folder::UNSAFE, inherited::inherited,
-    output::CommandFailure, own_program::lifeline_command, terminal_text::escaped,
+    arguments::client::AdHoc, commands::login::authorization, data_folder::UNSAFE,
+    job_environment::inherited, output::CommandFailure, own_program::lifeline_command,
+    terminal_text::escaped,
 };
 
 /// A server by its command, which gets our environment and folder but for what was typed.

@@ -16,8 +16,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::web;
-use crate::keeper;
-use crate::offspring::{self, ChildStreams};
+use crate::bounded_waits;
+use crate::child_processes::{self, ChildStreams};
 use crate::processes::WatchedProcess;
 
 /// How long whatever is started may take until it is ready.
@@ -54,7 +54,7 @@ impl GatewayFolder {
     /// The fast server over HTTP, and where it is.
     pub(super) fn upstream(&self, program: &str) -> io::Result<(ListeningProcess, SocketAddr)> {
         let words = ["zoo", "echoes-http"].map(str::to_owned);
-        let mut child = offspring::start_bound(program, &words)?;
+        let mut child = child_processes::start_bound(program, &words)?;
         let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut running = ListeningProcess { child, address: (Ipv4Addr::LOCALHOST, 0).into() };
         let mut line = String::new();
@@ -102,7 +102,7 @@ impl ListeningProcess {
     }
 
     fn wait(&self, is_ready: impl Fn() -> bool) -> io::Result<()> {
-        let begin = keeper::now();
+        let begin = bounded_waits::now();
         let process = WatchedProcess::open(self.pid(), &[]);
         while !is_ready() {
             let has_ended = process.as_ref().is_none_or(|process| process.wait(LOOK).unwrap_or(true));
@@ -126,13 +126,13 @@ impl Drop for ListeningProcess {
                 process.kill();
             }
         }
-        let _reaped_already = offspring::wait(&mut self.child);
+        let _reaped_already = child_processes::wait(&mut self.child);
     }
 }
 
 fn start(program: &str, words: &[String], variable: (&str, &str)) -> io::Result<Child> {
     let streams = ChildStreams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() };
-    offspring::start_marked(program, words, streams, variable)
+    child_processes::start_marked(program, words, streams, variable)
 }
 
 /// One that nobody has at the moment.

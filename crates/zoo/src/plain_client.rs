@@ -21,10 +21,10 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Value, json};
 
 use crate::arguments::ProgramArguments;
-use crate::offspring::{self, ChildStreams};
-use crate::plain::HANDSHAKE_REVISIONS;
+use crate::child_processes::{self, ChildStreams};
+use crate::plain_server::HANDSHAKE_REVISIONS;
 use crate::processes::WatchedProcess;
-use crate::{keeper, pipe};
+use crate::{bounded_waits, pipe};
 
 use tally::GuestTally;
 
@@ -82,7 +82,7 @@ impl Guest {
         lives_on: bool,
     ) -> io::Result<Self> {
         let (program, rest) = arguments.command()?;
-        let mut child = offspring::start_with(program, rest, streams, lives_on)?;
+        let mut child = child_processes::start_with(program, rest, streams, lives_on)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let mut guest = Self {
             name,
@@ -92,7 +92,7 @@ impl Guest {
             listening: None,
             debts: BTreeMap::new(),
             last_id: 0,
-            since: keeper::now(),
+            since: bounded_waits::now(),
             notes: BTreeMap::new(),
             complaints: Vec::new(),
         };
@@ -258,7 +258,7 @@ impl Guest {
     }
 
     fn time_left(&self) -> Duration {
-        (self.since + PATIENCE).saturating_duration_since(keeper::now())
+        (self.since + PATIENCE).saturating_duration_since(bounded_waits::now())
     }
 
     /// Asks for a sign of life and waits for it: what was sent before has arrived where it was going.
@@ -288,19 +288,19 @@ impl Guest {
 
     /// Waits until the command has ended; says how.
     pub(crate) fn await_end(&mut self) -> io::Result<String> {
-        let limit = keeper::now() + FAREWELL;
+        let limit = bounded_waits::now() + FAREWELL;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 let signal = status.signal().map(|signal| format!("signal {signal}"));
                 return Ok(signal.unwrap_or_else(|| format!("exit {}", status.code().unwrap_or_default())));
             }
-            if keeper::now() >= limit {
+            if bounded_waits::now() >= limit {
                 self.child.kill()?;
-                offspring::wait(&mut self.child)?;
+                child_processes::wait(&mut self.child)?;
                 self.complain(&format!("it was still there after {FAREWELL:?}"));
                 return Ok("killed".to_owned());
             }
-            keeper::pause(Duration::from_millis(2));
+            bounded_waits::pause(Duration::from_millis(2));
         }
     }
 
@@ -358,7 +358,7 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let _gone_already = self.child.kill();
-        let _reaped_already = offspring::wait(&mut self.child);
+        let _reaped_already = child_processes::wait(&mut self.child);
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::client::CorpusClient;
 use super::verdict::{Flaw, Judged, demand};
 use super::{CaseVerdict, Contender};
-use crate::{keeper, processes};
+use crate::{bounded_waits, processes};
 
 /// Carries the marker into every process that does not clean its environment.
 const MARKER_VARIABLE: &str = "UNHANG_ZOO_VISIT";
@@ -110,18 +110,18 @@ impl<'a> WrapperTrial<'a> {
     /// Waits until no process with the marker has been seen for a while, which has to begin within the limit; returns how
     /// many there are when time is up.
     fn wait_for_no_processes(&self, limit: Duration, quiet: Duration) -> usize {
-        let end = keeper::now() + limit;
-        let mut seen = keeper::now();
+        let end = bounded_waits::now() + limit;
+        let mut seen = bounded_waits::now();
         loop {
             let left = processes::marked(&self.marker).len();
-            let now = keeper::now();
+            let now = bounded_waits::now();
             if left > 0 {
                 seen = now;
             }
             if left > 0 && now >= end || now - seen >= quiet {
                 return left;
             }
-            keeper::pause(LOOK);
+            bounded_waits::pause(LOOK);
         }
     }
 
@@ -130,8 +130,8 @@ impl<'a> WrapperTrial<'a> {
         // Behind a bare connection there is nobody who would.
         let mut left =
             if self.contender.command.is_empty() { 1 } else { self.wait_for_no_processes(CLEARING, QUIET) };
-        let end = keeper::now() + SWEEP;
-        while left > 0 && keeper::now() < end {
+        let end = bounded_waits::now() + SWEEP;
+        while left > 0 && bounded_waits::now() < end {
             processes::marked(&self.marker).iter().for_each(processes::WatchedProcess::kill);
             left = self.wait_for_no_processes(LOOK, QUIET);
         }

@@ -22,9 +22,9 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use super::super::SMALL;
 use super::super::samples::{difference, percentile, share};
 use super::is_result;
-use super::place::{GatewayFolder, ListeningProcess};
+use super::setting::{GatewayFolder, ListeningProcess};
 use super::web::{self, LoadConnection, PATH};
-use crate::keeper;
+use crate::bounded_waits;
 use crate::processes::resident_memory;
 
 /// What the client that reads nothing asks for in each call, and how many it makes.
@@ -187,9 +187,9 @@ impl Probe {
 
     /// How long the calls took, sorted.
     fn measure(&mut self, calls: usize) -> io::Result<Vec<Duration>> {
-        let (begin, mut trips) = (keeper::now(), Vec::with_capacity(calls));
+        let (begin, mut trips) = (bounded_waits::now(), Vec::with_capacity(calls));
         while trips.len() < calls && begin.elapsed() < PROBING {
-            let sent = keeper::now();
+            let sent = bounded_waits::now();
             self.connection.call(self.session.as_deref(), "probed__echo", SMALL)?;
             is_result(&self.connection.answer()?)?;
             trips.push(sent.elapsed());

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::keeper::lock;
+use crate::bounded_waits::lock;
 
 /// Everything that came.
 #[derive(Clone, Default)]

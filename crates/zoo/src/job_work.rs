@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{keeper, pipe};
+use crate::{bounded_waits, pipe};
 
 /// The file that a job's result is expected in.
 pub(crate) const RESULT: &str = "results.json";
@@ -32,9 +32,9 @@ pub(crate) fn tell(text: &str) -> io::Result<()> {
 
 /// Waits for what somebody else does.
 pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
-    let end = keeper::now() + keeper::BOUND;
-    while !condition() && keeper::now() < end {
-        keeper::pause(Duration::from_millis(5));
+    let end = bounded_waits::now() + bounded_waits::BOUND;
+    while !condition() && bounded_waits::now() < end {
+        bounded_waits::pause(Duration::from_millis(5));
     }
 }
 

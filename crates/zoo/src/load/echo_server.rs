@@ -14,7 +14,7 @@ use rustix::stdio::{stdin, stdout};
 use super::answers::number_after;
 use crate::arguments::ProgramArguments;
 use crate::pipe::{self, ClientMessage};
-use crate::plain::Plain;
+use crate::plain_server::Plain;
 
 /// The size from which on a text is refused.
 const TOO_LARGE: usize = 64 << 20;

@@ -17,7 +17,7 @@ use unhang::{
     wording::is_round,
 };
 
-use super::form::FormQuestion;
+use super::elicitation_form::FormQuestion;
 use crate::{output, progress, terminal_text::escaped};
 
 /// Held while somebody is asked.

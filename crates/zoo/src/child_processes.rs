@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_pro
 use serde_json::json;
 
 use crate::arguments::ProgramArguments;
-use crate::{keeper, pipe};
+use crate::{bounded_waits, pipe};
 
 /// Which of its parent's pipes a child keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -206,7 +206,7 @@ pub(crate) fn linger(arguments: &ProgramArguments) -> io::Result<ExitCode> {
         // Not waited for: that both of them stay is the point.
         drop(offspring.start()?);
     }
-    Ok(keeper::linger())
+    Ok(bounded_waits::linger())
 }
 
 /// `hosts -- PROGRAM [ARGS...]`: stands for a client that lives on when its server has died; the faulty program has its streams.
@@ -214,7 +214,7 @@ pub(crate) fn host(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (faulty_server, rest) = arguments.command()?;
     let words: Vec<_> = std::iter::once(faulty_server).chain(rest.iter().map(String::as_str)).collect();
     wait(&mut Offspring { holds: Holds::Everything, ..Offspring::new(&words) }.start()?)?;
-    Ok(keeper::linger())
+    Ok(bounded_waits::linger())
 }
 
 /// `detaches --marker TEXT [--environment empty]`: the middle of a double fork, started in its own session.
@@ -232,7 +232,7 @@ pub(crate) fn detach(arguments: &ProgramArguments) -> io::Result<ExitCode> {
 pub(crate) fn hop(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let (marker, until) = (arguments.required("marker")?, arguments.number_option("until", 0)?);
     let left = arguments.number_option("left", 0)?.saturating_sub(1).to_string();
-    keeper::pause(Duration::from_millis(2));
+    bounded_waits::pause(Duration::from_millis(2));
     let until_text = until.to_string();
     let next: &[&str] = if left == "0" || epoch_milliseconds() >= until {
         &["lingers", "--marker", marker]
@@ -256,29 +256,29 @@ pub(crate) fn read_one_line(_: &ProgramArguments) -> io::Result<ExitCode> {
 /// `prints --marker TEXT --id ID`: prints answers to a request and questions of its own on the stdout that it inherited.
 pub(crate) fn print_on(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let id = json!(arguments.number_option("id", 0)?);
-    let end = keeper::now() + keeper::BOUND;
-    while keeper::now() < end {
+    let end = bounded_waits::now() + bounded_waits::BOUND;
+    while bounded_waits::now() < end {
         pipe::send(&pipe::result(&id, pipe::text("from beyond")))?;
         pipe::send(&json!({"jsonrpc": "2.0", "id": "from-beyond", "method": "ping"}))?;
-        keeper::pause(Duration::from_millis(20));
+        bounded_waits::pause(Duration::from_millis(20));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// `chatters --marker TEXT`: prints lines on both outputs that it inherited.
 pub(crate) fn chatter(_: &ProgramArguments) -> io::Result<ExitCode> {
-    let end = keeper::now() + keeper::BOUND;
-    while keeper::now() < end {
+    let end = bounded_waits::now() + bounded_waits::BOUND;
+    while bounded_waits::now() < end {
         pipe::send_line("a child that goes on")?;
         pipe::complain("and on")?;
-        keeper::pause(Duration::from_millis(5));
+        bounded_waits::pause(Duration::from_millis(5));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// `ends-parent`: kills its stopped parent after the bound that the parent cannot keep itself.
 pub(crate) fn end_parent(_: &ProgramArguments) -> io::Result<ExitCode> {
-    let code = keeper::linger();
+    let code = bounded_waits::linger();
     // The kernel ties this process to its parent, so the parent still is who it was.
     getppid().map_or(Ok(()), |parent| kill_process(parent, Signal::KILL))?;
     Ok(code)
