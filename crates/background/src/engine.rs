@@ -35,7 +35,7 @@ use unhang_tools::{
         SystemReport, ToolNames,
     },
     service::{
-        CallAnswer, Caller, Extent, JobError, JobService, Located, LogRequest, Pending, SubmitRequest,
+        CallAnswer, Caller, Extent, JobService, JobServiceError, Located, LogRequest, Pending, SubmitRequest,
     },
 };
 
@@ -178,12 +178,12 @@ impl EngineService {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn engine(&self) -> Result<Engine, JobError> {
+    pub async fn engine(&self) -> Result<Engine, JobServiceError> {
         self.opening.engine().await
     }
 
     /// The engine, where it has this job for whoever asks.
-    async fn engine_with(&self, id: JobId) -> Result<Engine, JobError> {
+    async fn engine_with(&self, id: JobId) -> Result<Engine, JobServiceError> {
         let engine = self.engine().await?;
         if self.is_callers(&engine.status(id).await?) {
             Ok(engine)
@@ -206,8 +206,9 @@ impl EngineService {
         Whose::Of(self.caller.name().map(str::to_owned))
     }
 
-    fn submission(&self, engine: &Engine, request: SubmitRequest) -> Result<Submission, JobError> {
-        let id = JobId::random().map_err(|error| JobError(format!("no id could be drawn: {error}")))?;
+    fn submission(&self, engine: &Engine, request: SubmitRequest) -> Result<Submission, JobServiceError> {
+        let id =
+            JobId::random().map_err(|error| JobServiceError(format!("no id could be drawn: {error}")))?;
         let folder = engine.new_work_folder(id);
         let mut private = match request.inherits_environment {
             true => BTreeMap::clone(&self.rest),
@@ -363,7 +364,9 @@ impl JobService for EngineService {
             let holder = self.holder(&field);
             let path = engine.document_path(holder.as_deref(), &field);
             let document = engine.document_of(holder, field.clone()).await?.ok_or_else(|| {
-                JobError(format!("the state field `{field}` was never set; list_state has those that were"))
+                JobServiceError(format!(
+                    "the state field `{field}` was never set; list_state has those that were"
+                ))
             })?;
             Ok(Located { report: document.into(), path })
         })

@@ -50,7 +50,7 @@ pub use self::{
 use unhang_gateway::KnownTask;
 use unhang_tools::{
     job_report::{JobReport, ReportReader, ToolNames},
-    service::{CallAnswer, Caller, Extent, JobError, JobService},
+    service::{CallAnswer, Caller, Extent, JobService, JobServiceError},
 };
 
 /// How long the ends of all of them may take to reach the disk, at our own end.
@@ -161,7 +161,7 @@ impl PromotedCalls {
     ///
     /// # Errors
     /// Why it stays what it is.
-    pub async fn adopt(&self, caller: &Caller, call: Promotable) -> Result<Promoted, JobError> {
+    pub async fn adopt(&self, caller: &Caller, call: Promotable) -> Result<Promoted, JobServiceError> {
         self.adopt_task(caller, call, None).await
     }
 
@@ -174,8 +174,9 @@ impl PromotedCalls {
         caller: &Caller,
         call: Promotable,
         task: Option<KnownTask>,
-    ) -> Result<Promoted, JobError> {
-        let id = JobId::random().map_err(|error| JobError(format!("no id could be drawn: {error}")))?;
+    ) -> Result<Promoted, JobServiceError> {
+        let id =
+            JobId::random().map_err(|error| JobServiceError(format!("no id could be drawn: {error}")))?;
         let Promotable { name, server, tool, is_repeatable, arguments, elapsed, limit, same } = call;
         let ticket = task.and_then(|task| tickets::ticket(&task, &WhoIsAsked::Nobody, same));
         let adoption = Adoption {
@@ -217,7 +218,7 @@ impl PromotedCalls {
     }
 
     /// Has a call answered that nobody was told of as a job.
-    pub fn forget(&self, adopting: impl Future<Output = Result<Promoted, JobError>> + Send + 'static) {
+    pub fn forget(&self, adopting: impl Future<Output = Result<Promoted, JobServiceError>> + Send + 'static) {
         let engine = self.shared.engine.clone();
         self.tasks().spawn(async move {
             // Where it was not taken in there is nothing to forget.
@@ -262,7 +263,7 @@ impl PromotedCalls {
     }
 
     /// The job that this call has become, where it has: once it has ended, or after so long.
-    pub async fn join(&self, id: JobId, wait: Duration) -> Result<JobStatus, JobError> {
+    pub async fn join(&self, id: JobId, wait: Duration) -> Result<JobStatus, JobServiceError> {
         Ok(self.shared.engine.wait(id, Deadline::after(wait)).await?)
     }
 
@@ -308,7 +309,7 @@ pub async fn joined(jobs: &dyn JobService, status: &JobStatus) -> Option<String>
 }
 
 /// Why a call is refused whose client has asked for a task (2025-11-25), which may get nothing else: no job of it can be kept.
-pub fn not_kept(tool: &str, why: &JobError) -> String {
+pub fn not_kept(tool: &str, why: &JobServiceError) -> String {
     format!("`{tool}` was not called, for it cannot be kept as a task: {}", why.0)
 }
 

@@ -18,7 +18,7 @@ use tokio::{
 use unhang_jobs::{engine::Engine, error::JobError as EngineError};
 
 use super::PromotedCalls;
-use unhang_tools::service::JobError;
+use unhang_tools::service::JobServiceError;
 
 /// Opens the data folder again. It may wait for the disk.
 pub(super) type Reopen = Box<dyn Fn() -> Result<Engine, EngineError> + Send + Sync>;
@@ -34,7 +34,7 @@ struct OpeningState {
     /// What was opened, with what keeps calls as its jobs.
     opened: watch::Sender<Option<(Engine, PromotedCalls)>>,
     /// Why the last one who tried could not open it.
-    refused: Mutex<JobError>,
+    refused: Mutex<JobServiceError>,
     reopen: Option<Reopen>,
     turn: Arc<Turn<()>>,
 }
@@ -43,7 +43,7 @@ impl Opening {
     /// What came of opening the folder, and what opens it again; without that the first error stays.
     pub(super) fn new(engine: Result<Engine, EngineError>, reopen: Option<Reopen>) -> Self {
         let (engine, refused) = match engine {
-            Ok(engine) => (Some(engine), JobError(String::new())),
+            Ok(engine) => (Some(engine), JobServiceError(String::new())),
             Err(error) => (None, error.into()),
         };
         let opened = engine.map(|engine| (engine.clone(), PromotedCalls::new(engine)));
@@ -76,7 +76,7 @@ impl Opening {
     ///
     /// # Errors
     /// Why it cannot be opened.
-    pub(super) async fn engine(&self) -> Result<Engine, JobError> {
+    pub(super) async fn engine(&self) -> Result<Engine, JobServiceError> {
         if let Some(engine) = self.known() {
             return Ok(engine);
         }
@@ -99,7 +99,7 @@ impl Opening {
         };
         if timeout(OPEN_LIMIT, opening).await.is_err() {
             let why = self.refused().clone();
-            return Err(JobError(format!(
+            return Err(JobServiceError(format!(
                 "the data folder could not be opened before ({why}), and has not answered for {} s now",
                 OPEN_LIMIT.as_secs()
             )));
@@ -107,7 +107,7 @@ impl Opening {
         self.known().ok_or_else(|| self.refused().clone())
     }
 
-    fn refused(&self) -> MutexGuard<'_, JobError> {
+    fn refused(&self) -> MutexGuard<'_, JobServiceError> {
         self.0.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

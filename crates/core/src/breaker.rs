@@ -13,7 +13,7 @@ use crate::{config::RESTART_DELAY_MAX, limits::Limits};
 
 /// What the breaker says to a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum BreakerVerdict {
     /// Let it through.
     Pass,
     /// Let it through as the one trial after the cool-down.
@@ -69,17 +69,17 @@ impl Breaker {
         self.failures
     }
 
-    /// Asks for one request. A [`Verdict::Trial`] is given once; it ends with `succeeded` or `failed`.
-    pub fn ask(&mut self, now: Duration) -> Verdict {
+    /// Asks for one request. A [`BreakerVerdict::Trial`] is given once; it ends with `succeeded` or `failed`.
+    pub fn ask(&mut self, now: Duration) -> BreakerVerdict {
         match self.state {
-            CircuitState::Closed => Verdict::Pass,
+            CircuitState::Closed => BreakerVerdict::Pass,
             CircuitState::Open { until } if now < until && stands("breaker-cools-down") => {
-                Verdict::Refuse(until - now)
+                BreakerVerdict::Refuse(until - now)
             }
-            CircuitState::Trial if stands("one-trial") => Verdict::Refuse(self.cooldown),
+            CircuitState::Trial if stands("one-trial") => BreakerVerdict::Refuse(self.cooldown),
             CircuitState::Open { .. } | CircuitState::Trial => {
                 self.state = CircuitState::Trial;
-                Verdict::Trial
+                BreakerVerdict::Trial
             }
         }
     }
@@ -159,22 +159,22 @@ mod tests {
         let mut breaker = breaker();
         for _ in 0..4 {
             assert!(!breaker.failed(at(1)));
-            assert_eq!(breaker.ask(at(1)), Verdict::Pass);
+            assert_eq!(breaker.ask(at(1)), BreakerVerdict::Pass);
         }
         assert!(breaker.failed(at(1)));
-        assert_eq!(breaker.ask(at(2)), Verdict::Refuse(at(29)));
+        assert_eq!(breaker.ask(at(2)), BreakerVerdict::Refuse(at(29)));
         assert_eq!(
             (breaker.phase(at(2)), breaker.phase(at(31))),
             (BreakerPhase::Open(at(29)), BreakerPhase::Trial)
         );
-        assert_eq!(breaker.ask(at(31)), Verdict::Trial);
-        assert!(matches!(breaker.ask(at(31)), Verdict::Refuse(_)), "only one trial");
+        assert_eq!(breaker.ask(at(31)), BreakerVerdict::Trial);
+        assert!(matches!(breaker.ask(at(31)), BreakerVerdict::Refuse(_)), "only one trial");
         assert_eq!(breaker.phase(at(31)), BreakerPhase::Trial);
         assert!(breaker.failed(at(32)), "a failed trial opens it again at once");
-        assert!(matches!(breaker.ask(at(33)), Verdict::Refuse(_)));
-        assert_eq!(breaker.ask(at(62)), Verdict::Trial);
+        assert!(matches!(breaker.ask(at(33)), BreakerVerdict::Refuse(_)));
+        assert_eq!(breaker.ask(at(62)), BreakerVerdict::Trial);
         breaker.succeeded();
-        assert_eq!((breaker.ask(at(62)), breaker.failures()), (Verdict::Pass, 0));
+        assert_eq!((breaker.ask(at(62)), breaker.failures()), (BreakerVerdict::Pass, 0));
         assert_eq!(breaker.phase(at(62)), BreakerPhase::Closed);
     }
 
@@ -182,9 +182,9 @@ mod tests {
     fn an_abandoned_trial_lets_the_next_request_try() {
         let mut breaker = breaker();
         assert!((0..5).any(|_| breaker.failed(at(0))));
-        assert_eq!(breaker.ask(at(30)), Verdict::Trial);
+        assert_eq!(breaker.ask(at(30)), BreakerVerdict::Trial);
         breaker.trial_abandoned(at(40));
-        assert_eq!(breaker.ask(at(40)), Verdict::Trial);
+        assert_eq!(breaker.ask(at(40)), BreakerVerdict::Trial);
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub struct Bounds {
 
 /// Names one who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(u64);
+pub struct QueueTicket(u64);
 
 /// One who waits no more, and what was kept for them.
 #[derive(Debug, PartialEq, Eq)]
@@ -121,11 +121,11 @@ struct ClientQueue<Waiter> {
     taken: u64,
     /// From when on it is their turn.
     turn: u64,
-    waiters: VecDeque<(Ticket, Waiter)>,
+    waiters: VecDeque<(QueueTicket, Waiter)>,
 }
 
 /// What lines are ordered by: how much their clients have, whose turn it is, and who came first.
-type TurnOrder = (u64, u64, Ticket);
+type TurnOrder = (u64, u64, QueueTicket);
 
 impl<Waiter> ClientQueue<Waiter> {
     fn cost(&self) -> u64 {
@@ -190,7 +190,7 @@ impl<Waiter> Fair<Waiter> {
         &mut self,
         fairness_key: &FairnessKey,
         waiter: Waiter,
-    ) -> Result<(Ticket, Option<Waiter>), Waiter> {
+    ) -> Result<(QueueTicket, Option<Waiter>), Waiter> {
         let mut displaced = None;
         if self.waiting >= self.bounds.room && stands("waiting-is-bounded") {
             let own = self.lines.get(&fairness_key.name).map_or(0, |line| line.length().0);
@@ -205,7 +205,7 @@ impl<Waiter> Fair<Waiter> {
             self.waiting -= 1;
         }
         self.tickets += 1;
-        let (ticket, now) = (Ticket(self.tickets), self.now);
+        let (ticket, now) = (QueueTicket(self.tickets), self.now);
         self.change(fairness_key, |line| {
             if line.waiters.is_empty() {
                 line.turn = line.turn.max(now);
@@ -224,7 +224,7 @@ impl<Waiter> Fair<Waiter> {
     }
 
     /// Waits no more. Nothing where that was over already.
-    pub fn withdraw(&mut self, fairness_key: &FairnessKey, ticket: Ticket) -> Option<Waiter> {
+    pub fn withdraw(&mut self, fairness_key: &FairnessKey, ticket: QueueTicket) -> Option<Waiter> {
         if !self.lines.contains_key(&fairness_key.name) {
             return None;
         }
@@ -429,7 +429,7 @@ mod tests {
         ) {
             let mut fair: Fair<u32> = fair(2, 4);
             let fairness_keys: Vec<FairnessKey> = (1..6).map(|weight| weighing(&format!("{weight}"), weight)).collect();
-            let (mut next, mut has, mut waits) = (0, Vec::<FairnessKey>::new(), Vec::<(FairnessKey, Ticket, u32)>::new());
+            let (mut next, mut has, mut waits) = (0, Vec::<FairnessKey>::new(), Vec::<(FairnessKey, QueueTicket, u32)>::new());
             let mut taken_most = 2;
             for event in events {
                 let mut served = Vec::new();

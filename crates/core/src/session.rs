@@ -25,18 +25,18 @@ impl RequestTemplate {
 
 /// The session of one client with one server.
 #[derive(Debug, Default)]
-pub struct Session {
+pub struct RecordedSession {
     initialize: Option<RequestTemplate>,
     initialized: Option<Vec<u8>>,
     level: Option<RequestTemplate>,
     subscriptions: BTreeMap<String, RequestTemplate>,
 }
 
-impl Session {
+impl RecordedSession {
     /// Remembers an `initialize` request; an earlier session is over.
     pub fn initialize(&mut self, raw: &[u8], id_span: Range<usize>) {
         if stands("new-session-is-blank") {
-            *self = Session::default();
+            *self = RecordedSession::default();
         }
         self.initialize = Some(RequestTemplate { raw: raw.to_vec(), id_span });
     }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_session_is_replayed_in_order_with_fresh_ids() {
-        let mut session = Session::default();
+        let mut session = RecordedSession::default();
         assert!(session.opening(&Id::Integer(9)).is_none());
         let (raw, span) = request("initialize");
         session.initialize(&raw, span);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn subscriptions_are_bounded() {
-        let mut session = Session::default();
+        let mut session = RecordedSession::default();
         for number in 0..=MAX_SUBSCRIPTIONS {
             let (raw, span) = request("resources/subscribe");
             session.subscribe(number.to_string(), &raw, span);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_new_initialize_ends_the_old_session() {
-        let mut session = Session::default();
+        let mut session = RecordedSession::default();
         session.initialized(b"initialized");
         let (raw, span) = request("initialize");
         session.initialize(&raw, span);

@@ -29,9 +29,9 @@ const TURN: usize = 64 << 10;
 
 /// What was read of one peer since it was the turn of others.
 #[derive(Debug, Default)]
-pub struct Turn(usize);
+pub struct ReadTurn(usize);
 
-impl Turn {
+impl ReadTurn {
     /// So much was read.
     pub fn took(&mut self, bytes: usize) {
         self.0 += bytes;
@@ -100,14 +100,14 @@ pub struct FromClient {
     /// What was read and not yet taken.
     pub lines: Lines,
     /// What of it was read before others had theirs.
-    pub turn: Turn,
+    pub turn: ReadTurn,
     /// Its end was seen.
     pub ended: bool,
 }
 
 /// What a read has brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum ReadOutcome {
     /// There may be whole lines now.
     Bytes,
     /// Nothing was there after all.
@@ -125,7 +125,7 @@ impl FromClient {
         Ok(FromClient {
             input: adopt_input(input)?,
             lines: Lines::new(max_message),
-            turn: Turn::default(),
+            turn: ReadTurn::default(),
             ended: false,
         })
     }
@@ -136,17 +136,17 @@ impl FromClient {
     }
 
     /// Reads what is there.
-    pub fn read(&mut self, ready: io::Result<()>) -> Taken {
+    pub fn read(&mut self, ready: io::Result<()>) -> ReadOutcome {
         match ready.and_then(|()| self.input.try_read(self.lines.spare())) {
             Ok(count @ 1..) => {
                 self.lines.filled(count);
                 self.turn.took(count);
-                Taken::Bytes
+                ReadOutcome::Bytes
             }
-            Err(error) if is_passing(&error) => Taken::Nothing,
+            Err(error) if is_passing(&error) => ReadOutcome::Nothing,
             Ok(_) | Err(_) => {
                 self.ended = true;
-                Taken::End
+                ReadOutcome::End
             }
         }
     }

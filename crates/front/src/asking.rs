@@ -24,7 +24,7 @@ use unhang_gateway::{
 use unhang_tools::{
     Cancellation,
     job_report::{JobReport, ReportReader},
-    service::{Caller, JobError, JobService},
+    service::{Caller, JobService, JobServiceError},
 };
 use unhang_upstream::client::Failure;
 
@@ -43,7 +43,7 @@ pub(super) struct PromotionOrder {
 }
 
 /// A job that is being made of a call.
-type Adopting = Pin<Box<dyn Future<Output = Result<Promoted, JobError>> + Send>>;
+type Adopting = Pin<Box<dyn Future<Output = Result<Promoted, JobServiceError>> + Send>>;
 
 /// What is needed to make a job of a call.
 pub(super) struct MayPromote {

@@ -19,11 +19,11 @@ use unhang_background::{EngineService, OpenInput, PromotedCalls};
 use unhang_gateway::{OpenServerQuestion, SideMessage};
 use unhang_tools::{
     job_report::JobReport,
-    service::{Caller, Extent, JobError, JobService},
+    service::{Caller, Extent, JobService, JobServiceError},
 };
 
 /// Where questions go that are asked beside the answer to this request.
-pub(super) type Beside = (CallKey, mpsc::Sender<(CallKey, SideMessage)>);
+pub(super) type QuestionSender = (CallKey, mpsc::Sender<(CallKey, SideMessage)>);
 
 /// Jobs behind a front. Clones are the same.
 #[derive(Clone)]
@@ -57,12 +57,12 @@ impl SessionJobs {
     }
 
     /// What is known of what is asked.
-    pub(super) async fn told(&self, asked: TaskAsked, beside: Beside) -> TasksTold {
+    pub(super) async fn told(&self, asked: TaskAsked, beside: QuestionSender) -> TasksTold {
         if let Some(id) = asked.about() {
             match self.service.knows(id).await {
                 Ok(true) => {}
                 Ok(false) => return TasksTold::Unknown(id),
-                Err(JobError(why)) => return TasksTold::Failed(why),
+                Err(JobServiceError(why)) => return TasksTold::Failed(why),
             }
         }
         let told = match asked {
@@ -84,19 +84,24 @@ impl SessionJobs {
                 self.service.list(None, MOST_LISTED).await.map(|list| page(list.jobs, after))
             }
         };
-        told.unwrap_or_else(|JobError(why)| TasksTold::Failed(why))
+        told.unwrap_or_else(|JobServiceError(why)| TasksTold::Failed(why))
     }
 
     /// What is known of a task now.
-    pub(super) async fn look(&self, id: JobId) -> Result<TaskTold, JobError> {
+    pub(super) async fn look(&self, id: JobId) -> Result<TaskTold, JobServiceError> {
         self.one(id, Duration::ZERO).await
     }
 
-    async fn one(&self, id: JobId, wait: Duration) -> Result<TaskTold, JobError> {
+    async fn one(&self, id: JobId, wait: Duration) -> Result<TaskTold, JobServiceError> {
         self.of_extent(id, wait, Extent::Bounded).await
     }
 
-    async fn of_extent(&self, id: JobId, wait: Duration, extent: Extent) -> Result<TaskTold, JobError> {
+    async fn of_extent(
+        &self,
+        id: JobId,
+        wait: Duration,
+        extent: Extent,
+    ) -> Result<TaskTold, JobServiceError> {
         let report = self.service.status(id, wait).await?;
         let answer = if report.status.is_final() { self.service.answer(id, extent).await? } else { None };
         let inputs = self.promoted().map(|promoted| promoted.inputs().open(id));
@@ -118,7 +123,7 @@ impl SessionJobs {
     }
 
     /// Asks a client that waits for the result of a task what the task waits for, beside its request (2025-11-25).
-    async fn ask_beside(&self, id: JobId, (key, beside): Beside) -> Infallible {
+    async fn ask_beside(&self, id: JobId, (key, beside): QuestionSender) -> Infallible {
         let Some(promoted) = self.promoted() else { return pending().await };
         let mut changes = promoted.inputs().changes();
         let (mut asked, mut replies) = (HashSet::new(), JoinSet::new());
@@ -148,7 +153,7 @@ impl SessionJobs {
         }
     }
 
-    async fn cancel(&self, id: JobId) -> Result<TasksTold, JobError> {
+    async fn cancel(&self, id: JobId) -> Result<TasksTold, JobServiceError> {
         let before = self.one(id, Duration::ZERO).await?;
         if before.report.status.is_final() {
             return Ok(TasksTold::HasEnded(Box::new(before)));

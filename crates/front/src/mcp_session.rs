@@ -26,13 +26,13 @@ use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, rea
 
 use super::{
     answers::AnswerWriter,
-    client_profile::ClientProfile,
     client_request::{ClientRequest, MOST_ECHOED},
     effects::ReplyRoute,
     offers::SessionOffers,
     parking::Parking,
     questions::{ClientQuestions, replied},
     session_calls::{Awaited, SessionCall, SessionCalls},
+    session_profile::SessionProfile,
     subscriptions::{WatchedResources, end_of_changes},
     tally::FrontTally,
     tasks::JobsBehind,
@@ -74,7 +74,7 @@ pub struct McpSession {
     pub(super) now: Duration,
     /// Sessions may begin with one.
     pub(super) shakes_hands: bool,
-    pub(super) client: ClientProfile,
+    pub(super) client: SessionProfile,
     /// Who asks, where clients wait for one another.
     pub(super) fairness_key: FairnessKey,
     pub(super) offers: SessionOffers,
@@ -97,7 +97,7 @@ impl McpSession {
             limits,
             now: Duration::ZERO,
             shakes_hands: true,
-            client: ClientProfile::default(),
+            client: SessionProfile::default(),
             fairness_key: FairnessKey::new(""),
             offers: SessionOffers::new(tools, instructions),
             jobs: JobsBehind::default(),

@@ -28,7 +28,7 @@ use unhang_core::{
     exit,
     limits::Limits,
     queue::Class,
-    shell::{FromClient, Stop, Taken, ToClient, set},
+    shell::{FromClient, ReadOutcome, Stop, ToClient, set},
     telemetry::Telemetry,
 };
 use unhang_gateway::{FairnessKey, MayRead, Servers};
@@ -189,14 +189,14 @@ impl PipeSession {
 
     fn read_client(&mut self, ready: io::Result<()>) {
         let taken = self.from_client.read(ready);
-        if taken == Taken::Nothing {
+        if taken == ReadOutcome::Nothing {
             return;
         }
         let now = self.work.now();
         while let Some(line) = self.from_client.lines.next_line() {
             self.work.mcp_session.client_line(now, ONLY_STREAM, line, &mut self.effects);
         }
-        if taken == Taken::End {
+        if taken == ReadOutcome::End {
             self.begin_end();
             while let Some(line) = self.from_client.lines.finish() {
                 self.work.mcp_session.client_line(now, ONLY_STREAM, line, &mut self.effects);

@@ -25,16 +25,16 @@ use super::{
     followed::Following,
     jobs::SessionJobs,
     mcp_session::McpSession,
-    resource_watches::ResourceWatches,
     session_context::SessionContext,
+    session_watches::SessionWatches,
     tally::{CountedCall, FrontTally},
     tasks::{TaskAsked, TaskTold},
 };
 use unhang_background::{Promoted, RunningCall};
 use unhang_core::limits::Limits;
 use unhang_gateway::{
-    FairnessKey, Joining, KnownServers, OfSession, OpenServerQuestion, Replied, ServerRequest, Servers,
-    SessionKey, SideMessage, Updated,
+    FairnessKey, Joining, KnownServers, OfSession, OpenServerQuestion, Replied, ResourceUpdate,
+    ServerRequest, Servers, SessionKey, SideMessage,
 };
 use unhang_tools::{Cancellation, ToolCall, Toolbox, service::Caller};
 use unhang_upstream::http::headers::CallLimit;
@@ -69,7 +69,7 @@ pub(super) enum SessionEvent {
     /// There are other tools of ours.
     Tools,
     /// A resource has changed.
-    Updated(Updated),
+    Updated(ResourceUpdate),
 }
 
 /// See the module's text.
@@ -90,7 +90,7 @@ pub(super) struct SessionRuntime {
     asks_as: SessionKey,
     tally: Arc<FrontTally>,
     known: Option<watch::Receiver<KnownServers>>,
-    watches: ResourceWatches,
+    watches: SessionWatches,
     /// Progress of requests to servers, on its way from their tasks to the session.
     tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
     told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
@@ -153,7 +153,7 @@ impl SessionRuntime {
             asks_as: session,
             tally: Arc::clone(&context.tally),
             known,
-            watches: ResourceWatches::default(),
+            watches: SessionWatches::default(),
             tell,
             told,
             aside,
@@ -328,7 +328,7 @@ impl SessionRuntime {
             SessionEvent::Told(key, params) => self.mcp_session.progressed(now, key, &params, effects),
             SessionEvent::Said(call, aside) => self.said(call, aside, effects),
             SessionEvent::Followed(key, told) => self.mcp_session.task_changed(now, key, &told, effects),
-            SessionEvent::Updated(Updated { server, uri }) => {
+            SessionEvent::Updated(ResourceUpdate { server, uri }) => {
                 self.mcp_session.updated(now, &(server, uri), effects);
             }
             SessionEvent::Tools => {

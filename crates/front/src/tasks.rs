@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use unhang_bridge::{
     Era, Splice, result,
-    tasks::{self, Dialect, Status, TaskOutcome},
+    tasks::{self, Dialect, TaskOutcome, TaskStatus},
 };
 use unhang_jobs::{
     id::JobId,
@@ -122,7 +122,7 @@ pub enum TasksTold {
 /// A job as tasks are told of, in words.
 pub(super) struct TaskView {
     id: JobId,
-    status: Status,
+    status: TaskStatus,
     message: Option<String>,
     created_at: String,
     updated_at: String,
@@ -134,10 +134,10 @@ impl TaskView {
     /// A job that is kept for so long after its end.
     pub(super) fn of(report: &JobReport, ttl: Option<Duration>, poll_interval: Duration) -> Self {
         let status = match report.status {
-            JobState::Queued | JobState::Starting | JobState::Running => Status::Working,
-            JobState::Completed => Status::Completed,
-            JobState::Failed | JobState::Lost => Status::Failed,
-            JobState::Cancelled => Status::Cancelled,
+            JobState::Queued | JobState::Starting | JobState::Running => TaskStatus::Working,
+            JobState::Completed => TaskStatus::Completed,
+            JobState::Failed | JobState::Lost => TaskStatus::Failed,
+            JobState::Cancelled => TaskStatus::Cancelled,
         };
         let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         let percent = report.progress.map(|progress| format!("{:.0} % done", progress * 100.0));

@@ -19,7 +19,7 @@ use super::{
     status::{InstanceStatus, ServerRecord},
     verdicts,
 };
-use unhang_core::breaker::{Breaker, BreakerPhase, Verdict};
+use unhang_core::breaker::{Breaker, BreakerPhase, BreakerVerdict};
 use unhang_upstream::client::{Client, Error, Subscription};
 
 /// The one client of a server, where it has one.
@@ -126,7 +126,7 @@ impl ServerConnection {
     /// Asks the breaker for a start, which may be the one trial of a server that kept failing.
     pub(super) fn refused(&mut self, now: Instant) -> Option<StartDecision> {
         match self.breaker.ask(now - self.origin) {
-            Verdict::Refuse(rest) if stands("gateway-fences-off") => Some(StartDecision::Refuse(rest)),
+            BreakerVerdict::Refuse(rest) if stands("gateway-fences-off") => Some(StartDecision::Refuse(rest)),
             _ => None,
         }
     }

@@ -53,7 +53,6 @@ mod waiting_requests;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
-use tokio::sync::watch;
 use unhang_bridge::{Era, params::Signature};
 
 pub use self::{
@@ -61,13 +60,13 @@ pub use self::{
     known_servers::{Absent, KnownServers},
     list_store::ListStore,
     log_level::Level,
-    owners::{Behind, BehindOne, leader_lost},
+    owners::{LeaderServer, LeaderServers, leader_lost},
     request_patience::{Joining, RequestPatience},
-    resource_watches::{Updated, Watch},
-    roster::Change,
+    resource_watches::{ResourceUpdate, Watch},
+    roster::RosterChange,
     server_task::{ServerTask, has_room},
     servers::{CalledServer, Servers},
-    session_servers::Changes,
+    session_servers::WatchChanges,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
     task_news::{KnownTask, TaskNews},
 };
@@ -101,7 +100,7 @@ pub struct ServerEntry {
     /// Where it is kept what it offers, for the next run; nowhere where this says nothing.
     pub memory: Option<ListStore>,
     /// How long those are waited for that are behind it, where it is a gateway that says whose its tools are.
-    pub behind: Option<Arc<Behind>>,
+    pub behind: Option<Arc<LeaderServers>>,
 }
 
 /// Who has a server.
@@ -134,7 +133,7 @@ impl Default for Capacity {
 
 /// The servers that there are to be.
 #[derive(Clone, Default)]
-pub struct Lineup {
+pub struct ServerSet {
     /// In the order of the configuration.
     pub entries: Vec<ServerEntry>,
     /// How names are made.
@@ -149,7 +148,7 @@ pub struct Lineup {
     pub notices: Notices,
 }
 
-impl Lineup {
+impl ServerSet {
     /// Has what these servers offered in the last run read from the disk, so that those that are started find it. Waits for a moment at
     /// most; what was not read by then is not known.
     pub async fn read_ahead(&self) {
@@ -157,9 +156,9 @@ impl Lineup {
     }
 }
 
-impl From<Vec<ServerEntry>> for Lineup {
+impl From<Vec<ServerEntry>> for ServerSet {
     fn from(entries: Vec<ServerEntry>) -> Self {
-        Lineup { entries, ..Lineup::default() }
+        ServerSet { entries, ..ServerSet::default() }
     }
 }
 
@@ -210,10 +209,8 @@ pub struct ServerAnswer {
 }
 
 pub use unhang_core::fair::{Bounds, FairnessKey};
+pub use unhang_upstream::ProgressSender;
 pub use unhang_upstream::question::{OfSession, OpenServerQuestion, Replied, SessionKey, SideMessage};
-
-/// The newest progress of a request.
-pub type ProgressSender = watch::Sender<Option<Box<RawValue>>>;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -25,7 +25,7 @@ use unhang_wire::{Json, text_member};
 
 use super::{
     SessionKey,
-    resource_watches::{Updated, Updates},
+    resource_watches::{ResourceUpdate, Updates},
     status::ServerRecord,
     waiting_requests::WaitingRequests,
 };
@@ -148,7 +148,7 @@ impl ServerListener for NotificationListener {
             let params = params.and_then(|params| Json::new(params.get().as_bytes()));
             if let Some(uri) = params.and_then(|params| text_member(params, "uri")) {
                 // Where nobody listens it is for nobody.
-                let _heard = self.updates.send(Updated { server: self.place, uri: uri.into() });
+                let _heard = self.updates.send(ResourceUpdate { server: self.place, uri: uri.into() });
             }
         } else {
             tracing::debug!("`{}` says {method}: {}", self.server, params.map_or("", RawValue::get));

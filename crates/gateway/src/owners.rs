@@ -48,11 +48,11 @@ pub fn leader_lost(owner: Option<&str>, method: &str) -> (String, &'static str) 
 }
 
 /// Servers that somebody else has, by their names.
-pub type Behind = BTreeMap<String, BehindOne>;
+pub type LeaderServers = BTreeMap<String, LeaderServer>;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BehindOne {
+pub struct LeaderServer {
     /// How long it is waited for.
     pub patience: RequestPatience,
     /// What the public names of its tools and prompts begin with; nothing where it is not that gateway's.

@@ -15,7 +15,7 @@ use unhang_switches::stands;
 
 use unhang_core::{
     config::{RETRY_LEAST, RETRY_MOST},
-    fair::{Bounds, Fair, FairnessKey, Served, Ticket},
+    fair::{Bounds, Fair, FairnessKey, QueueTicket, Served},
 };
 
 /// Of the times for which places were kept, the newest counts for this part of what is expected of the next.
@@ -50,7 +50,7 @@ pub(super) struct QueueFull {
 struct QueuedRequest<'a> {
     places: &'a PermitQueue,
     fairness_key: &'a FairnessKey,
-    ticket: Ticket,
+    ticket: QueueTicket,
 }
 
 impl PermitQueue {

@@ -11,7 +11,7 @@ use unhang_switches::stands;
 
 use super::{
     ServerEntry,
-    owners::{Behind, BehindOne},
+    owners::{LeaderServer, LeaderServers},
 };
 use crate::route::{
     catalog::Owners,
@@ -155,9 +155,9 @@ impl RequestPatience {
 
     /// The same as somebody needs it to whom these tools have other names: each with its name there, whose it is and what it is called
     /// here.
-    pub(super) fn translated(mut self, behind: &Behind, owners: &Owners) -> Self {
+    pub(super) fn translated(mut self, behind: &LeaderServers, owners: &Owners) -> Self {
         for (public, (server, tool)) in owners {
-            let Some(BehindOne { patience: theirs, .. }) = behind.get(server) else { continue };
+            let Some(LeaderServer { patience: theirs, .. }) = behind.get(server) else { continue };
             let name = || public.clone();
             self.tools.insert(name(), theirs.of_call(tool));
             self.promotions.insert(name(), theirs.of_promotion(tool));
@@ -169,7 +169,7 @@ impl RequestPatience {
         }
         let is_listed = |name: &String| owners.values().any(|(server, _)| server == name);
         let unlisted = behind.iter().filter(|(name, _)| !is_listed(name));
-        let begin = |(_, one): (_, &BehindOne)| Some((one.beginning.clone()?, one.patience.clone()));
+        let begin = |(_, one): (_, &LeaderServer)| Some((one.beginning.clone()?, one.patience.clone()));
         self.unlisted = unlisted.filter_map(begin).collect();
         self
     }
@@ -268,8 +268,8 @@ mod tests {
         entry.spec.limits.quiet = true;
         let short = ToolRule { call_timeout: Some(Duration::from_secs(2)), ..ToolRule::default() };
         entry.tool_rules.tools.insert("b".to_owned(), short);
-        let srv = BehindOne { patience: RequestPatience::from(&entry), beginning: Some("x__".to_owned()) };
-        let behind: Behind = [("srv".to_owned(), srv)].into();
+        let srv = LeaderServer { patience: RequestPatience::from(&entry), beginning: Some("x__".to_owned()) };
+        let behind: LeaderServers = [("srv".to_owned(), srv)].into();
         let unlisted = RequestPatience::default().translated(&behind, &Owners::new());
         assert_eq!(["x__a", "x__b"].map(|tool| unlisted.of_call(tool).as_secs()), [7, 2], "not listed yet");
         assert!(!unlisted.has_heartbeat("x__a") && unlisted.may_have("x__a") && !unlisted.may_have("y__a"));

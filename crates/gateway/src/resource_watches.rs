@@ -47,14 +47,14 @@ struct ResourceSubscription {
 
 /// A resource of a server has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Updated {
+pub struct ResourceUpdate {
     /// The server's place.
     pub server: usize,
     /// The resource, as the server calls it.
     pub uri: Arc<str>,
 }
 
-pub(super) type Updates = broadcast::Sender<Updated>;
+pub(super) type Updates = broadcast::Sender<ResourceUpdate>;
 
 /// Makes a channel for changes of resources, which nobody hears yet.
 pub(super) fn updates() -> Updates {

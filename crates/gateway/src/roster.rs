@@ -14,7 +14,8 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Lineup, Scope, ServerEntry, Servers, backend::Backend, gateway_core::GatewayCore, list_keeper::keep_lists,
+    Scope, ServerEntry, ServerSet, Servers, backend::Backend, gateway_core::GatewayCore,
+    list_keeper::keep_lists,
 };
 use crate::route::names::Style;
 use unhang_core::{clients::Clocks, config::DISPOSE_LIMIT};
@@ -39,7 +40,7 @@ pub(super) struct Roster {
 
 /// What a new configuration has changed, by the names of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct RosterChange {
     /// That were not there before.
     pub added: Vec<String>,
     /// That are started anew.
@@ -48,7 +49,7 @@ pub struct Change {
     pub removed: Vec<String>,
 }
 
-impl Change {
+impl RosterChange {
     /// Whether everything is as it was.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -101,8 +102,8 @@ impl Roster {
         &mut self,
         entries: Vec<ServerEntry>,
         core: &GatewayCore,
-    ) -> (Change, Vec<Arc<Backend>>, Vec<LeavingServer>) {
-        let (mut change, mut new) = (Change::default(), Vec::new());
+    ) -> (RosterChange, Vec<Arc<Backend>>, Vec<LeavingServer>) {
+        let (mut change, mut new) = (RosterChange::default(), Vec::new());
         let before = std::mem::take(&mut self.current);
         let mut before: HashMap<String, Arc<Backend>> =
             before.into_iter().map(|backend| (backend.name().to_owned(), backend)).collect();
@@ -143,13 +144,13 @@ impl Servers {
     /// Has these servers from now on. Those that are made from the same go on as they are, with what they have in flight; what those that
     /// go were asked they may still answer, and nobody loses what they have where there is less room. Gives what has changed. Must be
     /// called in a runtime.
-    pub fn replace(&self, lineup: Lineup) -> Change {
-        let Lineup { entries, style, own, capacity, clocks, notices: _ } = lineup;
+    pub fn replace(&self, lineup: ServerSet) -> RosterChange {
+        let ServerSet { entries, style, own, capacity, clocks, notices: _ } = lineup;
         self.core.bound(capacity);
         let (change, new, leaving) = {
             let mut roster = self.core.roster();
             if roster.is_closed {
-                return Change::default();
+                return RosterChange::default();
             }
             roster.style = style;
             roster.own = own;
@@ -237,13 +238,13 @@ mod tests {
         let entries = || vec![named("d", "1", &entry), named("c", "1", &entry), named("a", "2", &entry)];
         let change = servers.replace(entries().into());
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let expect = Change { added: names(&["d"]), changed: names(&["a"]), removed: names(&["b"]) };
+        let expect = RosterChange { added: names(&["d"]), changed: names(&["a"]), removed: names(&["b"]) };
         assert_eq!((change, places()), (expect, vec![3, 2, 4]));
         let known = servers.known().borrow().clone();
         assert_eq!(known.patience.keys().copied().collect::<Vec<_>>(), [2, 3, 4]);
         assert!(servers.replace(entries().into()).is_empty(), "it is the same");
         servers.close().await;
-        assert!(servers.replace(Lineup::default()).is_empty(), "nothing comes after the end");
+        assert!(servers.replace(ServerSet::default()).is_empty(), "nothing comes after the end");
         assert_eq!(places(), [3, 2, 4]);
     }
 

@@ -4,7 +4,7 @@ use std::{future, sync::Arc, thread, time::Duration};
 
 use tokio::{sync::mpsc, task::JoinSet};
 use unhang_bridge::{
-    tasks::{SeenTask, Status},
+    tasks::{SeenTask, TaskStatus},
     tools::is_repeatable,
 };
 use unhang_proc::deadline::Deadline;
@@ -12,7 +12,7 @@ use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 use super::{
-    Lineup, ProgressSender, ServerAnswer, ServerRequest, ServerStatus, SideMessage, Watch,
+    ProgressSender, ServerAnswer, ServerRequest, ServerSet, ServerStatus, SideMessage, Watch,
     backend::Backend,
     dispatch::dispatch,
     gateway_core::GatewayCore,
@@ -66,9 +66,9 @@ impl CalledServer {
 
 impl Servers {
     /// Starts all of them and returns at once. Must be called in a runtime. What they offered in the last run they offer at once where it
-    /// was read before, by [`Lineup::read_ahead`].
+    /// was read before, by [`ServerSet::read_ahead`].
     #[must_use]
-    pub fn start(lineup: Lineup) -> Self {
+    pub fn start(lineup: ServerSet) -> Self {
         let core = GatewayCore::new(lineup.capacity, lineup.notices.clone());
         let servers = Self { core, tasks: ServerTasks::default(), session_servers: None };
         servers.replace(lineup);
@@ -218,7 +218,7 @@ impl Servers {
             let poller = TaskPoller::again(&backend, &task, asides, news);
             let seen = SeenTask {
                 id: task.id,
-                status: Status::Working,
+                status: TaskStatus::Working,
                 message: None,
                 ttl_ms: None,
                 // It is looked at soon.

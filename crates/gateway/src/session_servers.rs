@@ -42,7 +42,7 @@ use super::{
     gateway_core::GatewayCore,
     log_level::RequestedLevel,
     owners::marked,
-    resource_watches::{Updated, Updates, updates},
+    resource_watches::{ResourceUpdate, Updates, updates},
 };
 use crate::route::catalog::Offered;
 use unhang_core::{config::DISPOSE_LIMIT, fair::FairnessKey};
@@ -81,17 +81,17 @@ struct Instance {
 }
 
 /// What changes of the resources that are watched.
-pub struct Changes {
-    of_all: broadcast::Receiver<Updated>,
-    own: Option<broadcast::Receiver<Updated>>,
+pub struct WatchChanges {
+    of_all: broadcast::Receiver<ResourceUpdate>,
+    own: Option<broadcast::Receiver<ResourceUpdate>>,
 }
 
-impl Changes {
+impl WatchChanges {
     /// The next one. Cancel-safe.
     ///
     /// # Errors
     /// Some came too fast to be told, or there are no servers any more.
-    pub async fn recv(&mut self) -> Result<Updated, broadcast::error::RecvError> {
+    pub async fn recv(&mut self) -> Result<ResourceUpdate, broadcast::error::RecvError> {
         let Some(own) = &mut self.own else { return self.of_all.recv().await };
         tokio::select! {
             updated = own.recv() => updated,
@@ -172,9 +172,9 @@ impl Servers {
 
     /// What changes of the resources that are watched, from now on.
     #[must_use]
-    pub fn updates(&self) -> Changes {
+    pub fn updates(&self) -> WatchChanges {
         let own = self.session_servers.as_ref().map(|session_servers| session_servers.updates().subscribe());
-        Changes { of_all: self.core.updates.subscribe(), own }
+        WatchChanges { of_all: self.core.updates.subscribe(), own }
     }
 
     /// Has servers log from this level on, of those that somebody has asked for the one that says most. What is the session's own has

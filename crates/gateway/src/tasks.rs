@@ -20,7 +20,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::sleep};
 use unhang_bridge::{
     Era, Splice,
     params::CLIENT_CAPABILITIES,
-    tasks::{self, Dialect, Payload, SeenTask, Status, Support},
+    tasks::{self, Dialect, Payload, SeenTask, Support, TaskStatus},
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
@@ -272,7 +272,7 @@ impl TaskPoller {
                 news.doing(task.message.as_deref());
             }
             match (status, payload) {
-                (Status::Working, _) => {}
+                (TaskStatus::Working, _) => {}
                 (_, Some(Payload::Result(result))) => {
                     return RawValue::from_string(result).map_err(|error| self.broken(&error.to_string()));
                 }
@@ -287,9 +287,9 @@ impl TaskPoller {
                         }
                     }
                 }
-                (Status::Cancelled, _) => return Err(self.cancelled(&task)),
+                (TaskStatus::Cancelled, _) => return Err(self.cancelled(&task)),
                 // In the core what it has come to, and what it asks, comes with the answer to another request.
-                (Status::Completed | Status::Failed | Status::InputRequired, None) => {
+                (TaskStatus::Completed | TaskStatus::Failed | TaskStatus::InputRequired, None) => {
                     return self.result(&task, deadline).await;
                 }
             }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use unhang_bridge::Era;
-use unhang_core::{clients, revision::Revision, session::Session};
+use unhang_core::{clients, revision::Revision, session::RecordedSession};
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json, ResponseOutcome};
 
@@ -28,7 +28,7 @@ pub(super) struct ClientProfile {
     call_clock: Option<Duration>,
     negotiated: Option<String>,
     modern_version: Option<String>,
-    session: Session,
+    session: RecordedSession,
 }
 
 /// A request has introduced the client.
@@ -164,7 +164,7 @@ impl ClientProfile {
     }
 
     /// Returns what a fresh process is told again.
-    pub(super) fn session(&self) -> &Session {
+    pub(super) fn session(&self) -> &RecordedSession {
         &self.session
     }
 
@@ -175,6 +175,6 @@ impl ClientProfile {
 
     #[cfg(test)]
     pub(super) fn forget_session(&mut self) {
-        self.session = Session::default();
+        self.session = RecordedSession::default();
     }
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use unhang_core::{
     batch::BatchId,
-    breaker::Verdict,
+    breaker::BreakerVerdict,
     clients,
     config::RETRY_BYTES,
     exit,
@@ -116,12 +116,12 @@ impl WrapSession {
             return self.ask_job_server(request, effects);
         }
         let verdict = self.breaker.ask(self.now);
-        if let Verdict::Refuse(wait) = verdict {
+        if let BreakerVerdict::Refuse(wait) = verdict {
             let to = Addressee::request(&request.id, request.method, request.batch);
             let error_report = self.breaker.refusal(&self.name, wait);
             return self.refuse(to, error_report, effects);
         }
-        self.accept(request, verdict == Verdict::Trial, effects);
+        self.accept(request, verdict == BreakerVerdict::Trial, effects);
     }
 
     /// Says why a request is not taken, if it is not.

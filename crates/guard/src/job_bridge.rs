@@ -41,7 +41,7 @@ use unhang_front::{LocalJobServer, PromotionReply};
 use unhang_gateway::SessionKey;
 use unhang_tools::{
     job_report::ToolNames,
-    service::{Caller, JobError, JobService},
+    service::{Caller, JobService, JobServiceError},
 };
 
 /// Opens the data folder that jobs lie in. It may wait for the disk.
@@ -94,7 +94,7 @@ pub(super) struct Adopted {
 /// What a task of the bridge has come to.
 enum BridgeResult {
     Adopted(Box<Adopted>),
-    Refused(Id, WrapPromotionOrder, u64, JobError),
+    Refused(Id, WrapPromotionOrder, u64, JobServiceError),
     Over(Id, WrapPromotionOrder, JobId),
     Joined(Id, WrapPromotionOrder, JoinOutcome),
     Opened(EngineService, ToolNames),
@@ -105,7 +105,7 @@ pub(super) enum BridgeEvent {
     /// There is a job, of which its client is to hear.
     Adopted(Box<Adopted>),
     /// There is none, for this reason.
-    Refused(Id, WrapPromotionOrder, JobError),
+    Refused(Id, WrapPromotionOrder, JobServiceError),
     /// The job has ended that a call waited for, or cannot be waited for any longer.
     Over(Id, WrapPromotionOrder, JobId),
     /// This has come of a call that waits for a job.
@@ -213,7 +213,7 @@ impl JobBridge {
                     calls.adopt(&Caller::owner(), promotable).await.map(|promoted| (calls, promoted))
                 }
                 (Err(why), _) => Err(why),
-                (Ok(_), None) => Err(JobError("calls are not kept".to_owned())),
+                (Ok(_), None) => Err(JobServiceError("calls are not kept".to_owned())),
             };
             match adopted {
                 Ok((calls, promoted)) => {

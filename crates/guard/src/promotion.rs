@@ -35,7 +35,7 @@ use unhang_core::{
     revision::Revision,
 };
 use unhang_front::PromotionReply;
-use unhang_tools::{job_report::ToolNames, service::JobError};
+use unhang_tools::{job_report::ToolNames, service::JobServiceError};
 
 /// When a call is looked at again while the client is asked something.
 const WHILE_ASKED: Duration = Duration::from_secs(1);
@@ -244,7 +244,7 @@ impl GuardedCall {
     }
 
     /// Says that it cannot be the task that its client has asked for.
-    pub(super) fn not_kept(&self, why: &JobError) -> ErrorReport<'static> {
+    pub(super) fn not_kept(&self, why: &JobServiceError) -> ErrorReport<'static> {
         let line = self.line.as_deref().and_then(Json::new);
         let tool = line.and_then(|line| text_member(line.member("params")?, "name")).unwrap_or_default();
         ErrorReport { kind: FaultKind::Overloaded, summary: not_kept(&tool, why), hint: NOT_KEPT_HINT }

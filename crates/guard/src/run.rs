@@ -36,7 +36,7 @@ use unhang_core::{
     exit,
     limits::Limits,
     promotion::Promotion,
-    shell::{FromClient, Stop, Taken, is_passing, set},
+    shell::{FromClient, ReadOutcome, Stop, is_passing, set},
     units::in_words,
 };
 use unhang_upstream::process::{ProcessEvent, ServerProcess, awaited};
@@ -268,7 +268,7 @@ impl GuardLoop {
 
     fn read_client(&mut self, ready: io::Result<()>) {
         match self.from_client.read(ready) {
-            Taken::Bytes => {
+            ReadOutcome::Bytes => {
                 let now = self.now();
                 self.effects.memory = Some(self.from_client.lines.memory());
                 while let Some(line) = self.from_client.lines.next_line() {
@@ -276,8 +276,8 @@ impl GuardLoop {
                 }
                 self.effects.memory = None;
             }
-            Taken::Nothing => {}
-            Taken::End => self.client_end(),
+            ReadOutcome::Nothing => {}
+            ReadOutcome::End => self.client_end(),
         }
     }
 

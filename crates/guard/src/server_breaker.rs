@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use unhang_core::{
-    breaker::{Breaker, BreakerPhase, Verdict},
+    breaker::{Breaker, BreakerPhase, BreakerVerdict},
     fault::FaultKind,
     limits::Limits,
     refusal::ErrorReport,
@@ -30,7 +30,7 @@ impl ServerBreaker {
     }
 
     /// Asks whether a request may go to the server.
-    pub(super) fn ask(&mut self, now: Duration) -> Verdict {
+    pub(super) fn ask(&mut self, now: Duration) -> BreakerVerdict {
         self.breaker.ask(now)
     }
 

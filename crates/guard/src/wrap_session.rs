@@ -21,7 +21,7 @@ use unhang_core::{
     units::in_words,
 };
 use unhang_switches::stands;
-use unhang_tools::service::JobError;
+use unhang_tools::service::JobServiceError;
 use unhang_wire::{Id, one_line};
 
 use super::{
@@ -382,7 +382,7 @@ impl WrapSession {
         &mut self,
         now: Duration,
         (wire_id, order): (&Id, WrapPromotionOrder),
-        why: &JobError,
+        why: &JobServiceError,
         effects: &mut impl WrapEffects,
     ) {
         self.now = now;

@@ -18,7 +18,7 @@ use super::{
     Definition, Hints, ToolAnswer, ToolListing,
     answer_text::{self, AnswerText},
     schemas::{self, DEFAULT_JOBS, DEFAULT_LOG_BYTES, MAX_LOG_BYTES, MAX_WAIT_SECONDS},
-    service::{Extent, JobError, JobService, LogRequest},
+    service::{Extent, JobService, JobServiceError, LogRequest},
 };
 use crate::job_report::{JobKind, ToolNames};
 use unhang_core::wording::shortened;
@@ -163,7 +163,7 @@ impl Builtin {
     pub(super) async fn call(self, service: &dyn JobService, arguments: Map<String, Value>) -> ToolAnswer {
         match self.told(service, arguments).await {
             Ok(told) => told.answer(false),
-            Err(JobError(why)) => ToolAnswer::error(why),
+            Err(JobServiceError(why)) => ToolAnswer::error(why),
         }
     }
 
@@ -171,7 +171,7 @@ impl Builtin {
         self,
         service: &dyn JobService,
         mut arguments: Map<String, Value>,
-    ) -> Result<AnswerText, JobError> {
+    ) -> Result<AnswerText, JobServiceError> {
         let (given, names) = (CheckedArguments(&arguments, service.names()), service.names());
         Ok(match self {
             JobStatus => answer_text::status(&service.status(given.job()?, given.wait()).await?),
@@ -214,12 +214,12 @@ impl<'a> CheckedArguments<'a> {
         self.0.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    fn job(&self) -> Result<JobId, JobError> {
+    fn job(&self) -> Result<JobId, JobServiceError> {
         let text = self.text("job_id");
         text.parse().map_err(|error: NotAJobId| {
             let id = shortened(text, 40);
             let Self(_, ToolNames { prefix }) = self;
-            JobError(match self.1.lists_all() {
+            JobServiceError(match self.1.lists_all() {
                 true => {
                     format!("there is no job `{id}`: {error}; {prefix}list_jobs has those that there are")
                 }
@@ -230,8 +230,8 @@ impl<'a> CheckedArguments<'a> {
         })
     }
 
-    fn field(&self) -> Result<Field, JobError> {
-        self.text("field").parse().map_err(|error: NotAField| JobError(error.to_string()))
+    fn field(&self) -> Result<Field, JobServiceError> {
+        self.text("field").parse().map_err(|error: NotAField| JobServiceError(error.to_string()))
     }
 
     /// A whole number; `2.0` is one to JSON schema.

@@ -13,7 +13,7 @@ use unhang_switches::stands;
 
 use super::{
     Cancellation, Definition, Hints, Mode, ToolAnswer, ToolListing, ToolSettings, answer_text, schemas,
-    service::{JobError, JobService, SubmitRequest},
+    service::{JobService, JobServiceError, SubmitRequest},
 };
 use crate::job_report::JobReport;
 
@@ -67,7 +67,7 @@ impl Declared {
             }
             Mode::Child => outcome(service, job, cancellation)
                 .await
-                .unwrap_or_else(|JobError(why)| ToolAnswer::error(why)),
+                .unwrap_or_else(|JobServiceError(why)| ToolAnswer::error(why)),
         }
     }
 
@@ -90,7 +90,7 @@ impl Declared {
             timeout: settings.timeout,
             log_limit: settings.log_limit,
         };
-        service.submit(request).await.map_err(|JobError(why)| why)
+        service.submit(request).await.map_err(|JobServiceError(why)| why)
     }
 }
 
@@ -99,7 +99,7 @@ async fn outcome(
     service: &dyn JobService,
     mut job: JobReport,
     mut cancellation: Cancellation,
-) -> Result<ToolAnswer, JobError> {
+) -> Result<ToolAnswer, JobServiceError> {
     let id = job.job_id;
     while !job.status.is_final() {
         let cancelled = tokio::select! {
@@ -114,8 +114,8 @@ async fn outcome(
         }
     }
     let is_error = job.status != JobState::Completed;
-    let results = service.results(id).await.map_err(|JobError(why)| {
-        JobError(format!("job {id} has ended ({}), and its results cannot be read: {why}", job.status))
+    let results = service.results(id).await.map_err(|JobServiceError(why)| {
+        JobServiceError(format!("job {id} has ended ({}), and its results cannot be read: {why}", job.status))
     })?;
     Ok(answer_text::results(results, service.names()).answer(is_error))
 }

@@ -23,7 +23,7 @@ use crate::job_report::{
 };
 
 /// An answer that is on its way.
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, JobError>> + Send + 'a>>;
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, JobServiceError>> + Send + 'a>>;
 
 /// Who asks for jobs. What somebody has started is there for nobody else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -102,11 +102,11 @@ pub trait JobService: Send + Sync + 'static {
 /// Why something was not done, as a sentence that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct JobError(pub String);
+pub struct JobServiceError(pub String);
 
-impl From<unhang_jobs::error::JobError> for JobError {
-    fn from(error: unhang_jobs::error::JobError) -> JobError {
-        JobError(error.to_string())
+impl From<unhang_jobs::error::JobError> for JobServiceError {
+    fn from(error: unhang_jobs::error::JobError) -> JobServiceError {
+        JobServiceError(error.to_string())
     }
 }
 

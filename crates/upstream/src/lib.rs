@@ -57,8 +57,8 @@ pub enum RequestSignature {
 /// What comes of a request.
 pub(crate) type RequestOutcome = Result<Box<RawValue>, Error>;
 
-/// The newest progress of a request, as received.
-pub(crate) type ProgressSender = watch::Sender<Option<Box<RawValue>>>;
+/// Where the newest progress of a request is put, as received.
+pub type ProgressSender = watch::Sender<Option<Box<RawValue>>>;
 
 /// Commands that wait for an actor. It takes them at once.
 const COMMANDS: usize = 64;

@@ -28,7 +28,7 @@ use unhang_core::{
     fault::FaultKind,
     health::{Advice, Health},
     queue::{Class, Queue},
-    shell::{Turn, gathered, is_passing},
+    shell::{ReadTurn, gathered, is_passing},
     units::in_words,
 };
 
@@ -65,7 +65,7 @@ struct StdioActor {
     process: Option<ServerProcess>,
     to_server: Queue,
     lines: Lines,
-    turn: Turn,
+    turn: ReadTurn,
     /// It was not read for once, and that was told.
     was_held_back: bool,
     tail: Tail,
@@ -81,7 +81,7 @@ impl StdioActor {
         let tail = Tail::new(config.limits.stderr_tail);
         Self {
             lines: Lines::new(config.limits.max_message),
-            turn: Turn::default(),
+            turn: ReadTurn::default(),
             was_held_back: false,
             // Never shed: what is asked of a server is asked. It is bounded by refusing to take more.
             to_server: Queue::new(usize::MAX),

@@ -9,7 +9,7 @@
 mod audience;
 mod outbox;
 mod reply_budget;
-mod server_questions;
+mod upstream_questions;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use unhang_wire::{Id, Json, Line};
 use self::{
     audience::{AbandonedCalls, Audience},
     outbox::Outbox,
-    server_questions::{AnsweredQuestion, ServerQuestions},
+    upstream_questions::{AnsweredQuestion, UpstreamQuestions},
 };
 pub(crate) use self::{outbox::Outgoing, reply_budget::ReplyReservation};
 use super::{
@@ -98,7 +98,7 @@ pub(crate) struct UpstreamSession {
     handshake: Handshake,
     pub(crate) session: Option<Arc<ServerInfo>>,
     tail: Tail,
-    questions: ServerQuestions,
+    questions: UpstreamQuestions,
     out: Outbox,
     /// Its end has begun: nothing is asked any more.
     pub(crate) is_ending: bool,
@@ -117,7 +117,7 @@ impl UpstreamSession {
             origin: Instant::now(),
             timer: Box::pin(sleep_until(Instant::now())),
             session: None,
-            questions: ServerQuestions::new(&name, &limits, listener.clone()),
+            questions: UpstreamQuestions::new(&name, &limits, listener.clone()),
             out: Outbox::default(),
             is_ending: false,
             is_remote: false,

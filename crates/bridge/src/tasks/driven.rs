@@ -6,7 +6,7 @@
 use unhang_wire::Json;
 
 use super::{
-    Dialect, ECHO_LIMIT, ID_LIMIT, INPUT_LIMIT, MESSAGE_LIMIT, ObjectWriter, Status, TaskOutcome, cut,
+    Dialect, ECHO_LIMIT, ID_LIMIT, INPUT_LIMIT, MESSAGE_LIMIT, ObjectWriter, TaskOutcome, TaskStatus, cut,
     is_object, milliseconds, offer::extended,
 };
 use crate::{
@@ -20,7 +20,7 @@ pub struct SeenTask {
     /// Its name, of [`ID_LIMIT`] bytes at most.
     pub id: String,
     /// How it is.
-    pub status: Status,
+    pub status: TaskStatus,
     /// The same in words, the first [`MESSAGE_LIMIT`] bytes of them.
     pub message: Option<String>,
     /// How long after its beginning the server keeps it; `None` where it has no end, or nothing is said of it.
@@ -109,10 +109,10 @@ pub fn read_created(dialect: Dialect, result: Json<'_>) -> Result<Option<SeenTas
 pub fn read_got(dialect: Dialect, told: Json<'_>) -> Result<(SeenTask, Option<Payload>), String> {
     let task = seen(dialect, told)?;
     let payload = match (dialect, task.status) {
-        (Dialect::Core, _) | (_, Status::Working | Status::Cancelled) => None,
-        (_, Status::Completed) => Some(Payload::Result(promised(told, &task, "result")?)),
-        (_, Status::Failed) => Some(Payload::Error(promised(told, &task, "error")?)),
-        (_, Status::InputRequired) => Some(Payload::Input(asked(told, &task)?)),
+        (Dialect::Core, _) | (_, TaskStatus::Working | TaskStatus::Cancelled) => None,
+        (_, TaskStatus::Completed) => Some(Payload::Result(promised(told, &task, "result")?)),
+        (_, TaskStatus::Failed) => Some(Payload::Error(promised(told, &task, "error")?)),
+        (_, TaskStatus::InputRequired) => Some(Payload::Input(asked(told, &task)?)),
     };
     Ok((task, payload))
 }
@@ -129,7 +129,7 @@ fn seen(dialect: Dialect, task: Json<'_>) -> Result<SeenTask, String> {
         ));
     }
     let status = text("status").ok_or_else(|| format!("the task `{}` has no `status`", shown(&id)))?;
-    let status = Status::parse(&status).ok_or_else(|| {
+    let status = TaskStatus::parse(&status).ok_or_else(|| {
         let word = cut(&status, ECHO_LIMIT);
         format!("the task `{}` has the `status` `{word}`, which nobody knows", shown(&id))
     })?;

@@ -96,7 +96,7 @@ impl Dialect {
 
 /// How a task is. Both dialects have the same words; what they mean differs, see [`status_of_result`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
+pub enum TaskStatus {
     /// It is being worked on.
     Working,
     /// It waits for answers of the client.
@@ -109,20 +109,25 @@ pub enum Status {
     Cancelled,
 }
 
-impl Status {
+impl TaskStatus {
     /// All that there are.
-    pub const ALL: [Status; 5] =
-        [Status::Working, Status::InputRequired, Status::Completed, Status::Failed, Status::Cancelled];
+    pub const ALL: [TaskStatus; 5] = [
+        TaskStatus::Working,
+        TaskStatus::InputRequired,
+        TaskStatus::Completed,
+        TaskStatus::Failed,
+        TaskStatus::Cancelled,
+    ];
 
     /// The word for it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Status::Working => "working",
-            Status::InputRequired => "input_required",
-            Status::Completed => "completed",
-            Status::Failed => "failed",
-            Status::Cancelled => "cancelled",
+            TaskStatus::Working => "working",
+            TaskStatus::InputRequired => "input_required",
+            TaskStatus::Completed => "completed",
+            TaskStatus::Failed => "failed",
+            TaskStatus::Cancelled => "cancelled",
         }
     }
 
@@ -135,16 +140,16 @@ impl Status {
     /// Whether nothing comes after it.
     #[must_use]
     pub const fn is_final(self) -> bool {
-        matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
+        matches!(self, TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled)
     }
 }
 
 /// The status of a task whose call has this result: one that says that it is an error has failed in 2025-11-25, and is complete in
 /// 2026-07-28, where only a call without a result fails.
 #[must_use]
-pub fn status_of_result(dialect: Dialect, result: Json<'_>) -> Status {
+pub fn status_of_result(dialect: Dialect, result: Json<'_>) -> TaskStatus {
     let is_error = result.member("isError").is_some_and(|is_error| is_error.get() == "true");
-    if is_error && dialect == Dialect::Core { Status::Failed } else { Status::Completed }
+    if is_error && dialect == Dialect::Core { TaskStatus::Failed } else { TaskStatus::Completed }
 }
 
 /// What is told of a task.
@@ -153,7 +158,7 @@ pub struct Task<'a> {
     /// Its name.
     pub id: &'a str,
     /// How it is, as far as its outcome does not say so.
-    pub status: Status,
+    pub status: TaskStatus,
     /// The same in words, for a person or a model.
     pub message: Option<&'a str>,
     /// When it began, in ISO 8601.
@@ -184,13 +189,13 @@ impl TaskOutcome<'_> {
     /// The status of a task that has come to this, and was `so_far` before. An ended task has an outcome: without one the extension
     /// has nothing to say beside `completed` and `failed`, and that is invalid there.
     #[must_use]
-    pub fn status(self, dialect: Dialect, so_far: Status) -> Status {
+    pub fn status(self, dialect: Dialect, so_far: TaskStatus) -> TaskStatus {
         match self {
-            _ if so_far == Status::Cancelled => so_far,
+            _ if so_far == TaskStatus::Cancelled => so_far,
             TaskOutcome::Open => so_far,
             TaskOutcome::Result(result) => status_of_result(dialect, result),
-            TaskOutcome::Error(_) => Status::Failed,
-            TaskOutcome::Input(_) => Status::InputRequired,
+            TaskOutcome::Error(_) => TaskStatus::Failed,
+            TaskOutcome::Input(_) => TaskStatus::InputRequired,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants: the codes are those of protocol.md 2.1; of what the client wrote so much is repeated as helps to find it.
 
-use super::{ECHO_LIMIT, EXTENSION, ObjectWriter, Status, cut};
+use super::{ECHO_LIMIT, EXTENSION, ObjectWriter, TaskStatus, cut};
 use crate::error::{INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CAPABILITY};
 
 /// For a client that has not declared the extension with its request and asks of a task, or calls a tool that does not go without.
@@ -28,7 +28,7 @@ pub fn unknown_task(id: &str) -> String {
 
 /// For `tasks/cancel` of 2025-11-25 when there is nothing left to end. The extension answers that it was heard.
 #[must_use]
-pub fn already_ended(id: &str, status: Status) -> String {
+pub fn already_ended(id: &str, status: TaskStatus) -> String {
     let (id, status) = (cut(id, ECHO_LIMIT), status.as_str());
     invalid_params(&format!("The task `{id}` cannot be cancelled: it has ended and is {status}."))
 }

@@ -13,7 +13,7 @@ fn value(text: &str) -> Value {
 
 const TASK: Task<'_> = Task {
     id: "t-1",
-    status: Status::Working,
+    status: TaskStatus::Working,
     message: Some("half done"),
     created_at: "2026-08-22T10:00:00Z",
     updated_at: "2026-08-22T10:00:05Z",
@@ -53,27 +53,33 @@ fn status_and_outcome_agree() {
     let asked = [("q-1".to_owned(), r#"{"method":"elicitation/create","params":{}}"#.to_owned())];
     let questions = r#"{"q-1":{"method":"elicitation/create","params":{}}}"#;
     for (so_far, outcome, core, extension, beside) in [
-        (Status::Working, TaskOutcome::Open, "working", "working", None),
+        (TaskStatus::Working, TaskOutcome::Open, "working", "working", None),
         (
-            Status::Working,
+            TaskStatus::Working,
             TaskOutcome::Result(raw(result)),
             "completed",
             "completed",
             Some(("result", unrelated)),
         ),
-        (Status::Working, TaskOutcome::Result(raw(wrong)), "failed", "completed", Some(("result", wrong))),
-        (Status::Failed, TaskOutcome::Result(raw(wrong)), "failed", "completed", Some(("result", wrong))),
-        (Status::Working, TaskOutcome::Error(raw(error)), "failed", "failed", Some(("error", error))),
         (
-            Status::Working,
+            TaskStatus::Working,
+            TaskOutcome::Result(raw(wrong)),
+            "failed",
+            "completed",
+            Some(("result", wrong)),
+        ),
+        (TaskStatus::Failed, TaskOutcome::Result(raw(wrong)), "failed", "completed", Some(("result", wrong))),
+        (TaskStatus::Working, TaskOutcome::Error(raw(error)), "failed", "failed", Some(("error", error))),
+        (
+            TaskStatus::Working,
             TaskOutcome::Input(&asked),
             "input_required",
             "input_required",
             Some(("inputRequests", questions)),
         ),
-        (Status::Cancelled, TaskOutcome::Open, "cancelled", "cancelled", None),
-        (Status::Cancelled, TaskOutcome::Result(raw(result)), "cancelled", "cancelled", None),
-        (Status::Cancelled, TaskOutcome::Error(raw(error)), "cancelled", "cancelled", None),
+        (TaskStatus::Cancelled, TaskOutcome::Open, "cancelled", "cancelled", None),
+        (TaskStatus::Cancelled, TaskOutcome::Result(raw(result)), "cancelled", "cancelled", None),
+        (TaskStatus::Cancelled, TaskOutcome::Error(raw(error)), "cancelled", "cancelled", None),
     ] {
         let task = Task { status: so_far, ..TASK };
         for (dialect, status) in [(Dialect::Core, core), (Dialect::Extension, extension)] {
@@ -177,7 +183,7 @@ fn refusals_have_the_codes_of_the_protocol_and_do_not_repeat_everything() {
     for (refused, code, word) in [
         (missing_capability(), -32021, "declare"),
         (unknown_task(&long), -32602, "no task"),
-        (already_ended(&long, Status::Completed), -32602, "completed"),
+        (already_ended(&long, TaskStatus::Completed), -32602, "completed"),
         (not_as_task(&long), -32601, "without `task`"),
         (only_as_task(&long), -32601, "with `task`"),
         (about_whom(&long, None).expect_err("no id"), -32602, "taskId"),
@@ -322,11 +328,11 @@ fn what_a_server_writes_loosely_is_read_all_the_same() {
         "\u{e4}".repeat(MESSAGE_LIMIT)
     );
     let (task, payload) = read_got(Dialect::Extension, raw(&told)).expect("a task");
-    assert_eq!((task.status, task.ttl_ms, task.poll_interval_ms), (Status::Failed, Some(60_000), None));
+    assert_eq!((task.status, task.ttl_ms, task.poll_interval_ms), (TaskStatus::Failed, Some(60_000), None));
     assert_eq!(task.message.map(|message| message.len()), Some(MESSAGE_LIMIT));
     assert_eq!(payload, Some(Payload::Error(r#"{"code":1}"#.to_owned())));
     let bare = read_got(Dialect::Core, raw(r#"{"taskId":"t","status":"completed"}"#)).expect("a task");
-    assert_eq!((bare.0.status, bare.1), (Status::Completed, None));
+    assert_eq!((bare.0.status, bare.1), (TaskStatus::Completed, None));
 }
 
 /// What can come of a task, owned.
@@ -352,7 +358,7 @@ proptest! {
         payload in any_payload(),
         is_cancelled in any::<bool>(),
     ) {
-        let status = if is_cancelled { Status::Cancelled } else { Status::Working };
+        let status = if is_cancelled { TaskStatus::Cancelled } else { TaskStatus::Working };
         let (ttl_ms, poll_interval_ms) = times;
         let task =
             Task { id: &id, status, message: message.as_deref(), ttl_ms, poll_interval_ms, ..TASK };
@@ -375,7 +381,7 @@ proptest! {
             }
             let answer = cancelled(dialect, &task, None);
             if dialect == Dialect::Core {
-                let seen = SeenTask { status: Status::Cancelled, ..seen };
+                let seen = SeenTask { status: TaskStatus::Cancelled, ..seen };
                 prop_assert_eq!(read_got(dialect, raw(&answer)), Ok((seen, None)));
             } else {
                 prop_assert_eq!(answer, r#"{"resultType":"complete"}"#);

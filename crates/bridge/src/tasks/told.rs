@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use unhang_wire::Json;
 
-use super::{Dialect, ObjectWriter, SAFE_INTEGER, Status, Task, TaskOutcome, related, unrelated};
+use super::{Dialect, ObjectWriter, SAFE_INTEGER, Task, TaskOutcome, TaskStatus, related, unrelated};
 use crate::{
     META,
     result::{RESULT_TYPE, SERVER_INFO},
@@ -63,7 +63,7 @@ pub fn payload(result: Json<'_>, id: &str) -> String {
 #[must_use]
 pub fn cancelled(dialect: Dialect, task: &Task<'_>, server_info: Option<&str>) -> String {
     match dialect {
-        Dialect::Core => bare(&Task { status: Status::Cancelled, ..*task }),
+        Dialect::Core => bare(&Task { status: TaskStatus::Cancelled, ..*task }),
         Dialect::Extension => acknowledged(server_info),
     }
 }
@@ -128,7 +128,7 @@ fn detailed(
 ) -> ObjectWriter {
     let status = outcome.status(dialect, task.status);
     let told = with_task(object, dialect, &Task { status, ..*task });
-    if dialect == Dialect::Core || status == Status::Cancelled {
+    if dialect == Dialect::Core || status == TaskStatus::Cancelled {
         return told;
     }
     match outcome {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use unhang_bridge::{
     notification::under,
     result,
-    tasks::{self, Dialect, Status, Support, Task, TaskOutcome},
+    tasks::{self, Dialect, Support, Task, TaskOutcome, TaskStatus},
 };
 use unhang_wire::Id;
 
@@ -18,7 +18,7 @@ const ERROR: &str = r#"{"code":-31002,"message":"The server ended.","data":{"hin
 
 const FULL: Task<'_> = Task {
     id: "0123456789abcdef",
-    status: Status::Working,
+    status: TaskStatus::Working,
     message: Some("half done"),
     created_at: "2026-08-22T10:00:00Z",
     updated_at: "2026-08-22T10:00:05Z",
@@ -44,7 +44,7 @@ fn each_outcome(mut each: impl FnMut(Task<'_>, TaskOutcome<'_>)) {
     let asked: Vec<_> = asked.map(|(name, request)| (name.clone(), request.to_string())).collect();
     for task in TASKS {
         each(task, TaskOutcome::Open);
-        each(Task { status: Status::Cancelled, ..task }, TaskOutcome::Open);
+        each(Task { status: TaskStatus::Cancelled, ..task }, TaskOutcome::Open);
         each(task, TaskOutcome::Error(raw(ERROR)));
         each(task, TaskOutcome::Input(&asked));
         for (_, result) in examples("CallToolResult") {
@@ -159,7 +159,7 @@ fn refusals_are_errors() {
     assert_valid(MODERN, "InvalidParamsError", &value(&tasks::unknown_task("t")));
     for error in [
         tasks::unknown_task("t"),
-        tasks::already_ended("t", Status::Completed),
+        tasks::already_ended("t", TaskStatus::Completed),
         tasks::not_as_task("slow"),
         tasks::only_as_task("slow"),
     ] {

@@ -32,7 +32,7 @@ use unhang::{
         self, AtEnd, FrontSpec,
         http::{self, HttpSpec},
     },
-    gateway::Lineup,
+    gateway::ServerSet,
     jobs::engine::Engine,
     limits::Limits,
     process::{
@@ -305,7 +305,7 @@ struct PreparedServe {
     given: InheritedVariables,
     table: Table,
     service: Arc<EngineService>,
-    lineup: Lineup,
+    lineup: ServerSet,
     /// Where other windows with the same servers are met.
     place: Option<MeetingPoint>,
     /// For those who come over HTTP.

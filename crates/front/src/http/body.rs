@@ -20,7 +20,7 @@ use unhang_switches::stands;
 use super::{
     HttpState,
     handlers::{put_off, refused},
-    room::{NoRoom, Room},
+    message_budget::{MessageBudget, NoRoom},
 };
 use unhang_core::{
     config::{BODY_PATIENCE, ROOM_PATIENCE},
@@ -35,7 +35,7 @@ const REST_PATIENCE: Duration = Duration::from_secs(2);
 pub(super) struct Whole {
     pub(super) bytes: Bytes,
     /// What it takes of the budget; nothing where it is small.
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<MessageBudget>,
 }
 
 /// Why there is none.

@@ -19,14 +19,14 @@ use unhang_net::serve::{
 use unhang_wire::{self as wire, Id};
 
 use super::{
-    Full, HttpState, Way,
+    Full, HttpRoute, HttpState,
     access::TokenOwner,
     admission::busy,
     asked::{PostKind, asked},
     body::{Whole, whole},
+    message_budget::NoRoom,
     old,
     operators::told,
-    room::NoRoom,
     session::{PostReply, SessionCommand, SessionHandle},
     shown,
     stream::parse_id,
@@ -184,7 +184,7 @@ pub(super) async fn brought(http_state: &Arc<HttpState>, post: Post, asked: Post
             }
         }
         PostKind::Begins => begun(http_state, post).await,
-        PostKind::Belongs(name) => match http_state.session(&name, &post.caller, Way::Streamable) {
+        PostKind::Belongs(name) => match http_state.session(&name, &post.caller, HttpRoute::Streamable) {
             Some(session) => post.to(http_state, session, Statuses::Session).await,
             None => no_such_session(peer),
         },
@@ -322,7 +322,7 @@ impl Post {
 /// A session begins, unless what begins it is refused.
 async fn begun(http_state: &Arc<HttpState>, post: Post) -> Response {
     let (peer, takes, caller) = (post.peer, post.takes, post.caller.clone());
-    let (name, session) = match http_state.begin(&caller, Way::Streamable) {
+    let (name, session) = match http_state.begin(&caller, HttpRoute::Streamable) {
         Ok(begun) => begun,
         Err(full) => return too_many(peer, full, "sessions"),
     };
@@ -508,7 +508,7 @@ fn session_of(
             hint,
         )));
     };
-    http_state.session(name, caller, Way::Streamable).ok_or_else(|| Box::new(no_such_session(peer)))
+    http_state.session(name, caller, HttpRoute::Streamable).ok_or_else(|| Box::new(no_such_session(peer)))
 }
 
 fn not_allowed(peer: PeerAddress, why: &str) -> Response {

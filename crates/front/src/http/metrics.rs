@@ -16,7 +16,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::operators::Counts;
+use super::operators::JobCounts;
 use crate::tally::FrontTally;
 use unhang_gateway::{ServerState, ServerStatus, Servers};
 
@@ -39,7 +39,7 @@ pub(super) struct Snapshot {
     /// How they are, in their order.
     pub statuses: Vec<ServerStatus>,
     /// Jobs by state, where there are any.
-    pub jobs: Option<Counts>,
+    pub jobs: Option<JobCounts>,
 }
 
 /// The page.
@@ -174,7 +174,7 @@ impl Snapshot {
 }
 
 /// Labels and a number.
-type Sample<'a, const LABELS: usize> = ([(&'a str, &'a str); LABELS], u64);
+type MetricSample<'a, const LABELS: usize> = ([(&'a str, &'a str); LABELS], u64);
 
 /// The page while it is written.
 struct MetricsPage<'a>(DescriptorEncoder<'a>);
@@ -188,7 +188,7 @@ impl MetricsPage<'_> {
         &mut self,
         name: &str,
         help: &str,
-        samples: impl IntoIterator<Item = Sample<'a, LABELS>>,
+        samples: impl IntoIterator<Item = MetricSample<'a, LABELS>>,
     ) -> fmt::Result {
         let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, value) in samples {
@@ -207,7 +207,7 @@ impl MetricsPage<'_> {
         &mut self,
         name: &str,
         help: &str,
-        samples: impl IntoIterator<Item = Sample<'a, LABELS>>,
+        samples: impl IntoIterator<Item = MetricSample<'a, LABELS>>,
     ) -> fmt::Result {
         let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, value) in samples {

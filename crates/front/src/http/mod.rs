@@ -20,10 +20,10 @@ mod asked;
 mod body;
 mod handlers;
 mod hosts;
+mod message_budget;
 mod metrics;
 mod old;
 mod operators;
-mod room;
 mod service;
 mod session;
 mod stateless_clients;
@@ -56,8 +56,8 @@ pub use self::{
 };
 use self::{
     access::{Shares, TokenOwner},
+    message_budget::Budget,
     operators::JobGauge,
-    room::Budget,
     service::HttpService,
     session::{HttpSession, ReplyMode, SessionCommand, SessionHandle, mailbox},
     stateless_clients::{StatelessClient, StatelessClients, Stay},
@@ -235,10 +235,10 @@ struct HttpState {
     /// What each client has of requests in flight.
     requests: Shares,
     /// Those that there are, by their names.
-    sessions: Mutex<HashMap<String, Owned>>,
+    sessions: Mutex<HashMap<String, OwnedSession>>,
     session_shares: Shares,
     /// Requests that stand alone, by the secrets under which their calls are parked.
-    alone: Mutex<HashMap<String, Owned>>,
+    alone: Mutex<HashMap<String, OwnedSession>>,
     alone_shares: Shares,
     /// Whose they are, as far as servers keep anything for one of them.
     stateless_clients: StatelessClients,
@@ -251,22 +251,22 @@ struct HttpState {
 }
 
 /// A session or a request, and whose it is.
-struct Owned {
+struct OwnedSession {
     owner: TokenOwner,
     mailbox: SessionHandle,
-    way: Way,
+    way: HttpRoute,
 }
 
 /// By which way a session is reached. By the other it is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum HttpRoute {
     /// Streamable HTTP.
     Streamable,
     /// The HTTP+SSE of 2024-11-05.
     Old,
 }
 
-impl Owned {
+impl OwnedSession {
     /// To anybody else it is not there.
     fn for_caller(&self, caller: &TokenOwner) -> Option<SessionHandle> {
         (self.owner == *caller || !stands("sessions-are-their-callers")).then(|| self.mailbox.clone())
@@ -314,7 +314,7 @@ impl HttpState {
         })
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<String, Owned>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<String, OwnedSession>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -329,7 +329,7 @@ impl HttpState {
         let mut before = self.access_policy();
         while access_policy.changed().await.is_ok() {
             let now = Arc::clone(&access_policy.borrow_and_update());
-            let is_strange = |owned: &Owned| {
+            let is_strange = |owned: &OwnedSession| {
                 !now.access.still_knows(&owned.owner, &before.access) && stands("revoked-sessions-end")
             };
             let mut strange: Vec<SessionHandle> = Vec::new();
@@ -386,12 +386,12 @@ impl HttpState {
     }
 
     /// The caller's session of this name.
-    fn session(&self, name: &str, caller: &TokenOwner, way: Way) -> Option<SessionHandle> {
+    fn session(&self, name: &str, caller: &TokenOwner, way: HttpRoute) -> Option<SessionHandle> {
         self.sessions().get(name).filter(|session| session.way == way)?.for_caller(caller)
     }
 
     /// A new session of the caller's, and its name.
-    fn begin(self: &Arc<Self>, caller: &TokenOwner, way: Way) -> Result<(String, SessionHandle), Full> {
+    fn begin(self: &Arc<Self>, caller: &TokenOwner, way: HttpRoute) -> Result<(String, SessionHandle), Full> {
         if self.is_ending() {
             return Err(Full::Ending);
         }
@@ -403,7 +403,7 @@ impl HttpState {
             if sessions.len() >= self.room && stands("sessions-bounded") {
                 return Err(Full::All);
             }
-            let owned = Owned { owner: caller.clone(), mailbox: mailbox.clone(), way };
+            let owned = OwnedSession { owner: caller.clone(), mailbox: mailbox.clone(), way };
             sessions.insert(name.clone(), owned);
         }
         let fairness_key =
@@ -413,8 +413,8 @@ impl HttpState {
         let work = SessionRuntime::new(self.limits.clone(), &context, fairness_key, None);
         drop(context);
         let manner = match way {
-            Way::Streamable => ReplyMode::Streams,
-            Way::Old => ReplyMode::OneStream(old::place_of(&name)),
+            HttpRoute::Streamable => ReplyMode::Streams,
+            HttpRoute::Old => ReplyMode::OneStream(old::place_of(&name)),
         };
         let session = HttpSession::new(shown(&name).to_owned(), work, &self.limits, commands, manner);
         let (http_state, own) = (Arc::clone(self), name.clone());
@@ -452,7 +452,8 @@ impl HttpState {
             if alone.len() >= self.room && stands("requests-alone-bounded") {
                 return Err(Full::All);
             }
-            let owned = Owned { owner: caller.clone(), mailbox: mailbox.clone(), way: Way::Streamable };
+            let owned =
+                OwnedSession { owner: caller.clone(), mailbox: mailbox.clone(), way: HttpRoute::Streamable };
             alone.insert(secret.clone(), owned);
         }
         let fairness_key = self.access_policy().access.fairness_key(caller, || place_of(peer));

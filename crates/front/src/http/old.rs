@@ -20,7 +20,7 @@ use unhang_net::serve::{
 };
 
 use super::{
-    HttpState, Way,
+    HttpRoute, HttpState,
     access::TokenOwner,
     asked::no_message,
     body::whole,
@@ -64,7 +64,7 @@ async fn opened(
     if let Some(refusal) = no_events(peer, &headers) {
         return refusal;
     }
-    let (name, session) = match http_state.begin(&caller, Way::Old) {
+    let (name, session) = match http_state.begin(&caller, HttpRoute::Old) {
         Ok(begun) => begun,
         Err(full) => return too_many(peer, full, "sessions"),
     };
@@ -95,7 +95,9 @@ async fn said(
     }
     let mut members = uri.query().unwrap_or_default().split('&');
     let name = members.find_map(|member| member.strip_prefix(SESSION)).unwrap_or_default();
-    let Some(session) = http_state.session(name, &caller, Way::Old) else { return no_such_session(peer) };
+    let Some(session) = http_state.session(name, &caller, HttpRoute::Old) else {
+        return no_such_session(peer);
+    };
     let body = match whole(&http_state, peer, body).await {
         Ok(body) => body,
         Err(refusal) => return *refusal,

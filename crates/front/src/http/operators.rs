@@ -29,25 +29,26 @@ use unhang_gateway::{ServerStatus, Servers};
 use unhang_tools::service::JobService;
 
 /// How many jobs there are of each state.
-pub(super) type Counts = Vec<(JobState, u64)>;
+pub(super) type JobCounts = Vec<(JobState, u64)>;
 
 /// Counts them; nothing where that cannot be done.
-pub(super) type Count = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Option<Counts>> + Send>> + Send + Sync>;
+pub(super) type JobCounter =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Option<JobCounts>> + Send>> + Send + Sync>;
 
 /// The jobs, as far as they are counted here.
 pub(super) struct JobGauge {
-    count: Option<Count>,
+    count: Option<JobCounter>,
     /// For whoever counts them.
     turn: Arc<Semaphore>,
 }
 
 impl JobGauge {
-    pub(super) fn new(count: Option<Count>) -> JobGauge {
+    pub(super) fn new(count: Option<JobCounter>) -> JobGauge {
         JobGauge { count, turn: Arc::new(Semaphore::new(1)) }
     }
 
     pub(super) fn of(service: Option<Arc<dyn JobService>>) -> JobGauge {
-        JobGauge::new(service.map(|service| -> Count {
+        JobGauge::new(service.map(|service| -> JobCounter {
             Arc::new(move || {
                 let service = Arc::clone(&service);
                 Box::pin(async move { service.counts().await.ok() })
@@ -56,7 +57,7 @@ impl JobGauge {
     }
 
     /// How many there are of each state; nothing where there are none, or the disk does not say it in time.
-    async fn counts(&self) -> Option<Counts> {
+    async fn counts(&self) -> Option<JobCounts> {
         let count = Arc::clone(self.count.as_ref()?);
         let counted = async {
             // It is never closed. One that waits for a stuck disk keeps its turn, so that there are not more and more of them.

@@ -30,8 +30,8 @@ use unhang_switches::stands;
 use unhang_wire::{Line, one_line};
 
 use super::{
-    room::Room,
-    stream::{BufferedBytes, EventMarks, Stream, StreamBody},
+    message_budget::MessageBudget,
+    stream::{BufferedBytes, EventMarks, ResponseStream, StreamBody},
 };
 use crate::{
     effects::{ErrorAnswer, SessionEffects, StreamKey, To},
@@ -81,7 +81,7 @@ pub(super) enum SessionCommand {
     Post {
         body: Bytes,
         /// What it has of the budget, until it is answered: what was asked is kept until then.
-        room: Option<Room>,
+        room: Option<MessageBudget>,
         takes_events: bool,
         trace: Option<Parent>,
         reply: oneshot::Sender<PostReply>,
@@ -130,20 +130,20 @@ struct OpenPost {
 
 enum PendingReply {
     Not(oneshot::Sender<PostReply>),
-    Begun(Stream),
+    Begun(ResponseStream),
 }
 
 /// What the session sees of the client.
 struct HttpEffects {
     posts: HashMap<StreamKey, OpenPost>,
     /// What posts that are not answered have of the budget for messages, where it is anything.
-    rooms: HashMap<StreamKey, Room>,
+    rooms: HashMap<StreamKey, MessageBudget>,
     /// Posts that are not answered yet, with the time by which they are to be.
     unanswered: VecDeque<(Instant, StreamKey)>,
     /// What the client listens to, and answers that broke off.
-    listened: Option<Stream>,
+    listened: Option<ResponseStream>,
     /// With the time until which they are kept.
-    ended: VecDeque<(Instant, StreamKey, Stream)>,
+    ended: VecDeque<(Instant, StreamKey, ResponseStream)>,
     held: BufferedBytes,
     left: Arc<Notify>,
     limit: usize,
@@ -154,13 +154,13 @@ struct HttpEffects {
 }
 
 impl HttpEffects {
-    fn stream(&mut self, key: StreamKey) -> Stream {
+    fn stream(&mut self, key: StreamKey) -> ResponseStream {
         let marks = match self.manner {
             ReplyMode::Streams => EventMarks::Number,
             ReplyMode::Alone => EventMarks::None,
             ReplyMode::OneStream(_) => EventMarks::Kind,
         };
-        Stream::new(key, self.limit, marks, self.held.clone(), Arc::clone(&self.left))
+        ResponseStream::new(key, self.limit, marks, self.held.clone(), Arc::clone(&self.left))
     }
 
     fn is_alone(&self) -> bool {
@@ -180,7 +180,7 @@ impl HttpEffects {
     }
 
     /// The stream of a post, begun now where it was not.
-    fn begun(&mut self, key: StreamKey) -> Option<Stream> {
+    fn begun(&mut self, key: StreamKey) -> Option<ResponseStream> {
         let is_ready = match &self.posts.get(&key)?.answer {
             PendingReply::Begun(stream) => return Some(stream.clone()),
             PendingReply::Not(_) => self.posts.get(&key)?.takes_events,
@@ -203,7 +203,7 @@ impl HttpEffects {
     }
 
     /// Says something on a stream, unless its client has not taken what there was.
-    fn say(&mut self, stream: &Stream, class: Class, data: &[u8]) {
+    fn say(&mut self, stream: &ResponseStream, class: Class, data: &[u8]) {
         if self.held.bytes() > self.limit && stands("deaf-session-ends") {
             self.is_deaf = true;
             return;
@@ -225,7 +225,7 @@ impl HttpEffects {
     }
 
     /// Keeps a stream that has come to its end, for whoever takes it up again.
-    fn keep(&mut self, key: StreamKey, stream: Stream) {
+    fn keep(&mut self, key: StreamKey, stream: ResponseStream) {
         if self.is_alone() {
             return;
         }
@@ -292,7 +292,7 @@ impl HttpEffects {
             PendingReply::Not(reply) => !reply.is_closed(),
             PendingReply::Begun(stream) => stream.is_read(),
         };
-        self.listened.as_ref().is_some_and(Stream::is_read) || self.posts.values().any(is_waited_for)
+        self.listened.as_ref().is_some_and(ResponseStream::is_read) || self.posts.values().any(is_waited_for)
     }
 
     /// Waits until the client of a request that stands alone has gone, where its answer has not begun. Cancel-safe.
@@ -460,7 +460,7 @@ impl HttpSession {
     fn post(
         &mut self,
         body: &[u8],
-        room: Option<Room>,
+        room: Option<MessageBudget>,
         takes_events: bool,
         reply: oneshot::Sender<PostReply>,
     ) {

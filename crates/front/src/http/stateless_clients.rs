@@ -60,9 +60,9 @@ impl StatelessClient {
 
 /// All of them. Clones are the same.
 #[derive(Clone)]
-pub(super) struct StatelessClients(Arc<Mutex<State>>);
+pub(super) struct StatelessClients(Arc<Mutex<StatelessState>>);
 
-struct State {
+struct StatelessState {
     all: HashMap<StatelessClient, KnownClient>,
     /// How many there may be.
     room: usize,
@@ -91,7 +91,7 @@ pub(super) struct Stay {
 
 impl StatelessClients {
     pub(super) fn new(room: usize) -> Self {
-        Self(Arc::new(Mutex::new(State { all: HashMap::new(), room, next: 0 })))
+        Self(Arc::new(Mutex::new(StatelessState { all: HashMap::new(), room, next: 0 })))
     }
 
     /// One of them comes; what they find is what they left, or as new. Nothing where there are too many.
@@ -101,7 +101,7 @@ impl StatelessClients {
         new: impl FnOnce() -> Servers,
     ) -> Option<(Servers, Stay)> {
         let mut state = self.state();
-        let State { all, room, next } = &mut *state;
+        let StatelessState { all, room, next } = &mut *state;
         let is_full = all.len() >= *room && stands("regulars-bounded");
         let kept = match all.entry(who.clone()) {
             Entry::Occupied(kept) => kept.into_mut(),
@@ -127,7 +127,7 @@ impl StatelessClients {
         drop(strange);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StatelessState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -159,7 +159,7 @@ impl Drop for Stay {
 }
 
 /// Waits until somebody has not come for long enough, or is there. Keeps nothing by that.
-async fn forget(stateless_clients: Weak<Mutex<State>>, who: StatelessClient, number: u64) {
+async fn forget(stateless_clients: Weak<Mutex<StatelessState>>, who: StatelessClient, number: u64) {
     loop {
         let Some(stateless_clients) = stateless_clients.upgrade().map(StatelessClients) else { return };
         let until = {

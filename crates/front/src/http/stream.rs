@@ -76,16 +76,16 @@ pub(super) enum EventMarks {
 
 /// A stream. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Stream(Arc<Shared>);
+pub(super) struct ResponseStream(Arc<StreamShared>);
 
-struct Shared {
-    state: Mutex<State>,
+struct StreamShared {
+    state: Mutex<StreamState>,
     held: BufferedBytes,
     /// Rung when a reader has left.
     left: Arc<Notify>,
 }
 
-struct State {
+struct StreamState {
     key: u64,
     queue: Queue,
     /// What was counted for the queue.
@@ -123,7 +123,7 @@ impl Sink for One {
     }
 }
 
-impl Stream {
+impl ResponseStream {
     /// An empty stream of this key. `left` is rung when a reader goes before the end.
     pub(super) fn new(
         key: u64,
@@ -131,8 +131,8 @@ impl Stream {
         marks: EventMarks,
         held: BufferedBytes,
         left: Arc<Notify>,
-    ) -> Stream {
-        let state = State {
+    ) -> ResponseStream {
+        let state = StreamState {
             key,
             queue: Queue::new(limit),
             counted: 0,
@@ -147,7 +147,7 @@ impl Stream {
             is_read: false,
             waker: None,
         };
-        Stream(Arc::new(Shared { state: Mutex::new(state), held, left }))
+        ResponseStream(Arc::new(StreamShared { state: Mutex::new(state), held, left }))
     }
 
     /// Adds an event with this as its data.
@@ -210,7 +210,7 @@ impl Stream {
         StreamBody { stream: self.clone(), reader: state.reader, life: None, is_over: false }
     }
 
-    fn count(&self, state: &mut State) {
+    fn count(&self, state: &mut StreamState) {
         let now = state.queue.cost();
         if now > state.counted {
             self.0.held.more(now - state.counted);
@@ -225,7 +225,7 @@ impl Stream {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StreamState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -253,14 +253,14 @@ impl Stream {
     }
 }
 
-impl Drop for Shared {
+impl Drop for StreamShared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.held.less(state.counted);
     }
 }
 
-impl State {
+impl StreamState {
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -295,7 +295,7 @@ pub(super) fn parse_id(id: &str) -> Option<(u64, u64)> {
 
 /// What a client reads of a stream. Dropping it leaves the stream.
 pub(super) struct StreamBody {
-    stream: Stream,
+    stream: ResponseStream,
     reader: u64,
     /// When a sign of life is due.
     life: Option<Pin<Box<Sleep>>>,

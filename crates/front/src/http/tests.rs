@@ -20,7 +20,7 @@ use unhang_net::serve::{
     },
 };
 
-use super::{operators::Count, *};
+use super::{operators::JobCounter, *};
 use unhang_core::config::SESSION_IDLE;
 use unhang_tools::{Answering, Definition, Hints, ToolAnswer, ToolCall, ToolListing};
 
@@ -117,7 +117,7 @@ impl Web {
         Web::whole(access, limits, 2, None, true)
     }
 
-    fn with_jobs(limits: Limits, count: Option<Count>) -> Web {
+    fn with_jobs(limits: Limits, count: Option<JobCounter>) -> Web {
         Web::whole(Access::default(), limits, 2, count, false)
     }
 
@@ -126,7 +126,13 @@ impl Web {
         Web::whole(access, limits, share, None, false)
     }
 
-    fn whole(access: Access, limits: Limits, share: usize, count: Option<Count>, offers_sse: bool) -> Web {
+    fn whole(
+        access: Access,
+        limits: Limits,
+        share: usize,
+        count: Option<JobCounter>,
+        offers_sse: bool,
+    ) -> Web {
         let tools = Tools::default();
         let withdrawn = Arc::clone(&tools.withdrawn);
         let (end, ending) = watch::channel(false);

@@ -25,7 +25,7 @@ use unhang_core::{
     limits::Limits,
     queue::Class,
 };
-use unhang_tools::service::JobError;
+use unhang_tools::service::JobServiceError;
 
 /// What is read at once. Small, because each byte of it may be worth an error message.
 const READ: usize = 256;
@@ -476,7 +476,7 @@ impl Life {
                     self.world.bridge.promoted(call, is_told);
                 }
                 TestBridgeEvent::Refuses(call, order) => {
-                    let why = JobError("there is no disk".to_owned());
+                    let why = JobServiceError("there is no disk".to_owned());
                     self.wrap_session.not_promoted(self.now, (&call, order), &why, &mut self.world);
                 }
                 TestBridgeEvent::Joins(call, order, outcome) => {

@@ -7,7 +7,7 @@ use unhang_jobs::id::JobId;
 use crate::promotion::{JoinOutcome, Promote, WrapPromotionOrder};
 use unhang_core::{clients::CLOCKS, config::PROMOTE_PERCENT, limits::Limits, promotion::Promotion};
 use unhang_front::PromotionReply;
-use unhang_tools::service::JobError;
+use unhang_tools::service::JobServiceError;
 
 const RESULT: &str = r#"{"content":[],"structuredContent":{"job_id":"j"}}"#;
 
@@ -319,7 +319,7 @@ fn a_call_that_cannot_be_the_task_that_was_asked_for_is_refused_and_its_server_n
     guarded.client(TASK);
     guarded.wait(Duration::ZERO);
     let order = guarded.order();
-    let why = JobError("the disk is full".to_owned());
+    let why = JobServiceError("the disk is full".to_owned());
     for _ in 0..2 {
         let call = (&order.call, order.order);
         guarded.wrap_session.not_promoted(guarded.now, call, &why, &mut guarded.effects);

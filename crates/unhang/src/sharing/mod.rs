@@ -53,7 +53,7 @@ use unhang_core::{
 };
 use unhang_front::http::{DRAIN, serve_windows};
 use unhang_gateway::{
-    Behind, BehindOne, Change, Lineup, RequestPatience, Scope, ServerEntry, Servers,
+    LeaderServer, LeaderServers, RequestPatience, RosterChange, Scope, ServerEntry, ServerSet, Servers,
     route::{names::Style, rules::ToolRules},
 };
 use unhang_upstream::{
@@ -77,7 +77,7 @@ pub struct SharingSpec {
     /// Whether we follow where somebody leads already.
     pub may_follow: bool,
     /// The servers.
-    pub lineup: Lineup,
+    pub lineup: ServerSet,
     /// The limits of the sessions of those who follow us.
     pub limits: Limits,
 }
@@ -101,7 +101,7 @@ pub struct SharedServers {
 
 /// The servers that a process has, or would have if it led.
 struct OwnServers {
-    lineup: Lineup,
+    lineup: ServerSet,
     /// They are started.
     servers: Option<Servers>,
 }
@@ -210,14 +210,14 @@ impl SharedServers {
     }
 
     /// Has these servers from now on, or would have them if we led. Gives what has changed of the servers that are here.
-    pub fn replace(&self, lineup: Lineup) -> Change {
+    pub fn replace(&self, lineup: ServerSet) -> RosterChange {
         let mut own = own_of(&self.own);
         let (lineup, change) = match &self.follows {
             Some(socket) => {
                 let (lineup, here) = apart(socket.clone(), lineup);
                 (lineup, self.servers.replace(here).without(LEADER))
             }
-            None => (lineup, Change::default()),
+            None => (lineup, RosterChange::default()),
         };
         own.lineup = lineup;
         match &own.servers {
@@ -309,12 +309,12 @@ impl Realm {
 
 /// What of these a window that follows asks the leader for, and what it has itself: the leader, and those that are not for everybody,
 /// for the leader has no session of its client.
-fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
-    let Lineup { entries, style, own, capacity, clocks, notices } = lineup;
+fn apart(socket: PathBuf, lineup: ServerSet) -> (ServerSet, ServerSet) {
+    let ServerSet { entries, style, own, capacity, clocks, notices } = lineup;
     let leader = follower(socket, &entries, &style);
     let (shared, here): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| entry.scope == Scope::Everybody);
-    let here = Lineup {
+    let here = ServerSet {
         entries: std::iter::once(leader).chain(here).collect(),
         style: style.clone(),
         own: own.clone(),
@@ -322,7 +322,7 @@ fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
         clocks: clocks.clone(),
         notices: notices.clone(),
     };
-    (Lineup { entries: shared, style, own, capacity, clocks, notices }, here)
+    (ServerSet { entries: shared, style, own, capacity, clocks, notices }, here)
 }
 
 /// The leader as a server of ours. It waits for its servers as long as they may take, and we for it; what is said of single servers and
@@ -352,9 +352,9 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
     let behind_one = |entry: &ServerEntry| {
         let is_there = entry.scope == Scope::Everybody;
         let beginning = is_there.then(|| style.beginning(&entry.prefix));
-        (entry.spec.name.clone(), BehindOne { patience: RequestPatience::from(entry), beginning })
+        (entry.spec.name.clone(), LeaderServer { patience: RequestPatience::from(entry), beginning })
     };
-    let behind: Behind = entries.iter().map(behind_one).collect();
+    let behind: LeaderServers = entries.iter().map(behind_one).collect();
     let address = Address {
         url: "http://localhost/mcp".to_owned(),
         headers: Vec::new(),

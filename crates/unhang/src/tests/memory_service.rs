@@ -23,7 +23,7 @@ use unhang_tools::{
         SystemReport, ToolNames, testing as samples,
     },
     service::{
-        CallAnswer, Caller, Extent, JobError, JobService, Located, LogRequest, Pending, SubmitRequest,
+        CallAnswer, Caller, Extent, JobService, JobServiceError, Located, LogRequest, Pending, SubmitRequest,
     },
     *,
 };
@@ -92,8 +92,8 @@ impl MemoryService {
         job(*self.state.borrow())
     }
 
-    fn known(&self, id: JobId) -> Result<(), JobError> {
-        if id.as_str() == ID { Ok(()) } else { Err(JobError(format!("there is no job {id}"))) }
+    fn known(&self, id: JobId) -> Result<(), JobServiceError> {
+        if id.as_str() == ID { Ok(()) } else { Err(JobServiceError(format!("there is no job {id}"))) }
     }
 }
 
@@ -115,7 +115,7 @@ impl JobService for MemoryService {
     fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
         let mut asked = self.asked();
         asked.submitted.push(request);
-        let answer = asked.refuse.clone().map_or_else(|| Ok(self.job()), |why| Err(JobError(why)));
+        let answer = asked.refuse.clone().map_or_else(|| Ok(self.job()), |why| Err(JobServiceError(why)));
         Box::pin(async move { answer })
     }
 
@@ -194,7 +194,7 @@ impl JobService for MemoryService {
             self.known(id)?;
             self.asked().terminated += 1;
             if self.job().status.is_final() {
-                return Err(JobError(format!("job {id} has ended already: completed")));
+                return Err(JobServiceError(format!("job {id} has ended already: completed")));
             }
             self.state.send_replace(JobState::Cancelled);
             Ok(self.job())
@@ -223,7 +223,8 @@ impl JobService for MemoryService {
     fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>> {
         let value = self.asked().value.clone();
         Box::pin(async move {
-            let value = value.ok_or_else(|| JobError(format!("the state field `{field}` was never set")))?;
+            let value =
+                value.ok_or_else(|| JobServiceError(format!("the state field `{field}` was never set")))?;
             let path = Path::new("/data/state/x.json").to_owned();
             let report = DocumentReport { field, value, updated_at: Moment::from_millis(0) };
             Ok(Located { report, path })

@@ -20,15 +20,15 @@ use tokio::time::{Instant, sleep};
 use unhang_bridge::{
     Era,
     params::Signature,
-    tasks::{self, Dialect, Payload, SeenTask, Status},
+    tasks::{self, Dialect, Payload, SeenTask, TaskStatus},
 };
 use unhang_jobs::{id::JobId, record::JobState};
 use unhang_proc::deadline::Deadline;
 use unhang_wire::{Json, text_member};
 
 use super::{
-    Background, CallOptions, Client, Error, RequestOptions, RequestSignature, ServerError, ServerInfo,
-    Unfinished,
+    Background, CallOptions, Client, Error, ProgressSender, RequestOptions, RequestSignature, ServerError,
+    ServerInfo, Unfinished,
     in_words::{JobInWords, StatusInWords},
     introduced,
     job_resource::{JOB_SCHEME, JobResource},
@@ -178,7 +178,7 @@ impl Pursuit<'_> {
         &self,
         method: &str,
         params: &str,
-        progress: Option<tokio::sync::watch::Sender<Option<Box<RawValue>>>>,
+        progress: Option<ProgressSender>,
     ) -> Result<Box<RawValue>, Error> {
         let limit = self.deadline.remaining().max(LAST_LOOK);
         self.ask_within(limit, Instant::now(), method, params, progress).await
@@ -190,7 +190,7 @@ impl Pursuit<'_> {
         since: Instant,
         method: &str,
         params: &str,
-        progress: Option<tokio::sync::watch::Sender<Option<Box<RawValue>>>>,
+        progress: Option<ProgressSender>,
     ) -> Result<Box<RawValue>, Error> {
         let (timeout, since, signed) = (Some(limit), Some(since), self.signed.clone());
         self.client
@@ -347,10 +347,10 @@ impl Pursuit<'_> {
             task = SeenTask { id: task.id, ..seen };
             self.show(None, task.message.as_deref());
             match (status, payload) {
-                (Status::Working | Status::InputRequired, _) if is_last_look => {
+                (TaskStatus::Working | TaskStatus::InputRequired, _) if is_last_look => {
                     return Err(self.unfinished_task(task, session).await);
                 }
-                (Status::Working, _) => {}
+                (TaskStatus::Working, _) => {}
                 (_, Some(Payload::Result(result))) => {
                     let result =
                         RawValue::from_string(result).map_err(|error| self.broken(&error.to_string()))?;
@@ -367,9 +367,9 @@ impl Pursuit<'_> {
                         }
                     }
                 }
-                (Status::Cancelled, _) => return Err(self.cancelled(&task)),
+                (TaskStatus::Cancelled, _) => return Err(self.cancelled(&task)),
                 // What it has come to, and what it asks, comes with the answer to another request.
-                (Status::Completed | Status::Failed | Status::InputRequired, None) => {
+                (TaskStatus::Completed | TaskStatus::Failed | TaskStatus::InputRequired, None) => {
                     return match self.ask(tasks::RESULT, &tasks::about(&task.id), None).await {
                         Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline => {
                             Err(self.unfinished_task(task, session).await)

@@ -68,7 +68,7 @@ use crate::{
     stdio,
     upstream_session::UpstreamConfig,
 };
-pub use crate::{LISTEN, RequestSignature};
+pub use crate::{LISTEN, ProgressSender, RequestSignature};
 pub use crate::{
     handshake::ServerInfo,
     http::HttpServer,
@@ -115,7 +115,7 @@ pub struct RequestOptions {
     /// From when on that counts; from when the server is ready, where this says nothing.
     pub since: Option<Instant>,
     /// Where its newest progress is put, as received. Without it the server is not asked for any.
-    pub progress: Option<watch::Sender<Option<Box<RawValue>>>>,
+    pub progress: Option<ProgressSender>,
     /// Where it is put what the server goes on with in the background while that is followed to its end, as a job of ours.
     pub background: Option<watch::Sender<Option<Unfinished>>>,
 }
@@ -128,7 +128,7 @@ pub struct CallOptions {
     /// As in [`RequestOptions`].
     pub since: Option<Instant>,
     /// As in [`RequestOptions`].
-    pub progress: Option<watch::Sender<Option<Box<RawValue>>>>,
+    pub progress: Option<ProgressSender>,
     /// Who hears and answers what the server says and asks beside; the listener where there is nobody.
     pub asides: Option<Asides>,
     /// The session that asks, where it is one.

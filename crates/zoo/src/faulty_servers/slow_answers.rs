@@ -23,7 +23,7 @@ use crate::plain_server::INVALID_PARAMS;
 use super::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
 use super::well_behaved::tools::{self, CallEnding, QuestionSlot, beside_and_settle, failure, rest};
 use super::well_behaved::{
-    RequestOutcome, ServerOffer, WellBehavedServer, listings, question_params, serve_in_eras,
+    HandlerOutcome, ServerOffer, WellBehavedServer, listings, question_params, serve_in_eras,
 };
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
@@ -54,16 +54,16 @@ struct CallCount {
 }
 
 #[derive(Default)]
-struct CallRecord {
+struct CallLog {
     /// By the text of the arguments, whose fields are sorted.
     counts: BTreeMap<String, CallCount>,
     /// The arguments of the calls that have not ended, by id.
     running: HashMap<String, String>,
 }
 
-static SEEN: LazyLock<Mutex<CallRecord>> = LazyLock::new(Mutex::default);
+static SEEN: LazyLock<Mutex<CallLog>> = LazyLock::new(Mutex::default);
 
-impl CallRecord {
+impl CallLog {
     fn begin(&mut self, call: String, arguments: String, is_new: bool) {
         self.counts.entry(arguments.clone()).or_default().begun += u64::from(is_new);
         self.running.insert(call, arguments);
@@ -149,7 +149,7 @@ fn list(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     era: &RequestRules,
-) -> Option<RequestOutcome> {
+) -> Option<HandlerOutcome> {
     if message.method() != "tools/list" {
         return listings::answer(server, message, era);
     }
@@ -194,13 +194,13 @@ fn descriptions() -> [Value; 3] {
     ]
 }
 
-fn call(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
+fn call(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRules) -> HandlerOutcome {
     match message.tool() {
         "slow" | "slow_read" => match SlowCall::of(message) {
             Ok(wish) => slow(server, message, era, wish),
-            Err(wrong) => RequestOutcome::error(INVALID_PARAMS, &wrong),
+            Err(wrong) => HandlerOutcome::error(INVALID_PARAMS, &wrong),
         },
-        "seen" => RequestOutcome::Result(pipe::text(&seen(server).to_string())),
+        "seen" => HandlerOutcome::Result(pipe::text(&seen(server).to_string())),
         _ => tools::call(server, message, era),
     }
 }
@@ -221,10 +221,10 @@ fn slow(
     message: &ClientMessage,
     era: &RequestRules,
     wish: SlowCall,
-) -> RequestOutcome {
+) -> HandlerOutcome {
     let is_modern = matches!(era, RequestRules::Modern);
     if wish.asks && !can_be_asked(server, message, is_modern) {
-        return RequestOutcome::Result(failure(
+        return HandlerOutcome::Result(failure(
             "The client has no capability `elicitation`, so it cannot be asked",
         ));
     }
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_call_ends_once() {
-        let mut seen = CallRecord::default();
+        let mut seen = CallLog::default();
         seen.begin("1".to_owned(), r#"{"seconds":1}"#.to_owned(), true);
         seen.end("1", CallEnding::Cancelled);
         seen.end("1", CallEnding::Answered);

@@ -41,9 +41,9 @@ pub(super) struct ServerOffer {
     /// What the server calls itself.
     pub(super) name: &'static str,
     /// Answers a `tools/call`.
-    pub(super) call: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> RequestOutcome,
+    pub(super) call: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> HandlerOutcome,
     /// Answers a request about something listed; `None` when it is about something else.
-    pub(super) list: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> Option<RequestOutcome>,
+    pub(super) list: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> Option<HandlerOutcome>,
 }
 
 const OFFER: ServerOffer = ServerOffer { name: PROGRAM.name, call: tools::call, list: listings::answer };
@@ -85,7 +85,7 @@ pub(super) struct WellBehavedServer {
 }
 
 /// What became of a request.
-pub(super) enum RequestOutcome {
+pub(super) enum HandlerOutcome {
     Result(Value),
     Error {
         code: i64,
@@ -97,7 +97,7 @@ pub(super) enum RequestOutcome {
     Leave(ExitCode),
 }
 
-impl RequestOutcome {
+impl HandlerOutcome {
     pub(super) fn error(code: i64, message: &str) -> Self {
         Self::Error { code, message: message.to_owned(), data: Value::Null }
     }
@@ -175,18 +175,18 @@ impl WellBehavedServer {
         }
         let era = self.era(message);
         let response = match self.request(message, &era) {
-            RequestOutcome::Result(result) => {
+            HandlerOutcome::Result(result) => {
                 pipe::result(message.id(), era.dress(self.offer.name, message.method(), result))
             }
-            RequestOutcome::Error { code, message: text, data } => {
+            HandlerOutcome::Error { code, message: text, data } => {
                 let mut response = pipe::error(message.id(), code, &text);
                 if !data.is_null() {
                     response["error"]["data"] = data;
                 }
                 response
             }
-            RequestOutcome::Later => return Ok(None),
-            RequestOutcome::Leave(code) => return Ok(Some(code)),
+            HandlerOutcome::Later => return Ok(None),
+            HandlerOutcome::Leave(code) => return Ok(Some(code)),
         };
         pipe::send(&response).map(|()| None)
     }
@@ -208,25 +208,25 @@ impl WellBehavedServer {
         }
     }
 
-    fn request(self: &Arc<Self>, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
+    fn request(self: &Arc<Self>, message: &ClientMessage, era: &RequestRules) -> HandlerOutcome {
         if let Some(refusal) = self.refusal(message, era) {
             return refusal;
         }
         match message.method() {
-            "initialize" => RequestOutcome::Result(self.introduce(message)),
-            "server/discover" => RequestOutcome::Result(eras::discovery()),
-            "ping" => RequestOutcome::Result(json!({})),
+            "initialize" => HandlerOutcome::Result(self.introduce(message)),
+            "server/discover" => HandlerOutcome::Result(eras::discovery()),
+            "ping" => HandlerOutcome::Result(json!({})),
             "logging/setLevel" => self.set_level(message),
             "subscriptions/listen" => self.listen(message),
             "tools/call" => (self.offer.call)(self, message, era),
             _ => (self.offer.list)(self, message, era).unwrap_or_else(|| {
-                RequestOutcome::error(METHOD_NOT_FOUND, &format!("Method not found: {}", message.method()))
+                HandlerOutcome::error(METHOD_NOT_FOUND, &format!("Method not found: {}", message.method()))
             }),
         }
     }
 
     /// Says no to requests that do not belong into their era, or come before a handshake.
-    fn refusal(&self, message: &ClientMessage, era: &RequestRules) -> Option<RequestOutcome> {
+    fn refusal(&self, message: &ClientMessage, era: &RequestRules) -> Option<HandlerOutcome> {
         let method = message.method();
         if let Some(refusal) = era.refusal(message) {
             return Some(refusal);
@@ -239,32 +239,32 @@ impl WellBehavedServer {
             RequestRules::Handshake => matches!(method, "server/discover" | "subscriptions/listen"),
         };
         if strange {
-            return Some(RequestOutcome::error(METHOD_NOT_FOUND, &format!("Method not found: {method}")));
+            return Some(HandlerOutcome::error(METHOD_NOT_FOUND, &format!("Method not found: {method}")));
         }
         let free = matches!(method, "initialize" | "ping") || matches!(era, RequestRules::Modern);
         let early = !free && lock(&self.session).protocol_version.is_none();
         early.then(|| {
-            RequestOutcome::error(INVALID_PARAMS, "Received request before initialization was complete")
+            HandlerOutcome::error(INVALID_PARAMS, "Received request before initialization was complete")
         })
     }
 
-    fn set_level(&self, message: &ClientMessage) -> RequestOutcome {
+    fn set_level(&self, message: &ClientMessage) -> HandlerOutcome {
         let Some(level) = message.params()["level"].as_str() else {
-            return RequestOutcome::error(INVALID_PARAMS, "`level` is missing");
+            return HandlerOutcome::error(INVALID_PARAMS, "`level` is missing");
         };
         lock(&self.session).level = Some(level.to_owned());
-        RequestOutcome::Result(json!({}))
+        HandlerOutcome::Result(json!({}))
     }
 
     /// Opens a subscription: the acknowledgement goes out first, the response only when it ends.
-    fn listen(&self, message: &ClientMessage) -> RequestOutcome {
+    fn listen(&self, message: &ClientMessage) -> HandlerOutcome {
         let filter = &message.params()["notifications"];
         let mut session = lock(&self.session);
         session.listens.push((message.id().clone(), filter.clone()));
         let params = json!({"_meta": {eras::SUBSCRIPTION_ID: message.id()}, "notifications": filter});
         // A client that has gone is noticed at the next read.
         let _ = pipe::send(&pipe::notification("notifications/subscriptions/acknowledged", &params));
-        RequestOutcome::Later
+        HandlerOutcome::Later
     }
 
     /// Sends a change notification to whoever asked for it, in the way of either era.

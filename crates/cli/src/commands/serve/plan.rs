@@ -17,7 +17,7 @@ use std::{
 use unhang::{
     client::DecliningListener,
     clients::Clocks,
-    gateway::{Lineup, RequestPatience, Scope, ServerEntry},
+    gateway::{RequestPatience, Scope, ServerEntry, ServerSet},
     notices::Notices,
     promotion::Promotion,
     route::names::Style,
@@ -48,7 +48,7 @@ const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"
 /// What is to be served.
 pub(super) struct ServePlan {
     /// The servers; of the names of our own tools it does not know yet.
-    pub(super) lineup: Lineup,
+    pub(super) lineup: ServerSet,
     pub(super) tools: Vec<ToolSettings>,
     pub(super) jobs: JobSettings,
     pub(super) state: StateSettings,
@@ -132,7 +132,7 @@ impl ServePlan {
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         warnings.extend(serve.tool_mode.unknown(&names));
         let given = InheritedVariables::to(&servers, variables.take());
-        let lineup = Lineup {
+        let lineup = ServerSet {
             entries,
             style,
             own: Vec::new(),

@@ -23,7 +23,7 @@ use tokio::{
 use unhang::{
     clients::Clocks,
     front::http::{Acceptor, AccessPolicy as Admission},
-    gateway::{Change, ServerEntry},
+    gateway::{RosterChange, ServerEntry},
     sharing::SharedServers,
     tools::{CurrentTable, JobTools, Table, Toolbox, service::JobService},
 };
@@ -241,12 +241,12 @@ impl Reload<'_> {
 }
 
 /// What has changed of servers, in words.
-fn sentence(change: &Change) -> Option<String> {
+fn sentence(change: &RosterChange) -> Option<String> {
     let names = |names: &[String], what| {
         let named: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         (!named.is_empty()).then(|| format!("{what} {}", named.join(", ")))
     };
-    let Change { added, changed, removed } = change;
+    let RosterChange { added, changed, removed } = change;
     let parts = [names(added, "new:"), names(changed, "started anew:"), names(removed, "gone:")];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("servers {}", parts.join(", ")))
@@ -259,9 +259,10 @@ mod tests {
     #[test]
     fn what_has_changed_is_said_in_one_sentence() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let change = Change { added: names(&["a", "b"]), changed: names(&["c"]), removed: names(&["d"]) };
+        let change =
+            RosterChange { added: names(&["a", "b"]), changed: names(&["c"]), removed: names(&["d"]) };
         let expect = "servers new: `a`, `b`, started anew: `c`, gone: `d`";
         assert_eq!(sentence(&change).as_deref(), Some(expect));
-        assert_eq!(sentence(&Change::default()), None);
+        assert_eq!(sentence(&RosterChange::default()), None);
     }
 }

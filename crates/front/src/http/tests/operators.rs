@@ -5,7 +5,7 @@ use std::future::pending;
 use unhang_jobs::record::JobState;
 
 use super::{
-    super::stream::{BufferedBytes, EventMarks, Stream},
+    super::stream::{BufferedBytes, EventMarks, ResponseStream},
     *,
 };
 use crate::tally::FrontTally;
@@ -87,7 +87,7 @@ async fn what_a_client_does_not_read_is_counted() {
 #[tokio::test(start_paused = true)]
 async fn jobs_are_told_by_state() {
     let counts = vec![(JobState::Queued, 2), (JobState::Running, 1)];
-    let count: Count = Arc::new(move || {
+    let count: JobCounter = Arc::new(move || {
         let counts = counts.clone();
         Box::pin(async move { Some(counts) })
     });
@@ -102,7 +102,7 @@ async fn jobs_are_told_by_state() {
 async fn a_stuck_disk_keeps_nobody_from_hearing_how_the_rest_is() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
-    let count: Count = Arc::new(move || {
+    let count: JobCounter = Arc::new(move || {
         counted.fetch_add(1, Ordering::SeqCst);
         Box::pin(pending())
     });
@@ -128,8 +128,13 @@ async fn a_stranger_hears_nothing() {
 #[test]
 fn what_is_left_out_for_a_client_that_does_not_read_is_counted() {
     let tally = Arc::<FrontTally>::default();
-    let stream =
-        Stream::new(1, 4 << 10, EventMarks::None, BufferedBytes::new(Arc::clone(&tally)), Arc::default());
+    let stream = ResponseStream::new(
+        1,
+        4 << 10,
+        EventMarks::None,
+        BufferedBytes::new(Arc::clone(&tally)),
+        Arc::default(),
+    );
     for _ in 0..100 {
         stream.say(Class::Log, &[b'x'; 100]);
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::bounded_waits::lock;
 use crate::faulty_servers::well_behaved::eras::{RequestRules, no_such_resource};
 use crate::faulty_servers::well_behaved::listings::page;
-use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
+use crate::faulty_servers::well_behaved::{HandlerOutcome, WellBehavedServer};
 use crate::pipe::ClientMessage;
 use crate::plain_server::INVALID_PARAMS;
 
@@ -30,7 +30,7 @@ pub(super) fn answer(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     era: &RequestRules,
-) -> Option<RequestOutcome> {
+) -> Option<HandlerOutcome> {
     let params = message.params();
     Some(match message.method() {
         "tools/list" => page(server, message, "tools", &tools::descriptions()),
@@ -98,15 +98,15 @@ fn content(uri: &str) -> Option<Value> {
     })
 }
 
-fn read(uri: &str, era: &RequestRules) -> RequestOutcome {
+fn read(uri: &str, era: &RequestRules) -> HandlerOutcome {
     let Some(mut content) = content(uri) else {
         return no_such_resource(era, uri);
     };
     content["uri"] = json!(uri);
-    RequestOutcome::Result(json!({"contents": [content]}))
+    HandlerOutcome::Result(json!({"contents": [content]}))
 }
 
-fn subscribe(server: &WellBehavedServer, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
+fn subscribe(server: &WellBehavedServer, message: &ClientMessage, era: &RequestRules) -> HandlerOutcome {
     let uri = message.params()["uri"].as_str().unwrap_or_default();
     if content(uri).is_none() {
         return no_such_resource(era, uri);
@@ -117,10 +117,10 @@ fn subscribe(server: &WellBehavedServer, message: &ClientMessage, era: &RequestR
     } else {
         subscriptions.remove(uri);
     }
-    RequestOutcome::Result(json!({}))
+    HandlerOutcome::Result(json!({}))
 }
 
-fn prompt(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
+fn prompt(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRules) -> HandlerOutcome {
     let name = message.params()["name"].as_str().unwrap_or_default();
     let text = |text: &str| json!({"type": "text", "text": text});
     let contents = match name {
@@ -144,9 +144,9 @@ fn prompt(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &Reques
             json!({"type": "image", "data": PNG, "mimeType": "image/png"}),
             text("Please analyze the image above."),
         ],
-        _ => return RequestOutcome::error(INVALID_PARAMS, &format!("Unknown prompt: {name}")),
+        _ => return HandlerOutcome::error(INVALID_PARAMS, &format!("Unknown prompt: {name}")),
     };
-    RequestOutcome::Result(messages(contents))
+    HandlerOutcome::Result(messages(contents))
 }
 
 /// Builds the result of a prompt whose user says this.
@@ -156,14 +156,14 @@ pub(super) fn messages(contents: Vec<Value>) -> Value {
     json!({"messages": messages})
 }
 
-fn argument<'a>(message: &'a ClientMessage, name: &str) -> Result<&'a str, RequestOutcome> {
-    let refuse = || RequestOutcome::error(INVALID_PARAMS, &format!("Missing argument: {name}"));
+fn argument<'a>(message: &'a ClientMessage, name: &str) -> Result<&'a str, HandlerOutcome> {
+    let refuse = || HandlerOutcome::error(INVALID_PARAMS, &format!("Missing argument: {name}"));
     message.argument(name).as_str().ok_or_else(refuse)
 }
 
-fn complete(params: &Value) -> RequestOutcome {
+fn complete(params: &Value) -> HandlerOutcome {
     const VALUES: [&str; 3] = ["paris", "park", "party"];
     let typed = params["argument"]["value"].as_str().unwrap_or_default();
     let values: Vec<_> = VALUES.into_iter().filter(|value| value.starts_with(typed)).collect();
-    RequestOutcome::Result(json!({"completion": {"values": values, "total": values.len(), "hasMore": false}}))
+    HandlerOutcome::Result(json!({"completion": {"values": values, "total": values.len(), "hasMore": false}}))
 }

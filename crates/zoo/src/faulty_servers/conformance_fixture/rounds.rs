@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::bounded_waits::lock;
 use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
 use crate::faulty_servers::well_behaved::tools::{QuestionSlot, beside, failure};
-use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
+use crate::faulty_servers::well_behaved::{HandlerOutcome, WellBehavedServer};
 use crate::pipe::{self, ClientMessage};
 use crate::plain_server::INVALID_PARAMS;
 
@@ -125,14 +125,14 @@ pub(super) fn run(
     message: &ClientMessage,
     era: &RequestRules,
     asking: Asking,
-) -> RequestOutcome {
+) -> HandlerOutcome {
     match era {
         RequestRules::Modern => one_round(message, asking),
         RequestRules::Handshake => all_rounds(server, message, asking),
     }
 }
 
-fn one_round(message: &ClientMessage, asking: Asking) -> RequestOutcome {
+fn one_round(message: &ClientMessage, asking: Asking) -> HandlerOutcome {
     let params = message.params();
     let round = InputRound {
         arguments: &params["arguments"],
@@ -141,9 +141,9 @@ fn one_round(message: &ClientMessage, asking: Asking) -> RequestOutcome {
         capabilities: &params["_meta"][CLIENT_CAPABILITIES],
     };
     match round.step(asking) {
-        RoundOutcome::Done(result) => RequestOutcome::Result(result),
-        RoundOutcome::Refuse(text) => RequestOutcome::error(INVALID_PARAMS, text),
-        RoundOutcome::Lacking(capability) => RequestOutcome::Error {
+        RoundOutcome::Done(result) => HandlerOutcome::Result(result),
+        RoundOutcome::Refuse(text) => HandlerOutcome::error(INVALID_PARAMS, text),
+        RoundOutcome::Lacking(capability) => HandlerOutcome::Error {
             code: MISSING_CAPABILITY,
             message: format!("The client has not declared the capability `{capability}`"),
             data: json!({"requiredCapabilities": {capability: {}}}),
@@ -159,12 +159,12 @@ fn one_round(message: &ClientMessage, asking: Asking) -> RequestOutcome {
             if let Some(state) = state {
                 result["requestState"] = json!(state);
             }
-            RequestOutcome::Result(result)
+            HandlerOutcome::Result(result)
         }
     }
 }
 
-fn all_rounds(server: &Arc<WellBehavedServer>, message: &ClientMessage, asking: Asking) -> RequestOutcome {
+fn all_rounds(server: &Arc<WellBehavedServer>, message: &ClientMessage, asking: Asking) -> HandlerOutcome {
     let capabilities = lock(&server.session).client_capabilities.clone();
     let arguments = message.params()["arguments"].clone();
     let is_tool = message.is_call();

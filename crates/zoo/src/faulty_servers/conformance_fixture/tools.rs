@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::bounded_waits;
 use crate::faulty_servers::well_behaved::eras::RequestRules;
 use crate::faulty_servers::well_behaved::tools::{ListedTool, beside, describe, failure, refusal, tool};
-use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
+use crate::faulty_servers::well_behaved::{HandlerOutcome, WellBehavedServer};
 use crate::pipe::{self, ClientMessage};
 use crate::tasks::plan::TaskTool;
 
@@ -103,7 +103,7 @@ pub(super) fn call(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     era: &RequestRules,
-) -> RequestOutcome {
+) -> HandlerOutcome {
     if let Some(plan) = works::all().iter().find(|plan| plan.tool == message.tool()) {
         return works::run(server, message, era, plan);
     }
@@ -124,7 +124,7 @@ pub(super) fn call(
             vec![resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")]
         }
         "test_error_handling" => {
-            return RequestOutcome::Result(failure("This tool intentionally returns an error for testing"));
+            return HandlerOutcome::Result(failure("This tool intentionally returns an error for testing"));
         }
         "test_image_content" => vec![image()],
         "test_logging_tool" => return log(server, message, era, &["Logged where that is wanted"]),
@@ -142,7 +142,7 @@ pub(super) fn call(
         "test_trigger_tool_change" => return change(server, "tools", &IS_LONGER),
         _ => vec![text("This is a simple text response for testing.")],
     };
-    RequestOutcome::Result(json!({"content": content, "isError": false}))
+    HandlerOutcome::Result(json!({"content": content, "isError": false}))
 }
 
 /// Returns the schema that the suite wants to see unchanged (SEP-1613, SEP-2106).
@@ -177,7 +177,7 @@ fn stepwise<T: Send + 'static>(
     message: &ClientMessage,
     things: Vec<T>,
     report: impl Fn(&T) -> io::Result<()> + Send + 'static,
-) -> RequestOutcome {
+) -> HandlerOutcome {
     beside(server, message, move |_, _| {
         for (number, thing) in things.iter().enumerate() {
             if number > 0 {
@@ -194,7 +194,7 @@ fn log(
     message: &ClientMessage,
     era: &RequestRules,
     texts: &[&'static str],
-) -> RequestOutcome {
+) -> HandlerOutcome {
     let wanted = era.wants_log(message);
     stepwise(
         server,
@@ -206,7 +206,7 @@ fn log(
     )
 }
 
-fn progress(server: &Arc<WellBehavedServer>, message: &ClientMessage) -> RequestOutcome {
+fn progress(server: &Arc<WellBehavedServer>, message: &ClientMessage) -> HandlerOutcome {
     let token = message.progress_token().clone();
     stepwise(server, message, vec![0, 50, 100], move |done| {
         if token.is_null() { Ok(()) } else { pipe::send(&pipe::progress(&token, *done, 100)) }
@@ -214,11 +214,11 @@ fn progress(server: &Arc<WellBehavedServer>, message: &ClientMessage) -> Request
 }
 
 /// Changes a list and announces that.
-fn change(server: &WellBehavedServer, kind: &str, is_longer: &AtomicBool) -> RequestOutcome {
+fn change(server: &WellBehavedServer, kind: &str, is_longer: &AtomicBool) -> HandlerOutcome {
     is_longer.fetch_not(Ordering::Relaxed);
     let method = format!("notifications/{kind}/list_changed");
     match server.announce(&method, &format!("{kind}ListChanged"), &json!({})) {
-        Ok(()) => RequestOutcome::Result(pipe::text("changed and announced")),
-        Err(error) => RequestOutcome::Result(failure(&format!("announcing: {error}"))),
+        Ok(()) => HandlerOutcome::Result(pipe::text("changed and announced")),
+        Err(error) => HandlerOutcome::Result(failure(&format!("announcing: {error}"))),
     }
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::bounded_waits::{BOUND, lock};
 use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
 use crate::faulty_servers::well_behaved::tools::{QuestionSlot, beside, failure, rest};
-use crate::faulty_servers::well_behaved::{RequestOutcome, WellBehavedServer};
+use crate::faulty_servers::well_behaved::{HandlerOutcome, WellBehavedServer};
 use crate::pipe::{self, ClientMessage};
 use crate::tasks::plan::{self, PLANS, TaskTool, UserQuestion};
 
@@ -34,9 +34,9 @@ pub(super) fn run(
     message: &ClientMessage,
     era: &RequestRules,
     plan: &'static TaskTool,
-) -> RequestOutcome {
+) -> HandlerOutcome {
     if !plan.open(&Value::Null).is_empty() && !can_be_asked(server, message, era) {
-        return RequestOutcome::Result(failure(
+        return HandlerOutcome::Result(failure(
             "The client has no capability `elicitation`, so it cannot be asked",
         ));
     }
@@ -58,12 +58,12 @@ fn round(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     plan: &'static TaskTool,
-) -> RequestOutcome {
+) -> HandlerOutcome {
     let (id, arguments) = (message.id().clone(), message.params()["arguments"].clone());
     let answers = message.params()["inputResponses"].clone();
     let first = plan::unanswered(plan.before, &answers);
     if !first.is_empty() {
-        return RequestOutcome::Result(ask_by_result(&first));
+        return HandlerOutcome::Result(ask_by_result(&first));
     }
     let has_asked = !plan.during.is_empty() && answers.is_object();
     let length = if has_asked { plan.afterwards() } else { plan.work(&arguments) };
@@ -79,7 +79,7 @@ fn whole(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     plan: &'static TaskTool,
-) -> RequestOutcome {
+) -> HandlerOutcome {
     let (id, arguments) = (message.id().clone(), message.params()["arguments"].clone());
     beside(server, message, move |server, call| {
         let mut answers = json!({});

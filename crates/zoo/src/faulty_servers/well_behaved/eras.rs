@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::pipe::ClientMessage;
 use crate::plain_server::{INVALID_PARAMS, MODERN_REVISION, UNSUPPORTED_VERSION, settle_revision};
 
-use super::{RequestOutcome, ServerSession};
+use super::{HandlerOutcome, ServerSession};
 
 pub(super) const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -42,17 +42,17 @@ impl RequestRules {
     }
 
     /// Says no to a stateless request that lacks what it must carry.
-    pub(super) fn refusal(&self, message: &ClientMessage) -> Option<RequestOutcome> {
+    pub(super) fn refusal(&self, message: &ClientMessage) -> Option<HandlerOutcome> {
         let meta = &message.params()["_meta"];
         match self {
             Self::Handshake => None,
             Self::Modern if meta[VERSION].is_null() || meta[CLIENT_CAPABILITIES].is_null() => {
-                Some(RequestOutcome::error(
+                Some(HandlerOutcome::error(
                     INVALID_PARAMS,
                     "`_meta` lacks the protocol version or the client capabilities",
                 ))
             }
-            Self::Modern if meta[VERSION] != MODERN_REVISION => Some(RequestOutcome::Error {
+            Self::Modern if meta[VERSION] != MODERN_REVISION => Some(HandlerOutcome::Error {
                 code: UNSUPPORTED_VERSION,
                 message: "Unsupported protocol version".to_owned(),
                 data: json!({"supported": [MODERN_REVISION], "requested": meta[VERSION]}),
@@ -120,9 +120,9 @@ fn server_info(server: &str) -> Value {
 }
 
 /// The error for a resource that does not exist, which has a different code in each era.
-pub(in super::super) fn no_such_resource(era: &RequestRules, uri: &str) -> RequestOutcome {
+pub(in super::super) fn no_such_resource(era: &RequestRules, uri: &str) -> HandlerOutcome {
     const HANDSHAKE_CODE: i64 = -32002;
-    RequestOutcome::Error {
+    HandlerOutcome::Error {
         code: if matches!(era, RequestRules::Modern) { INVALID_PARAMS } else { HANDSHAKE_CODE },
         message: "Resource not found".to_owned(),
         data: json!({"uri": uri}),

@@ -13,7 +13,7 @@ use crate::pipe::ClientMessage;
 use crate::plain_server::INVALID_PARAMS;
 
 use super::eras::{RequestRules, no_such_resource};
-use super::{RequestOutcome, WellBehavedServer, tools};
+use super::{HandlerOutcome, WellBehavedServer, tools};
 
 /// The resources are `zoo://numbers/1` to this.
 const NUMBERS: u32 = 5;
@@ -24,7 +24,7 @@ pub(in super::super) fn answer(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     era: &RequestRules,
-) -> Option<RequestOutcome> {
+) -> Option<HandlerOutcome> {
     let params = message.params();
     Some(match message.method() {
         "tools/list" => page(server, message, "tools", &tools::descriptions()),
@@ -45,20 +45,20 @@ pub(in super::super) fn page(
     message: &ClientMessage,
     key: &str,
     items: &[Value],
-) -> RequestOutcome {
+) -> HandlerOutcome {
     let start = match &message.params()["cursor"] {
         Value::Null => Some(0),
         cursor => cursor.as_str().and_then(|text| text.parse().ok()).filter(|start| *start < items.len()),
     };
     let Some(start) = start else {
-        return RequestOutcome::error(INVALID_PARAMS, "Invalid cursor");
+        return HandlerOutcome::error(INVALID_PARAMS, "Invalid cursor");
     };
     let end = start.saturating_add(server.page).min(items.len());
     let mut result = json!({key: items[start..end]});
     if end < items.len() {
         result["nextCursor"] = json!(end.to_string());
     }
-    RequestOutcome::Result(result)
+    HandlerOutcome::Result(result)
 }
 
 fn resources() -> Vec<Value> {
@@ -84,15 +84,15 @@ fn exists(uri: &str) -> bool {
         .is_some_and(|number: u32| (1..=NUMBERS).contains(&number))
 }
 
-fn read(uri: &str, era: &RequestRules) -> RequestOutcome {
+fn read(uri: &str, era: &RequestRules) -> HandlerOutcome {
     if !exists(uri) {
         return no_such_resource(era, uri);
     }
     let text = format!("The number {}", &uri[PREFIX.len()..]);
-    RequestOutcome::Result(json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}]}))
+    HandlerOutcome::Result(json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}]}))
 }
 
-fn subscribe(server: &WellBehavedServer, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
+fn subscribe(server: &WellBehavedServer, message: &ClientMessage, era: &RequestRules) -> HandlerOutcome {
     let uri = message.params()["uri"].as_str().unwrap_or_default();
     if !exists(uri) {
         return no_such_resource(era, uri);
@@ -103,22 +103,22 @@ fn subscribe(server: &WellBehavedServer, message: &ClientMessage, era: &RequestR
     } else {
         subscriptions.remove(uri);
     }
-    RequestOutcome::Result(json!({}))
+    HandlerOutcome::Result(json!({}))
 }
 
-fn prompt(params: &Value) -> RequestOutcome {
+fn prompt(params: &Value) -> HandlerOutcome {
     let text = match (params["name"].as_str(), params["arguments"]["name"].as_str()) {
         (Some("farewell"), _) => "Goodbye".to_owned(),
         (Some("greeting"), Some(name)) => format!("Hello, {name}"),
-        (Some("greeting"), None) => return RequestOutcome::error(INVALID_PARAMS, "Missing argument: name"),
-        _ => return RequestOutcome::error(INVALID_PARAMS, "Unknown prompt"),
+        (Some("greeting"), None) => return HandlerOutcome::error(INVALID_PARAMS, "Missing argument: name"),
+        _ => return HandlerOutcome::error(INVALID_PARAMS, "Unknown prompt"),
     };
-    RequestOutcome::Result(json!({"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}))
+    HandlerOutcome::Result(json!({"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}))
 }
 
-fn complete(params: &Value) -> RequestOutcome {
+fn complete(params: &Value) -> HandlerOutcome {
     const NAMES: [&str; 3] = ["ada", "alan", "grace"];
     let typed = params["argument"]["value"].as_str().unwrap_or_default();
     let values: Vec<_> = NAMES.into_iter().filter(|name| name.starts_with(typed)).collect();
-    RequestOutcome::Result(json!({"completion": {"values": values, "total": values.len(), "hasMore": false}}))
+    HandlerOutcome::Result(json!({"completion": {"values": values, "total": values.len(), "hasMore": false}}))
 }

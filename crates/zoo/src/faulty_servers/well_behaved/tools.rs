@@ -21,7 +21,7 @@ use crate::plain_server::INVALID_PARAMS;
 use crate::signals;
 
 use super::eras::RequestRules;
-use super::{PendingQuestion, RequestOutcome, WellBehavedServer};
+use super::{HandlerOutcome, PendingQuestion, WellBehavedServer};
 
 /// How often a sleeping call reports progress.
 const PROGRESS_STEP: Duration = Duration::from_millis(100);
@@ -91,26 +91,26 @@ pub(in super::super) fn call(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     era: &RequestRules,
-) -> RequestOutcome {
+) -> HandlerOutcome {
     if let Some(refusal) = refusal(TOOLS, message) {
         return refusal;
     }
     lock(&server.session).calls += 1;
     perform(server, message, era)
-        .unwrap_or_else(|error| RequestOutcome::Result(failure(&format!("{}: {error}", message.tool()))))
+        .unwrap_or_else(|error| HandlerOutcome::Result(failure(&format!("{}: {error}", message.tool()))))
 }
 
 /// Says no to a call of a tool that there is not, or without the arguments that it requires.
-pub(in super::super) fn refusal(tools: &[ListedTool], message: &ClientMessage) -> Option<RequestOutcome> {
+pub(in super::super) fn refusal(tools: &[ListedTool], message: &ClientMessage) -> Option<HandlerOutcome> {
     let Some(tool) = tools.iter().find(|tool| tool.name == message.tool()) else {
-        return Some(RequestOutcome::error(INVALID_PARAMS, &format!("Unknown tool: {}", message.tool())));
+        return Some(HandlerOutcome::error(INVALID_PARAMS, &format!("Unknown tool: {}", message.tool())));
     };
     let wrong = tool.arguments.iter().find(|(name, kind)| {
         let value = message.argument(name);
         !(if *kind == "integer" { value.is_u64() } else { value.is_string() })
     });
     wrong.map(|(name, kind)| {
-        RequestOutcome::error(INVALID_PARAMS, &format!("`{name}` of `{}` must be: {kind}", tool.name))
+        HandlerOutcome::error(INVALID_PARAMS, &format!("`{name}` of `{}` must be: {kind}", tool.name))
     })
 }
 
@@ -118,7 +118,7 @@ fn perform(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     era: &RequestRules,
-) -> io::Result<RequestOutcome> {
+) -> io::Result<HandlerOutcome> {
     let number = |name| message.argument(name).as_u64().unwrap_or_default();
     let text = |name| message.argument(name).as_str().unwrap_or_default();
     let size = |name| usize::try_from(number(name)).unwrap_or(usize::MAX);
@@ -126,7 +126,7 @@ fn perform(
         "ask" => return Ok(ask(server, message, era)),
         "sleep" => return Ok(sleep(server, message, number("ms"))),
         "die" => {
-            return Ok(RequestOutcome::Leave(ExitCode::from(
+            return Ok(HandlerOutcome::Leave(ExitCode::from(
                 u8::try_from(number("code")).unwrap_or(u8::MAX),
             )));
         }
@@ -135,14 +135,14 @@ fn perform(
             let signal = signal.ok_or(io::ErrorKind::InvalidInput)?;
             signals::restore(signal);
             kill_process(getpid(), signal)?;
-            return Ok(RequestOutcome::Later);
+            return Ok(HandlerOutcome::Later);
         }
         "die-once" if std::fs::exists(text("file"))? => "still alive".to_owned(),
         "die-once" => {
             std::fs::write(text("file"), std::process::id().to_string())?;
-            return Ok(RequestOutcome::Leave(ExitCode::FAILURE));
+            return Ok(HandlerOutcome::Leave(ExitCode::FAILURE));
         }
-        "fail" => return Ok(RequestOutcome::Result(failure(text("text")))),
+        "fail" => return Ok(HandlerOutcome::Result(failure(text("text")))),
         "big" => "x".repeat(size("bytes")),
         "echo" => text("text").to_owned(),
         "environment" => std::env::var(text("name")).unwrap_or_default(),
@@ -153,7 +153,7 @@ fn perform(
         "notify-resource-updated" => announce_resource(server, text("uri"))?,
         _ => pipe::complain_lines(size("bytes")).map(|()| format!("wrote {} bytes", number("bytes")))?,
     };
-    Ok(RequestOutcome::Result(pipe::text(&answer)))
+    Ok(HandlerOutcome::Result(pipe::text(&answer)))
 }
 
 /// Builds the result of a tool that failed.
@@ -213,7 +213,7 @@ pub(in super::super) fn beside(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     work: impl FnOnce(&WellBehavedServer, &str) -> Option<Value> + Send + 'static,
-) -> RequestOutcome {
+) -> HandlerOutcome {
     beside_and_settle(server, message, work, |_| {})
 }
 
@@ -232,7 +232,7 @@ pub(in super::super) fn beside_and_settle(
     message: &ClientMessage,
     work: impl FnOnce(&WellBehavedServer, &str) -> Option<Value> + Send + 'static,
     settle: impl FnOnce(CallEnding) + Send + 'static,
-) -> RequestOutcome {
+) -> HandlerOutcome {
     let (owned, id) = (Arc::clone(server), message.id().clone());
     let (call, era, method) = (id.to_string(), server.era(message), message.method().to_owned());
     // Entered before the thread runs, so that a cancellation right behind the call finds it.
@@ -255,10 +255,10 @@ pub(in super::super) fn beside_and_settle(
         owned.changed.notify_all();
     });
     match thread {
-        Ok(_) => RequestOutcome::Later,
+        Ok(_) => HandlerOutcome::Later,
         Err(error) => {
             lock(&server.running).remove(&message.id().to_string());
-            RequestOutcome::Result(failure(&format!("starting a thread: {error}")))
+            HandlerOutcome::Result(failure(&format!("starting a thread: {error}")))
         }
     }
 }
@@ -271,7 +271,7 @@ pub(in super::super) fn rest(server: &WellBehavedServer, call: &str, length: Dur
     timeout.timed_out().then_some(())
 }
 
-fn sleep(server: &Arc<WellBehavedServer>, message: &ClientMessage, milliseconds: u64) -> RequestOutcome {
+fn sleep(server: &Arc<WellBehavedServer>, message: &ClientMessage, milliseconds: u64) -> HandlerOutcome {
     let token = message.progress_token().clone();
     beside(server, message, move |server, call| {
         let mut left = Duration::from_millis(milliseconds).min(BOUND);
@@ -289,7 +289,7 @@ fn sleep(server: &Arc<WellBehavedServer>, message: &ClientMessage, milliseconds:
 }
 
 /// Asks the client something: by a request of its own under a handshake, by an `input_required` result without.
-fn ask(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRules) -> RequestOutcome {
+fn ask(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRules) -> HandlerOutcome {
     let method = message.argument("method").as_str().unwrap_or_default().to_owned();
     if matches!(era, RequestRules::Modern) {
         return ask_by_result(message, &method);
@@ -337,13 +337,13 @@ impl QuestionSlot {
     }
 }
 
-fn ask_by_result(message: &ClientMessage, method: &str) -> RequestOutcome {
+fn ask_by_result(message: &ClientMessage, method: &str) -> HandlerOutcome {
     let answer = &message.params()["inputResponses"]["question"];
     if !answer.is_null() {
-        return RequestOutcome::Result(pipe::text(&answer.to_string()));
+        return HandlerOutcome::Result(pipe::text(&answer.to_string()));
     }
     let question = json!({"method": method, "params": question_params(method)});
-    RequestOutcome::Result(json!({"resultType": "input_required", "inputRequests": {"question": question}}))
+    HandlerOutcome::Result(json!({"resultType": "input_required", "inputRequests": {"question": question}}))
 }
 
 /// Returns valid parameters for a request to the client.

@@ -35,7 +35,7 @@ pub(crate) struct AnsweredQuestion {
 }
 
 /// The questions of one server.
-pub(super) struct ServerQuestions {
+pub(super) struct UpstreamQuestions {
     listener: Arc<dyn ServerListener>,
     /// How many may be open.
     most: usize,
@@ -47,7 +47,7 @@ pub(super) struct ServerQuestions {
     pub(super) budget: ReplyBudget,
 }
 
-impl ServerQuestions {
+impl UpstreamQuestions {
     pub(super) fn new(server: &str, limits: &Limits, listener: Arc<dyn ServerListener>) -> Self {
         Self {
             listener,
@@ -65,7 +65,7 @@ impl ServerQuestions {
     }
 
     /// Waits for the next answer; none where its question was withdrawn or whoever answers it has panicked, which was told.
-    /// Must not be awaited while there are no questions ([`ServerQuestions::is_empty`]). Cancel-safe.
+    /// Must not be awaited while there are no questions ([`UpstreamQuestions::is_empty`]). Cancel-safe.
     pub(super) async fn next_answer(&mut self) -> Option<AnsweredQuestion> {
         self.open.join_next().await?.ok()
     }

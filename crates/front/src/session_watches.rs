@@ -7,17 +7,17 @@ use std::{collections::HashMap, future::pending};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::effects::Resource;
-use unhang_gateway::{Changes, Servers, Updated, Watch};
+use unhang_gateway::{ResourceUpdate, Servers, Watch, WatchChanges};
 
 /// See the module's text.
 #[derive(Default)]
-pub(super) struct ResourceWatches {
+pub(super) struct SessionWatches {
     watches: HashMap<Resource, Watch>,
     /// Changes of those that anybody watches, since this client does.
-    updates: Option<Changes>,
+    updates: Option<WatchChanges>,
 }
 
-impl ResourceWatches {
+impl SessionWatches {
     /// Hears of changes from now on. A server is asked after that, so that nothing is missed.
     pub(super) fn listen(&mut self, servers: &Servers) {
         self.updates.get_or_insert_with(|| servers.updates());
@@ -34,7 +34,7 @@ impl ResourceWatches {
     }
 
     /// Waits for the next change of a resource; for ever, where nothing is watched. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Updated {
+    pub(super) async fn next(&mut self) -> ResourceUpdate {
         loop {
             match &mut self.updates {
                 None => return pending().await,

@@ -50,9 +50,9 @@ const FREE_TIMES: usize = 16;
 
 /// The budget. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Budget(Arc<Shared>);
+pub(super) struct Budget(Arc<BudgetState>);
 
-struct Shared {
+struct BudgetState {
     bytes: usize,
     used: AtomicUsize,
     /// How many wait.
@@ -69,7 +69,7 @@ struct Shared {
 }
 
 /// What a message has of the budget, until it is dropped.
-pub(super) struct Room {
+pub(super) struct MessageBudget {
     budget: Budget,
     bytes: usize,
     /// What it may come to.
@@ -89,7 +89,7 @@ impl Budget {
     pub(super) fn new(bytes: Option<usize>, longest: usize) -> Budget {
         let bytes = bytes.unwrap_or(MESSAGE_MEMORY.max(longest.saturating_mul(2)));
         let bytes = bytes.max(longest.saturating_add(longest / FREE_OF_MESSAGE));
-        Budget(Arc::new(Shared {
+        Budget(Arc::new(BudgetState {
             bytes,
             overdrawn: AtomicUsize::new(0),
             overdraft: longest.max(bytes / OVERDRAFT_OF_ALL),
@@ -102,7 +102,7 @@ impl Budget {
     }
 
     /// Room for a reply of this length, which is there already; nothing where it needs none. It may be waited for within the overdraft.
-    pub(super) async fn room_for(&self, length: usize) -> Result<Option<Room>, NoRoom> {
+    pub(super) async fn room_for(&self, length: usize) -> Result<Option<MessageBudget>, NoRoom> {
         if length <= SMALL_MESSAGE {
             return Ok(None);
         }
@@ -115,7 +115,7 @@ impl Budget {
     /// Room for a body that has come to this length, and may grow to `most`. Cancel-safe: what was taken is in `room`.
     pub(super) async fn grown(
         &self,
-        room: &mut Option<Room>,
+        room: &mut Option<MessageBudget>,
         length: usize,
         most: usize,
     ) -> Result<(), NoRoom> {
@@ -125,8 +125,8 @@ impl Budget {
         room.get_or_insert_with(|| self.room(most)).grow(length, 0).await
     }
 
-    fn room(&self, most: usize) -> Room {
-        Room { budget: self.clone(), bytes: 0, most, patience: ROOM_PATIENCE, turn: None }
+    fn room(&self, most: usize) -> MessageBudget {
+        MessageBudget { budget: self.clone(), bytes: 0, most, patience: ROOM_PATIENCE, turn: None }
     }
 
     /// Bytes that are taken.
@@ -136,7 +136,7 @@ impl Budget {
     }
 }
 
-impl Shared {
+impl BudgetState {
     /// The longest message that there is ever room for.
     fn longest(&self) -> usize {
         self.bytes - self.bytes.div_ceil(FREE_OF_MESSAGE + 1)
@@ -160,7 +160,7 @@ impl Shared {
     }
 }
 
-impl Room {
+impl MessageBudget {
     /// Grows to this length. While that is waited for, so many bytes are there without room.
     async fn grow(&mut self, length: usize, without: usize) -> Result<(), NoRoom> {
         // A reply that is longer than any message may be counts as the longest.
@@ -170,7 +170,7 @@ impl Room {
             return Ok(());
         }
         let shared = Arc::clone(&self.budget.0);
-        let _waiting = Waiting::begin(&shared, without).ok_or(NoRoom)?;
+        let _waiting = BudgetWait::begin(&shared, without).ok_or(NoRoom)?;
         let mut turn = pin!(Arc::clone(&shared.turn).acquire_owned());
         let mut until = Instant::now() + self.patience;
         loop {
@@ -232,7 +232,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for MessageBudget {
     fn drop(&mut self) {
         self.budget.0.used.fetch_sub(self.bytes, SeqCst);
         self.is_whole();
@@ -243,7 +243,7 @@ impl Drop for Room {
 /// Bytes that have their room with them.
 struct BudgetedBytes {
     bytes: Vec<u8>,
-    _room: Room,
+    _room: MessageBudget,
 }
 
 impl AsRef<[u8]> for BudgetedBytes {
@@ -253,11 +253,11 @@ impl AsRef<[u8]> for BudgetedBytes {
 }
 
 /// One who waits, until this is dropped, with what it has in memory without room.
-struct Waiting<'a>(&'a Shared, usize);
+struct BudgetWait<'a>(&'a BudgetState, usize);
 
-impl<'a> Waiting<'a> {
+impl<'a> BudgetWait<'a> {
     /// Nothing where too many wait already, or too much.
-    fn begin(shared: &'a Shared, bytes: usize) -> Option<Self> {
+    fn begin(shared: &'a BudgetState, bytes: usize) -> Option<Self> {
         let one_more = |waiting: usize| (waiting < MESSAGES_WAITING).then_some(waiting + 1);
         shared.waiting.fetch_update(SeqCst, SeqCst, one_more).ok()?;
         // Dropped, it gives back its place.
@@ -271,7 +271,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for BudgetWait<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, SeqCst);
         self.0.overdrawn.fetch_sub(self.1, SeqCst);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     /// What a message gets that grows by this until it finds no more room.
-    async fn greedy(budget: &Budget, step: usize) -> Option<Room> {
+    async fn greedy(budget: &Budget, step: usize) -> Option<MessageBudget> {
         let (mut room, mut length) = (None, 0);
         loop {
             length += step;
@@ -355,7 +355,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn f_32_of_many_that_grow_at_the_same_time_one_comes_to_its_end() {
         let (budget, reached) = (budget(), Arc::new(AtomicUsize::new(0)));
-        let growing: Vec<JoinHandle<Option<Room>>> = (0..8)
+        let growing: Vec<JoinHandle<Option<MessageBudget>>> = (0..8)
             .map(|_| {
                 let (budget, reached) = (budget.clone(), Arc::clone(&reached));
                 tokio::spawn(async move {

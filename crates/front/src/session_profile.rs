@@ -24,7 +24,7 @@ use unhang_upstream::http::headers::CallLimit;
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(super) struct ClientProfile {
+pub(super) struct SessionProfile {
     /// The revision that the handshake came to.
     revision: Option<Revision>,
     /// What the client calls itself in the handshake, and its version.
@@ -37,7 +37,7 @@ pub(super) struct ClientProfile {
     pub(super) window_limit: Option<CallLimit>,
 }
 
-impl ClientProfile {
+impl SessionProfile {
     /// The revision that the handshake came to.
     pub(super) fn revision(&self) -> Option<Revision> {
         self.revision
