@@ -334,7 +334,7 @@ impl WrapSession {
 
     /// Tells how long a request may take.
     pub(super) fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
-        let own = match (method, role) {
+        let limit = match (method, role) {
             (_, Role::Listen) if stands("subscription-without-deadline") => return None,
             (_, Role::Initialize) => self.limits.start_timeout,
             // `tasks/result` blocks until the task ends, so it is a call too (protocol.md 2.1).
@@ -343,7 +343,7 @@ impl WrapSession {
             }
             _ => self.limits.request_timeout,
         };
-        Some(self.server.with_start(own, self.now, self.limits.start_timeout))
+        Some(self.server.with_start(limit, self.now, self.limits.start_timeout))
     }
 
     fn client_notification(

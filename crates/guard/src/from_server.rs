@@ -579,11 +579,7 @@ impl WrapSession {
         let deadline = self.now + self.limits.request_timeout;
         let WrapSession { client, own_requests, calls, questions, local_jobs, .. } = self;
         let is_free = |id: &Id| calls.is_free(id) && questions.is_free(id) && !local_jobs.has(id);
-        let lines = client.session().sequel(|| {
-            let id = own_requests.next_id(is_free);
-            own_requests.register(id.clone(), deadline);
-            id
-        });
+        let lines = own_requests.replay(client.session(), deadline, is_free);
         lines.iter().for_each(|line| effects.to_server(line));
         tracing::info!(server = self.name, "is back and has been told the session again");
         effects.show(&format!("`{}` is back", self.name));

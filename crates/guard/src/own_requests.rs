@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use unhang_core::config::LATE_IDS;
+use unhang_core::{config::LATE_IDS, session::RecordedSession};
 use unhang_switches::stands;
 use unhang_wire::{Completion, Id, InFlight};
 
@@ -50,6 +50,20 @@ impl OwnRequests {
     /// Enters a request to which any answer will do.
     pub(super) fn register(&mut self, id: Id, deadline: Duration) {
         let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::AnyAnswer);
+    }
+
+    /// Enters the requests with which a fresh process is told the session after the handshake. Gives the lines.
+    pub(super) fn replay(
+        &mut self,
+        session: &RecordedSession,
+        deadline: Duration,
+        is_free_elsewhere: impl Fn(&Id) -> bool,
+    ) -> Vec<Vec<u8>> {
+        session.sequel(|| {
+            let id = self.next_id(&is_free_elsewhere);
+            self.register(id.clone(), deadline);
+            id
+        })
     }
 
     pub(super) fn complete(&mut self, id: &Id) -> Completion<OwnRequest> {
