@@ -104,10 +104,10 @@ impl CallSource for TakenUp {
 
 impl PromotedCalls {
     /// Takes up every call that nobody waits for any more and that a server goes on with which can be asked here, now and from now on.
-    /// `keeper_of` finds it by its name and by what tells it from others of that name. Must be called in a runtime.
+    /// `holder_of` finds it by its name and by what tells it from others of that name. Must be called in a runtime.
     pub fn take_up_left(
         &self,
-        keeper_of: impl Fn(&str, &str) -> Option<(Servers, usize)> + Send + Sync + 'static,
+        holder_of: impl Fn(&str, &str) -> Option<(Servers, usize)> + Send + Sync + 'static,
     ) {
         let calls = self.clone();
         // Among those that are waited for at the end, so that what it has in its hands then is let go of in order.
@@ -118,7 +118,7 @@ impl PromotedCalls {
                     if ending.borrow().is_some() {
                         return;
                     }
-                    calls.take_up_one(&left, &keeper_of).await;
+                    calls.take_up_one(&left, &holder_of).await;
                 }
                 tokio::select! {
                     _ends = ending.wait_for(Option::is_some) => return,
@@ -131,12 +131,12 @@ impl PromotedCalls {
     async fn take_up_one(
         &self,
         left: &JobStatus,
-        keeper_of: &(impl Fn(&str, &str) -> Option<(Servers, usize)> + Sync),
+        holder_of: &(impl Fn(&str, &str) -> Option<(Servers, usize)> + Sync),
     ) {
         let id = left.record.job_id;
         let Some(call) = &left.record.call else { return };
         let Some(ticket) = &call.ticket else { return };
-        let Some((servers, place)) = keeper_of(&call.server, &ticket.kept_by) else { return };
+        let Some((servers, place)) = holder_of(&call.server, &ticket.kept_by) else { return };
         // What a later unhang has written is for a later unhang.
         let Ok(details) = Details::deserialize(&ticket.details) else { return };
         // Whose it is may be no operator any more, and nobody says so here.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! TaskPoller ─ TaskNews ─► whoever keeps the call: writes down the ServerTask
-//! another process ─ Servers::keeper_of, take_up ─ TaskPoller
+//! another process ─ Servers::holder_of, take_up ─ TaskPoller
 //! ```
 //!
 //! Invariants
@@ -223,12 +223,12 @@ mod tests {
         let servers = started(|_| {});
         let kept_by = server_identity(servers.at(0).expect("it is there").endpoint());
         assert!(!kept_by.contains("127.0.0.1"));
-        assert_eq!(started(|_| {}).keeper_of("srv", &kept_by), Some(0), "also in the next run");
-        assert_eq!(servers.keeper_of("other", &kept_by), None);
+        assert_eq!(started(|_| {}).holder_of("srv", &kept_by), Some(0), "also in the next run");
+        assert_eq!(servers.holder_of("other", &kept_by), None);
         let other = started(|address| address.headers.push(("authorization".to_owned(), "b".to_owned())));
-        assert_eq!(other.keeper_of("srv", &kept_by), None, "somebody else has no such task");
+        assert_eq!(other.holder_of("srv", &kept_by), None, "somebody else has no such task");
         let leader = started(|address| address.socket = Some("/nowhere".into()));
-        assert_eq!(leader.keeper_of("srv", &kept_by), None, "who leads has servers, and is none");
+        assert_eq!(leader.holder_of("srv", &kept_by), None, "who leads has servers, and is none");
         assert!(servers.at(0).expect("it is there").outlives_us());
         assert!(!leader.at(0).expect("it is there").outlives_us());
     }

@@ -190,12 +190,12 @@ impl Servers {
     }
 
     /// Returns the place of the server of this name that has a task, where it is one of these.
-    pub fn keeper_of(&self, name: &str, kept_by: &str) -> Option<usize> {
+    pub fn holder_of(&self, name: &str, kept_by: &str) -> Option<usize> {
         let current = self.core.current();
-        let keeper = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;
+        let holder = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;
         let is_the_same =
-            server_identity(keeper.endpoint()) == kept_by || !stands("task-is-asked-for-where-it-is");
-        is_the_same.then(|| keeper.place())
+            server_identity(holder.endpoint()) == kept_by || !stands("task-is-asked-for-where-it-is");
+        is_the_same.then(|| holder.place())
     }
 
     /// Waits for what a task comes to that another process has waited for; no turn is waited for, since the server is at it already.

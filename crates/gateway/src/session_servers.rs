@@ -77,7 +77,7 @@ pub(super) struct SessionServers {
 struct Instance {
     backend: Arc<Backend>,
     /// What keeps its lists, and what stops it when nobody wants it.
-    keepers: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 /// What changes of the resources that are watched.
@@ -247,12 +247,12 @@ impl SessionServers {
         }
         roster.instances.push(Arc::clone(&backend));
         drop(roster);
-        let mut keepers = JoinSet::new();
-        keepers.spawn(keep(Arc::downgrade(self), Arc::clone(&backend)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(keep(Arc::downgrade(self), Arc::clone(&backend)));
         if let Some(idle) = backend.idle_timeout() {
-            keepers.spawn(Arc::clone(&backend).rest_after(idle));
+            tasks.spawn(Arc::clone(&backend).rest_after(idle));
         }
-        instances.insert(place, Instance { backend: Arc::clone(&backend), keepers });
+        instances.insert(place, Instance { backend: Arc::clone(&backend), tasks });
         Some(backend)
     }
 
@@ -316,7 +316,7 @@ impl SessionServers {
         for place in places {
             let Some(instance) = instances.get_mut(place) else { continue };
             // Nobody asks for its lists any more.
-            instance.keepers = JoinSet::new();
+            instance.tasks = JoinSet::new();
             let (session_servers, place, backend) =
                 (Arc::downgrade(self), *place, Arc::clone(&instance.backend));
             let core = Arc::clone(&self.core);

@@ -85,12 +85,12 @@ impl LocalRequest {
 
 impl LocalJobs {
     pub(super) fn has(&self, client_id: &Id) -> bool {
-        self.asked.contains(client_id) && stands("desk-ids-in-flight")
+        self.asked.contains(client_id) && stands("job-server-ids-in-flight")
     }
 
     /// Tells when the next request has waited for too long.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        self.asked.next_deadline().filter(|_| stands("desk-deadline"))
+        self.asked.next_deadline().filter(|_| stands("job-server-deadline"))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -109,7 +109,7 @@ impl LocalJobs {
 
     /// Says why nothing is asked there while so many bytes wait, if it is not.
     pub(super) fn refusal(waiting: usize, limit: usize) -> Option<ErrorReport<'static>> {
-        (waiting > limit && stands("desk-backlog-bounded")).then(|| {
+        (waiting > limit && stands("job-server-backlog-bounded")).then(|| {
             let happened = format!("the folder of jobs is still being opened; {waiting} bytes wait for that");
             ErrorReport {
                 kind: FaultKind::Overloaded,
@@ -201,7 +201,7 @@ impl LocalJobs {
 
     /// Ends all requests, since the session ends: they are answered in the place of the local job server.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (Id, LocalRequest)> + use<> {
-        self.asked.take_all().into_iter().filter(|_| stands("desk-answered-at-the-end"))
+        self.asked.take_all().into_iter().filter(|_| stands("job-server-answered-at-the-end"))
     }
 }
 
@@ -250,5 +250,5 @@ fn is_about_jobs_alone(notifications: Json<'_>) -> bool {
         }
         _ => has_others |= wanted.get() != "false" && wanted.get() != "[]",
     });
-    has_ours && !has_others && stands("only-ours-to-the-desk")
+    has_ours && !has_others && stands("only-ours-to-the-job-server")
 }

@@ -36,12 +36,12 @@ fn a_handful_of_cases_tells_the_three_contenders_apart() {
     let (code, text, stderr) = run(&sandbox, &words);
     assert_eq!((code, stderr.as_str()), (0, ""), "{text}");
     let report: Value = serde_json::from_str(&text).expect("JSON");
-    for (name, keepers) in HANDFUL {
+    for (name, contenders) in HANDFUL {
         let cases = report["cases"].as_array().expect("cases");
         let case = cases.iter().find(|case| case["name"] == name).expect("the case was run");
         let verdicts = case["verdicts"].as_array().expect("verdicts");
-        assert_eq!(verdicts.len(), keepers.len());
-        for (verdict, keeps) in verdicts.iter().zip(keepers) {
+        assert_eq!(verdicts.len(), contenders.len());
+        for (verdict, keeps) in verdicts.iter().zip(contenders) {
             assert_eq!(verdict["verdict"], if keeps { "kept" } else { "broken" }, "{case:#}");
             assert_eq!(verdict["ought_to_be_kept"], keeps, "{case:#}");
             assert_eq!(verdict["reason"].is_null(), keeps, "{case:#}");

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! adopt ─ row, `active` (fsync) ─ id goes out ─ HeldCall ─┬ settled: results.json or error.json ─ exit.json ─ row: final
-//!                                                        ├ let go (dropped, a panic): the keeper settles it as failed
+//!                                                        ├ let go (dropped, a panic): the maintenance thread settles it as failed
 //!                                                        └ process gone: the next look of any engine settles it as failed,
 //!                                                          or leaves it to whoever can take it up
 //! ```
@@ -345,7 +345,7 @@ impl HeldCall {
     /// Notes how it ended; on the disk when this returns. What it answers is where the call is: it may have ended otherwise before.
     ///
     /// # Errors
-    /// Where the disk or the database says no. The keeper then settles it as failed as soon as they can be used again.
+    /// Where the disk or the database says no. The maintenance thread then settles it as failed as soon as they can be used again.
     pub async fn settle(mut self, end: CallEnd) -> Result<JobStatus, JobError> {
         // Without an answer the end is more urgent than what was logged before it.
         self.log_is_written().await;

@@ -79,7 +79,7 @@ impl MaintenanceThread {
         rounds.round()?;
         let stopped = stop.clone();
         let thread = thread::Builder::new()
-            .name("jobs-keeper".into())
+            .name("jobs-maintain".into())
             .spawn(move || rounds.run(&stopped))
             .map_err(failed)?;
         Ok(Self { stop, thread: Mutex::new(Some(thread)) })

@@ -3,7 +3,7 @@
 //! It is a value and not a global: each program makes as many as it likes, also on one data folder, also at the same
 //! time as other programs. What they share is on the disk.
 //!
-//! Theory of operation. Two threads work for an engine. The *writer* accepts submissions, many with one commit. The *keeper*
+//! Theory of operation. Two threads work for an engine. The *writer* accepts submissions, many with one commit. The *maintenance thread*
 //! follows what other processes change, looks after the jobs that have a slot, fills free slots, and removes what is too old.
 //! Everybody who only looks, looks at the memory that the two keep up to date.
 //!
@@ -82,7 +82,7 @@ const CHANGE_LIMIT: Duration = Duration::from_secs(30);
 /// How long it may take to remove folders, or to read all of them.
 const SWEEP_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// How long the end may take: one round of the keeper.
+/// How long the end may take: one round of the maintenance thread.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The engine; see the module. Clones are the same engine.
@@ -90,7 +90,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 pub struct Engine {
     inner: Arc<EngineState>,
     requests: mpsc::Sender<writer::WriterRequest>,
-    keeper: Arc<MaintenanceThread>,
+    maintenance: Arc<MaintenanceThread>,
     /// What others hear of our limits, for as long as anybody has this.
     _announced: Option<Arc<Announced>>,
 }
@@ -110,12 +110,12 @@ impl Engine {
             None
         });
         let inner = Arc::new(EngineState::new(options, data, starter, store));
-        let keeper = MaintenanceThread::start(&inner, keeping)?;
+        let maintenance = MaintenanceThread::start(&inner, keeping)?;
         let (requests, received) = mpsc::channel(writer::WAITING);
         writer::start(inner.clone(), writing, received)
             .map_err(|error| FileError::system("cannot start a thread for", inner.data.path(), error))?;
-        let (keeper, announced) = (Arc::new(keeper), announced.map(Arc::new));
-        Ok((Self { inner, requests, keeper, _announced: announced }, opened))
+        let (maintenance, announced) = (Arc::new(maintenance), announced.map(Arc::new));
+        Ok((Self { inner, requests, maintenance, _announced: announced }, opened))
     }
 
     /// Its options.
@@ -190,7 +190,7 @@ impl Engine {
     /// Where the disk takes too long.
     pub async fn close(self) -> Result<(), JobError> {
         self.handed_over().await?;
-        let finished = tokio::task::spawn_blocking(move || self.keeper.finish());
+        let finished = tokio::task::spawn_blocking(move || self.maintenance.finish());
         timeout(CLOSE_LIMIT, finished).await.map_err(|_| JobError::Closed)?.map_err(|_| JobError::Closed)
     }
 

@@ -53,7 +53,7 @@ impl OpenedFolder {
             Err(error) => return Err(error),
         }
         if let Err(error) = store.restore_files(&starter.boot_id) {
-            // The keeper tries again, and says so of every job that waits.
+            // The maintenance thread tries again, and says so of every job that waits.
             tracing::warn!("what queued jobs need cannot be written anew after the boot: {error}");
         }
         Ok(Self { data, starter, store, opened })

@@ -85,7 +85,7 @@ impl EngineState {
     pub(super) fn start_shims(&self, admitted: &[JobId]) {
         for &id in admitted {
             if let Err(error) = shims::start(&self.options.shim, &self.data, id) {
-                // The keeper sees that nobody has it, and tries again.
+                // The maintenance thread sees that nobody has it, and tries again.
                 tracing::warn!("the supervisor of job {id} could not be started: {error}");
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - Whoever waits for the keeper waits no longer for a sweep than [`SLICE`]; what is left is for the next round.
+//! - Whoever waits for the maintenance thread waits no longer for a sweep than [`SLICE`]; what is left is for the next round.
 //! - A clock that was set removes nothing (F-07).
 //! - A process that was not told how long jobs are kept removes nothing that another one was told to keep.
 

@@ -96,7 +96,7 @@ pub(super) fn start(
 ) -> io::Result<()> {
     let starts = start_starter(inner.clone())?;
     let rest = move |rest| {
-        // It ends only after us, unless it has panicked; then the keeper starts what has a slot.
+        // It ends only after us, unless it has panicked; then the maintenance thread starts what has a slot.
         let _ = starts.send(rest);
     };
     let write = move || {

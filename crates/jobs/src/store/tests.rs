@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A data folder, its database, and who starts shims.
-struct Desk {
+struct TestStore {
     _folder: tempfile::TempDir,
     data: DataFolder,
     store: Store,
@@ -19,7 +19,7 @@ struct Desk {
     rules: Rules,
 }
 
-impl Desk {
+impl TestStore {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let data = DataFolder::open(folder.path()).unwrap();
@@ -61,46 +61,47 @@ impl Desk {
 
 #[test]
 fn slots_are_given_in_order_and_counted() {
-    let mut desk = Desk::new();
-    let ids: Vec<JobId> = (0..4).map(|_| desk.accept(|_| {}).job_id).collect();
-    assert_eq!(desk.admit(Some(1)), Some(ids[0]));
-    assert_eq!(desk.admit(Some(1)), None);
+    let mut test_store = TestStore::new();
+    let ids: Vec<JobId> = (0..4).map(|_| test_store.accept(|_| {}).job_id).collect();
+    assert_eq!(test_store.admit(Some(1)), Some(ids[0]));
+    assert_eq!(test_store.admit(Some(1)), None);
     // The limit that the job brought with it.
-    assert_eq!(desk.admit(None), Some(ids[1]));
-    assert_eq!(desk.admit(None), None);
-    desk.settle(ids[0], JobEnd::Failed);
-    assert_eq!(desk.admit(None), Some(ids[2]));
+    assert_eq!(test_store.admit(None), Some(ids[1]));
+    assert_eq!(test_store.admit(None), None);
+    test_store.settle(ids[0], JobEnd::Failed);
+    assert_eq!(test_store.admit(None), Some(ids[2]));
 }
 
 #[test]
 fn f_05_of_different_limits_the_strictest_holds() {
-    let mut desk = Desk::new();
-    let limited = |desk: &mut Desk, limit: u32| desk.accept_by(limit, None).job_id;
-    let (one, other, third) = (limited(&mut desk, 1), limited(&mut desk, 3), limited(&mut desk, 3));
-    assert_eq!(desk.admit(Some(3)), Some(one));
-    assert_eq!(desk.admit(Some(3)), None, "the one that runs was accepted to run alone");
-    desk.settle(one, JobEnd::Failed);
-    assert_eq!(desk.admit(Some(3)), Some(other));
-    assert_eq!(desk.admit(Some(1)), None);
-    assert_eq!(desk.admit(None), Some(third));
+    let mut test_store = TestStore::new();
+    let limited = |test_store: &mut TestStore, limit: u32| test_store.accept_by(limit, None).job_id;
+    let (one, other, third) =
+        (limited(&mut test_store, 1), limited(&mut test_store, 3), limited(&mut test_store, 3));
+    assert_eq!(test_store.admit(Some(3)), Some(one));
+    assert_eq!(test_store.admit(Some(3)), None, "the one that runs was accepted to run alone");
+    test_store.settle(one, JobEnd::Failed);
+    assert_eq!(test_store.admit(Some(3)), Some(other));
+    assert_eq!(test_store.admit(Some(1)), None);
+    assert_eq!(test_store.admit(None), Some(third));
 }
 
 #[test]
 fn f_05_of_different_retentions_the_longest_holds_unless_somebody_says_otherwise() {
-    let mut desk = Desk::new();
+    let mut test_store = TestStore::new();
     let ids = [None, Some(60_000), Some(u64::MAX)].map(|retention| {
-        let id = desk.accept_by(1, retention).job_id;
-        desk.settle(id, JobEnd::Failed);
+        let id = test_store.accept_by(1, retention).job_id;
+        test_store.settle(id, JobEnd::Failed);
         id
     });
     let later = Moment::from_millis(Moment::now().millis() + 1000);
-    let ended = |desk: &mut Desk, kept| {
-        let jobs = desk.store.read(|connection| ended_before(connection, later, kept, 10)).unwrap();
+    let ended = |test_store: &mut TestStore, kept| {
+        let jobs = test_store.store.read(|connection| ended_before(connection, later, kept, 10)).unwrap();
         jobs.into_iter().map(|job| job.record.job_id).collect::<Vec<_>>()
     };
     wait_for_the_clock();
-    assert_eq!(ended(&mut desk, KeptAsAccepted::AsAccepted), [ids[0]]);
-    assert_eq!(ended(&mut desk, KeptAsAccepted::No), ids);
+    assert_eq!(ended(&mut test_store, KeptAsAccepted::AsAccepted), [ids[0]]);
+    assert_eq!(ended(&mut test_store, KeptAsAccepted::No), ids);
 }
 
 /// What ended in this millisecond has not ended before it.
@@ -113,24 +114,24 @@ fn wait_for_the_clock() {
 
 #[test]
 fn a_final_state_stays_as_it_is_and_an_open_job_cannot_be_removed() {
-    let mut desk = Desk::new();
-    let record = desk.accept(|_| {});
+    let mut test_store = TestStore::new();
+    let record = test_store.accept(|_| {});
     let id = record.job_id;
-    assert!(!desk.store.write(|transaction| remove(transaction, id)).unwrap());
-    desk.settle(id, JobEnd::Cancelled);
-    desk.settle(id, JobEnd::Completed);
-    assert_eq!(desk.get(id).record.status, JobState::Cancelled);
-    assert!(desk.store.write(|transaction| remove(transaction, id)).unwrap());
+    assert!(!test_store.store.write(|transaction| remove(transaction, id)).unwrap());
+    test_store.settle(id, JobEnd::Cancelled);
+    test_store.settle(id, JobEnd::Completed);
+    assert_eq!(test_store.get(id).record.status, JobState::Cancelled);
+    assert!(test_store.store.write(|transaction| remove(transaction, id)).unwrap());
 }
 
 #[test]
 fn one_of_two_takes_a_job_over() {
-    let mut desk = Desk::new();
-    let id = desk.accept(|_| {}).job_id;
-    desk.admit(None);
-    let seen = desk.get(id).starter;
+    let mut test_store = TestStore::new();
+    let id = test_store.accept(|_| {}).job_id;
+    test_store.admit(None);
+    let seen = test_store.get(id).starter;
     let mut take = |starter: &ShimStarter| {
-        desk.store.write(|transaction| take_over(transaction, id, seen.as_ref(), starter)).unwrap()
+        test_store.store.write(|transaction| take_over(transaction, id, seen.as_ref(), starter)).unwrap()
     };
     let other = ShimStarter { since: Moment::from_millis(1), ..crate::shims::this_process().unwrap() };
     assert!(take(&other));
@@ -140,13 +141,14 @@ fn one_of_two_takes_a_job_over() {
 /// What was read in a transaction is still true when it writes.
 #[test]
 fn a_transaction_that_reads_first_is_not_overtaken() {
-    let mut desk = Desk::new();
-    let mut other = Store::open(&desk.data).unwrap().0;
+    let mut test_store = TestStore::new();
+    let mut other = Store::open(&test_store.data).unwrap().0;
     // It is the database's own lock that this is about.
     other.turns = WriteQueue::nowhere();
     let (done, is_done) = mpsc::sync_channel(1);
     let mut writer = None;
-    desk.store
+    test_store
+        .store
         .write(|transaction| {
             counters(transaction)?;
             writer = Some(thread::spawn(move || {
@@ -166,62 +168,64 @@ fn a_transaction_that_reads_first_is_not_overtaken() {
 /// document, and only then A is settled by another.
 #[test]
 fn j_48_a_patch_is_applied_once_and_before_what_was_set_later() {
-    let mut desk = Desk::new();
+    let mut test_store = TestStore::new();
     let field: crate::document::Field = "answer".parse().unwrap();
-    let record = desk.accept(|job| {
+    let record = test_store.accept(|job| {
         job.results = Some(crate::folder::FileName::new("results.json").unwrap());
         job.patch = Some(crate::record::Patch { field: field.clone(), pointer: None, is_shared: false });
     });
     let id = record.job_id;
-    desk.admit(None);
-    let work = desk.data.job(id).work(record.format);
+    test_store.admit(None);
+    let work = test_store.data.job(id).work(record.format);
     work.create_if_missing().unwrap();
     std::fs::write(work.file("results.json"), "1").unwrap();
-    desk.store.write(|transaction| note_patch(transaction, &record, true)).unwrap();
-    settle::set_document(&desk.data, || &mut desk.store, None, &field, &serde_json::json!(2)).unwrap();
-    desk.settle(id, JobEnd::Completed);
-    let document = crate::document::Documents::of(&desk.data).get(&field).unwrap().unwrap();
+    test_store.store.write(|transaction| note_patch(transaction, &record, true)).unwrap();
+    settle::set_document(&test_store.data, || &mut test_store.store, None, &field, &serde_json::json!(2))
+        .unwrap();
+    test_store.settle(id, JobEnd::Completed);
+    let document = crate::document::Documents::of(&test_store.data).get(&field).unwrap().unwrap();
     assert_eq!(document.value, serde_json::json!(2));
-    assert_eq!(desk.get(id).record.state_applied, Some(true));
+    assert_eq!(test_store.get(id).record.state_applied, Some(true));
 }
 
 #[test]
 fn what_was_written_about_an_end_stays() {
-    let mut desk = Desk::new();
-    let id = desk.accept(|_| {}).job_id;
+    let mut test_store = TestStore::new();
+    let id = test_store.accept(|_| {}).job_id;
     let first = EndRecord::without_run(JobEnd::Completed);
-    settle::write_ending(&desk.data, id, &first).unwrap();
-    let kept = settle::write_ending(&desk.data, id, &EndRecord::without_run(JobEnd::Lost)).unwrap();
+    settle::write_ending(&test_store.data, id, &first).unwrap();
+    let kept = settle::write_ending(&test_store.data, id, &EndRecord::without_run(JobEnd::Lost)).unwrap();
     assert_eq!(kept, first);
 }
 
 /// What they need may have gone with the power, and has to be looked at first.
 #[test]
 fn in_a_new_boot_no_job_gets_a_slot_before_the_files_were_looked_at() {
-    let mut desk = Desk::new();
-    let id = desk.accept(|_| {}).job_id;
-    desk.store.write(|transaction| files::note(transaction, "another")).unwrap();
-    assert_eq!(desk.admit(None), None);
-    let folder = desk.data.job(id);
+    let mut test_store = TestStore::new();
+    let id = test_store.accept(|_| {}).job_id;
+    test_store.store.write(|transaction| files::note(transaction, "another")).unwrap();
+    assert_eq!(test_store.admit(None), None);
+    let folder = test_store.data.job(id);
     std::fs::remove_dir_all(folder.path()).unwrap();
     std::fs::write(folder.path(), "in the way").unwrap();
-    let restored = desk.store.restore_files(&desk.starter.boot_id).unwrap();
+    let restored = test_store.store.restore_files(&test_store.starter.boot_id).unwrap();
     assert!(matches!(&restored[..], [(without, Some(_))] if *without == id), "{restored:?}");
-    assert_eq!(desk.admit(None), None);
+    assert_eq!(test_store.admit(None), None);
     // It keeps no other from its turn.
-    let other = desk.accept(|_| {}).job_id;
-    assert_eq!(desk.admit(None), Some(other));
+    let other = test_store.accept(|_| {}).job_id;
+    assert_eq!(test_store.admit(None), Some(other));
     std::fs::remove_file(folder.path()).unwrap();
-    assert_eq!(desk.store.restore_files(&desk.starter.boot_id).unwrap(), [(id, None)]);
-    assert_eq!(desk.admit(None), Some(id));
+    assert_eq!(test_store.store.restore_files(&test_store.starter.boot_id).unwrap(), [(id, None)]);
+    assert_eq!(test_store.admit(None), Some(id));
 }
 
 /// The first version had no files beside the rows.
 #[test]
 fn a_database_of_the_first_version_is_brought_up_to_date() {
-    let mut desk = Desk::new();
-    let old = desk.accept(|_| {}).job_id;
-    desk.store
+    let mut test_store = TestStore::new();
+    let old = test_store.accept(|_| {}).job_id;
+    test_store
+        .store
         .write(|transaction| {
             transaction.execute_batch(
                 "DROP TABLE launch_files; DROP TABLE boots; ALTER TABLE jobs DROP COLUMN is_call;
@@ -230,63 +234,65 @@ fn a_database_of_the_first_version_is_brought_up_to_date() {
             transaction.pragma_update(None, "user_version", 1)
         })
         .unwrap();
-    desk.store = Store::open(&desk.data).unwrap().0;
-    let new = desk.accept(|_| {}).job_id;
-    assert_eq!([desk.admit(None), desk.admit(None)], [Some(old), Some(new)]);
+    test_store.store = Store::open(&test_store.data).unwrap().0;
+    let new = test_store.accept(|_| {}).job_id;
+    assert_eq!([test_store.admit(None), test_store.admit(None)], [Some(old), Some(new)]);
 }
 
 /// The second had no calls.
 #[test]
 fn a_database_of_the_second_version_is_brought_up_to_date() {
-    let mut desk = Desk::new();
-    let old = desk.accept(|_| {}).job_id;
-    desk.store
+    let mut test_store = TestStore::new();
+    let old = test_store.accept(|_| {}).job_id;
+    test_store
+        .store
         .write(|transaction| {
             transaction
                 .execute_batch("ALTER TABLE jobs DROP COLUMN is_call; ALTER TABLE jobs DROP COLUMN owner;")?;
             transaction.pragma_update(None, "user_version", 2)
         })
         .unwrap();
-    desk.store = Store::open(&desk.data).unwrap().0;
-    let new = desk.accept(|_| {}).job_id;
-    assert_eq!([desk.admit(None), desk.admit(None)], [Some(old), Some(new)]);
+    test_store.store = Store::open(&test_store.data).unwrap().0;
+    let new = test_store.accept(|_| {}).job_id;
+    assert_eq!([test_store.admit(None), test_store.admit(None)], [Some(old), Some(new)]);
 }
 
 /// What a job is told may be secret, and so is gone with its end: from the database as from its folder.
 #[test]
 fn what_a_job_needed_to_start_is_written_over_at_its_end() {
-    let mut desk = Desk::new();
-    let id = desk
+    let mut test_store = TestStore::new();
+    let id = test_store
         .accept(|job| job.environment = vec![("KEY".into(), "a-secret-that-nobody-guesses".into())])
         .job_id;
-    let is_there = |desk: &Desk| {
-        desk.store
+    let is_there = |test_store: &TestStore| {
+        test_store
+            .store
             .connection
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
             .expect("nobody else is connected");
-        let bytes = std::fs::read(desk.data.database()).unwrap();
+        let bytes = std::fs::read(test_store.data.database()).unwrap();
         String::from_utf8_lossy(&bytes).contains("a-secret-that-nobody-guesses")
     };
-    assert!(is_there(&desk));
-    desk.settle(id, JobEnd::Cancelled);
-    assert!(!is_there(&desk));
+    assert!(is_there(&test_store));
+    test_store.settle(id, JobEnd::Cancelled);
+    assert!(!is_there(&test_store));
 }
 
 #[test]
 fn a_database_of_a_later_version_is_not_touched() {
-    let mut desk = Desk::new();
-    desk.store.write(|transaction| transaction.pragma_update(None, "user_version", 99)).unwrap();
-    let error = Store::open(&desk.data).unwrap_err().to_string();
+    let mut test_store = TestStore::new();
+    test_store.store.write(|transaction| transaction.pragma_update(None, "user_version", 99)).unwrap();
+    let error = Store::open(&test_store.data).unwrap_err().to_string();
     assert!(error.contains("format 99") && error.contains("newer unhang"), "{error}");
 }
 
 /// Promise 8: of several servers none is passed by again and again.
 #[test]
 fn a_writer_waits_for_its_turn() {
-    let mut desk = Desk::new();
-    let others = WriteQueue::of(&desk.data).wait(turn::LIMIT);
+    let mut test_store = TestStore::new();
+    let others = WriteQueue::of(&test_store.data).wait(turn::LIMIT);
     let (inside, is_inside) = mpsc::sync_channel(1);
-    let writer = thread::spawn(move || desk.store.write(|_| Ok(inside.send(()))).unwrap());
+    let writer = thread::spawn(move || test_store.store.write(|_| Ok(inside.send(()))).unwrap());
     let early = is_inside.recv_timeout(Duration::from_secs(1));
     assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout));
     drop(others);
@@ -297,22 +303,22 @@ fn a_writer_waits_for_its_turn() {
 /// What happens between the look at the folders and the new table.
 #[test]
 fn a_table_that_is_made_anew_has_what_was_accepted_and_what_has_ended_meanwhile() {
-    let mut desk = Desk::new();
-    let (ends, goes) = (desk.accept(|_| {}), desk.accept(|_| {}));
-    let _slots = (desk.admit(None), desk.admit(None));
-    desk.settle(goes.job_id, JobEnd::Completed);
-    let found = rebuild::scan(&desk.data).unwrap();
-    let accepted = desk.accept(|_| {});
-    desk.settle(ends.job_id, JobEnd::Failed);
-    desk.store.write(|transaction| remove(transaction, goes.job_id)).unwrap();
-    std::fs::remove_dir_all(desk.data.job(goes.job_id).path()).unwrap();
+    let mut test_store = TestStore::new();
+    let (ends, goes) = (test_store.accept(|_| {}), test_store.accept(|_| {}));
+    let _slots = (test_store.admit(None), test_store.admit(None));
+    test_store.settle(goes.job_id, JobEnd::Completed);
+    let found = rebuild::scan(&test_store.data).unwrap();
+    let accepted = test_store.accept(|_| {});
+    test_store.settle(ends.job_id, JobEnd::Failed);
+    test_store.store.write(|transaction| remove(transaction, goes.job_id)).unwrap();
+    std::fs::remove_dir_all(test_store.data.job(goes.job_id).path()).unwrap();
     // A call has no files that say what it is, before its record is copied.
-    let call = desk.accept(|_| {});
-    std::fs::remove_file(desk.data.job(call.job_id).path().join("launch.json")).unwrap();
-    let data = desk.data.clone();
-    desk.store.rebuild_from(&data, found).unwrap();
-    assert_eq!(desk.get(accepted.job_id).record.status, JobState::Queued);
-    assert_eq!(desk.get(call.job_id).record.status, JobState::Queued);
-    assert_eq!(desk.get(ends.job_id).record.status, JobState::Failed);
-    assert!(desk.store.read(|connection| get(connection, goes.job_id)).unwrap().is_none());
+    let call = test_store.accept(|_| {});
+    std::fs::remove_file(test_store.data.job(call.job_id).path().join("launch.json")).unwrap();
+    let data = test_store.data.clone();
+    test_store.store.rebuild_from(&data, found).unwrap();
+    assert_eq!(test_store.get(accepted.job_id).record.status, JobState::Queued);
+    assert_eq!(test_store.get(call.job_id).record.status, JobState::Queued);
+    assert_eq!(test_store.get(ends.job_id).record.status, JobState::Failed);
+    assert!(test_store.store.read(|connection| get(connection, goes.job_id)).unwrap().is_none());
 }

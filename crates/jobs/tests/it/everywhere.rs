@@ -306,7 +306,7 @@ async fn j_12_a_job_outlives_a_power_failure_before_its_id_goes_out() {
     let names: Vec<&str> = synced.iter().map(|(_, name)| *name).collect();
     let (row, rest) = names.split_last().unwrap();
     assert_eq!(*row, "unhang.db-wal", "its row last: {names:?}");
-    // The keeper of the engine that has just been opened may sync the log in between.
+    // The maintenance thread of the engine that has just been opened may sync the log in between.
     let of_job = rest.iter().copied().skip_while(|name| !name.starts_with(&job));
     let before: HashSet<&str> = of_job.filter(|name| !name.starts_with("unhang.db")).collect();
     assert_eq!(before, needed.collect(), "what it needs before, in any order");

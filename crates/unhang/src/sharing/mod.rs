@@ -203,7 +203,7 @@ impl SharedServers {
             let own = own_of(&shared.own).servers.clone();
             let mut servers = std::iter::once(shared.servers.clone()).chain(own);
             servers.find_map(|servers| {
-                let place = servers.keeper_of(name, kept_by)?;
+                let place = servers.holder_of(name, kept_by)?;
                 Some((servers.for_session(None), place))
             })
         });

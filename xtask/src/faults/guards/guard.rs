@@ -109,19 +109,19 @@ pub(super) const GUARDS: &[SwitchedGuard] = guards! {
     "learned-names-bounded" [3]
         "Of a server's tools so many names are kept and no more."
         unit("guard", "tests::offers::what_is_learned_of_a_server_is_bounded");
-    "only-ours-to-the-desk" [1]
+    "only-ours-to-the-job-server" [1]
         "A subscription that is about something else as well goes to the server."
         unit("guard", "tests::local_jobs::a_client_without_a_handshake_asks_about_its_tasks_there_and_about_others_its_server");
-    "desk-deadline" [1]
+    "job-server-deadline" [1]
         "What is asked about jobs is answered in time also where the folder of jobs does not open."
         unit("guard", "tests::local_jobs::a_job_server_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it");
-    "desk-backlog-bounded" [3]
+    "job-server-backlog-bounded" [3]
         "What waits for the folder of jobs to open is bounded."
         unit("guard", "tests::local_jobs::a_job_server_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it");
-    "desk-ids-in-flight" [2]
+    "job-server-ids-in-flight" [2]
         "An id that is in flight at the local job server is not used for another request."
         unit("guard", "tests::local_jobs::a_request_at_the_job_server_is_in_flight_like_any_other");
-    "desk-answered-at-the-end" [1]
+    "job-server-answered-at-the-end" [1]
         "What was asked about jobs is answered when the session ends before that."
         unit("guard", "tests::local_jobs::the_end_of_the_session_waits_for_the_job_server_and_answers_what_it_does_not");
     "dead-tokens-bounded" [3]

@@ -184,13 +184,13 @@ pub(super) fn list(cases: &[(u8, &'static Case)]) -> String {
     let mut table = table();
     table.set_header(["", "case", "demands", "kept by"]);
     for (promise, case) in cases {
-        let keepers = match (case.ought.bare, case.ought.pump) {
+        let contenders = match (case.ought.bare, case.ought.pump) {
             (true, true) => "both",
             (true, false) => BARE,
             (false, true) => PUMP,
             (false, false) => "neither",
         };
-        table.add_row([&promise.to_string(), case.name, case.demands, keepers]);
+        table.add_row([&promise.to_string(), case.name, case.demands, contenders]);
     }
     format!("{table}\n\nKept by: who of `{BARE}` and `{PUMP}` keeps it, doing nothing for it.\n")
 }
