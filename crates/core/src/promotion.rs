@@ -73,6 +73,27 @@ impl Promotion {
     }
 }
 
+/// When a call is looked at again while its client is asked something about it.
+const WHILE_ASKED: Duration = Duration::from_secs(1);
+
+/// Tells whether a call becomes a job now, because its moment has come, and clears the moment.
+///
+/// While the client is asked something about the call, it stays one: somebody is at it. Its moment is then put off, for as long as
+/// another one comes before the end of the call.
+pub fn is_due(
+    moment: &mut Option<Duration>,
+    now: Duration,
+    is_asked: impl FnOnce() -> bool,
+    end: Option<Duration>,
+) -> bool {
+    if moment.is_none_or(|at| at > now) {
+        return false;
+    }
+    let again = now + WHILE_ASKED;
+    *moment = Some(again).filter(|again| end.is_none_or(|end| *again < end) && is_asked());
+    moment.is_none()
+}
+
 /// What a call may use of this before it becomes a job.
 fn share(clock: Duration) -> Duration {
     // Divided first, since a configured clock may be as long as one can write.
@@ -148,6 +169,21 @@ mod tests {
             let moment = promotion.moment(clock.map(seconds));
             assert_eq!(moment, expect.map(seconds), "{promotion} for {clock:?}");
         }
+    }
+
+    #[test]
+    fn a_call_becomes_a_job_once_and_not_while_its_client_is_asked() {
+        let mut moment = Some(seconds(10));
+        assert!(!is_due(&mut moment, seconds(9), || false, None));
+        assert!(!is_due(&mut moment, seconds(10), || true, None), "its client is asked");
+        assert_eq!(moment, Some(seconds(11)));
+        assert!(is_due(&mut moment, seconds(11), || false, None));
+        assert!(!is_due(&mut moment, seconds(12), || false, None), "it is one already");
+        let mut last = Some(seconds(10));
+        assert!(
+            is_due(&mut last, seconds(10), || true, Some(seconds(11))),
+            "it would end before the next look"
+        );
     }
 
     #[test]

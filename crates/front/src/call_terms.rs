@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::{
-    handover::{PromotionPlan, PromotionReply},
+    promotion::{PromotionPlan, PromotionReply},
     tasks::JobsBehind,
 };
 use unhang_core::{clients, promotion::Promotion};
@@ -39,7 +39,7 @@ pub(super) struct CallTerms {
     /// What is over of that.
     pub waited: Duration,
     /// How it becomes a job, where it may.
-    pub hand_over: PromotionPlan,
+    pub promotion: PromotionPlan,
     /// Whether it joins the job that the same call has become.
     pub joining: Joining,
     /// Its client may hear that it is waited for.
@@ -55,7 +55,7 @@ impl CallTerms {
             clock: None,
             asked_limit: limit,
             waited,
-            hand_over: PromotionPlan::never(),
+            promotion: PromotionPlan::never(),
             joining: Joining::Never,
             has_heartbeat: false,
         }
@@ -92,12 +92,12 @@ impl CallTerms {
         // Where windows ask, whoever serves their clients knows when to stop.
         let limit = if jobs.are_of_windows { asked_limit } else { limit };
         let has_heartbeat = patience.has_heartbeat(tool);
-        CallTerms { limit, clock, asked_limit, waited, hand_over, joining, has_heartbeat }
+        CallTerms { limit, clock, asked_limit, waited, promotion: hand_over, joining, has_heartbeat }
     }
 
     /// Whether a job may be made of it.
     pub(super) fn may_be_a_job(&self) -> bool {
-        self.hand_over.at.is_some()
+        self.promotion.at.is_some()
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_may_become_a_job_has_the_time_of_one() {
         let terms = terms(5, CALL, false, None);
-        assert_eq!(terms.hand_over.at, Some(seconds(104)), "what it has waited counts");
+        assert_eq!(terms.promotion.at, Some(seconds(104)), "what it has waited counts");
         assert_eq!((terms.limit, terms.asked_limit), (seconds(59), JOB));
         assert_eq!((terms.waited, terms.joining), (seconds(1), Joining::Always));
     }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn what_is_over_before_it_could_be_a_job_is_a_call() {
         let terms = terms(5, seconds(4), false, None);
-        assert_eq!((terms.hand_over.at, terms.joining), (None, Joining::Never));
+        assert_eq!((terms.promotion.at, terms.joining), (None, Joining::Never));
         assert_eq!((terms.limit, terms.asked_limit), (seconds(3), seconds(3)));
     }
 

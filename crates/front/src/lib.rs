@@ -17,7 +17,6 @@ mod call_terms;
 mod client_request;
 mod effects;
 mod followed;
-mod handover;
 pub mod http;
 mod jobs;
 mod local_job_server;
@@ -26,6 +25,7 @@ mod offers;
 mod outcomes;
 mod owners;
 mod parking;
+mod promotion;
 mod questions;
 mod requests;
 mod run;
@@ -44,10 +44,10 @@ mod urls;
 #[cfg(test)]
 mod tests;
 
-pub use handover::PromotionReply;
 pub use jobs::SessionJobs;
 pub use local_job_server::LocalJobServer;
 pub use offers::listed;
+pub use promotion::PromotionReply;
 pub use run::{AtEnd, FrontSpec, run};
 pub use tasks::job_of;
 pub use unhang_core::revision::Revision;

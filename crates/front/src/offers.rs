@@ -22,8 +22,8 @@ use unhang_wire::{Json, text_member};
 use super::{
     answers::implementation,
     client_request::{ClientRequest, invalid_params},
-    handover::PromotionReply,
     owners::{missing, no_such},
+    promotion::PromotionReply,
     session_calls::SessionCall,
     tasks::JobsBehind,
 };
@@ -177,7 +177,7 @@ impl SessionOffers {
         let mut items: Vec<String> = own(ToolListing::First).collect();
         let known = self.servers.as_ref();
         let others = known.map_or("[]", |known| known.catalog.list(list, call.revision.era()));
-        let copes_with_tasks = call.hand_over.promotion_reply != PromotionReply::Words;
+        let copes_with_tasks = call.promotion.promotion_reply != PromotionReply::Words;
         let others = match list {
             ServerList::Tools if jobs.promotes => {
                 self.with_jobs_in_mind(others, call.revision, copes_with_tasks)

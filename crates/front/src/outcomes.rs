@@ -15,10 +15,10 @@ use unhang_wire::{Id, Json, one_line, text_member};
 use super::{
     effects::{CallKey, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects, To},
     followed,
-    handover::PromotionReply,
     mcp_session::{McpSession, SessionEnd},
     owners::is_of_nobody_yet,
     parking::InputRequiredAnswer,
+    promotion::PromotionReply,
     questions::AskedParams,
     session_calls::{Awaited, SessionCall},
     subscriptions::ListListeners,
@@ -45,8 +45,8 @@ impl McpSession {
             && let Some(call) = self.calls.take(&id)
         {
             match &answer.job {
-                Some(job) if call.hand_over.promotion_reply != PromotionReply::Words => {
-                    let result = call.handed_over(job, self.jobs.ttl);
+                Some(job) if call.promotion.promotion_reply != PromotionReply::Words => {
+                    let result = call.promoted_answer(job, self.jobs.ttl);
                     self.answers.answer_raw(&id, call.route, &result, effects);
                 }
                 _ => {
@@ -214,7 +214,7 @@ impl McpSession {
                 "`{}` goes on as a job",
                 call.awaited.name()
             );
-            self.answers.answer_raw(id, call.route, &call.handed_over(report, self.jobs.ttl), effects);
+            self.answers.answer_raw(id, call.route, &call.promoted_answer(report, self.jobs.ttl), effects);
         }
         self.check_drained(effects);
         self.check_stopped();

@@ -22,10 +22,10 @@ use super::{
     },
     effects::{CallKey, SessionAction, SessionEffects, To},
     followed::tasks_wanted,
-    handover::PromotionReply,
     mcp_session::{McpSession, SessionEnd},
     owners::{Ownerless, RequestSubject, Unasked, is_of_nobody_yet, subject},
     parking::{NotResumed, Resumed, own_state},
+    promotion::PromotionReply,
     session_calls::{Awaited, SessionCall},
     subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, not_listening, resource},
     tasks::TaskAsked,
@@ -221,7 +221,7 @@ impl McpSession {
         }
         let awaited = (self.calls.new_key(), Awaited::List(list));
         let mut call = SessionCall::new(awaited, (revision, request.route), self.now, LIST_PATIENCE);
-        call.hand_over.promotion_reply = self.jobs.promotion_reply(request, revision);
+        call.promotion.promotion_reply = self.jobs.promotion_reply(request, revision);
         if self.offers.has_lists() || !stands("list-waits-for-servers") {
             return self.answer_list(&request.id, list, &call, effects);
         }
@@ -249,7 +249,7 @@ impl McpSession {
         let key = self.calls.new_key();
         let awaited = Awaited::Tool(tool.clone());
         let mut call = SessionCall::new((key, awaited), (revision, request.route), self.now, limit);
-        call.hand_over.promotion_reply = promotion_reply;
+        call.promotion.promotion_reply = promotion_reply;
         let beats = self.limits.promote_after.has_heartbeats();
         call.heartbeat = beats.then(|| heartbeat(self.now, request, revision, &tool, self.jobs)).flatten();
         self.calls.begin(&request.id, call);
@@ -309,7 +309,7 @@ impl McpSession {
     ) {
         let terms = self.terms(&subject, request, revision);
         let RequestSubject { method, owner, params, about, asked_for } = subject;
-        if terms.hand_over.is_refused() {
+        if terms.promotion.is_refused() {
             return self.answers.refuse_raw(&request.id, request.route, &tasks::not_as_task(&about), effects);
         }
         let beats = terms.has_heartbeat;
@@ -320,7 +320,7 @@ impl McpSession {
         let asked = ServerRequest {
             server: owner.server,
             method,
-            params: terms.hand_over.asked(params).into(),
+            params: terms.promotion.asked(params).into(),
             client: revision.era(),
             signature: self.client.signature_for(revision),
             wants_progress: token.is_some(),
@@ -342,7 +342,7 @@ impl McpSession {
         let (key, joining) = (self.calls.new_key(), terms.joining);
         let awaited = Awaited::Server { method, about, token, introduced };
         let mut call = SessionCall::new((key, awaited), (revision, request.route), self.now, terms.limit);
-        (call.hand_over, call.heartbeat, call.clock) = (terms.hand_over, heartbeat, terms.clock);
+        (call.promotion, call.heartbeat, call.clock) = (terms.promotion, heartbeat, terms.clock);
         call.server = Some(asked.server);
         self.calls.begin(&request.id, call);
         self.actions.push_back(SessionAction::Ask { key, asked, may_be_a_job, joining });

@@ -19,8 +19,8 @@ use unhang_wire::{Id, InFlight};
 
 use super::{
     effects::{CallKey, ReplyRoute, SessionAction, StreamKey},
-    handover::PromotionPlan,
     owners::Ownerless,
+    promotion::PromotionPlan,
     subscriptions::Filter,
 };
 
@@ -69,7 +69,7 @@ pub(super) struct SessionCall {
     pub clock: Option<Duration>,
     pub route: ReplyRoute,
     /// How it becomes a job, where it may.
-    pub hand_over: PromotionPlan,
+    pub promotion: PromotionPlan,
     /// What its client hears while nothing comes of it, where it wants to hear of that.
     pub heartbeat: Option<Box<Heartbeat>>,
 }
@@ -84,7 +84,18 @@ impl SessionCall {
     ) -> SessionCall {
         let hand_over = PromotionPlan::never();
         let (server, clock, heartbeat) = (None, None, None);
-        SessionCall { key, awaited, server, revision, since, limit, clock, route, hand_over, heartbeat }
+        SessionCall {
+            key,
+            awaited,
+            server,
+            revision,
+            since,
+            limit,
+            clock,
+            route,
+            promotion: hand_over,
+            heartbeat,
+        }
     }
 }
 

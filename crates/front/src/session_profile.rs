@@ -13,7 +13,7 @@ use unhang_wire::{self as wire, Json};
 
 use super::{
     client_request::{ClientRequest, MOST_ECHOED},
-    handover::PromotionReply,
+    promotion::PromotionReply,
     questions::AskedParams,
     session_calls::SessionCall,
 };
@@ -141,7 +141,7 @@ impl SessionProfile {
 
     /// Who can be asked about a call that has become a job.
     pub(super) fn who_is_asked(&self, call: &SessionCall) -> WhoIsAsked {
-        match call.hand_over.promotion_reply {
+        match call.promotion.promotion_reply {
             PromotionReply::Words => WhoIsAsked::Nobody,
             PromotionReply::Task(_) => {
                 WhoIsAsked::Followers(self.capabilities_for(call).unwrap_or("{}").into())

@@ -36,7 +36,7 @@ impl SessionCall {
     /// When something is to be done about it.
     pub(super) fn next_moment(&self) -> Duration {
         let heartbeat = self.heartbeat.as_ref().map(|heartbeat| heartbeat.next());
-        self.hand_over.at.into_iter().chain(heartbeat).fold(self.last_moment(), min)
+        self.promotion.at.into_iter().chain(heartbeat).fold(self.last_moment(), min)
     }
 
     /// Tells its client that it is still waited for, where that is due.

@@ -31,14 +31,11 @@ use super::{
 };
 use unhang_background::{NOT_KEPT_HINT, not_kept};
 use unhang_core::{
-    batch::BatchId, config::RETRY_BYTES, fault::FaultKind, limits::Limits, refusal::ErrorReport,
-    revision::Revision,
+    batch::BatchId, config::RETRY_BYTES, fault::FaultKind, limits::Limits, promotion::is_due,
+    refusal::ErrorReport, revision::Revision,
 };
 use unhang_front::PromotionReply;
 use unhang_tools::{job_report::ToolNames, service::JobServiceError};
-
-/// When a call is looked at again while the client is asked something.
-const WHILE_ASKED: Duration = Duration::from_secs(1);
 
 /// When a job is made of a call, and of what.
 #[derive(Debug)]
@@ -156,14 +153,8 @@ impl GuardedCall {
     pub(super) fn is_due(&mut self, now: Duration, client_is_asked: bool) -> bool {
         let deadline = self.deadline;
         let Some(promotion) = &mut self.promotion else { return false };
-        if promotion.at.is_none_or(|at| at > now) {
-            return false;
-        }
-        let again = now + WHILE_ASKED;
-        let is_asked = client_is_asked && stands("guarded-asked-call-stays-a-call");
-        promotion.at =
-            Some(again).filter(|again| is_asked && deadline.is_none_or(|deadline| *again < deadline));
-        promotion.at.is_none()
+        let is_asked = || client_is_asked && stands("guarded-asked-call-stays-a-call");
+        is_due(&mut promotion.at, now, is_asked, deadline)
     }
 
     /// Tells whether this is still the call of which this was asked for.

@@ -22,7 +22,7 @@ use crate::{
     judge_call::judge_call,
     moment::Moment,
     record::{EndReason, EndRecord, JobEnd, RunRecord},
-    settle::{Handover, Settled, settle, write_ending},
+    settle::{JobAdmission, Settled, settle, write_ending},
     store::{self, JobRow, ShimStarter, Store, StoreError},
     verdict::{JobEvidence, JobVerdict, Loss},
 };
@@ -59,9 +59,9 @@ pub(crate) fn judge(
     data: &DataFolder,
     store: &mut Store,
     job: &JobRow,
-    handover: &Handover<'_>,
+    admission: &JobAdmission<'_>,
 ) -> Result<JobFinding, StoreError> {
-    judge_as(Judge::Passer, data, store, job, handover)
+    judge_as(Judge::Passer, data, store, job, admission)
 }
 
 /// The same for one who may know more.
@@ -70,10 +70,10 @@ pub(crate) fn judge_as(
     data: &DataFolder,
     store: &mut Store,
     job: &JobRow,
-    handover: &Handover<'_>,
+    admission: &JobAdmission<'_>,
 ) -> Result<JobFinding, StoreError> {
     if let Some(call) = &job.record.call {
-        return judge_call(data, store, job, call, handover);
+        return judge_call(data, store, job, call, admission);
     }
     let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
     let (lock, no_lock) = match take_lock(&folder) {
@@ -84,18 +84,18 @@ pub(crate) fn judge_as(
             let Swept { leaked, unkilled } = end_survivors(judge, id, None);
             let ending = EndRecord::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail);
             let ending = EndRecord { leaked, unkilled, ..ending };
-            return settle(data, store, id, &ending, handover).map(JobFinding::Settled);
+            return settle(data, store, id, &ending, admission).map(JobFinding::Settled);
         }
         // Somebody has put it there while a shim held what lay there before, or before one came.
         Err(error) if error.is_of_the_place() => match folder.read::<RunRecord>(RUN) {
-            Ok(Some(run)) if is_alive(&run, handover.starter) => return Ok(JobFinding::Alive),
+            Ok(Some(run)) if is_alive(&run, admission.starter) => return Ok(JobFinding::Alive),
             _ => (None, Some(error.to_string())),
         },
         Err(error) => return Err(error.into()),
     };
-    let ending = match look(&folder, job, handover.starter)? {
+    let ending = match look(&folder, job, admission.starter)? {
         // Its lock was removed from beneath a shim that lives and will note how the work ends.
-        FolderFinding::Lost(Some(run), _) if is_alive(&run, handover.starter) => {
+        FolderFinding::Lost(Some(run), _) if is_alive(&run, admission.starter) => {
             return Ok(JobFinding::Alive);
         }
         FolderFinding::Starting => return Ok(JobFinding::Alive),
@@ -103,7 +103,7 @@ pub(crate) fn judge_as(
             drop(lock);
             let starter = job.starter.as_ref();
             let is_ours =
-                store.write(|transaction| store::take_over(transaction, id, starter, handover.starter))?;
+                store.write(|transaction| store::take_over(transaction, id, starter, admission.starter))?;
             return Ok(if is_ours { JobFinding::StartIt } else { JobFinding::Alive });
         }
         FolderFinding::NeverStarted => EndRecord::without_run(JobEnd::Failed).because(
@@ -115,7 +115,7 @@ pub(crate) fn judge_as(
         ),
         FolderFinding::Ended(ending) => ending,
         FolderFinding::Lost(run, ending) => {
-            let here = &handover.starter.boot_id;
+            let here = &admission.starter.boot_id;
             let swept = match &run {
                 Some(run) if run.boot_id == *here || !stands("survivors-of-this-boot-only") => {
                     end_survivors(judge, id, Some(run))
@@ -128,7 +128,7 @@ pub(crate) fn judge_as(
         }
     };
     let ending = write_ending(data, id, &ending)?;
-    settle(data, store, id, &ending, handover).map(JobFinding::Settled)
+    settle(data, store, id, &ending, admission).map(JobFinding::Settled)
 }
 
 /// What came of the try to take a job's lock.

@@ -13,7 +13,7 @@ use crate::{
     judge::JobFinding,
     moment::Moment,
     record::{CallRecord, EndReason, EndRecord, JobEnd, JobRecord},
-    settle::{Handover, settle, write_ending},
+    settle::{JobAdmission, settle, write_ending},
     store::{self, JobRow, ShimStarter, Store, StoreError},
 };
 
@@ -49,9 +49,9 @@ pub(crate) fn judge_call(
     store: &mut Store,
     job: &JobRow,
     call: &CallRecord,
-    handover: &Handover<'_>,
+    admission: &JobAdmission<'_>,
 ) -> Result<JobFinding, StoreError> {
-    if left(call, handover.starter) == CallHolder::No || !stands("orphaned-call-is-settled") {
+    if left(call, admission.starter) == CallHolder::No || !stands("orphaned-call-is-settled") {
         return Ok(JobFinding::Alive);
     }
     let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
@@ -69,7 +69,7 @@ pub(crate) fn judge_call(
     };
     // Only now nobody else takes it up.
     let now = store.read(|connection| store::get(connection, id))?.and_then(|job| job.record.call);
-    if now.is_some_and(|call| left(&call, handover.starter) == CallHolder::No)
+    if now.is_some_and(|call| left(&call, admission.starter) == CallHolder::No)
         && stands("taken-up-call-lives")
     {
         return Ok(JobFinding::Alive);
@@ -86,7 +86,7 @@ pub(crate) fn judge_call(
         Ok(None) | Err(FileError::Damaged { .. }) => write_ending(data, id, &ending)?,
         Err(error) => return Err(error.into()),
     };
-    settle(data, store, id, &ending, handover).map(JobFinding::Settled)
+    settle(data, store, id, &ending, admission).map(JobFinding::Settled)
 }
 
 /// The end of a call for whose answer nobody waits any more.

@@ -41,14 +41,14 @@ pub(crate) struct Settled {
 /// Who asks for the next jobs, and by which limit: a server goes by its own, all by what others who have the folder open
 /// were told and by what each job brought with it.
 #[derive(Debug)]
-pub(crate) struct Handover<'a> {
+pub(crate) struct JobAdmission<'a> {
     pub(crate) starter: &'a ShimStarter,
     pub(crate) limit: Option<u32>,
     /// Whether anything may start now.
     pub(crate) is_open: bool,
 }
 
-impl Handover<'_> {
+impl JobAdmission<'_> {
     /// Fills the free slots.
     pub(crate) fn admit(&self, connection: &rusqlite::Connection) -> rusqlite::Result<Vec<JobId>> {
         let mut admitted = Vec::new();
@@ -67,17 +67,17 @@ pub(crate) fn settle(
     store: &mut Store,
     id: JobId,
     ending: &EndRecord,
-    handover: &Handover<'_>,
+    admission: &JobAdmission<'_>,
 ) -> Result<Settled, StoreError> {
     let Some(job) = store.read(|connection| store::get(connection, id))? else {
         // It was removed, or never accepted.
-        return Ok(Settled { admitted: store.write(|transaction| handover.admit(transaction))? });
+        return Ok(Settled { admitted: store.write(|transaction| admission.admit(transaction))? });
     };
     let mut record = job.record;
     remove_orders(data, &record);
     let is_found_again = record.status == JobState::Lost && ending.outcome != JobEnd::Lost;
     if record.status.is_final() && !is_found_again {
-        return Ok(Settled { admitted: store.write(|transaction| handover.admit(transaction))? });
+        return Ok(Settled { admitted: store.write(|transaction| admission.admit(transaction))? });
     }
     record.end(ending);
     // Held until the row is final, so that no other document comes in between.
@@ -87,7 +87,7 @@ pub(crate) fn settle(
     };
     let admitted = store.write(|transaction| {
         store::finish(transaction, &record)?;
-        handover.admit(transaction)
+        admission.admit(transaction)
     })?;
     let folder = data.job(id);
     // A copy for people: it can be made again from the row. Where the folder is gone, or is none, nobody looks for it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use unhang_bridge::Era;
 
 use super::{
-    handover::{job_report, with_jobs},
+    promotion::{job_report, with_jobs},
     servers::{TOOL, answered, ask, asked, fronted, known, raw},
     *,
 };

@@ -1,8 +1,8 @@
 //! The session driven without tasks, every event by hand and time as a number; and the shell with real pipes.
 
-mod handover;
 mod heartbeats;
 mod life;
+mod promotion;
 mod properties;
 mod questions;
 mod revisions;

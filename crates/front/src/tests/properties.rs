@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use unhang_bridge::Era;
 
 use super::{
-    handover::job_report,
+    promotion::job_report,
     servers::{TOOL, answered, known, raw},
     *,
 };

@@ -237,7 +237,7 @@ impl EngineState {
             let ending = unhang_ended(known.map(|call| call.is_repeatable));
             let settled = write_ending(&self.data, id, &ending)
                 .map_err(StoreError::from)
-                .and_then(|ending| settle(&self.data, store, id, &ending, &self.handover()));
+                .and_then(|ending| settle(&self.data, store, id, &ending, &self.admission()));
             if settled.is_err() {
                 // It is tried again with the next round.
                 self.calls.let_go().push(id);
@@ -357,7 +357,7 @@ impl HeldCall {
                 let format = inner.status(id)?.record.format;
                 let ending = end.write(&inner.data.job(id).work(format))?;
                 let ending = write_ending(&inner.data, id, &ending)?;
-                let settled = settle(&inner.data, &mut inner.store(), id, &ending, &inner.handover())?;
+                let settled = settle(&inner.data, &mut inner.store(), id, &ending, &inner.admission())?;
                 claim.is_over();
                 drop(claim);
                 inner.start_shims(&settled.admitted);

@@ -80,7 +80,7 @@ pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<JobStatus, JobErr
                 status => Err(JobError::HasEnded { id, status }),
             };
         }
-        let judged = judge(&inner.data, &mut store, &job, &inner.handover());
+        let judged = judge(&inner.data, &mut store, &job, &inner.admission());
         match judged.map_err(|error| without_room(inner, id, error))? {
             JobFinding::Settled(settled) => inner.start_shims(&settled.admitted),
             JobFinding::StartIt => {}

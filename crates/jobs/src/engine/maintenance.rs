@@ -260,7 +260,7 @@ impl Rounds {
         if !stands("active-jobs-judged") {
             return Ok(());
         }
-        match judge(&self.inner.data, &mut self.store, job, &self.inner.handover())? {
+        match judge(&self.inner.data, &mut self.store, job, &self.inner.admission())? {
             JobFinding::Alive => {}
             JobFinding::StartIt => self.inner.start_shims(&[job.record.job_id]),
             JobFinding::Settled(settled) => {
@@ -300,7 +300,7 @@ impl Rounds {
         // Without a limit of our own the transaction finds out.
         let is_free = inner.own_limit().is_none_or(|limit| active < limit);
         if reason.is_none() && is_free {
-            let admitted = self.store.write(|transaction| inner.handover().admit(transaction))?;
+            let admitted = self.store.write(|transaction| inner.admission().admit(transaction))?;
             self.follow()?;
             inner.start_shims(&admitted);
         }

@@ -19,7 +19,7 @@ use crate::{
     id::JobId,
     limits,
     room::MemoryGauge,
-    settle::Handover,
+    settle::JobAdmission,
     shims,
     store::{self, ShimStarter, Store},
 };
@@ -57,8 +57,8 @@ impl EngineState {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn handover(&self) -> Handover<'_> {
-        Handover { starter: &self.starter, limit: self.own_limit(), is_open: self.lack().is_none() }
+    pub(super) fn admission(&self) -> JobAdmission<'_> {
+        JobAdmission { starter: &self.starter, limit: self.own_limit(), is_open: self.lack().is_none() }
     }
 
     /// What there is too little of for another job to start.

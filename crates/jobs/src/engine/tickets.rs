@@ -185,7 +185,7 @@ mod tests {
         let call = job.record.call.as_mut().unwrap();
         call.holder.process = Process { pid: u32::MAX >> 1, start: 1 };
         let call = call.clone();
-        let found = judge_call(&inner.data, &mut inner.store(), &job, &call, &inner.handover()).unwrap();
+        let found = judge_call(&inner.data, &mut inner.store(), &job, &call, &inner.admission()).unwrap();
         assert!(matches!(found, JobFinding::Alive), "{found:?}");
         assert!(!engine.status(held.id()).await.unwrap().record.status.is_final());
     }

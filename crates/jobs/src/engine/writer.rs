@@ -308,7 +308,7 @@ fn commit(
     store: &mut Store,
     jobs: &[&PreparedSubmission],
 ) -> Result<BatchOutcome, StoreError> {
-    let handover = inner.handover();
+    let admission = inner.admission();
     store.write(|transaction| {
         let mut is_ours = Vec::with_capacity(jobs.len());
         for job in jobs {
@@ -320,7 +320,7 @@ fn commit(
             };
             is_ours.push(is_new || is_known()?);
         }
-        let admitted = handover.admit(transaction)?;
+        let admitted = admission.admit(transaction)?;
         let mut rows = Vec::with_capacity(jobs.len());
         let ids = jobs.iter().map(|job| job.record.job_id).chain(admitted.iter().copied());
         for id in ids {

@@ -55,7 +55,7 @@ use crate::{
     moment::Moment,
     record::{EndReason, EndRecord, FORMAT, JobEnd, JobRecord, JobState, RunRecord},
     room::MemoryGauge,
-    settle::{Handover, settle, write_ending},
+    settle::{JobAdmission, settle, write_ending},
     shims::{self, ShimCommand},
     store::{self, ShimStarter, Store, StoreError},
     wait::{WaitLimit, look_until, pause},
@@ -415,31 +415,35 @@ impl<'a> Shim<'a> {
     fn judge_predecessor(&self) -> Result<(), ShimError> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
-        let handover = self.handover(&mut store, &starter)?;
-        let JobFinding::Settled(settled) = self.look_at(&mut store, self.id, &handover)? else {
+        let admission = self.admission(&mut store, &starter)?;
+        let JobFinding::Settled(settled) = self.look_at(&mut store, self.id, &admission)? else {
             return Ok(());
         };
-        self.start(&mut store, settled.admitted, &handover);
-        self.wait_with_the_queue(&mut store, &handover)
+        self.start(&mut store, settled.admitted, &admission);
+        self.wait_with_the_queue(&mut store, &admission)
     }
 
-    fn handover<'s>(&self, store: &mut Store, starter: &'s ShimStarter) -> Result<Handover<'s>, StoreError> {
+    fn admission<'s>(
+        &self,
+        store: &mut Store,
+        starter: &'s ShimStarter,
+    ) -> Result<JobAdmission<'s>, StoreError> {
         let limit = limits::of_all(&self.data).max_concurrent;
-        Ok(Handover { starter, limit, is_open: self.is_open(store)? })
+        Ok(JobAdmission { starter, limit, is_open: self.is_open(store)? })
     }
 
     /// Brings the end to the database, and starts what is next.
     fn hand_over(&self, ending: &EndRecord) -> Result<(), ShimError> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
-        let handover = self.handover(&mut store, &starter)?;
+        let admission = self.admission(&mut store, &starter)?;
         // From here on others may wait for us.
         ask_for_short_turns();
-        let settled = settle(&self.data, &mut store, self.id, ending, &handover)?;
+        let settled = settle(&self.data, &mut store, self.id, ending, &admission)?;
         (self.witness)(ShimStep::Settled);
-        self.start(&mut store, settled.admitted, &handover);
+        self.start(&mut store, settled.admitted, &admission);
         (self.witness)(ShimStep::HandedOver);
-        self.wait_with_the_queue(&mut store, &handover)
+        self.wait_with_the_queue(&mut store, &admission)
     }
 
     /// Whether the next job may start now, if there is one.
@@ -449,23 +453,23 @@ impl<'a> Shim<'a> {
     }
 
     /// Waits for room where the queue had to, and nobody else does that.
-    fn wait_with_the_queue(&self, store: &mut Store, handover: &Handover<'_>) -> Result<(), ShimError> {
-        if handover.is_open || !stands("queue-waits-for-room") {
+    fn wait_with_the_queue(&self, store: &mut Store, admission: &JobAdmission<'_>) -> Result<(), ShimError> {
+        if admission.is_open || !stands("queue-waits-for-room") {
             return Ok(());
         }
         let Some(_queue) = Lock::try_take(&self.data.path().join(QUEUE_LOCK))? else { return Ok(()) };
         while !self.is_open(store)? {
             pause(ROOM_LOOK);
         }
-        let handover = Handover { is_open: true, ..*handover };
-        let admitted = store.write(|transaction| handover.admit(transaction))?;
-        self.start(store, admitted, &handover);
+        let admission = JobAdmission { is_open: true, ..*admission };
+        let admitted = store.write(|transaction| admission.admit(transaction))?;
+        self.start(store, admitted, &admission);
         Ok(())
     }
 
     /// Starts the shims of jobs that have a slot. One without a folder to start in is settled, and its slot goes to the next: nobody else
     /// may come by for long.
-    fn start(&self, store: &mut Store, mut admitted: Vec<JobId>, handover: &Handover<'_>) {
+    fn start(&self, store: &mut Store, mut admitted: Vec<JobId>, admission: &JobAdmission<'_>) {
         while let Some(id) = admitted.pop() {
             let folder = self.data.job(id);
             let is_usable = folder.is_there() && !folder.is_something_else();
@@ -473,7 +477,7 @@ impl<'a> Shim<'a> {
                 continue;
             }
             // Where it cannot be judged, whoever looks at the jobs next sees that nobody has it, and tries again.
-            if let Ok(JobFinding::Settled(settled)) = self.look_at(store, id, handover) {
+            if let Ok(JobFinding::Settled(settled)) = self.look_at(store, id, admission) {
                 admitted.extend(settled.admitted);
             }
         }
@@ -484,10 +488,10 @@ impl<'a> Shim<'a> {
         &self,
         store: &mut Store,
         id: JobId,
-        handover: &Handover<'_>,
+        admission: &JobAdmission<'_>,
     ) -> Result<JobFinding, StoreError> {
         match store.read(|connection| store::get(connection, id))? {
-            Some(job) if job.is_active => judge(&self.data, store, &job, handover),
+            Some(job) if job.is_active => judge(&self.data, store, &job, admission),
             _ => Ok(JobFinding::Alive),
         }
     }

@@ -22,7 +22,7 @@ use crate::{
     folder::EXIT,
     judge::{JobFinding, Judge, judge_as},
     record::{EndReason, EndRecord, JobEnd},
-    settle::Handover,
+    settle::JobAdmission,
     shims,
     store::{self, JobRow, Store, StoreError},
     wait::{WaitLimit, pause},
@@ -71,11 +71,11 @@ impl Shim<'_> {
         }
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
-        let handover = self.handover(&mut store, &starter)?;
+        let admission = self.admission(&mut store, &starter)?;
         let own = |store: &mut Store| store.read(|connection| store::get(connection, self.id));
         let mut job = own(&mut store)?;
         while let Some(open) = job.as_ref().filter(|job| job.is_active)
-            && !self.look_after(Judge::Watcher, &mut store, open, &handover)?
+            && !self.look_after(Judge::Watcher, &mut store, open, &admission)?
             && !limit.is_over()
         {
             pause(LOOK);
@@ -86,12 +86,12 @@ impl Shim<'_> {
             let is_shims = other.is_active && other.record.call.is_none() && other.record.job_id != self.id;
             if is_shims {
                 // What is wrong with one keeps nobody from the next.
-                let _ = self.look_after(Judge::Passer, &mut store, &other, &handover);
+                let _ = self.look_after(Judge::Passer, &mut store, &other, &admission);
             }
         }
-        let admitted = store.write(|transaction| handover.admit(transaction))?;
-        self.start(&mut store, admitted, &handover);
-        self.wait_with_the_queue(&mut store, &handover)
+        let admitted = store.write(|transaction| admission.admit(transaction))?;
+        self.start(&mut store, admitted, &admission);
+        self.wait_with_the_queue(&mut store, &admission)
     }
 
     /// Brings a job on. False where somebody else has it.
@@ -100,12 +100,12 @@ impl Shim<'_> {
         judge: Judge,
         store: &mut Store,
         job: &JobRow,
-        handover: &Handover<'_>,
+        admission: &JobAdmission<'_>,
     ) -> Result<bool, StoreError> {
-        match judge_as(judge, &self.data, store, job, handover)? {
+        match judge_as(judge, &self.data, store, job, admission)? {
             JobFinding::Alive => return Ok(false),
-            JobFinding::StartIt => self.start(store, vec![job.record.job_id], handover),
-            JobFinding::Settled(settled) => self.start(store, settled.admitted, handover),
+            JobFinding::StartIt => self.start(store, vec![job.record.job_id], admission),
+            JobFinding::Settled(settled) => self.start(store, settled.admitted, admission),
         }
         Ok(true)
     }

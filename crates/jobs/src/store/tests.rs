@@ -53,9 +53,9 @@ impl TestStore {
     }
 
     fn settle(&mut self, id: JobId, outcome: JobEnd) {
-        let handover = settle::Handover { starter: &self.starter, limit: None, is_open: false };
+        let admission = settle::JobAdmission { starter: &self.starter, limit: None, is_open: false };
         let ending = EndRecord::without_run(outcome);
-        settle::settle(&self.data, &mut self.store, id, &ending, &handover).unwrap();
+        settle::settle(&self.data, &mut self.store, id, &ending, &admission).unwrap();
     }
 }
 

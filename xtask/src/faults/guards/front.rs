@@ -39,7 +39,7 @@ pub(super) const GUARDS: &[SwitchedGuard] = guards! {
         unit("front", "tests::shell::promise_8_calls_that_panic_or_hang_delay_no_other");
     "asked-call-stays-a-call" [1]
         "A call about which its client is being asked something does not become a job before the client has answered."
-        unit("front", "tests::handover::a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered");
+        unit("front", "tests::promotion::a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered");
     "strangers-are-refused" [8]
         "A page in a browser that has its own name lead to this machine is refused, whatever it asks."
         unit("front", "http::tests::what_is_wrong_with_a_request_is_a_status_and_a_sentence");
@@ -159,5 +159,5 @@ pub(super) const GUARDS: &[SwitchedGuard] = guards! {
         unit("front", "offers::tests::who_can_ask_for_tasks_is_told_of_them_and_who_gets_them_is_told_nothing_else");
     "tasks-followed-until-the-end" [3]
         "A task is followed for a subscription for no longer than that is there."
-        unit("front", "tests::handover::a_subscription_hears_of_its_tasks_until_it_is_over");
+        unit("front", "tests::promotion::a_subscription_hears_of_its_tasks_until_it_is_over");
 };

@@ -31,11 +31,11 @@ use super::{
     session_calls::SessionCall,
     tasks::{JobsBehind, POLL_INTERVAL, TaskView},
 };
-use unhang_core::{promotion::Promotion, revision::Revision};
+use unhang_core::{
+    promotion::{Promotion, is_due},
+    revision::Revision,
+};
 use unhang_tools::{handed_over, job_report::JobReport};
-
-/// When a call that somebody is asked about is looked at again.
-const WHILE_ASKED: Duration = Duration::from_secs(1);
 
 /// How a call becomes a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,20 +140,20 @@ impl JobsBehind {
 impl SessionCall {
     /// Whether its client has asked for a task (2025-11-25).
     pub(super) fn wants_a_task(&self) -> bool {
-        self.hand_over.promotion_reply == PromotionReply::Task(Dialect::Core)
+        self.promotion.promotion_reply == PromotionReply::Task(Dialect::Core)
     }
 
-    /// Has a job made of it where it is time for that, unless its client is being asked something about it.
-    pub(super) fn hand_over_where_due(
+    /// Has a job made of the call where it is time for that, unless its client is being asked something about it.
+    pub(super) fn promote_where_due(
         &mut self,
         now: Duration,
         questions: &ClientQuestions,
     ) -> Option<SessionAction> {
-        self.hand_over.at.filter(|at| *at <= now)?;
-        let is_asked = questions.about(self).is_some() && stands("asked-call-stays-a-call");
-        let again = now + WHILE_ASKED;
-        self.hand_over.at = Some(again).filter(|again| is_asked && *again < self.last_moment());
-        if self.hand_over.at.is_some() {
+        let mut moment = self.promotion.at;
+        let is_asked = || questions.about(self).is_some() && stands("asked-call-stays-a-call");
+        let is_due = is_due(&mut moment, now, is_asked, Some(self.last_moment()));
+        self.promotion.at = moment;
+        if !is_due {
             return None;
         }
         let (key, name) = (self.key, self.awaited.name().to_owned());
@@ -161,7 +161,7 @@ impl SessionCall {
     }
 
     /// The answer to it where it has become this job, which is kept for `ttl` after its end.
-    pub(super) fn handed_over(&self, report: &JobReport, ttl: Option<Duration>) -> String {
-        self.hand_over.promotion_reply.result(report, self.awaited.name(), self.revision, ttl)
+    pub(super) fn promoted_answer(&self, report: &JobReport, ttl: Option<Duration>) -> String {
+        self.promotion.promotion_reply.result(report, self.awaited.name(), self.revision, ttl)
     }
 }
