@@ -17,7 +17,7 @@ use unhang_proc::{
     drain::{LONGEST_PIECE, Tail},
     server::{Exit, ServerEvent, ServerSpec, Swept},
 };
-use unhang_wire::Id;
+use unhang_wire::{Id, compose};
 
 use super::observations::ServerExit;
 use super::response_reader::{ObservedReply, ResponseReader};
@@ -30,7 +30,6 @@ use unhang_core::{
 use unhang_upstream::{
     client::declined,
     process::{ProcessEvent, ServerProcess, awaited},
-    request_table,
 };
 
 /// What is read at once.
@@ -187,7 +186,7 @@ impl Talk {
     pub(super) fn send(&mut self, method: &str, params: &str) -> i64 {
         self.last_id += 1;
         self.reader.book().ask(self.last_id);
-        let line = request_table::request(&Id::Integer(self.last_id), method, params);
+        let line = compose::request(&Id::Integer(self.last_id), method, params);
         self.say(&line);
         self.last_id
     }
@@ -195,7 +194,7 @@ impl Talk {
     /// Withdraws a request.
     pub(super) fn cancel(&mut self, id: i64) {
         self.reader.book().cancel(id);
-        self.say(&request_table::cancelled(&Id::Integer(id), "the examination goes on"));
+        self.say(&compose::cancelled(&Id::Integer(id), "the examination goes on"));
     }
 
     /// Asks, and waits for the answer. Gives how long it took, too.
@@ -378,10 +377,10 @@ impl Talk {
                 return;
             }
             let line = if method == "ping" {
-                request_table::answer(&id, "{}")
+                compose::answer(&id, "{}")
             } else {
                 let (code, message) = declined(&method);
-                request_table::refusal(&id, code, &message)
+                compose::refusal(&id, code, &message)
             };
             self.say(&line);
         }

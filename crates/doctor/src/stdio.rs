@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::{sync::SemaphorePermit, time::Instant};
 use unhang_proc::server::ServerSpec;
+use unhang_wire::compose;
 
 use super::{
     Starts,
@@ -20,10 +21,7 @@ use super::{
     session::{self, ExaminedEra},
 };
 use unhang_core::{config::PROBE_PATIENCE, limits::Limits, revision::Revision};
-use unhang_upstream::{
-    handshake::{HandshakeRequest, Introduction},
-    request_table,
-};
+use unhang_upstream::handshake::{HandshakeRequest, Introduction};
 
 /// How long a server may take to end once it was told to. Clients and SDKs wait 2 to 3 s before they kill it.
 pub(super) const END_PATIENCE: Duration = Duration::from_secs(3);
@@ -95,7 +93,7 @@ impl Examination<'_> {
                 let members: Value = serde_json::from_str(&result).unwrap_or_default();
                 let revision = members["protocolVersion"].as_str().unwrap_or_default().to_owned();
                 self.seen.handshake = Some(HandshakeSeen::Agreed(revision));
-                talk.say(&request_table::notification("notifications/initialized", "{}"));
+                talk.say(&compose::notification("notifications/initialized", "{}"));
                 session::attend(self, &mut talk, ExaminedEra::Handshake, &members["capabilities"]).await;
                 self.dismiss(Some(talk)).await;
                 Some(ExaminedEra::Handshake)
@@ -173,7 +171,7 @@ impl Examination<'_> {
             return self.dismiss(Some(talk)).await;
         }
         if era == ExaminedEra::Handshake {
-            talk.say(&request_table::notification("notifications/initialized", "{}"));
+            talk.say(&compose::notification("notifications/initialized", "{}"));
         }
         talk.reader().book().is_excused = true;
         GARBAGE.iter().for_each(|line| talk.say(line));

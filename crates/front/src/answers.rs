@@ -19,7 +19,7 @@ use super::{
 };
 use unhang_core::{
     batch::{BatchId, Batches},
-    fault::{Evidence, Fault, FaultKind},
+    fault::{Fault, FaultKind},
     queue::Class,
     refusal::{Addressee, ErrorReport},
     revision::Revision,
@@ -308,18 +308,7 @@ impl AnswerWriter {
         limit: Option<Duration>,
         effects: &mut impl SessionEffects,
     ) {
-        let fault = Fault {
-            kind: error_report.kind,
-            server: to.server.unwrap_or(NAME),
-            method: to.method,
-            happened: error_report.summary,
-            hint: error_report.hint,
-            elapsed,
-            limit,
-            retry_after: None,
-            exit: None,
-            evidence: Evidence::default(),
-        };
+        let fault = Fault { elapsed, limit, ..error_report.into_fault(to.server.unwrap_or(NAME), to.method) };
         self.log(&fault);
         self.count_fault();
         if let Some(id) = to.id {

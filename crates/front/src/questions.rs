@@ -14,7 +14,7 @@ use unhang_bridge::{
     question::{self, CAPABILITIES},
 };
 use unhang_switches::stands;
-use unhang_wire::{Id, Json, ResponseOutcome, one_line};
+use unhang_wire::{Id, Json, ResponseOutcome, compose, one_line};
 
 use super::{
     effects::{CallKey, QuestionKey, ReplyRoute, SessionAction, SessionEffects, To},
@@ -188,11 +188,8 @@ impl ClientQuestions {
             let why = (FaultKind::Cancelled.code(), "the call that it was about is over".to_owned());
             actions.push_back(SessionAction::Reply { question: open.question, replied: Err(why) });
             if stands("question-withdrawn-with-its-call") {
-                let line = format!(
-                    r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the call that it was about is over"}}}}"#,
-                    id.to_json()
-                );
-                effects.to_client(To::Beside(open.route.stream), Class::Kept, line.as_bytes());
+                let line = compose::cancelled(&id, "the call that it was about is over");
+                effects.to_client(To::Beside(open.route.stream), Class::Kept, &line);
             }
         }
     }

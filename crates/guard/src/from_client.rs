@@ -9,7 +9,7 @@ use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, ResponseOutcome,
-    Shape, one_line, read, replace_id,
+    Shape, compose, one_line, read, replace_id,
 };
 
 use super::{
@@ -421,7 +421,7 @@ impl WrapSession {
     /// Tells the server that nobody waits for this any more, best effort.
     pub(super) fn cancel_at_server(&mut self, wire_id: &Id, reason: &str, effects: &mut impl WrapEffects) {
         if self.server.is_live() {
-            let line = cancelled(wire_id, reason);
+            let line = compose::cancelled(wire_id, reason);
             effects.to_server(&line);
         }
     }
@@ -530,14 +530,4 @@ impl WrapSession {
         }
         effects.to_server(&questions::refusal_line(&self.name, server_id, method, error_report));
     }
-}
-
-/// Writes a `notifications/cancelled` of the guard.
-pub(super) fn cancelled(id: &Id, reason: &str) -> Vec<u8> {
-    let reason = serde_json::Value::from(reason);
-    format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":{reason}}}}}"#,
-        id.to_json()
-    )
-    .into_bytes()
 }

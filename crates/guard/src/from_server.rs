@@ -12,13 +12,12 @@ use unhang_proc::server::{Exit, Swept};
 use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, ResponseOutcome,
-    Shape, one_line, read, replace_id,
+    Shape, compose, one_line, read, replace_id,
 };
 
 use super::{
     calls::{GuardedCall, Role},
     effects::{JobNews, WrapEffects},
-    from_client::cancelled,
     held_input::WaitingForServer,
     offers::{Offers, TOOLS_CHANGED, is_undeclared_task},
     own_requests::OwnRequest,
@@ -227,7 +226,10 @@ impl WrapSession {
     ) {
         let error_report = question.deadline(self.now);
         self.answer_server(&question.server_id, &question.method, error_report, effects);
-        effects.to_client(Class::Kept, &cancelled(client_side_id, "unhang: it was not answered in time"));
+        effects.to_client(
+            Class::Kept,
+            &compose::cancelled(client_side_id, "unhang: it was not answered in time"),
+        );
     }
 
     fn server_notification(
@@ -333,7 +335,7 @@ impl WrapSession {
         if server_id == client_id {
             effects.to_client(Class::Kept, &one_line(raw));
         } else {
-            effects.to_client(Class::Kept, &cancelled(client_id, "the server withdrew it"));
+            effects.to_client(Class::Kept, &compose::cancelled(client_id, "the server withdrew it"));
         }
     }
 

@@ -19,13 +19,10 @@ use std::time::Duration;
 use unhang_bridge::{Splice, tasks};
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
-use unhang_wire::{Completion, Id, InFlight, Json, text_member};
+use unhang_wire::{Completion, Id, InFlight, Json, compose, text_member};
 
 use super::{
-    calls::Role,
-    client_profile::ClientProfile,
-    effects::WrapEffects,
-    from_client::{WrapRequest, cancelled},
+    calls::Role, client_profile::ClientProfile, effects::WrapEffects, from_client::WrapRequest,
     offers::Offers,
 };
 use unhang_core::{
@@ -194,7 +191,7 @@ impl LocalJobs {
     ) -> Option<(Id, LocalRequest)> {
         let (id, asked) = self.asked.expire(now)?;
         if let Some(offers) = offers {
-            effects.to_job_server(&cancelled(&id, "unhang: no answer in time"), offers.names());
+            effects.to_job_server(&compose::cancelled(&id, "unhang: no answer in time"), offers.names());
         }
         Some((id, asked))
     }

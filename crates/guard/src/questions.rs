@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use unhang_core::{config::LATE_IDS, fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
 use unhang_switches::stands;
-use unhang_wire::{Completion, Id, InFlight, RegisterError};
+use unhang_wire::{Completion, Id, InFlight, RegisterError, compose};
 
-use super::{effects::WrapEffects, from_client::cancelled, own_requests::OwnRequests};
+use super::{effects::WrapEffects, own_requests::OwnRequests};
 
 /// A request of the server. The table's key is the id on the client's side.
 #[derive(Debug)]
@@ -133,7 +133,8 @@ impl ServerQuestions {
         let ids: Vec<Id> = self.in_flight.iter().map(|(id, _)| id.clone()).collect();
         for id in ids.into_iter().filter(|_| stands("dead-questions-withdrawn")) {
             let _withdrawn = self.in_flight.cancel(&id);
-            effects.to_client(Class::Kept, &cancelled(&id, "unhang: the server that asked has ended"));
+            effects
+                .to_client(Class::Kept, &compose::cancelled(&id, "unhang: the server that asked has ended"));
         }
     }
 }

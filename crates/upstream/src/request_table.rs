@@ -14,7 +14,7 @@ use unhang_proc::drain::Tail;
 use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, InFlight, Invalid, Json, Line, Message, Oversized, Piece,
-    ResponseOutcome, Shape, read,
+    ResponseOutcome, Shape, compose, read,
 };
 
 use unhang_core::{
@@ -303,7 +303,7 @@ impl<R> RequestTable<R> {
         if invalid.shape == Shape::Request {
             if let Some(id) = &invalid.id {
                 let text = format!("the message {}", invalid.reason);
-                events(TableEvent::Say(refusal(id, FaultKind::InvalidRequest.code(), &text)));
+                events(TableEvent::Say(compose::refusal(id, FaultKind::InvalidRequest.code(), &text)));
             }
             return;
         }
@@ -324,7 +324,7 @@ impl<R> RequestTable<R> {
             if let Some(id) = id {
                 let text =
                     format!("the request is {length} bytes long, over the limit of {}", self.max_message);
-                events(TableEvent::Say(refusal(id, FaultKind::TooLarge.code(), &text)));
+                events(TableEvent::Say(compose::refusal(id, FaultKind::TooLarge.code(), &text)));
             }
             return;
         }
@@ -364,35 +364,6 @@ impl<R> RequestTable<R> {
 fn owned(json: Json<'_>) -> Box<RawValue> {
     // It was read as one whole value; should the two readers ever differ, nothing is better than a panic.
     RawValue::from_string(json.get().to_owned()).unwrap_or_else(|_| RawValue::NULL.to_owned())
-}
-
-/// A request as a line. `params` is JSON.
-pub fn request(id: &Id, method: &str, params: &str) -> Vec<u8> {
-    let method = serde_json::Value::from(method);
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#).into_bytes()
-}
-
-/// A notification as a line. `params` is JSON.
-pub fn notification(method: &str, params: &str) -> Vec<u8> {
-    let method = serde_json::Value::from(method);
-    format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{params}}}"#).into_bytes()
-}
-
-/// Withdraws a request.
-pub fn cancelled(id: &Id, reason: &str) -> Vec<u8> {
-    let reason = serde_json::Value::from(reason);
-    notification("notifications/cancelled", &format!(r#"{{"requestId":{id},"reason":{reason}}}"#))
-}
-
-/// Answers a request of the server.
-pub fn answer(id: &Id, result: &str) -> Vec<u8> {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into_bytes()
-}
-
-/// Refuses a request of the server.
-pub fn refusal(id: &Id, code: i32, message: &str) -> Vec<u8> {
-    let message = serde_json::Value::from(message);
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#).into_bytes()
 }
 
 #[cfg(test)]

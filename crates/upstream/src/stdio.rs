@@ -14,12 +14,11 @@ use unhang_proc::{
     spawn::Environment,
 };
 use unhang_switches::stands;
-use unhang_wire::Lines;
+use unhang_wire::{Lines, compose};
 
 use super::{
     Mailbox,
     process::{ProcessEvent, ServerProcess, awaited},
-    request_table,
     upstream_session::{Incoming, Outgoing, UpstreamConfig, UpstreamSession},
 };
 use unhang_core::{
@@ -118,7 +117,7 @@ impl StdioActor {
                 Outgoing::Request { line, .. } | Outgoing::Initialized(line) => self.say(Class::Kept, &line),
                 // From here on the queue counts it.
                 Outgoing::Reply(line, _room) => self.say(Class::Reply, &line),
-                Outgoing::Withdrawn(id, why) => self.say(Class::Kept, &request_table::cancelled(&id, why)),
+                Outgoing::Withdrawn(id, why) => self.say(Class::Kept, &compose::cancelled(&id, why)),
                 Outgoing::Over(_) => {}
             }
         }

@@ -21,7 +21,7 @@ use tokio::{
 use unhang_bridge::params::{to_modern, with_progress_token};
 use unhang_proc::drain::Tail;
 use unhang_switches::stands;
-use unhang_wire::{Id, Json, Line};
+use unhang_wire::{Id, Json, Line, compose};
 
 use self::{
     audience::{AbandonedCalls, Audience},
@@ -37,7 +37,7 @@ use super::{
     },
     listener::ServerListener,
     question::{Asides, OfSession, SideMessage},
-    request_table::{self, PendingRequest, RequestTable, TableEvent},
+    request_table::{PendingRequest, RequestTable, TableEvent},
 };
 use unhang_core::{
     config::TAIL_LINES,
@@ -313,7 +313,7 @@ impl UpstreamSession {
         // One deadline for all of the handshake, from its beginning on.
         let (since, limit) = (self.handshake.since(), self.limits.start_timeout);
         let id = self.request_table.begin(since, ask.method(), limit, RequestOrigin::Handshake(ask));
-        let line = request_table::request(&id, ask.method(), &self.introduction.params(ask));
+        let line = compose::request(&id, ask.method(), &self.introduction.params(ask));
         self.out.push(Outgoing::Request { id, method: ask.method().into(), line, mirrored: Vec::new() });
     }
 
@@ -333,7 +333,7 @@ impl UpstreamSession {
 
     fn ready(&mut self, session: ServerInfo) {
         if !session.revision.is_stateless() {
-            let line = request_table::notification("notifications/initialized", "{}");
+            let line = compose::notification("notifications/initialized", "{}");
             self.out.push(Outgoing::Initialized(line));
         }
         let (since, revision) = (self.now(), session.revision.name());
@@ -397,7 +397,7 @@ impl UpstreamSession {
             let limit = in_words(limit);
             tracing::debug!("waiting for `{}` to answer `{method}`, for at most {limit}", self.name);
         }
-        let line = request_table::request(&id, &method, &params);
+        let line = compose::request(&id, &method, &params);
         self.out.request(id, method, line, mirrored);
     }
 
@@ -544,7 +544,7 @@ impl UpstreamSession {
             false => ("ping", "{}".to_owned()),
         };
         let id = self.request_table.begin(since, method, limit, RequestOrigin::Probe);
-        let line = request_table::request(&id, method, &params);
+        let line = compose::request(&id, method, &params);
         self.out.push(Outgoing::Request { id, method: method.into(), line, mirrored: Vec::new() });
     }
 

@@ -18,6 +18,7 @@
 //! - Memory is bounded by the owner's `max_message`, see [`Lines`].
 //! - Nothing panics on any input.
 
+pub mod compose;
 mod envelope;
 mod envelope_scan;
 mod id;

@@ -41,13 +41,12 @@ use unhang_net::{
     oauth::Authorization,
 };
 use unhang_switches::stands;
-use unhang_wire::Id;
+use unhang_wire::{Id, compose};
 
 use self::exchange::{Close, ExchangeEvent, Which, exchange};
 use super::{
     Mailbox,
     handshake::HandshakeRequest as Handshake,
-    request_table,
     upstream_session::{Incoming, Outgoing, ReplyReservation, UpstreamConfig, UpstreamSession},
 };
 use unhang_core::{fault::FaultKind, revision::Revision};
@@ -510,7 +509,7 @@ impl HttpActor {
             self.upstream_session.session.as_ref().is_some_and(|session| !session.revision.is_stateless());
         // A server that takes none of them does not need to know.
         if has_session && self.words.len() < WORDS_WAITING {
-            self.word(Which::Word, request_table::cancelled(id, why), None);
+            self.word(Which::Word, compose::cancelled(id, why), None);
         }
     }
 

@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
-use unhang_wire::Id;
+use unhang_wire::{Id, compose};
 
-use super::{ReplyReservation, request_table};
+use super::ReplyReservation;
 
 /// What is to be sent, or to be sent no more.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Outbox {
 
     /// Refuses what the server asked.
     pub(super) fn refuse(&mut self, id: &Id, code: i32, text: &str, room: ReplyReservation) {
-        self.reply(request_table::refusal(id, code, text), room);
+        self.reply(compose::refusal(id, code, text), room);
     }
 
     /// How many bytes of requests and replies the actor has not taken yet.

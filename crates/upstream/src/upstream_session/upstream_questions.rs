@@ -12,7 +12,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
     time::timeout,
 };
-use unhang_wire::Id;
+use unhang_wire::{Id, compose};
 
 use super::{
     audience::Audience,
@@ -22,7 +22,6 @@ use super::{
 use crate::{
     listener::ServerListener,
     question::{self, Replied},
-    request_table,
 };
 use unhang_core::{fault::FaultKind, limits::Limits, units::in_words};
 
@@ -81,7 +80,7 @@ impl UpstreamQuestions {
         let Some(mut room) = self.budget.reserve(&id) else { return };
         let bytes = params.as_ref().map_or(0, |params| params.get().len());
         if method == "ping" {
-            out.reply(request_table::answer(&id, "{}"), room);
+            out.reply(compose::answer(&id, "{}"), room);
         } else if is_stateless {
             let text = format!(
                 "`{method}` cannot be asked of a client of revision 2026-07-28; answer with input_required"
@@ -151,7 +150,7 @@ impl UpstreamQuestions {
         };
         self.tasks.remove(&id);
         match reply {
-            Ok(result) => out.reply(request_table::answer(&id, &result), room),
+            Ok(result) => out.reply(compose::answer(&id, &result), room),
             Err((code, message)) => out.refuse(&id, code, &message, room),
         }
     }
