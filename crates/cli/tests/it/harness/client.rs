@@ -20,6 +20,9 @@ use serde_json::{Value, json};
 
 use super::{PATIENCE, signal, wait_until};
 
+/// How long a program that has ended is given for the last of its stderr, on a machine where the reader is late.
+const LAST_STDERR: Duration = Duration::from_secs(1);
+
 /// A reader that takes a moment for each piece, as a busy client does.
 pub(crate) struct Slowly<R>(pub(crate) R);
 
@@ -331,6 +334,7 @@ impl Client {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("our child") {
+                self.read_last_stderr();
                 return status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
             }
             assert!(
@@ -340,6 +344,16 @@ impl Client {
             );
             // Between two looks: a child can only be waited for without a limit.
             thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Gives the thread that reads stderr its turn: what the program wrote is in the pipe when it has ended. Somebody else may hold the
+    /// pipe open, so its end is not demanded.
+    fn read_last_stderr(&self) {
+        let start = Instant::now();
+        let is_read = || self.stderr_reader.as_ref().is_none_or(JoinHandle::is_finished);
+        while !is_read() && start.elapsed() < LAST_STDERR {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
