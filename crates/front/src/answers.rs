@@ -176,7 +176,7 @@ impl AnswerWriter {
                 Err(why) => {
                     let happened = format!("`{}` answered `{method}` with {why}", call.awaited.name());
                     let hint = "this is a fault of the server";
-                    self.tell(
+                    self.fail(
                         now,
                         id,
                         call,
@@ -207,7 +207,7 @@ impl AnswerWriter {
                 let happened = format!("`{}` cannot be asked: {other}", call.awaited.name());
                 let error_report =
                     ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint: "ask again later" };
-                self.tell(now, id, call, error_report, effects);
+                self.fail(now, id, call, error_report, effects);
             }
         }
     }
@@ -265,7 +265,7 @@ impl AnswerWriter {
     }
 
     /// Answers a call that will get no other answer.
-    pub(super) fn tell(
+    pub(super) fn fail(
         &mut self,
         now: Duration,
         id: &Id,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     promotion::{PromotionPlan, PromotionReply},
-    tasks::JobsBehind,
+    tasks::JobCapabilities,
 };
 use unhang_core::{clients, promotion::Promotion};
 use unhang_gateway::{Joining, RequestPatience};
@@ -66,7 +66,7 @@ impl CallTerms {
         tool: &str,
         patience: &RequestPatience,
         promotion_reply: PromotionReply,
-        jobs: JobsBehind,
+        jobs: JobCapabilities,
         timing: CallTiming,
     ) -> CallTerms {
         let most = patience.of_call(tool);
@@ -117,11 +117,11 @@ mod tests {
         let promotion = Promotion::After(seconds(after));
         let joining = Joining::Always;
         let patience = RequestPatience { call, job: JOB, promotion, joining, ..RequestPatience::default() };
-        let jobs = JobsBehind {
+        let jobs = JobCapabilities {
             are_there: true,
             promotes: !are_of_windows,
             are_of_windows,
-            ..JobsBehind::default()
+            ..JobCapabilities::default()
         };
         let timing = CallTiming { now: seconds(100), waited: seconds(1), clock: None, window };
         CallTerms::of_call("tool", &patience, PromotionReply::Words, jobs, timing)

@@ -13,7 +13,7 @@ use unhang_wire::Json;
 
 use super::{
     effects::CallKey,
-    tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
+    tasks::{JobCapabilities, TaskAsked, TaskTold, TasksTold},
 };
 use unhang_background::{EngineService, OpenInput, PromotedCalls};
 use unhang_gateway::{OpenServerQuestion, SideMessage};
@@ -46,8 +46,8 @@ impl SessionJobs {
     }
 
     /// What this caller sees of them.
-    pub(super) fn seen_by(&self, caller: &Caller) -> JobsBehind {
-        JobsBehind {
+    pub(super) fn seen_by(&self, caller: &Caller) -> JobCapabilities {
+        JobCapabilities {
             are_there: true,
             promotes: self.promoted().is_some(),
             tells_callers_apart: self.tells_callers_apart || caller.name().is_some(),

@@ -9,12 +9,12 @@
 //!          ├ a tool of ours ─ SessionAction::Call(key) ─ … ─ McpSession::ended(key, answer) ─ answer, unless nobody waits any more
 //!          ├ what a server has ─ SessionAction::Ask(key) ─ … ─ McpSession::answered(key, answer) ─ the same, in the client's era
 //!          └ a list, while servers start ─ McpSession::servers_changed, or two seconds ─ what is known by then
-//! End:  None ──eof──► Draining ──all answered, or grace──► Stopping ──all calls ended──► Over
-//!       None ──signal, client gone────────────────────────► Stopping
+//! Phase: Running ──eof──► Draining ──all answered, or grace──► Stopping ──all calls ended──► Closed
+//!        Running ──signal, client gone────────────────────────► Stopping
 //! ```
 //!
 //! The session is a small core. Its state lies in parts, each in the file of its subject: `SessionCalls`, `ClientQuestions`, `Parking`,
-//! `WatchedResources`, `SessionOffers`, `ClientProfile` and `AnswerWriter`. A part is given the other parts that it needs, and never
+//! `WatchedResources`, `SessionOffers`, `SessionProfile` and `AnswerWriter`. A part is given the other parts that it needs, and never
 //! the session. What concerns several of them is here, in `requests.rs` (what the client asks for) and in `outcomes.rs` (what comes of it).
 //!
 //! Invariant: a line that is no message is answered, for real servers stay silent on garbage (contract 4).
@@ -35,7 +35,7 @@ use super::{
     session_profile::SessionProfile,
     subscriptions::{WatchedResources, end_of_changes},
     tally::FrontTally,
-    tasks::JobsBehind,
+    tasks::JobCapabilities,
     traces::Traces,
 };
 use unhang_core::{
@@ -60,11 +60,11 @@ pub use super::effects::{
 
 /// The way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SessionEnd {
-    None,
+pub(super) enum SessionPhase {
+    Running,
     Draining { until: Duration, cause: &'static str },
     Stopping { until: Duration, code: u8 },
-    Over,
+    Closed,
 }
 
 /// The session. See the module's text.
@@ -73,13 +73,13 @@ pub struct McpSession {
     pub(super) limits: Limits,
     pub(super) now: Duration,
     /// Sessions may begin with one.
-    pub(super) shakes_hands: bool,
+    pub(super) requires_handshake: bool,
     pub(super) client: SessionProfile,
     /// Who asks, where clients wait for one another.
     pub(super) fairness_key: FairnessKey,
     pub(super) offers: SessionOffers,
     /// What there is of jobs behind the session.
-    pub(super) jobs: JobsBehind,
+    pub(super) jobs: JobCapabilities,
     pub(super) answers: AnswerWriter,
     pub(super) calls: SessionCalls,
     /// What the client is asked on behalf of servers.
@@ -87,7 +87,7 @@ pub struct McpSession {
     pub(super) parking: Parking,
     pub(super) watched: WatchedResources,
     pub(super) actions: VecDeque<SessionAction>,
-    pub(super) end: SessionEnd,
+    pub(super) phase: SessionPhase,
 }
 
 impl McpSession {
@@ -96,18 +96,18 @@ impl McpSession {
         McpSession {
             limits,
             now: Duration::ZERO,
-            shakes_hands: true,
+            requires_handshake: true,
             client: SessionProfile::default(),
             fairness_key: FairnessKey::new(""),
             offers: SessionOffers::new(tools, instructions),
-            jobs: JobsBehind::default(),
+            jobs: JobCapabilities::default(),
             answers: AnswerWriter::default(),
             calls: SessionCalls::default(),
             questions: ClientQuestions::default(),
             parking: Parking::default(),
             watched: WatchedResources::default(),
             actions: VecDeque::new(),
-            end: SessionEnd::None,
+            phase: SessionPhase::Running,
         }
     }
 
@@ -119,25 +119,29 @@ impl McpSession {
     }
 
     /// The same, counted with others.
-    pub(crate) fn counted_in(mut self, tally: Arc<FrontTally>) -> McpSession {
+    pub(crate) fn with_metrics(mut self, tally: Arc<FrontTally>) -> McpSession {
         self.answers.count_in(tally);
         self
     }
 
     /// The same, and its requests are told there.
-    pub(crate) fn traced_by(mut self, telemetry: Option<Telemetry>, transport: &'static str) -> McpSession {
+    pub(crate) fn with_tracing(
+        mut self,
+        telemetry: Option<Telemetry>,
+        transport: &'static str,
+    ) -> McpSession {
         self.answers.trace_with(Traces::told_to(telemetry, transport));
         self
     }
 
     /// The next message comes with this trace in its headers.
-    pub(crate) fn comes_with(&mut self, header: Option<Parent>) {
+    pub(crate) fn set_trace_parent(&mut self, header: Option<Parent>) {
         self.answers.traces().comes_with(header);
     }
 
     /// The same for this one of those who ask.
     #[must_use]
-    pub fn asked_by(self, fairness_key: FairnessKey) -> McpSession {
+    pub fn with_fairness_key(self, fairness_key: FairnessKey) -> McpSession {
         McpSession { fairness_key, ..self }
     }
 
@@ -147,7 +151,7 @@ impl McpSession {
     }
 
     /// What the log calls the session.
-    pub fn call_session(&mut self, name: &str) {
+    pub fn set_session_name(&mut self, name: &str) {
         self.answers.name_session(name);
     }
 
@@ -157,8 +161,8 @@ impl McpSession {
     }
 
     /// For one request alone, which has to name its revision: there is no handshake.
-    pub fn alone(self) -> McpSession {
-        McpSession { shakes_hands: false, ..self }
+    pub fn for_one_request(self) -> McpSession {
+        McpSession { requires_handshake: false, ..self }
     }
 
     /// The revision that the handshake came to.
@@ -188,7 +192,7 @@ impl McpSession {
     }
 
     /// Calls may be parked under names that begin with this, which nobody guesses.
-    pub fn parks_under(&mut self, secret: String) {
+    pub fn set_state_secret(&mut self, secret: String) {
         self.parking.park_under(secret);
     }
 
@@ -199,9 +203,9 @@ impl McpSession {
 
     /// When [`McpSession::tick`] is due at the latest.
     pub fn next_tick(&self) -> Option<Duration> {
-        let end = match self.end {
-            SessionEnd::Draining { until, .. } | SessionEnd::Stopping { until, .. } => Some(until),
-            SessionEnd::None | SessionEnd::Over => None,
+        let end = match self.phase {
+            SessionPhase::Draining { until, .. } | SessionPhase::Stopping { until, .. } => Some(until),
+            SessionPhase::Running | SessionPhase::Closed => None,
         };
         let calls = self.calls.next_moment().filter(|_| stands("tool-deadline"));
         end.into_iter().chain(calls).chain(self.parking.next_tick()).min()
@@ -222,15 +226,15 @@ impl McpSession {
                 || format!("`{}` did not answer within {}", call.awaited.name(), in_words(call.limit));
             let (happened, hint) = unanswered.unwrap_or_else(|| (silent(), call.awaited.hint_to_wait()));
             let error_report = ErrorReport { kind: FaultKind::Deadline, summary: happened, hint };
-            self.answers.tell(self.now, &id, &call, error_report, effects);
+            self.answers.fail(self.now, &id, &call, error_report, effects);
         }
         self.parking.forget(Some(now), &mut self.actions);
-        self.check_drained(effects);
-        match self.end {
-            SessionEnd::Draining { until, cause } if now >= until => {
+        self.stop_if_drained(effects);
+        match self.phase {
+            SessionPhase::Draining { until, cause } if now >= until => {
                 self.stop(now, exit::DONE, cause, effects);
             }
-            SessionEnd::Stopping { until, code } if now >= until => self.finish(code),
+            SessionPhase::Stopping { until, code } if now >= until => self.finish(code),
             _ => {}
         }
     }
@@ -342,10 +346,10 @@ impl McpSession {
         {
             self.answers.withdrawn(&id);
             self.abandon(call.key, effects);
-            self.unwatch_after(&call);
-            self.follow_no_more(&call, effects);
+            self.unwatch_unused(&call);
+            self.stop_following(&call, effects);
             self.answers.answer_nothing(call.route, effects);
-            self.check_drained(effects);
+            self.stop_if_drained(effects);
         }
     }
 
@@ -357,10 +361,10 @@ impl McpSession {
     /// Takes nothing new from now on, for this reason; what is in flight may still be answered for a while.
     pub fn drain(&mut self, now: Duration, cause: &'static str, effects: &mut impl SessionEffects) {
         self.now = now;
-        if self.end == SessionEnd::None {
-            self.end = SessionEnd::Draining { until: now + self.limits.eof_grace, cause };
-            self.end_all_changes(effects);
-            self.check_drained(effects);
+        if self.phase == SessionPhase::Running {
+            self.phase = SessionPhase::Draining { until: now + self.limits.eof_grace, cause };
+            self.end_all_subscriptions(effects);
+            self.stop_if_drained(effects);
         }
     }
 
@@ -368,12 +372,12 @@ impl McpSession {
     /// that is stopped needs a moment to be gone.
     pub fn stop(&mut self, now: Duration, code: u8, cause: &str, effects: &mut impl SessionEffects) {
         self.now = now;
-        if matches!(self.end, SessionEnd::Stopping { .. } | SessionEnd::Over) {
+        if matches!(self.phase, SessionPhase::Stopping { .. } | SessionPhase::Closed) {
             return;
         }
-        self.end = SessionEnd::Stopping { until: now + STOP_LIMIT, code };
+        self.phase = SessionPhase::Stopping { until: now + STOP_LIMIT, code };
         self.parking.forget(None, &mut self.actions);
-        self.end_all_changes(effects);
+        self.end_all_subscriptions(effects);
         for (id, call) in self.calls.take_all() {
             self.abandon(call.key, effects);
             // The window that asks does not end itself, and its session goes on.
@@ -389,7 +393,7 @@ impl McpSession {
             };
             let (name, elapsed) = (call.awaited.name(), in_words(self.now.saturating_sub(call.since)));
             let happened = format!("{ends}; `{name}` had not answered after {elapsed}");
-            self.answers.tell(
+            self.answers.fail(
                 self.now,
                 &id,
                 &call,
@@ -397,21 +401,21 @@ impl McpSession {
                 effects,
             );
         }
-        self.check_stopped();
+        self.finish_if_stopped();
     }
 
     /// Ends all subscriptions: nobody hears them any more.
-    fn end_all_changes(&mut self, effects: &mut impl SessionEffects) {
+    fn end_all_subscriptions(&mut self, effects: &mut impl SessionEffects) {
         for id in self.calls.ids_of(|awaited| matches!(awaited, Awaited::Changes(_))) {
             if let Some(call) = self.calls.take(&id) {
-                self.follow_no_more(&call, effects);
+                self.stop_following(&call, effects);
                 self.answers.answer_raw(&id, call.route, &end_of_changes(&id), effects);
             }
         }
     }
 
     /// Watches no more what a subscription that is over was about, and nothing else in its session is.
-    fn unwatch_after(&mut self, ended: &SessionCall) {
+    fn unwatch_unused(&mut self, ended: &SessionCall) {
         let Awaited::Changes(filter) = &ended.awaited else { return };
         for resource in self.watched.unwatched_after(filter, &self.calls) {
             self.actions.push_back(SessionAction::Unwatch(resource.clone()));
@@ -419,7 +423,7 @@ impl McpSession {
     }
 
     /// Ends what follows tasks for a subscription that is over.
-    pub(super) fn follow_no_more(&mut self, ended: &SessionCall, effects: &mut impl SessionEffects) {
+    pub(super) fn stop_following(&mut self, ended: &SessionCall, effects: &mut impl SessionEffects) {
         if let Awaited::Changes(filter) = &ended.awaited
             && stands("tasks-followed-until-the-end")
         {
@@ -440,8 +444,8 @@ impl McpSession {
     }
 
     /// Once the client has ended and waits for nothing, we end.
-    pub(super) fn check_drained(&mut self, effects: &mut impl SessionEffects) {
-        if let SessionEnd::Draining { cause, .. } = self.end
+    pub(super) fn stop_if_drained(&mut self, effects: &mut impl SessionEffects) {
+        if let SessionPhase::Draining { cause, .. } = self.phase
             && self.calls.is_empty()
             && stands("front-ends-when-drained")
         {
@@ -450,8 +454,8 @@ impl McpSession {
     }
 
     /// Once everything has been stopped and has ended, we end.
-    pub(super) fn check_stopped(&mut self) {
-        if let SessionEnd::Stopping { code, .. } = self.end
+    pub(super) fn finish_if_stopped(&mut self) {
+        if let SessionPhase::Stopping { code, .. } = self.phase
             && self.calls.have_ended()
         {
             self.finish(code);
@@ -459,7 +463,7 @@ impl McpSession {
     }
 
     fn finish(&mut self, code: u8) {
-        self.end = SessionEnd::Over;
+        self.phase = SessionPhase::Closed;
         self.actions.push_back(SessionAction::Exit(code));
     }
 }

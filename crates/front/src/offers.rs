@@ -25,7 +25,7 @@ use super::{
     owners::{missing, no_such},
     promotion::PromotionReply,
     session_calls::SessionCall,
-    tasks::JobsBehind,
+    tasks::JobCapabilities,
 };
 use unhang_core::{
     config::LIST_LIFE, fault::FaultKind, promotion::Promotion, refusal::ErrorReport, revision::Revision,
@@ -90,7 +90,7 @@ impl SessionOffers {
     }
 
     /// The result of `initialize`, in a session that comes to this revision.
-    pub(super) fn handshake(&self, revision: Revision, jobs: JobsBehind) -> Map<String, Value> {
+    pub(super) fn handshake(&self, revision: Revision, jobs: JobCapabilities) -> Map<String, Value> {
         let mut result = Map::new();
         result.insert("protocolVersion".to_owned(), revision.name().into());
         result.insert("serverInfo".to_owned(), implementation());
@@ -99,7 +99,7 @@ impl SessionOffers {
     }
 
     /// The result of `server/discover`, in this stateless revision.
-    pub(super) fn discovery(&self, revision: Revision, jobs: JobsBehind) -> Map<String, Value> {
+    pub(super) fn discovery(&self, revision: Revision, jobs: JobCapabilities) -> Map<String, Value> {
         let mut result = cacheable();
         result.insert("supportedVersions".to_owned(), Revision::stateless().into());
         self.introduce(revision, jobs, &mut result);
@@ -107,7 +107,7 @@ impl SessionOffers {
     }
 
     /// Writes what both say of us.
-    fn introduce(&self, revision: Revision, jobs: JobsBehind, result: &mut Map<String, Value>) {
+    fn introduce(&self, revision: Revision, jobs: JobCapabilities, result: &mut Map<String, Value>) {
         let mut capabilities = match &self.servers {
             None if !self.tools_change => json!({ "tools": {} }),
             None => json!({ "tools": { "listChanged": true } }),
@@ -131,7 +131,7 @@ impl SessionOffers {
     }
 
     /// Whether anything here may be a task: a tool of ours that is a job, or the call of a server's tool.
-    fn has_tasks(&self, jobs: JobsBehind) -> bool {
+    fn has_tasks(&self, jobs: JobCapabilities) -> bool {
         let patience = self.servers.iter().flat_map(|known| known.patience.values());
         let promotes = || jobs.promotes && patience.into_iter().any(RequestPatience::promotes);
         jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes())
@@ -168,7 +168,7 @@ impl SessionOffers {
     }
 
     /// The result of a request for a list: what we have ourselves, and what the servers have.
-    pub(super) fn list(&self, list: ServerList, call: &SessionCall, jobs: JobsBehind) -> String {
+    pub(super) fn list(&self, list: ServerList, call: &SessionCall, jobs: JobCapabilities) -> String {
         let own = |listing: ToolListing| {
             let own =
                 self.tools.iter().filter(move |tool| list == ServerList::Tools && tool.listing == listing);
@@ -271,7 +271,7 @@ fn cacheable() -> Map<String, Value> {
 }
 
 /// A tool of ours as it is listed for this revision.
-fn own_tool(tool: &Definition, revision: Revision, jobs: JobsBehind) -> String {
+fn own_tool(tool: &Definition, revision: Revision, jobs: JobCapabilities) -> String {
     let listed = tool.to_json(revision).to_string();
     let can_be_a_task = tool.is_job && jobs.are_there && revision == Revision::V2025November;
     let with_support = Json::new(listed.as_bytes())

@@ -15,7 +15,7 @@ use unhang_wire::{Id, Json, one_line, text_member};
 use super::{
     effects::{CallKey, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects, To},
     followed,
-    mcp_session::{McpSession, SessionEnd},
+    mcp_session::{McpSession, SessionPhase},
     owners::is_of_nobody_yet,
     parking::InputRequiredAnswer,
     promotion::PromotionReply,
@@ -55,8 +55,8 @@ impl McpSession {
                 }
             }
         }
-        self.check_drained(effects);
-        self.check_stopped();
+        self.stop_if_drained(effects);
+        self.finish_if_stopped();
     }
 
     /// A server has answered, or will not.
@@ -83,16 +83,16 @@ impl McpSession {
         {
             self.answers.pass_on(self.now, &id, &call, answered, effects);
         }
-        self.check_drained(effects);
-        self.check_stopped();
+        self.stop_if_drained(effects);
+        self.finish_if_stopped();
     }
 
     /// A request to a server that nobody waited for any more has come to its end.
     pub fn forgotten(&mut self, now: Duration, key: CallKey, effects: &mut impl SessionEffects) {
         self.now = now;
         self.over(key, effects);
-        self.check_drained(effects);
-        self.check_stopped();
+        self.stop_if_drained(effects);
+        self.finish_if_stopped();
     }
 
     /// A server has told how far it is with a call.
@@ -175,7 +175,7 @@ impl McpSession {
             let newest = several.then(|| self.calls.newest());
             return self.questions.ask(call, question, asked, newest, effects);
         }
-        let is_ending = !matches!(self.end, SessionEnd::None);
+        let is_ending = !matches!(self.phase, SessionPhase::Running);
         let parked = self.parking.park(key, question, asked, is_ending, &mut self.calls)?;
         if let Some(InputRequiredAnswer { id, route, result }) = parked {
             self.answers.answer_raw(&id, route, &result, effects);
@@ -216,8 +216,8 @@ impl McpSession {
             );
             self.answers.answer_raw(id, call.route, &call.promoted_answer(report, self.jobs.ttl), effects);
         }
-        self.check_drained(effects);
-        self.check_stopped();
+        self.stop_if_drained(effects);
+        self.finish_if_stopped();
         call.map(|call| self.client.who_is_asked(&call))
     }
 
@@ -236,15 +236,15 @@ impl McpSession {
         {
             if let (Awaited::Job(uri), TasksTold::Unknown(_)) = (&call.awaited, told) {
                 self.answers.refuse_resource(&id, uri, call.revision, call.route, effects);
-                return self.check_drained(effects);
+                return self.stop_if_drained(effects);
             }
             match told.answer(&call, self.jobs.ttl) {
                 Ok(result) => self.answers.answer_raw(&id, call.route, &result, effects),
                 Err(error) => self.answers.refuse_raw(&id, call.route, &error, effects),
             }
         }
-        self.check_drained(effects);
-        self.check_stopped();
+        self.stop_if_drained(effects);
+        self.finish_if_stopped();
     }
 
     /// A task that somebody follows is another than it was.
@@ -325,7 +325,7 @@ impl McpSession {
                     self.answer_list(&id, list, &call, effects);
                 }
             }
-            self.check_drained(effects);
+            self.stop_if_drained(effects);
         }
     }
 

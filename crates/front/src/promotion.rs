@@ -29,7 +29,7 @@ use super::{
     effects::SessionAction,
     questions::ClientQuestions,
     session_calls::SessionCall,
-    tasks::{JobsBehind, POLL_INTERVAL, TaskView},
+    tasks::{JobCapabilities, POLL_INTERVAL, TaskView},
 };
 use unhang_core::{
     promotion::{Promotion, is_due},
@@ -129,7 +129,7 @@ impl PromotionPlan {
     }
 }
 
-impl JobsBehind {
+impl JobCapabilities {
     /// What the client of this call can cope with.
     pub(super) fn promotion_reply(self, request: &ClientRequest<'_>, revision: Revision) -> PromotionReply {
         let params = request.params.filter(|_| self.are_there);

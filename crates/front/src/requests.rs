@@ -22,7 +22,7 @@ use super::{
     },
     effects::{CallKey, SessionAction, SessionEffects, To},
     followed::tasks_wanted,
-    mcp_session::{McpSession, SessionEnd},
+    mcp_session::{McpSession, SessionPhase},
     owners::{Ownerless, RequestSubject, Unasked, is_of_nobody_yet, subject},
     parking::{NotResumed, Resumed, own_state},
     promotion::PromotionReply,
@@ -58,7 +58,7 @@ impl McpSession {
             return self.answers.traces().put_back(first);
         }
         self.answers.trace(request, self.client.revision());
-        if request.method == "initialize" && self.shakes_hands {
+        if request.method == "initialize" && self.requires_handshake {
             return self.initialize(request, effects);
         }
         let named = request.params.and_then(wire::request_version);
@@ -76,7 +76,7 @@ impl McpSession {
             },
             (None, Some(revision)) => self.dispatch(request, revision, effects),
             // Harmless, and some clients ask before they shake hands.
-            (None, None) if request.method == "ping" && self.shakes_hands => {
+            (None, None) if request.method == "ping" && self.requires_handshake => {
                 self.answers.answer(&request.id, Revision::V2025November, request.route, Map::new(), effects);
             }
             (None, None) => {
@@ -90,7 +90,7 @@ impl McpSession {
 
     /// Why a request is not taken, if it is not.
     fn refusal(&self, request: &ClientRequest<'_>) -> Option<ErrorReport<'static>> {
-        if self.end != SessionEnd::None && stands("front-refuses-while-ending") {
+        if self.phase != SessionPhase::Running && stands("front-refuses-while-ending") {
             return Some(refusal::ending());
         }
         if self.calls.contains(&request.id) && stands("front-refuses-a-repeated-id") {

@@ -122,11 +122,11 @@ impl SessionRuntime {
         let tools = context.toolbox.changes();
         let definitions = context.toolbox.definitions();
         let mut mcp_session = McpSession::new(limits, definitions, context.instructions.clone())
-            .counted_in(Arc::clone(&context.tally))
-            .asked_by(fairness_key)
-            .traced_by(context.telemetry.clone(), context.transport);
+            .with_metrics(Arc::clone(&context.tally))
+            .with_fairness_key(fairness_key)
+            .with_tracing(context.telemetry.clone(), context.transport);
         if let Some(secret) = secret {
-            mcp_session.parks_under(secret);
+            mcp_session.set_state_secret(secret);
         }
         if tools.is_some() {
             mcp_session.tools_may_change();
@@ -168,7 +168,7 @@ impl SessionRuntime {
 
     /// The same for one request alone.
     pub(super) fn alone(self) -> SessionRuntime {
-        SessionRuntime { mcp_session: self.mcp_session.alone(), ..self }
+        SessionRuntime { mcp_session: self.mcp_session.for_one_request(), ..self }
     }
 
     /// The same for a caller without a session: what its other requests have left is its own (F-90).

@@ -45,7 +45,7 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What there is of jobs behind a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct JobsBehind {
+pub(super) struct JobCapabilities {
     /// Somebody runs jobs.
     pub are_there: bool,
     /// Calls of servers' tools may become some.
@@ -257,7 +257,7 @@ fn error_of(report: &JobReport) -> Value {
     })
 }
 
-impl JobsBehind {
+impl JobCapabilities {
     /// Whether this is a request about tasks that a client of this revision can make here.
     pub(super) fn answer_tasks(self, method: &str, revision: Revision) -> bool {
         let core = revision == Revision::V2025November;

@@ -18,7 +18,7 @@ use super::{
     client_request::ClientRequest,
     effects::{SessionEffects, To},
     session_calls::{Awaited, SessionCall},
-    tasks::JobsBehind,
+    tasks::JobCapabilities,
 };
 use unhang_core::{config::VERDICT_SLACK, heartbeat::Heartbeat, queue::Class, revision::Revision};
 
@@ -58,7 +58,7 @@ pub(super) fn heartbeat(
     request: &ClientRequest<'_>,
     revision: Revision,
     tool: &str,
-    jobs: JobsBehind,
+    jobs: JobCapabilities,
 ) -> Option<Box<Heartbeat>> {
     // A window that asks does this for its own client.
     if jobs.are_of_windows || !stands("silent-call-has-a-heartbeat") {

@@ -46,7 +46,7 @@ use unhang_upstream::{
 };
 
 /// Requests of our own that may be with a server: its lists, and whether it lives.
-const OURS: usize = 16;
+const INTERNAL_REQUESTS: usize = 16;
 
 /// One server, or the instance of it that one session has.
 pub(super) struct Backend {
@@ -54,7 +54,7 @@ pub(super) struct Backend {
     /// How it is reached, as we start it.
     pub(super) spec: ClientSpec,
     /// Where it is the instance of one session.
-    pub(super) own: Option<OwnInstance>,
+    pub(super) own: Option<SessionInstance>,
     /// What it is known by.
     place: usize,
     patience: RequestPatience,
@@ -69,15 +69,15 @@ pub(super) struct Backend {
     /// From which level on somebody has asked it to log.
     pub(super) level: RequestedLevel,
     /// Held while it is being stopped because nobody wants it, or while the one before it is.
-    pub(super) stop: Arc<AsyncMutex<()>>,
+    pub(super) stop_lock: Arc<AsyncMutex<()>>,
     /// What came of what clients asked of it.
     pub(super) metrics: Arc<RequestMetrics>,
     /// What has become of it.
     pub(super) record: Arc<ServerRecord>,
     /// Held while it is being ended for good.
-    ending: AsyncMutex<()>,
+    close_lock: AsyncMutex<()>,
     /// Rung when nobody wants anything of it any more.
-    pub(super) unwanted: Notify,
+    pub(super) idle_notify: Notify,
     /// The last of its starts after which it was told what sessions had told the one before.
     pub(super) restored: RestoredStart,
     connection: Mutex<ServerConnection>,
@@ -85,7 +85,7 @@ pub(super) struct Backend {
 
 /// What an instance of one session needs to be started.
 #[derive(Clone)]
-pub(super) struct OwnInstance {
+pub(super) struct SessionInstance {
     /// Whose it is, where that is told from others.
     pub owner: Option<FairnessKey>,
     pub instance_limit: Arc<InstanceLimit>,
@@ -118,7 +118,7 @@ impl Backend {
 
     /// Makes the instance of this server that one session has. It is known as the others are, offers what they offer until it has been listed
     /// itself, and rests until it is asked something.
-    pub(super) fn instance(&self, updates: Updates, own: OwnInstance) -> Self {
+    pub(super) fn instance(&self, updates: Updates, own: SessionInstance) -> Self {
         // What one session makes of it says nothing about the next run.
         let memory = self.entry.memory.clone().filter(|_| !stands("instance-is-not-remembered"));
         let entry = ServerEntry { memory, ..ServerEntry::clone(&self.entry) };
@@ -138,7 +138,7 @@ impl Backend {
         place: usize,
         updates: Updates,
         inherited: Inherited,
-        own: Option<OwnInstance>,
+        own: Option<SessionInstance>,
     ) -> Self {
         let Inherited { offered, recalled, metrics, record } = inherited;
         let entry = Arc::new(entry);
@@ -148,7 +148,7 @@ impl Backend {
         let name = entry.spec.name.clone();
         let listener =
             Arc::new(NotificationListener::new(name, place, asked_patience, updates, Arc::clone(&record)));
-        let (spec, limits) = started_as(&entry.spec, Arc::clone(&listener), patience.longest_call());
+        let (spec, limits) = effective_spec(&entry.spec, Arc::clone(&listener), patience.longest_call());
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = spec.name.bytes().fold(std::process::id().into(), mixed);
         let breaker = Breaker::new(&spec.limits, seed);
@@ -169,11 +169,11 @@ impl Backend {
             listener,
             watches: ResourceWatches::default(),
             level: RequestedLevel::default(),
-            stop: Arc::default(),
+            stop_lock: Arc::default(),
             metrics,
             record,
-            ending: AsyncMutex::default(),
-            unwanted: Notify::new(),
+            close_lock: AsyncMutex::default(),
+            idle_notify: Notify::new(),
             restored: RestoredStart::default(),
             connection: Mutex::new(connection),
         }
@@ -319,17 +319,20 @@ impl Backend {
     }
 
     /// Returns how it is now.
-    fn now(&self) -> InstanceStatus {
+    fn instance_status(&self) -> InstanceStatus {
         let waiting = self.admission.waiting();
         self.connection().status(waiting)
     }
 
     /// Returns how it is, together with the instances of it that sessions have.
     pub(super) fn status(&self, instances: &[Arc<Backend>]) -> ServerStatus {
-        let each: Vec<InstanceStatus> =
-            instances.iter().map(|instance| instance.now()).chain([self.now()]).collect();
+        let each: Vec<InstanceStatus> = instances
+            .iter()
+            .map(|instance| instance.instance_status())
+            .chain([self.instance_status()])
+            .collect();
         let running = each.iter().filter(|one| one.is_running).count();
-        let now = each.into_iter().reduce(InstanceStatus::and).unwrap_or_else(|| self.now());
+        let now = each.into_iter().reduce(InstanceStatus::and).unwrap_or_else(|| self.instance_status());
         let status = self.record.status(self.name(), now, running);
         let offered = self.offered();
         let (tools, prompts, resources) =
@@ -362,7 +365,7 @@ impl Backend {
     /// Ends it for good.
     pub(super) async fn close(&self, deadline: Deadline) {
         // Whoever comes second waits for the same end.
-        let _ending = deadline.timeout(self.ending.lock()).await;
+        let _ending = deadline.timeout(self.close_lock.lock()).await;
         let client = self.connection().close();
         if let Some(client) = client
             && !client.dispose_by(deadline).await
@@ -370,7 +373,7 @@ impl Backend {
             tracing::warn!("`{}` had not ended in time; its lifeline ends it", self.name());
         }
         // One that is being stopped already is waited for as well.
-        let _stopped = deadline.timeout(self.stop.lock()).await;
+        let _stopped = deadline.timeout(self.stop_lock.lock()).await;
         if let Some(memory) = &self.entry.memory {
             memory.settled().await;
         }
@@ -383,7 +386,7 @@ impl Backend {
 }
 
 /// How a server is reached, as we start it, and the limits that bound its turns.
-fn started_as(
+fn effective_spec(
     spec: &ClientSpec,
     listener: Arc<NotificationListener>,
     longest_call: Duration,
@@ -395,7 +398,7 @@ fn started_as(
         limits.max_in_flight = limits.max_in_flight.min(REQUESTS);
     }
     // Turns bound them; those that were withdrawn just now, and what we ask for ourselves, come on top.
-    spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(OURS);
+    spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(INTERNAL_REQUESTS);
     // What a server asks in a call may wait for as long as that call.
     spec.limits.call_timeout = longest_call;
     (spec, limits)

@@ -92,7 +92,7 @@ impl Backend {
     /// Waits until nobody does.
     pub(super) async fn until_unwanted(&self) {
         while self.is_wanted() {
-            self.unwanted.notified().await;
+            self.idle_notify.notified().await;
         }
     }
 
@@ -101,7 +101,7 @@ impl Backend {
         loop {
             let pause = self.connection().demand.until_look(idle);
             sleep(pause).await;
-            let stop = Arc::clone(&self.stop).lock_owned().await;
+            let stop = Arc::clone(&self.stop_lock).lock_owned().await;
             let Some(client) = self.to_be_stopped(idle) else { continue };
             tracing::info!(
                 "`{}` was asked nothing for {}, and rests until it is asked",
@@ -114,7 +114,7 @@ impl Backend {
 
     /// Stops one that was started to say what it offers, and for nothing else.
     pub(super) async fn rest_now(self: &Arc<Self>) {
-        let stop = Arc::clone(&self.stop).lock_owned().await;
+        let stop = Arc::clone(&self.stop_lock).lock_owned().await;
         let client = {
             let mut connection = self.connection();
             connection.demand.rest();
@@ -152,7 +152,7 @@ impl Drop for UseGuard<'_> {
         let mut connection = self.0.connection();
         connection.demand.leave();
         if !connection.demand.is_wanted() {
-            self.0.unwanted.notify_one();
+            self.0.idle_notify.notify_one();
         }
     }
 }

@@ -83,7 +83,7 @@ impl Backend {
         loop {
             // One that is being stopped has its limits, and may hold what the next one needs.
             if stands("next-start-after-the-stop") {
-                drop(self.stop.lock().await);
+                drop(self.stop_lock.lock().await);
             }
             // As many sessions as come at once begin at once, and each may want its own.
             let own = self.own.as_ref().filter(|_| !self.runs() && stands("instances-start-in-turn"));

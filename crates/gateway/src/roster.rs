@@ -124,7 +124,7 @@ impl Roster {
             match known {
                 Some(known) => {
                     change.changed.push(name);
-                    let successor = Arc::clone(&backend.stop).try_lock_owned().ok();
+                    let successor = Arc::clone(&backend.stop_lock).try_lock_owned().ok();
                     leaving.push(LeavingServer { backend: known, successor });
                 }
                 None => change.added.push(name),

@@ -38,7 +38,7 @@ use unhang_switches::stands;
 
 use super::{
     KnownServers, Level, MayRead, Scope, Servers, SessionKey,
-    backend::{Backend, OwnInstance},
+    backend::{Backend, SessionInstance},
     gateway_core::GatewayCore,
     log_level::RequestedLevel,
     owners::marked,
@@ -235,7 +235,7 @@ impl SessionServers {
         if roster.is_closed() || !roster.current.iter().any(|backend| backend.place() == place) {
             return None;
         }
-        let own = OwnInstance {
+        let own = SessionInstance {
             owner: owner.clone(),
             instance_limit: Arc::clone(&self.core.instance_limit),
             start_turns: self.core.start_turns.clone(),

@@ -18,7 +18,7 @@ use super::{
     local_jobs::{self, LocalJobs},
     promotion::{Join, PromotionRules, unrelated, without_task},
     questions,
-    session_end::WrapEnd,
+    session_phase::WrapPhase,
     supervision::ServerLink,
     wrap_session::WrapSession,
 };
@@ -107,7 +107,7 @@ impl WrapSession {
         if let Some(error_report) = self.refusal(request).or_else(|| refusal_of_addressee(self)) {
             let to = Addressee::request(&request.id, request.method, request.batch);
             self.refuse(to, error_report, effects);
-            if matches!(self.end, WrapEnd::Unstartable { .. }) {
+            if matches!(self.phase, WrapPhase::Unstartable { .. }) {
                 self.finish(exit::UNREACHABLE, effects);
             }
             return;
@@ -132,7 +132,7 @@ impl WrapSession {
         {
             return Some(fault.report());
         }
-        if self.end != WrapEnd::None && stands("refused-while-ending") {
+        if self.phase != WrapPhase::Running && stands("refused-while-ending") {
             return Some(refusal::ending());
         }
         if self.is_in_flight(&request.id) && stands("repeated-id-refused") {
@@ -162,7 +162,7 @@ impl WrapSession {
 
     /// Counts the bytes on their way to the server.
     fn waiting_for_server(&self, effects: &impl WrapEffects) -> usize {
-        effects.server_backlog() + self.held.bytes()
+        effects.server_backlog() + self.held_input.bytes()
     }
 
     fn is_in_flight(&self, client_id: &Id) -> bool {
@@ -246,13 +246,13 @@ impl WrapSession {
             joins = call.promotion.as_deref().and_then(|promotion| rules.same_call(promotion, effects));
         }
         let is_of_a_task = call.waits_for_its_task();
-        self.tokens.revive(call.token.as_ref());
+        self.progress_tokens.revive(call.token.as_ref());
         let WrapSession { calls, own_requests, questions, local_jobs, .. } = self;
         let is_free_elsewhere = |id: &Id| questions.is_free(id) && !local_jobs.has(id);
         let wire_id = calls.register(call, own_requests, is_free_elsewhere);
         if let Some(params) = request.params.filter(|_| self.has_heartbeats(request.method)) {
             let has_messages = self.client.has_progress_messages();
-            self.tokens.begin_heartbeat((&wire_id, params), &mut self.calls, self.now, has_messages);
+            self.progress_tokens.begin_heartbeat((&wire_id, params), &mut self.calls, self.now, has_messages);
         }
         if is_trial {
             self.breaker.begin_trial(wire_id.clone());
@@ -280,7 +280,7 @@ impl WrapSession {
 
     /// Has a call wait for a job.
     fn join(&mut self, wire_id: Id, job: JobId) {
-        let order = self.orders.next();
+        let order = self.promotion_orders.next();
         if let Some(call) = self.calls.get_mut(&wire_id)
             && call.join(job, order)
         {
@@ -317,7 +317,7 @@ impl WrapSession {
         if live {
             effects.to_server(line);
         } else {
-            self.held.hold_call(wire_id, line.len());
+            self.held_input.hold_call(wire_id, line.len());
             self.wake();
         }
     }
@@ -328,7 +328,7 @@ impl WrapSession {
             return self.send_held(wire_id, effects);
         }
         let bytes = self.calls.note_held(wire_id, self.now);
-        self.held.hold_call(wire_id.clone(), bytes);
+        self.held_input.hold_call(wire_id.clone(), bytes);
         self.wake();
     }
 
@@ -381,7 +381,7 @@ impl WrapSession {
             ServerLink::Live => effects.to_server(&line),
             // The replay says it again in its place; twice would be once too often.
             _ if self.client.session().says(raw) => {}
-            _ => self.held.hold_line(line.into_owned()),
+            _ => self.held_input.hold_line(line.into_owned()),
         }
     }
 
@@ -403,7 +403,7 @@ impl WrapSession {
             return self.forward(raw, effects);
         };
         self.breaker.settle_trial(&wire_id, self.now);
-        self.tokens.end(call.token.clone());
+        self.progress_tokens.end(call.token.clone());
         self.answers.send_nothing(call.batch, effects);
         if call.sent {
             if wire_id == *client_id || !stands("cancelled-by-its-id-there") {

@@ -24,7 +24,7 @@ use super::{
     progress::ProgressAddressee,
     promotion::{related, with_params},
     questions::{self, ServerQuestion},
-    session_end::WrapEnd,
+    session_phase::WrapPhase,
     supervision::{ServerLink, StartFault},
     wrap_session::WrapSession,
 };
@@ -171,16 +171,16 @@ impl WrapSession {
         if self.answers.has_room(call.batch, line.len(), limit) {
             self.answers.send(call.batch, line, effects);
         } else {
-            self.tell_call(call, self.report(call).too_large(line.len() as u64, limit), None, effects);
+            self.fail_call(call, self.report(call).too_large(line.len() as u64, limit), None, effects);
         }
     }
 
     /// Does what the end of a call makes possible, however it ended.
     pub(super) fn after_call(&mut self, effects: &mut impl WrapEffects) {
-        if !self.quiet.is_empty() && self.is_idle() {
-            self.release_quiet(effects);
+        if !self.deferred_notifications.is_empty() && self.is_idle() {
+            self.flush_deferred(effects);
         }
-        self.check_drained(effects);
+        self.stop_if_drained(effects);
     }
 
     fn server_request(
@@ -256,7 +256,7 @@ impl WrapSession {
                         return;
                     }
                     raised = params.and_then(|params| {
-                        self.tokens.raised(&token, &mut self.calls, self.now, (params, raw))
+                        self.progress_tokens.raised(&token, &mut self.calls, self.now, (params, raw))
                     });
                     Class::Progress(token)
                 }
@@ -276,7 +276,7 @@ impl WrapSession {
         params: Option<Json<'_>>,
         effects: &mut impl WrapEffects,
     ) -> bool {
-        match self.tokens.addressee(token) {
+        match self.progress_tokens.addressee(token) {
             ProgressAddressee::Client => return true,
             ProgressAddressee::Nobody => self.counters.dropped_notifications += 1,
             ProgressAddressee::Job(wire_id) => {
@@ -293,7 +293,7 @@ impl WrapSession {
     /// Tells the client something that it has not asked for.
     pub(super) fn tell_client(&mut self, class: Class, raw: &[u8], effects: &mut impl WrapEffects) {
         if self.limits.quiet && !self.is_idle() && stands("quiet-while-calling") {
-            let is_kept = self.quiet.keep(class, raw, self.limits.queue_bytes);
+            let is_kept = self.deferred_notifications.keep(class, raw, self.limits.queue_bytes);
             self.counters.dropped_notifications += u64::from(!is_kept);
         } else {
             effects.to_client(class, &one_line(raw));
@@ -366,7 +366,7 @@ impl WrapSession {
             _ => None,
         };
         if let Some(call) = call {
-            self.fail_call(&call, self.report(&call).bad_response(&invalid.reason.to_string()), effects);
+            self.fail_broken(&call, self.report(&call).bad_response(&invalid.reason.to_string()), effects);
         }
     }
 
@@ -389,18 +389,18 @@ impl WrapSession {
         };
         if let Some(call) = call {
             let error_report = self.report(&call).too_large(length, self.limits.max_message);
-            self.fail_call(&call, error_report, effects);
+            self.fail_broken(&call, error_report, effects);
         }
     }
 
     /// Ends a call whose answer is of no use, which says nothing about the server either.
-    fn fail_call(
+    fn fail_broken(
         &mut self,
         call: &GuardedCall,
         error_report: ErrorReport<'_>,
         effects: &mut impl WrapEffects,
     ) {
-        self.tell_call(call, error_report, None, effects);
+        self.fail_call(call, error_report, None, effects);
         self.breaker.end_trial(self.now);
         self.after_call(effects);
     }
@@ -409,7 +409,7 @@ impl WrapSession {
     pub fn server_spawned(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
         self.server.spawned(now, &self.limits);
-        if matches!(self.end, WrapEnd::Stopping { .. } | WrapEnd::Over) {
+        if matches!(self.phase, WrapPhase::Stopping { .. } | WrapPhase::Closed) {
             return self.ask_to_stop();
         }
         let id = self.own_id();
@@ -435,7 +435,7 @@ impl WrapSession {
         self.server.gone();
         let happened = format!("`{}` could not be started: {error}", self.name);
         tracing::error!(server = self.name, "{happened}");
-        if matches!(self.end, WrapEnd::Stopping { .. }) && stands("failed-start-ends-the-stop") {
+        if matches!(self.phase, WrapPhase::Stopping { .. }) && stands("failed-start-ends-the-stop") {
             self.finish(exit::UNREACHABLE, effects);
         } else if self.server.has_answered() {
             self.lose_server(&happened, None, effects);
@@ -449,7 +449,7 @@ impl WrapSession {
         self.now = now;
         let text = exit.to_string();
         tracing::info!(server = self.name, "ended ({text})");
-        let is_needed = self.end.serves();
+        let is_needed = self.phase.serves();
         if !is_needed && stands("asked-end-is-expected") {
             self.server.set_link(ServerLink::Down);
         } else if !self.server.has_answered() && stands("death-at-start-told") {
@@ -473,7 +473,7 @@ impl WrapSession {
                 "left processes behind"
             );
         }
-        if let WrapEnd::Stopping { code, .. } = self.end
+        if let WrapPhase::Stopping { code, .. } = self.phase
             && stands("gone-is-the-end")
         {
             self.finish(code, effects);
@@ -494,11 +494,14 @@ impl WrapSession {
         effects.show(&fault.happened);
         let waiting = self.calls.take_all();
         for (_, call) in &waiting {
-            self.tell_call(call, fault.report(), fault.exit.clone(), effects);
+            self.fail_call(call, fault.report(), fault.exit.clone(), effects);
         }
         self.server.give_up_start(fault);
-        if waiting.is_empty() && self.end == WrapEnd::None && stands("failed-start-waits-for-a-question") {
-            self.end = WrapEnd::Unstartable { until: self.now + self.limits.eof_grace };
+        if waiting.is_empty()
+            && self.phase == WrapPhase::Running
+            && stands("failed-start-waits-for-a-question")
+        {
+            self.phase = WrapPhase::Unstartable { until: self.now + self.limits.eof_grace };
         } else {
             self.finish(exit::UNREACHABLE, effects);
         }
@@ -511,7 +514,7 @@ impl WrapSession {
             self.own_requests.forget_all();
         }
         self.questions.withdraw_all(effects);
-        let may_restart = self.end == WrapEnd::None && !opened;
+        let may_restart = self.phase == WrapPhase::Running && !opened;
         self.server.lost(self.now, self.breaker.delay(), may_restart);
         if opened {
             tracing::error!(server = self.name, failures = self.breaker.failures(), "fenced off: {happened}");
@@ -524,16 +527,16 @@ impl WrapSession {
         }
         let lost = self.calls.sort_out_lost(self.now, may_restart);
         self.counters.retried += lost.again.len() as u64;
-        self.held.hold_first(lost.again, lost.again_bytes);
+        self.held_input.hold_first(lost.again, lost.again_bytes);
         if !may_restart {
-            let _given_up = self.held.take();
+            let _given_up = self.held_input.take();
         }
         for call in lost.unanswered {
             if let (Some(exit), true) = (exit, call.sent) {
-                let error_report = self.report(&call).exited(exit, self.end == WrapEnd::None);
-                self.tell_call(&call, error_report, Some(exit.to_string()), effects);
+                let error_report = self.report(&call).exited(exit, self.phase == WrapPhase::Running);
+                self.fail_call(&call, error_report, Some(exit.to_string()), effects);
             } else {
-                self.tell_call(&call, self.breaker.loss(happened), None, effects);
+                self.fail_call(&call, self.breaker.loss(happened), None, effects);
             }
         }
         if may_restart && self.server.take_restart(!self.calls.is_empty()) {
@@ -544,7 +547,7 @@ impl WrapSession {
 
     fn go_live(&mut self, effects: &mut impl WrapEffects) {
         self.server.set_link(ServerLink::Live);
-        for held in self.held.take() {
+        for held in self.held_input.take() {
             match held {
                 WaitingForServer::Line(line) => effects.to_server(&line),
                 WaitingForServer::Call(wire_id) => {

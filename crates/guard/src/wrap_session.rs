@@ -29,6 +29,7 @@ use super::{
     call_report::CallReport,
     calls::{CallEvent, CallTable, GuardedCall, Role},
     client_profile::ClientProfile,
+    deferred_notifications::DeferredNotifications,
     held_input::HeldInput,
     local_jobs::LocalJobs,
     offers::Offers,
@@ -36,9 +37,8 @@ use super::{
     progress::ProgressTokens,
     promotion::{JoinOutcome, PromotionOrders, WrapPromotionOrder},
     questions::ServerQuestions,
-    quiet::QuietNotifications,
     server_breaker::ServerBreaker,
-    session_end::WrapEnd,
+    session_phase::WrapPhase,
     supervision::ServerSupervision,
 };
 pub use super::{
@@ -54,27 +54,27 @@ pub struct WrapSession {
     pub(super) now: Duration,
     pub(super) counters: WrapCounters,
     pub(super) actions: VecDeque<WrapAction>,
-    pub(super) end: WrapEnd,
+    pub(super) phase: WrapPhase,
 
     // The client's side.
     pub(super) client: ClientProfile,
     pub(super) calls: CallTable,
-    pub(super) tokens: ProgressTokens,
+    pub(super) progress_tokens: ProgressTokens,
     pub(super) answers: BatchedAnswers,
-    pub(super) quiet: QuietNotifications,
+    pub(super) deferred_notifications: DeferredNotifications,
 
     // Jobs.
     /// What is ours beside what the server has, where somebody keeps jobs.
     pub(super) offers: Option<Box<Offers>>,
     pub(super) local_jobs: LocalJobs,
-    pub(super) orders: PromotionOrders,
+    pub(super) promotion_orders: PromotionOrders,
 
     // The server's side.
     pub(super) server: ServerSupervision,
     pub(super) breaker: ServerBreaker,
     pub(super) questions: ServerQuestions,
     pub(super) own_requests: OwnRequests,
-    pub(super) held: HeldInput,
+    pub(super) held_input: HeldInput,
     pub(super) junk: Junk,
 }
 
@@ -86,20 +86,20 @@ impl WrapSession {
             now: Duration::ZERO,
             counters: WrapCounters::default(),
             actions: VecDeque::from([WrapAction::StartServer]),
-            end: WrapEnd::None,
+            phase: WrapPhase::Running,
             client: ClientProfile::default(),
             calls: CallTable::default(),
-            tokens: ProgressTokens::default(),
+            progress_tokens: ProgressTokens::default(),
             answers: BatchedAnswers::default(),
-            quiet: QuietNotifications::default(),
+            deferred_notifications: DeferredNotifications::default(),
             offers: None,
             local_jobs: LocalJobs::default(),
-            orders: PromotionOrders::default(),
+            promotion_orders: PromotionOrders::default(),
             server: ServerSupervision::new(&limits),
             breaker: ServerBreaker::new(&limits, seed),
             questions: ServerQuestions::default(),
             own_requests: OwnRequests::default(),
-            held: HeldInput::default(),
+            held_input: HeldInput::default(),
             junk: Junk::default(),
             limits,
         }
@@ -146,7 +146,7 @@ impl WrapSession {
     pub fn next_tick(&self) -> Option<Duration> {
         let health = self.watches_health() && stands("health-checked");
         [
-            self.end.next_tick(),
+            self.phase.next_tick(),
             self.server.next_start(),
             health.then(|| self.server.next_health_check()),
             self.calls.next_deadline().filter(|_| stands("call-deadline")),
@@ -163,12 +163,12 @@ impl WrapSession {
     pub fn tick(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
         self.expire(effects);
-        match self.end {
-            WrapEnd::Draining { until, code } if now >= until => {
+        match self.phase {
+            WrapPhase::Draining { until, code } if now >= until => {
                 self.stop(self.now, code, "the client closed its stream", effects);
             }
-            WrapEnd::Unstartable { until } if now >= until => self.finish(exit::UNREACHABLE, effects),
-            WrapEnd::Stopping { until, code } if now >= until => self.finish(code, effects),
+            WrapPhase::Unstartable { until } if now >= until => self.finish(exit::UNREACHABLE, effects),
+            WrapPhase::Stopping { until, code } if now >= until => self.finish(code, effects),
             _ => {}
         }
         if self.server.take_due_start(now) {
@@ -186,14 +186,14 @@ impl WrapSession {
     /// Notes that the client's stdin ended. What is in flight may still be answered for a while.
     pub fn client_end(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
-        match self.end {
-            WrapEnd::None => {
+        match self.phase {
+            WrapPhase::Running => {
                 let never_started = self.server.was_silent_at_start() && stands("silent-start-told-by-exit");
                 let code = if never_started { exit::DEADLINE } else { exit::DONE };
-                self.end = WrapEnd::Draining { until: now + self.limits.eof_grace, code };
-                self.check_drained(effects);
+                self.phase = WrapPhase::Draining { until: now + self.limits.eof_grace, code };
+                self.stop_if_drained(effects);
             }
-            WrapEnd::Unstartable { .. } => self.finish(exit::UNREACHABLE, effects),
+            WrapPhase::Unstartable { .. } => self.finish(exit::UNREACHABLE, effects),
             _ => {}
         }
     }
@@ -201,19 +201,21 @@ impl WrapSession {
     /// Ends now: a signal, or the client reads no more. What is in flight is answered first.
     pub fn stop(&mut self, now: Duration, code: u8, cause: &str, effects: &mut impl WrapEffects) {
         self.now = now;
-        if matches!(self.end, WrapEnd::Stopping { .. } | WrapEnd::Over) && stands("first-outcome-stays") {
+        if matches!(self.phase, WrapPhase::Stopping { .. } | WrapPhase::Closed)
+            && stands("first-outcome-stays")
+        {
             return;
         }
         let never_started =
-            matches!(self.end, WrapEnd::Unstartable { .. }) && stands("failed-start-outlasts-signal");
+            matches!(self.phase, WrapPhase::Unstartable { .. }) && stands("failed-start-outlasts-signal");
         let code = if never_started { exit::UNREACHABLE } else { code };
-        self.end = WrapEnd::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
+        self.phase = WrapPhase::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
         let is_process_alive = self.server.is_process_alive();
         for call in self.calls.cancel_for_stop(is_process_alive) {
-            self.tell_call(&call, self.report(&call).shutting_down(cause), None, effects);
+            self.fail_call(&call, self.report(&call).shutting_down(cause), None, effects);
         }
         self.end_local_requests(cause, effects);
-        self.release_quiet(effects);
+        self.flush_deferred(effects);
         if is_process_alive {
             self.ask_to_stop();
         } else {
@@ -227,8 +229,8 @@ impl WrapSession {
     }
 
     /// Lets the server go once the client has ended and nothing is in flight.
-    pub(super) fn check_drained(&mut self, effects: &mut impl WrapEffects) {
-        if let WrapEnd::Draining { code, .. } = self.end
+    pub(super) fn stop_if_drained(&mut self, effects: &mut impl WrapEffects) {
+        if let WrapPhase::Draining { code, .. } = self.phase
             && (self.is_idle() || !stands("drained-before-the-stop"))
             && stands("drained-is-the-end")
         {
@@ -238,12 +240,12 @@ impl WrapSession {
 
     /// Ends the session with this code.
     pub(super) fn finish(&mut self, code: u8, effects: &mut impl WrapEffects) {
-        if self.end != WrapEnd::Over {
-            self.end = WrapEnd::Over;
+        if self.phase != WrapPhase::Closed {
+            self.phase = WrapPhase::Closed;
             let unanswered = self.calls.take_all().into_iter().filter(|(_, call)| !call.is_job);
             for (_, call) in unanswered.filter(|_| stands("nothing-unanswered-at-the-end")) {
                 let error_report = self.report(&call).shutting_down("the session is over");
-                self.tell_call(&call, error_report, None, effects);
+                self.fail_call(&call, error_report, None, effects);
             }
             self.end_local_requests("the session is over", effects);
             // A start that was due in the same moment would be for nobody.
@@ -301,7 +303,7 @@ impl WrapSession {
                 self.own_requests.renew_handshake(id, self.now + start_timeout);
             }
         }
-        self.check_drained(effects);
+        self.stop_if_drained(effects);
     }
 
     /// Ends a call whose deadline has passed: its caller is told, the server is told, a late answer goes nowhere.
@@ -314,9 +316,9 @@ impl WrapSession {
             question,
         );
         let error_report = ErrorReport { kind: FaultKind::Deadline, summary, hint: &hint };
-        self.tell_call(&call, error_report, None, effects);
+        self.fail_call(&call, error_report, None, effects);
         self.breaker.settle_trial(wire_id, self.now);
-        self.tokens.end(call.token.take());
+        self.progress_tokens.end(call.token.take());
         if call.role == Role::Initialize && stands("handshake-never-cancelled") {
             // Never cancelled (protocol.md 3.1), and never killed for it: a slow start may be an installation, and
             // throwing it away would make the next start as slow (peers.md 3.1 I).
@@ -330,7 +332,7 @@ impl WrapSession {
 
     /// Has a job made of a call whose time has come.
     fn promote(&mut self, wire_id: &Id) {
-        let WrapSession { orders, client, now, .. } = self;
+        let WrapSession { promotion_orders: orders, client, now, .. } = self;
         if let Some((call, offers)) = self.calls.get_mut(wire_id).zip(self.offers.as_mut())
             && let Some(promote) = call.order_promotion(wire_id, orders, offers, (*now, client))
         {
@@ -365,13 +367,13 @@ impl WrapSession {
         self.breaker.settle_trial(wire_id, self.now);
         self.calls.forget_name(&promoted.client_id);
         if let Some(token) = promoted.token {
-            self.tokens.give_to_job(token, wire_id, &self.calls);
+            self.progress_tokens.give_to_job(token, wire_id, &self.calls);
         }
         if promoted.is_in_words {
             self.list_job_tools(effects);
         }
         self.answer_with((&promoted.client_id, promoted.batch), result, effects);
-        if is_kept_back && self.end.serves() && self.calls.contains(wire_id) {
+        if is_kept_back && self.phase.serves() && self.calls.contains(wire_id) {
             self.send_or_hold(wire_id, effects);
         }
         true
@@ -392,8 +394,8 @@ impl WrapSession {
         {
             self.calls.await_nothing(wire_id);
             self.breaker.settle_trial(wire_id, self.now);
-            self.tokens.end(call.token.clone());
-            self.tell_call(&call, call.not_kept(why), None, effects);
+            self.progress_tokens.end(call.token.clone());
+            self.fail_call(&call, call.not_kept(why), None, effects);
             self.after_call(effects);
         }
     }
@@ -421,7 +423,7 @@ impl WrapSession {
                 self.calls.await_nothing(wire_id);
                 self.calls.forget_name(&client_id);
                 self.breaker.settle_trial(wire_id, self.now);
-                self.tokens.end(token);
+                self.progress_tokens.end(token);
                 if is_job_still {
                     self.list_job_tools(effects);
                 }
@@ -483,7 +485,7 @@ impl WrapSession {
         self.client.allows_probes()
             && self.server.is_live()
             && self.server.is_of_use()
-            && self.end == WrapEnd::None
+            && self.phase == WrapPhase::Running
             && (self.questions.is_empty() || !stands("asking-is-not-idle"))
             && (self.calls.server_is_idle() || !stands("busy-is-not-idle"))
     }
@@ -516,8 +518,8 @@ impl WrapSession {
     }
 
     /// Delivers what was kept back while a call ran.
-    pub(super) fn release_quiet(&mut self, effects: &mut impl WrapEffects) {
-        self.counters.dropped_notifications += self.quiet.release(effects);
+    pub(super) fn flush_deferred(&mut self, effects: &mut impl WrapEffects) {
+        self.counters.dropped_notifications += self.deferred_notifications.release(effects);
     }
 
     /// Gives an id for a request of our own that nobody else uses at the moment, nor did for one whose answer may still come.
@@ -532,7 +534,7 @@ impl WrapSession {
     }
 
     /// Answers a call that will get no other answer.
-    pub(super) fn tell_call(
+    pub(super) fn fail_call(
         &mut self,
         call: &GuardedCall,
         error_report: ErrorReport<'_>,

@@ -379,7 +379,7 @@ impl HttpSession {
         commands: mpsc::Receiver<SessionCommand>,
         manner: ReplyMode,
     ) -> HttpSession {
-        work.mcp_session.call_session(&name);
+        work.mcp_session.set_session_name(&name);
         let effects = HttpEffects {
             posts: HashMap::new(),
             rooms: HashMap::new(),
@@ -445,7 +445,7 @@ impl HttpSession {
         self.last_seen = Instant::now();
         match command {
             SessionCommand::Post { body, room, takes_events, trace, reply } => {
-                self.work.mcp_session.comes_with(trace);
+                self.work.mcp_session.set_trace_parent(trace);
                 self.post(&body, room, takes_events, reply);
             }
             // Whoever asked has gone: the next one takes its place.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     effects::QuestionKey,
-    tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
+    tasks::{JobCapabilities, TaskAsked, TaskTold, TasksTold},
 };
 use unhang_background::{OpenInput, WhoIsAsked};
 use unhang_tools::{
@@ -21,7 +21,7 @@ use unhang_tools::{
 };
 
 const ID: &str = "abcdefgh2345";
-const BEHIND: JobsBehind = JobsBehind {
+const BEHIND: JobCapabilities = JobCapabilities {
     are_there: true,
     promotes: true,
     tells_callers_apart: true,
@@ -163,7 +163,7 @@ fn a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered() {
 fn a_question_that_comes_while_a_job_is_made_of_its_call_is_about_the_call() {
     for params in [CALL.to_owned(), modern(r#""name":"srv__now","arguments":{}"#)] {
         let mut front = with_jobs();
-        front.mcp_session.parks_under("secret".to_owned());
+        front.mcp_session.set_state_secret("secret".to_owned());
         front.says(
             r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"t"}}}"#,
         );

@@ -11,7 +11,7 @@ use super::{
     servers::{TOOL, answered, known, raw},
     *,
 };
-use crate::tasks::JobsBehind;
+use crate::tasks::JobCapabilities;
 use unhang_core::exit;
 
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ proptest! {
         let (mut questions, mut asked) = (HashMap::<u64, u32>::new(), Vec::new());
         let (mut promoted, mut token) = (Vec::new(), 0_u64);
         front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], false));
-        front.mcp_session.jobs = JobsBehind { are_there: true, promotes: true, ..JobsBehind::default() };
+        front.mcp_session.jobs = JobCapabilities { are_there: true, promotes: true, ..JobCapabilities::default() };
         let request = |id, method: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"name":"echo"}}}}"#);
         for event in events.into_iter().chain([Event::Signal]) {
             match event {

@@ -220,7 +220,7 @@ fn modern(id: u32, arguments: &str, more: &str) -> String {
 fn parked() -> (Fronted, CallKey, Value, String) {
     let mut front = Fronted::new(Limits::default());
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
-    front.mcp_session.parks_under("secret".to_owned());
+    front.mcp_session.set_state_secret("secret".to_owned());
     front.says(&modern(1, "{}", ""));
     let key = match &front.actions()[..] {
         [SessionAction::Ask { key, .. }] => *key,
@@ -339,7 +339,7 @@ fn the_state_of_another_gateway_goes_back_to_it() {
     let mut front = Fronted::new(Limits::default());
     front.mcp_session =
         front.mcp_session.with_servers(KnownServers { follows: true, ..known(&[TOOL], true) });
-    front.mcp_session.parks_under("secret".to_owned());
+    front.mcp_session.set_state_secret("secret".to_owned());
     front.says(&modern(1, "{}", &with("unhang.other.1", "{}")));
     match &front.actions()[..] {
         [SessionAction::Ask { asked, .. }] => {

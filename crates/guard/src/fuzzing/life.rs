@@ -10,7 +10,7 @@ use unhang_wire::{Line, Lines};
 
 use super::{
     super::{
-        effects::WrapAction, held_input::WaitingForServer, session_end::WrapEnd, supervision::ServerLink,
+        effects::WrapAction, held_input::WaitingForServer, session_phase::WrapPhase, supervision::ServerLink,
         wrap_session::WrapSession,
     },
     client::SendContext,
@@ -360,8 +360,8 @@ impl Life {
     fn start(&mut self) {
         assert!(self.process.is_none(), "at most one process at a time");
         // A call that waits for the restart may still be answered after the client's end of input.
-        let serves = self.wrap_session.end.serves();
-        assert!(serves, "nothing is started on the way out: {:?}", self.wrap_session.end);
+        let serves = self.wrap_session.phase.serves();
+        assert!(serves, "nothing is started on the way out: {:?}", self.wrap_session.phase);
         if self.unstartable {
             return self.wrap_session.start_failed(self.now, "no such file", &mut self.world);
         }
@@ -374,7 +374,7 @@ impl Life {
     /// patience is over (promise 8).
     fn check_stop(&self) {
         let Some(process) = self.process.as_ref().filter(|process| !process.exited) else { return };
-        if self.wrap_session.end != WrapEnd::None
+        if self.wrap_session.phase != WrapPhase::Running
             || process.deaf
             || self.wrap_session.server.link() == ServerLink::Replaying
         {
@@ -538,7 +538,7 @@ impl Life {
         self.world.client.check_deadlines(self.now);
         // What a process asked is withdrawn when it ends, though what it left behind is still being swept.
         let lives = self.process.as_ref().is_some_and(|process| !process.exited);
-        if lives && self.wrap_session.end.serves() {
+        if lives && self.wrap_session.phase.serves() {
             self.world.server.check_deadlines(self.now, self.limits.call_timeout);
         }
         assert!(self.over_by.is_none_or(|by| self.now <= by), "it should have ended by {:?}", self.over_by);
@@ -558,7 +558,7 @@ impl Life {
             "{} bytes wait for the server",
             self.world.to_server.cost()
         );
-        let held = wrap_session.held.iter().map(|held| match held {
+        let held = wrap_session.held_input.iter().map(|held| match held {
             WaitingForServer::Line(line) => line.len(),
             WaitingForServer::Call(id) => {
                 wrap_session.calls.get(id).and_then(|call| call.line.as_ref()).map_or(0, Vec::len)
@@ -566,7 +566,7 @@ impl Life {
         });
         let held: usize = held.sum();
         assert!(held <= limit + SLACK, "{held} bytes are held");
-        let (_, quiet) = wrap_session.quiet.kept();
+        let (_, quiet) = wrap_session.deferred_notifications.kept();
         assert!(quiet <= limit, "{quiet} bytes are kept quiet");
         assert!(wrap_session.answers.cost() <= self.limits.max_message + SLACK, "answers of batches pile up");
         // Where the server never came up, nothing is asked under any name any more.
@@ -575,7 +575,7 @@ impl Life {
             names <= wrap_session.calls.len() || wrap_session.server.start_fault().is_some(),
             "a name outlives its request"
         );
-        let (ended, heartbeats, _) = wrap_session.tokens.kept();
+        let (ended, heartbeats, _) = wrap_session.progress_tokens.kept();
         assert!(heartbeats <= 20 + 2 * self.limits.max_in_flight, "tokens of heartbeats pile up");
         assert!(ended <= LATE_IDS && wrap_session.junk.lines().len() <= JUNK_LINES);
         assert!(

@@ -44,7 +44,7 @@ fn tokens_of_ended_calls_are_forgotten_in_time() {
         call_with_token(&mut guarded, id, &id.to_string());
         cancel(&mut guarded, id);
     }
-    assert_eq!(guarded.wrap_session.tokens.kept().0, LATE_IDS);
+    assert_eq!(guarded.wrap_session.progress_tokens.kept().0, LATE_IDS);
 }
 
 #[test]
@@ -97,10 +97,10 @@ fn f_58_the_bytes_that_quiet_keeps_back_are_counted() {
             guarded.server(&format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"{number}"}}}}"#
             ));
-            let (counted, kept) = guarded.wrap_session.quiet.kept();
+            let (counted, kept) = guarded.wrap_session.deferred_notifications.kept();
             assert_eq!(counted, kept);
         }
-        let (counted, _) = guarded.wrap_session.quiet.kept();
+        let (counted, _) = guarded.wrap_session.deferred_notifications.kept();
         assert!((900..=1000).contains(&counted), "{counted}");
         guarded.answer(call);
         assert!(guarded.heard().len() > 10, "call {call} has as much room as the first");

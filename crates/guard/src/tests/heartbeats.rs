@@ -153,7 +153,7 @@ fn tokens_of_calls_that_are_over_are_forgotten_in_time() {
         guarded.call_with(id, &id.to_string());
         guarded.answer(id);
     }
-    let (_, heartbeats, _) = guarded.wrap_session.tokens.kept();
+    let (_, heartbeats, _) = guarded.wrap_session.progress_tokens.kept();
     assert!(heartbeats < 50, "{heartbeats}");
     guarded.heard();
     guarded.call_with(5000, "5000");

@@ -522,7 +522,7 @@ fn tokens_of_jobs_that_have_ended_are_forgotten() {
         guarded.promoted(&order);
         guarded.answer(number);
     }
-    let (_, _, jobs) = guarded.wrap_session.tokens.kept();
+    let (_, _, jobs) = guarded.wrap_session.progress_tokens.kept();
     assert!(jobs < 10, "{jobs}");
 }
 

@@ -353,7 +353,7 @@ impl HeldCall {
         let engine = self.engine.clone();
         let claim = self.claim;
         engine
-            .changing(CHANGE_LIMIT, move |inner| {
+            .run_write(CHANGE_LIMIT, move |inner| {
                 let format = inner.status(id)?.record.format;
                 let ending = end.write(&inner.data.job(id).work(format))?;
                 let ending = write_ending(&inner.data, id, &ending)?;
@@ -399,7 +399,7 @@ impl Engine {
     /// Where the disk or the database says no.
     pub async fn take_up(&self, id: JobId) -> Result<Option<(HeldCall, JobStatus)>, JobError> {
         let inner = Arc::clone(&self.inner);
-        let claim = self.changing(CHANGE_LIMIT, move |_| tickets::take_up(&inner, id)).await?;
+        let claim = self.run_write(CHANGE_LIMIT, move |_| tickets::take_up(&inner, id)).await?;
         let Some((claim, logged)) = claim else { return Ok(None) };
         Ok(Some((HeldCall::new(claim, self.clone(), logged), self.status(id).await?)))
     }
@@ -421,7 +421,7 @@ impl Engine {
     }
 
     async fn text_of(&self, id: JobId, name: &'static str) -> Result<Option<String>, JobError> {
-        self.looking(move |inner| {
+        self.run_read(move |inner| {
             let status = inner.status(id)?;
             let is_call = status.record.call.is_some() && status.record.status.is_final();
             if !is_call {

@@ -201,7 +201,7 @@ impl Engine {
     pub async fn status(&self, id: JobId) -> Result<JobStatus, JobError> {
         match self.inner.memory.status(id) {
             Some(status) => Ok(status),
-            None => self.looking(move |inner| inner.status(id)).await,
+            None => self.run_read(move |inner| inner.status(id)).await,
         }
     }
 
@@ -246,7 +246,7 @@ impl Engine {
         whose: Whose,
         limit: u32,
     ) -> Result<Vec<JobStatus>, JobError> {
-        self.looking(move |inner| {
+        self.run_read(move |inner| {
             let jobs = inner.store().read(|connection| store::newest(connection, state, &whose, limit))?;
             // A job with a slot is starting or running, which only the memory knows.
             let status = |id| inner.status(id).ok();
@@ -263,7 +263,7 @@ impl Engine {
     /// Where there is no such job, it has ended already, or it does not end in time.
     pub async fn cancel(&self, id: JobId) -> Result<JobStatus, JobError> {
         let limit = cancel::longest(&self.status(id).await?.record) + CHANGE_LIMIT;
-        self.changing(limit, move |inner| cancel::cancel(inner, id)).await
+        self.run_write(limit, move |inner| cancel::cancel(inner, id)).await
     }
 
     /// Tells a job to end although [`Engine::open`] failed with `cause`, where a full disk is the reason: an ended job makes room.
@@ -280,7 +280,7 @@ impl Engine {
     /// # Errors
     /// Where there is no such job or it has not ended.
     pub async fn remove(&self, id: JobId) -> Result<(), JobError> {
-        self.changing(SWEEP_LIMIT, move |inner| retention::remove(inner, id)).await
+        self.run_write(SWEEP_LIMIT, move |inner| retention::remove(inner, id)).await
     }
 
     /// Removes every job that ended longer ago than this.
@@ -288,7 +288,7 @@ impl Engine {
     /// # Errors
     /// Where the database or a folder cannot be used.
     pub async fn prune(&self, older_than: Duration) -> Result<RemovedJobs, JobError> {
-        self.changing(SWEEP_LIMIT, move |inner| retention::prune(inner, older_than)).await
+        self.run_write(SWEEP_LIMIT, move |inner| retention::prune(inner, older_than)).await
     }
 
     /// Removes every job whose retention is over: that of this engine, and that which the job was accepted with.
@@ -296,7 +296,7 @@ impl Engine {
     /// # Errors
     /// Where the database or a folder cannot be used.
     pub async fn sweep(&self) -> Result<RemovedJobs, JobError> {
-        self.changing(SWEEP_LIMIT, retention::sweep).await
+        self.run_write(SWEEP_LIMIT, retention::sweep).await
     }
 
     /// Lists the folders that nobody could understand, and that the retention has put aside. Nothing removes them but a person.
@@ -304,7 +304,7 @@ impl Engine {
     /// # Errors
     /// Where the folder of them cannot be read.
     pub async fn quarantined(&self) -> Result<Vec<Quarantined>, JobError> {
-        self.looking(quarantine::list).await
+        self.run_read(quarantine::list).await
     }
 
     /// Makes the database anew from the folders.
@@ -312,7 +312,7 @@ impl Engine {
     /// # Errors
     /// Where database or folders cannot be used.
     pub async fn rebuild(&self) -> Result<Rebuilt, JobError> {
-        self.changing(SWEEP_LIMIT, |inner| {
+        self.run_write(SWEEP_LIMIT, |inner| {
             let rebuilt = inner.store().rebuild(&inner.data)?;
             Ok(rebuilt)
         })
@@ -324,7 +324,7 @@ impl Engine {
     /// # Errors
     /// Where the database cannot be read.
     pub async fn system(&self) -> Result<System, JobError> {
-        self.looking(system::system).await
+        self.run_read(system::system).await
     }
 
     /// How many jobs there are of each state, in the order of a job's life.
@@ -332,7 +332,7 @@ impl Engine {
     /// # Errors
     /// Where the database cannot be read.
     pub async fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
-        self.looking(system::counts).await
+        self.run_read(system::counts).await
     }
 
     /// A document of the named state, of whoever has the data folder or shared.
@@ -352,7 +352,7 @@ impl Engine {
         owner: Option<String>,
         field: Field,
     ) -> Result<Option<Document>, JobError> {
-        self.looking(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).get(&field)?)).await
+        self.run_read(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).get(&field)?)).await
     }
 
     /// Where a document of this owner lies.
@@ -379,7 +379,7 @@ impl Engine {
         field: Field,
         value: Value,
     ) -> Result<Moment, JobError> {
-        self.changing(CHANGE_LIMIT, move |inner| {
+        self.run_write(CHANGE_LIMIT, move |inner| {
             Ok(set_document(&inner.data, || inner.store(), owner.as_deref(), &field, &value)?)
         })
         .await
@@ -398,11 +398,11 @@ impl Engine {
     /// # Errors
     /// As [`Self::documents`].
     pub async fn documents_of(&self, owner: Option<String>) -> Result<Vec<DocumentEntry>, JobError> {
-        self.looking(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).list()?)).await
+        self.run_read(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).list()?)).await
     }
 
     /// Looks at the disk where that delays nobody else.
-    async fn looking<T: Send + 'static>(
+    async fn run_read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
@@ -411,7 +411,7 @@ impl Engine {
     }
 
     /// Changes something on the disk where that delays nobody else. What is late may still be done.
-    async fn changing<T: Send + 'static>(
+    async fn run_write<T: Send + 'static>(
         &self,
         limit: Duration,
         work: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,

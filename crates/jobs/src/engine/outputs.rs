@@ -43,7 +43,7 @@ impl Engine {
     /// # Errors
     /// Where there is no such job, its folder is gone, or its files cannot be read.
     pub async fn results(&self, id: JobId) -> Result<Results, JobError> {
-        self.looking(move |inner| results(inner, id)).await
+        self.run_read(move |inner| results(inner, id)).await
     }
 
     /// Reads a page of a job's log.
@@ -80,7 +80,7 @@ impl Engine {
         stream: LogStream,
         read: impl FnOnce(&Path, bool) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, JobError> {
-        self.looking(move |inner| {
+        self.run_read(move |inner| {
             // Asked before the log is read: what was written before the end is there then.
             let record = inner.status(id)?.record;
             let file = inner.data.job(id).file(stream.file());

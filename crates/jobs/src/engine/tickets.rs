@@ -44,7 +44,7 @@ impl HeldCall {
     /// Where the disk or the database says no. Then the call ends with this process, as without a ticket.
     pub fn note(&self, ticket: CallTicket) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
         let (engine, id) = (self.engine.clone(), self.id());
-        async move { engine.changing(CHANGE_LIMIT, move |inner| write_ticket(inner, id, ticket)).await }
+        async move { engine.run_write(CHANGE_LIMIT, move |inner| write_ticket(inner, id, ticket)).await }
     }
 
     /// Lets go of it without an end: its server has the answer, and whoever takes it up asks for that with this ticket.
@@ -58,7 +58,7 @@ impl HeldCall {
         let (engine, claim) = (self.engine, self.claim);
         let ticket = CallTicket { is_free: true, ..ticket };
         engine
-            .changing(CHANGE_LIMIT, move |inner| {
+            .run_write(CHANGE_LIMIT, move |inner| {
                 let written = write_ticket(inner, claim.id, ticket);
                 drop(claim);
                 written

@@ -1,9 +1,9 @@
 //! The way out of a session.
 //!
 //! ```text
-//! None ──eof──► Draining ──all answered, or grace──► Stopping ──server gone──► Over
-//! None ──signal, client gone──────────────────────► Stopping
-//! None ──never came up──► Unstartable ──one request told, or grace──► Over
+//! Running ──eof──► Draining ──all answered, or grace──► Stopping ──server gone──► Closed
+//! Running ──signal, client gone──────────────────────► Stopping
+//! Running ──never came up──► Unstartable ──one request told, or grace──► Closed
 //! ```
 
 use std::time::Duration;
@@ -12,8 +12,8 @@ use unhang_switches::stands;
 
 /// How far the session is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WrapEnd {
-    None,
+pub(super) enum WrapPhase {
+    Running,
     /// The client has ended; what is in flight may still be answered.
     Draining {
         until: Duration,
@@ -28,22 +28,22 @@ pub(super) enum WrapEnd {
         until: Duration,
         code: u8,
     },
-    Over,
+    Closed,
 }
 
-impl WrapEnd {
+impl WrapPhase {
     /// Tells when the next stage begins at the latest.
     pub(super) fn next_tick(self) -> Option<Duration> {
         match self {
-            WrapEnd::Draining { until, .. } if stands("eof-grace-ends") => Some(until),
-            WrapEnd::Unstartable { until } if stands("unasked-failure-ends") => Some(until),
-            WrapEnd::Stopping { until, .. } if stands("stop-ends") => Some(until),
+            WrapPhase::Draining { until, .. } if stands("eof-grace-ends") => Some(until),
+            WrapPhase::Unstartable { until } if stands("unasked-failure-ends") => Some(until),
+            WrapPhase::Stopping { until, .. } if stands("stop-ends") => Some(until),
             _ => None,
         }
     }
 
     /// Tells whether requests may still be answered.
     pub(super) fn serves(self) -> bool {
-        matches!(self, WrapEnd::None | WrapEnd::Draining { .. })
+        matches!(self, WrapPhase::Running | WrapPhase::Draining { .. })
     }
 }

@@ -12,12 +12,12 @@ use super::effects::WrapEffects;
 
 /// Notifications that wait for the end of a call, in order.
 #[derive(Debug, Default)]
-pub(super) struct QuietNotifications {
+pub(super) struct DeferredNotifications {
     lines: Vec<(Class, Vec<u8>)>,
     bytes: usize,
 }
 
-impl QuietNotifications {
+impl DeferredNotifications {
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
