@@ -20,7 +20,7 @@ use unhang_jobs::{
     id::JobId,
     moment::Moment,
     record::{JobState, Patch},
-    store::Whose,
+    store::JobOwnerFilter,
     submission::{InputSource, JobInput, STOP_GRACE, Submission},
 };
 use unhang_proc::deadline::Deadline;
@@ -35,7 +35,8 @@ use unhang_tools::{
         SystemReport, ToolNames,
     },
     service::{
-        CallAnswer, Caller, Extent, JobService, JobServiceError, Located, LogRequest, Pending, SubmitRequest,
+        CallAnswer, Caller, Extent, JobFuture, JobService, JobServiceError, Located, LogRequest,
+        SubmitRequest,
     },
 };
 
@@ -202,8 +203,8 @@ impl EngineService {
         JobReport::new(status, ReportReader::Agent(self.names))
     }
 
-    fn whose(&self) -> Whose {
-        Whose::Of(self.caller.name().map(str::to_owned))
+    fn whose(&self) -> JobOwnerFilter {
+        JobOwnerFilter::Of(self.caller.name().map(str::to_owned))
     }
 
     fn submission(&self, engine: &Engine, request: SubmitRequest) -> Result<Submission, JobServiceError> {
@@ -249,7 +250,7 @@ impl JobService for EngineService {
         self.for_caller(caller)
     }
 
-    fn knows(&self, id: JobId) -> Pending<'_, bool> {
+    fn knows(&self, id: JobId) -> JobFuture<'_, bool> {
         Box::pin(async move {
             match self.engine().await?.status(id).await {
                 Ok(status) => Ok(self.is_callers(&status)),
@@ -259,7 +260,7 @@ impl JobService for EngineService {
         })
     }
 
-    fn answer(&self, id: JobId, extent: Extent) -> Pending<'_, Option<CallAnswer>> {
+    fn answer(&self, id: JobId, extent: Extent) -> JobFuture<'_, Option<CallAnswer>> {
         Box::pin(async move {
             let engine = self.engine_with(id).await?;
             let record = engine.status(id).await?.record;
@@ -286,7 +287,7 @@ impl JobService for EngineService {
         })
     }
 
-    fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
+    fn submit(&self, request: SubmitRequest) -> JobFuture<'_, JobReport> {
         Box::pin(async move {
             let engine = self.engine().await?;
             let submission = self.submission(&engine, request)?;
@@ -296,13 +297,13 @@ impl JobService for EngineService {
         })
     }
 
-    fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport> {
+    fn status(&self, id: JobId, wait: Duration) -> JobFuture<'_, JobReport> {
         Box::pin(
             async move { Ok(self.told(&self.engine_with(id).await?.wait(id, Deadline::after(wait)).await?)) },
         )
     }
 
-    fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>> {
+    fn results(&self, id: JobId) -> JobFuture<'_, Located<ResultsReport>> {
         Box::pin(async move {
             let engine = self.engine_with(id).await?;
             let results = engine.results(id).await?;
@@ -315,13 +316,13 @@ impl JobService for EngineService {
         })
     }
 
-    fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, LogReport> {
+    fn logs(&self, id: JobId, page: LogRequest) -> JobFuture<'_, LogReport> {
         Box::pin(async move {
             Ok(self.engine_with(id).await?.logs(id, page.stream, page.offset, page.max_bytes).await?.into())
         })
     }
 
-    fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport> {
+    fn list(&self, filter: Option<JobState>, limit: u32) -> JobFuture<'_, ListReport> {
         Box::pin(async move {
             let engine = self.engine().await?;
             let jobs = engine
@@ -342,11 +343,11 @@ impl JobService for EngineService {
         self.opening.known().map(|engine| engine.options().retention)
     }
 
-    fn terminate(&self, id: JobId) -> Pending<'_, JobReport> {
+    fn terminate(&self, id: JobId) -> JobFuture<'_, JobReport> {
         Box::pin(async move { Ok(self.told(&self.engine_with(id).await?.cancel(id).await?)) })
     }
 
-    fn system(&self) -> Pending<'_, SystemReport> {
+    fn system(&self) -> JobFuture<'_, SystemReport> {
         Box::pin(async move {
             let mut system = self.engine().await?.system().await?;
             system.jobs.retain(|job| job.record.owner.as_deref() == self.caller.name());
@@ -354,11 +355,11 @@ impl JobService for EngineService {
         })
     }
 
-    fn counts(&self) -> Pending<'_, Vec<(JobState, u64)>> {
+    fn counts(&self) -> JobFuture<'_, Vec<(JobState, u64)>> {
         Box::pin(async move { Ok(self.engine().await?.counts().await?) })
     }
 
-    fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>> {
+    fn get_state(&self, field: Field) -> JobFuture<'_, Located<DocumentReport>> {
         Box::pin(async move {
             let engine = self.engine().await?;
             let holder = self.holder(&field);
@@ -372,13 +373,13 @@ impl JobService for EngineService {
         })
     }
 
-    fn set_state(&self, field: Field, value: Value) -> Pending<'_, Moment> {
+    fn set_state(&self, field: Field, value: Value) -> JobFuture<'_, Moment> {
         Box::pin(
             async move { Ok(self.engine().await?.set_document_of(self.holder(&field), field, value).await?) },
         )
     }
 
-    fn list_state(&self) -> Pending<'_, Vec<ListedReport>> {
+    fn list_state(&self) -> JobFuture<'_, Vec<ListedReport>> {
         Box::pin(async move {
             let engine = self.engine().await?;
             let mut listed = engine.documents().await?;

@@ -87,24 +87,24 @@ fn canonical(arguments: &str) -> String {
 
 /// Those that may be joined.
 #[derive(Debug, Default)]
-pub struct SameCalls(Mutex<BTreeMap<SameCall, Joinable>>);
+pub struct SameCalls(Mutex<BTreeMap<SameCall, JoinableCall>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Joinable {
+struct JoinableCall {
     id: JobId,
     since: Instant,
     /// When it ended, where it has.
     ended: Option<Instant>,
 }
 
-impl Joinable {
+impl JoinableCall {
     fn is_over(&self) -> bool {
         self.ended.is_some_and(|ended| ended.elapsed() >= KEPT)
     }
 }
 
 impl SameCalls {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<SameCall, Joinable>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<SameCall, JoinableCall>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,7 +136,7 @@ impl SameCalls {
         {
             all.remove(&oldest);
         }
-        all.insert(call, Joinable { id, since: Instant::now(), ended: None });
+        all.insert(call, JoinableCall { id, since: Instant::now(), ended: None });
     }
 
     /// Its job has ended, with an answer that the same call can have, or without.

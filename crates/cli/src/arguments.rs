@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Guard one stdio server: put `unhang wrap --` in front of any command in an mcp.json
-    Wrap(Wrap),
+    Wrap(WrapArguments),
     /// Offer many servers, commands of unhang.toml, background jobs and named state as one MCP server
     Serve(Serve),
     /// List the configured servers, and where each was found
@@ -119,7 +119,7 @@ pub(crate) enum Command {
     Exit codes: 0 done; 2 wrong usage; 3 the server could not be started;\n\
     4 the server never answered; 130 and 143 ended by SIGINT and SIGTERM."
 )]
-pub(crate) struct Wrap {
+pub(crate) struct WrapArguments {
     /// What to call the server in errors and logs [default: from the command]
     #[arg(long, env = "UNHANG_NAME", hide_env = true, value_name = "NAME")]
     pub(crate) name: Option<String>,

@@ -25,7 +25,7 @@ pub enum Error {
     Failure(Box<Failure>),
     /// The server goes on in the background with what was asked, and it had not ended in time.
     #[error(transparent)]
-    Unfinished(Box<Unfinished>),
+    Unfinished(Box<UnfinishedCall>),
     /// There is no server of this name; the text says which one may be meant.
     #[error("there is no server `{name}`{hint}")]
     NoSuchServer {
@@ -89,7 +89,7 @@ impl Error {
             Error::Server(error) => error.data(),
             Error::Failure(failure) => failure.fault().data(),
             Error::Unfinished(unfinished) => {
-                let Unfinished { server, tool, job, limit, .. } = &**unfinished;
+                let UnfinishedCall { server, tool, job, limit, .. } = &**unfinished;
                 let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
                 serde_json::json!({ "origin": "unhang", "kind": FaultKind::Deadline.word(), "server": server, "tool": tool,
                     "job_id": job, "limitMs": limit })
@@ -265,7 +265,7 @@ impl From<Failure> for Error {
 
 /// A call that goes on in the background and had not ended in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfinished {
+pub struct UnfinishedCall {
     /// The server that goes on with it.
     pub server: String,
     /// The tool that was called.
@@ -294,13 +294,13 @@ pub enum Background {
     CancelledTask,
 }
 
-impl fmt::Display for Unfinished {
+impl fmt::Display for UnfinishedCall {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} and had not ended within {}", self.running(), in_words(self.limit))
     }
 }
 
-impl Unfinished {
+impl UnfinishedCall {
     /// What runs, as the beginning of a sentence.
     #[must_use]
     pub fn running(&self) -> String {
@@ -311,7 +311,7 @@ impl Unfinished {
     }
 }
 
-impl std::error::Error for Unfinished {}
+impl std::error::Error for UnfinishedCall {}
 
 #[cfg(test)]
 mod tests {

@@ -6,9 +6,9 @@ use std::{fmt, sync::Arc};
 
 /// Says things to whoever looks at the program. Clones say them in the same way; the default says nothing.
 #[derive(Clone, Default)]
-pub struct Notices(Option<Arc<Say>>);
+pub struct Notices(Option<Arc<NoticeSink>>);
 
-type Say = dyn Fn(&str) + Send + Sync;
+type NoticeSink = dyn Fn(&str) + Send + Sync;
 
 impl Notices {
     /// Says things by this, which must not wait: it is called on the runtime's threads.

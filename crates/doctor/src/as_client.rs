@@ -14,7 +14,7 @@ use super::{
     lists::tool,
     observations::{
         DiscoverSeen, HandshakeSeen, ListFault, Observations, ObservedCall, ObservedList, ServerTrouble,
-        SlowestAnswer, Start,
+        SlowestAnswer, StartResult,
     },
     session::{CALLS, IDLE, LONG, QUICK, refusal},
 };
@@ -37,7 +37,7 @@ pub(super) async fn observe(spec: &ClientSpec, seen: &mut Observations) {
     let client = Client::start(spec.clone());
     match client.ready().await {
         Ok(session) => {
-            seen.cold = Some(Start::Answered(since.elapsed()));
+            seen.cold = Some(StartResult::Answered(since.elapsed()));
             if session.revision.is_stateless() {
                 seen.modern = Some(DiscoverSeen::Spoken { is_locked: false });
             } else {
@@ -51,12 +51,12 @@ pub(super) async fn observe(spec: &ClientSpec, seen: &mut Observations) {
             seen.handshake = Some(HandshakeSeen::Refused(error.code, error.message.clone()));
         }
         Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline => {
-            seen.cold = Some(Start::Silent(since.elapsed()));
+            seen.cold = Some(StartResult::Silent(since.elapsed()));
         }
         Err(error) if matches!(spec.endpoint, Endpoint::Http(_)) => {
-            seen.cold = Some(Start::Unreachable(error.to_string()));
+            seen.cold = Some(StartResult::Unreachable(error.to_string()));
         }
-        Err(error) => seen.cold = Some(Start::Failed(error.to_string())),
+        Err(error) => seen.cold = Some(StartResult::Failed(error.to_string())),
     }
     client.dispose().await;
 }

@@ -1,6 +1,6 @@
 //! One start of a server under examination: its process, and what is said and heard.
 //!
-//! Invariants: nothing here waits without a limit; whatever happens to a [`Talk`], the lifeline ends the server with all that it has
+//! Invariants: nothing here waits without a limit; whatever happens to a [`ExaminedServer`], the lifeline ends the server with all that it has
 //! started.
 
 use std::{
@@ -15,7 +15,7 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 use unhang_proc::{
     drain::{LONGEST_PIECE, Tail},
-    server::{Exit, ServerEvent, ServerSpec, Swept},
+    server::{Exit, ServerEvent, ServerSpec, SweptTree},
 };
 use unhang_wire::{Id, compose};
 
@@ -62,7 +62,7 @@ pub(super) enum NoAnswer {
 pub(super) type ServerReply = Result<String, (i64, String)>;
 
 /// One start of a server.
-pub(super) struct Talk {
+pub(super) struct ExaminedServer {
     process: Option<ServerProcess>,
     reader: ResponseReader,
     to_server: Queue,
@@ -72,12 +72,12 @@ pub(super) struct Talk {
     since: Instant,
     failure: Option<String>,
     exit: Option<(Exit, Instant)>,
-    swept: Option<Swept>,
+    swept: Option<SweptTree>,
 }
 
-impl Talk {
+impl ExaminedServer {
     /// Starts the server.
-    pub(super) fn start(name: &str, spec: &ServerSpec, limits: &Limits) -> Result<Talk, String> {
+    pub(super) fn start(name: &str, spec: &ServerSpec, limits: &Limits) -> Result<ExaminedServer, String> {
         let (tail, longest_line) = (Tail::new(limits.stderr_tail), Arc::new(AtomicU64::new(0)));
         let (longest, mut length) = (longest_line.clone(), 0);
         let counted = std::sync::Mutex::new(move |piece: &[u8]| {
@@ -93,7 +93,7 @@ impl Talk {
         let since = Instant::now();
         let process =
             ServerProcess::start(name, spec, tail.clone(), on_line).map_err(|error| error.to_string())?;
-        Ok(Talk {
+        Ok(ExaminedServer {
             process: Some(process),
             reader: ResponseReader::new(limits.max_message),
             to_server: Queue::new(usize::MAX),
@@ -245,7 +245,7 @@ impl Talk {
 
     /// Listens for a while.
     pub(super) async fn listen(&mut self, length: Duration) {
-        self.until(Instant::now() + length, Talk::is_over).await;
+        self.until(Instant::now() + length, ExaminedServer::is_over).await;
     }
 
     /// Closes its stdin and waits for its end.
@@ -269,7 +269,7 @@ impl Talk {
 
     async fn ending(&mut self, patience: Duration) -> ServerExit {
         let since = Instant::now();
-        self.until(since + patience, Talk::is_over).await;
+        self.until(since + patience, ExaminedServer::is_over).await;
         let exit = self.exit;
         if exit.is_some() {
             // The count of those that it left comes with the end of the sweep.
@@ -294,7 +294,7 @@ impl Talk {
     }
 
     /// Lives on until then, or until it is as wanted.
-    async fn until(&mut self, by: Instant, is_done: impl Fn(&Talk) -> bool) {
+    async fn until(&mut self, by: Instant, is_done: impl Fn(&ExaminedServer) -> bool) {
         while !is_done(self) && self.process.is_some() && Instant::now() < by {
             self.step(by).await;
         }

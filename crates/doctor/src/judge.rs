@@ -10,7 +10,7 @@ use super::{
     checks::{self, Check, Severity},
     observations::{
         AfterGarbage, DiscoverSeen, HandshakeSeen, ListFault, Observations, ObservedList, ObservedTool,
-        Samples, ServerExit, ServerTrouble, Start, StdoutSeen,
+        Samples, ServerExit, ServerTrouble, StartResult, StdoutSeen,
     },
 };
 use unhang_core::{
@@ -87,10 +87,12 @@ impl FindingList {
 
     fn start(&mut self, seen: &Observations) {
         match &seen.cold {
-            Some(Start::Failed(why)) => return self.find(checks::CANNOT_START, why),
-            Some(Start::Unreachable(why)) => return self.find(checks::CANNOT_REACH, why),
-            Some(Start::Ended(exit)) => return self.find(checks::DIES_AT_START, exit),
-            Some(Start::Silent(waited)) if !matches!(seen.modern, Some(DiscoverSeen::Spoken { .. })) => {
+            Some(StartResult::Failed(why)) => return self.find(checks::CANNOT_START, why),
+            Some(StartResult::Unreachable(why)) => return self.find(checks::CANNOT_REACH, why),
+            Some(StartResult::Ended(exit)) => return self.find(checks::DIES_AT_START, exit),
+            Some(StartResult::Silent(waited))
+                if !matches!(seen.modern, Some(DiscoverSeen::Spoken { .. })) =>
+            {
                 return self.find(
                     checks::SILENT_AT_START,
                     format!("no answer to `initialize` within {}", in_words(*waited)),
@@ -99,17 +101,17 @@ impl FindingList {
             _ => {}
         }
         match &seen.warm {
-            Some(Start::Failed(why) | Start::Unreachable(why) | Start::Ended(why)) => {
+            Some(StartResult::Failed(why) | StartResult::Unreachable(why) | StartResult::Ended(why)) => {
                 self.find(checks::DIES_AT_SECOND_START, why);
             }
-            Some(Start::Silent(waited)) => {
+            Some(StartResult::Silent(waited)) => {
                 let evidence = format!("no answer within {} at the second start", in_words(*waited));
                 self.find(checks::DIES_AT_SECOND_START, evidence);
             }
             _ => {}
         }
-        let took = |start: &Option<Start>| match start {
-            Some(Start::Answered(after)) => *after,
+        let took = |start: &Option<StartResult>| match start {
+            Some(StartResult::Answered(after)) => *after,
             _ => Duration::ZERO,
         };
         // The first start may be the first in a long time; a later one shows what it costs every day.
@@ -133,14 +135,14 @@ impl FindingList {
     /// What never answered is not well, whatever the reason is.
     fn start_without_a_name(&mut self, seen: &Observations) {
         let is_found = self.findings.iter().any(|finding| finding.check.severity != Severity::Note);
-        if matches!(seen.cold, Some(Start::Unusable)) && !is_found {
+        if matches!(seen.cold, Some(StartResult::Unusable)) && !is_found {
             self.find(checks::SILENT_AT_START, "nothing came that is an answer to `initialize`");
         }
     }
 
     fn eras(&mut self, seen: &Observations) {
         let is_modern = matches!(seen.modern, Some(DiscoverSeen::Spoken { .. }));
-        if let (Some(Start::Silent(waited)), true) = (&seen.cold, is_modern) {
+        if let (Some(StartResult::Silent(waited)), true) = (&seen.cold, is_modern) {
             let waited = in_words(*waited);
             self.find(checks::MODERN_ONLY, format!("no answer to `initialize` within {waited}"));
         }
@@ -167,7 +169,7 @@ impl FindingList {
                 self.find(checks::LATE_DISCOVER, format!("none within {}", in_words(*waited)));
             }
             // One that starts no second time died of that.
-            Some(DiscoverSeen::Ended(exit)) if matches!(seen.warm, Some(Start::Answered(_))) => {
+            Some(DiscoverSeen::Ended(exit)) if matches!(seen.warm, Some(StartResult::Answered(_))) => {
                 self.find(checks::DIES_ON_DISCOVER, exit);
             }
             Some(DiscoverSeen::Spoken { is_locked: true }) => {

@@ -43,7 +43,7 @@ pub use self::{
     judge::{judge, size},
 };
 use self::{
-    observations::{Observations, Start},
+    observations::{Observations, StartResult},
     stdio::Examination,
 };
 use unhang_core::limits::Limits;
@@ -89,7 +89,7 @@ impl DoctorReport {
     /// What there is to say of a server that cannot even be tried, and why.
     #[must_use]
     pub fn untried(server: &str, why: String) -> DoctorReport {
-        let observations = Observations { cold: Some(Start::Failed(why)), ..Observations::default() };
+        let observations = Observations { cold: Some(StartResult::Failed(why)), ..Observations::default() };
         report(server, observations, Duration::ZERO, Vec::new())
     }
 
@@ -102,7 +102,7 @@ impl DoctorReport {
 
 /// A server to be examined.
 #[derive(Clone)]
-pub struct Patient {
+pub struct ExaminedTarget {
     /// How it is reached.
     pub spec: ClientSpec,
     /// Variables that it gets from whoever starts it, and not from its own configuration.
@@ -169,7 +169,7 @@ impl Starts {
 }
 
 /// Examines a server. One over HTTP has no process that is ours, and is examined as any client sees it. Must be called in a runtime.
-pub async fn examine(patient: &Patient, starts: &Starts) -> DoctorReport {
+pub async fn examine(patient: &ExaminedTarget, starts: &Starts) -> DoctorReport {
     let _turn = starts.servers.acquire().await;
     let Endpoint::Stdio(server) = &patient.spec.endpoint else { return examine_as_client(patient).await };
     let introduction = Introduction::new(
@@ -188,7 +188,7 @@ pub async fn examine(patient: &Patient, starts: &Starts) -> DoctorReport {
 
 /// Examines a server as any client sees it, without a look at its process: what can be done where it has none that is ours. The
 /// report says what was not checked. Must be called in a runtime.
-pub async fn examine_as_client(patient: &Patient) -> DoctorReport {
+pub async fn examine_as_client(patient: &ExaminedTarget) -> DoctorReport {
     let spec = ClientSpec { limits: limits_of(patient), ..patient.spec.clone() };
     let mut seen = Observations::default();
     let work = async |seen: &mut Observations| as_client::observe(&spec, seen).await;
@@ -196,7 +196,7 @@ pub async fn examine_as_client(patient: &Patient) -> DoctorReport {
     report(&spec.name, seen, took, CHECKS.iter().copied().filter(|check| check.needs_process).collect())
 }
 
-fn limits_of(patient: &Patient) -> Limits {
+fn limits_of(patient: &ExaminedTarget) -> Limits {
     let limits = &patient.spec.limits;
     Limits { call_timeout: limits.call_timeout.min(CALL_LIMIT), ..limits.clone() }
 }

@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, time::Duration};
 #[derive(Clone, Debug, Default)]
 pub struct Observations {
     /// The first start.
-    pub cold: Option<Start>,
+    pub cold: Option<StartResult>,
     /// A later one.
-    pub warm: Option<Start>,
+    pub warm: Option<StartResult>,
     /// What it said to a handshake.
     pub handshake: Option<HandshakeSeen>,
     /// What it said to a client of the stateless revision.
@@ -49,7 +49,7 @@ pub struct Observations {
 
 /// How a start went.
 #[derive(Clone, Debug)]
-pub enum Start {
+pub enum StartResult {
     /// Its first answer came after this, not counting how long it had to wait for a processor.
     Answered(Duration),
     /// The command could not be executed, for this reason.

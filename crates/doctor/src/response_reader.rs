@@ -45,7 +45,7 @@ enum RequestFate {
 #[derive(Debug)]
 pub(super) struct ResponseReader {
     lines: Lines,
-    book: Book,
+    book: ReaderState,
     begun: bool,
     last_byte: u8,
     /// Reads, and bytes, of the line that is not whole yet.
@@ -55,7 +55,7 @@ pub(super) struct ResponseReader {
 
 /// What was heard, and who waits for what.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct ReaderState {
     pub(super) heard: StdoutSeen,
     /// Requests of the server that nobody has answered yet.
     pub(super) questions: Vec<(Id, String)>,
@@ -72,11 +72,11 @@ pub(super) struct Book {
 
 impl ResponseReader {
     pub(super) fn new(max_message: usize) -> Self {
-        let (lines, book) = (Lines::new(max_message), Book::default());
+        let (lines, book) = (Lines::new(max_message), ReaderState::default());
         Self { lines, book, begun: false, last_byte: 0, pieces: 0, pending: 0 }
     }
 
-    pub(super) fn book(&mut self) -> &mut Book {
+    pub(super) fn book(&mut self) -> &mut ReaderState {
         &mut self.book
     }
 
@@ -133,7 +133,7 @@ impl ResponseReader {
     }
 }
 
-impl Book {
+impl ReaderState {
     /// A request goes out under this id.
     pub(super) fn ask(&mut self, id: i64) {
         self.fates.insert(id, RequestFate::Waiting);

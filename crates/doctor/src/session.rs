@@ -9,7 +9,7 @@ use serde_json::{Value, json, value::RawValue};
 use tokio::time::Instant;
 
 use super::{
-    examined_server::{NoAnswer, ServerReply, Talk},
+    examined_server::{ExaminedServer, NoAnswer, ServerReply},
     lists::{LISTS, page, tool},
     observations::{
         ListFault, Observations, ObservedCall, ObservedList, ObservedTool, ServerTrouble, SlowestAnswer,
@@ -61,7 +61,7 @@ impl ExaminedEra {
 /// Has the session with a server that has agreed to it.
 pub(super) async fn attend(
     examination: &mut Examination<'_>,
-    talk: &mut Talk,
+    talk: &mut ExaminedServer,
     era: ExaminedEra,
     capabilities: &Value,
 ) {
@@ -78,7 +78,7 @@ pub(super) async fn attend(
 }
 
 /// Keeps what a start wrote, of the start in which most was said.
-pub(super) fn remember(seen: &mut Observations, talk: &mut Talk) {
+pub(super) fn remember(seen: &mut Observations, talk: &mut ExaminedServer) {
     let (bytes, longest, last) = talk.stderr();
     if bytes >= seen.stderr_bytes {
         (seen.stderr_bytes, seen.stderr_last) = (bytes, last);
@@ -94,7 +94,7 @@ type TimedReply = Result<(ServerReply, Duration), (String, NoAnswer)>;
 
 struct DoctorSession<'a, 'b> {
     examination: &'a mut Examination<'b>,
-    talk: &'a mut Talk,
+    talk: &'a mut ExaminedServer,
     era: ExaminedEra,
     /// Processes that held its stdin when it was ready: launchers hand it on.
     baseline: usize,

@@ -16,8 +16,8 @@ use unhang_wire::compose;
 
 use super::{
     Starts,
-    examined_server::{NoAnswer, ServerReply, Talk},
-    observations::{AfterGarbage, DiscoverSeen, HandshakeSeen, Observations, ServerTrouble, Start},
+    examined_server::{ExaminedServer, NoAnswer, ServerReply},
+    observations::{AfterGarbage, DiscoverSeen, HandshakeSeen, Observations, ServerTrouble, StartResult},
     session::{self, ExaminedEra},
 };
 use unhang_core::{config::PROBE_PATIENCE, limits::Limits, revision::Revision};
@@ -82,7 +82,7 @@ impl Examination<'_> {
                     }
                     _ => {}
                 }
-                let is_silent = matches!(self.seen.cold, Some(Start::Silent(_)));
+                let is_silent = matches!(self.seen.cold, Some(StartResult::Silent(_)));
                 self.dismiss(talk).await;
                 // One that knows no handshake may be silent about it.
                 return if is_silent { self.stateless_session(PROBE_PATIENCE).await } else { None };
@@ -126,7 +126,7 @@ impl Examination<'_> {
     async fn modern(&mut self) {
         let usual = match self.seen.cold {
             // On a machine that is busier than it was.
-            Some(Start::Answered(after)) => after * 4,
+            Some(StartResult::Answered(after)) => after * 4,
             _ => Duration::ZERO,
         };
         let (talk, answer) = self.start_unmeasured(HandshakeRequest::Discover, usual + PROBE_PATIENCE).await;
@@ -167,7 +167,7 @@ impl Examination<'_> {
         };
         let (talk, _) = self.start(false, ask, self.limits.start_timeout).await;
         let Some(mut talk) = talk else { return };
-        if !matches!(self.seen.warm, Some(Start::Answered(_))) {
+        if !matches!(self.seen.warm, Some(StartResult::Answered(_))) {
             return self.dismiss(Some(talk)).await;
         }
         if era == ExaminedEra::Handshake {
@@ -195,18 +195,18 @@ impl Examination<'_> {
         is_cold: bool,
         ask: HandshakeRequest,
         limit: Duration,
-    ) -> (Option<Talk>, Result<ServerReply, NoAnswer>) {
+    ) -> (Option<ExaminedServer>, Result<ServerReply, NoAnswer>) {
         let alone = self.starts.alone().await;
         let (talk, answer) = self.begin(ask, limit, alone).await;
         let start = match (&talk, &answer) {
-            (None, Err(NoAnswer::Ended(why))) => Start::Failed(why.clone()),
+            (None, Err(NoAnswer::Ended(why))) => StartResult::Failed(why.clone()),
             (Some(talk), Err(NoAnswer::Ended(_))) if talk.failure().is_some() => {
-                Start::Failed(talk.failure().unwrap_or_default().to_owned())
+                StartResult::Failed(talk.failure().unwrap_or_default().to_owned())
             }
-            (Some(talk), Ok(_)) => Start::Answered(talk.needed()),
-            (_, Err(NoAnswer::Ended(exit))) => Start::Ended(exit.clone()),
-            (_, Err(NoAnswer::Silence(waited))) => Start::Silent(*waited),
-            _ => Start::Unusable,
+            (Some(talk), Ok(_)) => StartResult::Answered(talk.needed()),
+            (_, Err(NoAnswer::Ended(exit))) => StartResult::Ended(exit.clone()),
+            (_, Err(NoAnswer::Silence(waited))) => StartResult::Silent(*waited),
+            _ => StartResult::Unusable,
         };
         *(if is_cold { &mut self.seen.cold } else { &mut self.seen.warm }) = Some(start);
         (talk, answer)
@@ -216,7 +216,7 @@ impl Examination<'_> {
         &mut self,
         ask: HandshakeRequest,
         limit: Duration,
-    ) -> (Option<Talk>, Result<ServerReply, NoAnswer>) {
+    ) -> (Option<ExaminedServer>, Result<ServerReply, NoAnswer>) {
         let beside = self.starts.beside().await;
         self.begin(ask, limit, beside).await
     }
@@ -226,8 +226,8 @@ impl Examination<'_> {
         ask: HandshakeRequest,
         limit: Duration,
         permit: Option<SemaphorePermit<'_>>,
-    ) -> (Option<Talk>, Result<ServerReply, NoAnswer>) {
-        let mut talk = match Talk::start(self.name, self.server, self.limits) {
+    ) -> (Option<ExaminedServer>, Result<ServerReply, NoAnswer>) {
+        let mut talk = match ExaminedServer::start(self.name, self.server, self.limits) {
             Ok(talk) => talk,
             Err(why) => return (None, Err(NoAnswer::Ended(why))),
         };
@@ -247,7 +247,7 @@ impl Examination<'_> {
     }
 
     /// Ends a start, and keeps what its stdout and stderr were like where that is not known yet or was a whole session.
-    async fn dismiss(&mut self, talk: Option<Talk>) {
+    async fn dismiss(&mut self, talk: Option<ExaminedServer>) {
         let Some(mut talk) = talk else { return };
         talk.kill(self.limits).await;
         session::remember(self.seen, &mut talk);

@@ -11,7 +11,7 @@ use unhang_wire::{Id, Json, one_line};
 
 use super::{
     client_request::{ClientRequest, MOST_ECHOED},
-    effects::{ErrorAnswer, ReplyRoute, SessionCounters, SessionEffects, To},
+    effects::{ErrorAnswer, LineTarget, ReplyRoute, SessionCounters, SessionEffects},
     session_calls::SessionCall,
     tally::{FrontTally, add_one},
     traces::Traces,
@@ -362,7 +362,11 @@ impl AnswerWriter {
         let array = route.batch.and_then(|batch| self.batches.settle(batch, None));
         match array {
             Some(array) => {
-                effects.to_client(To::Answer { stream: route.stream, error: None }, Class::Kept, &array);
+                effects.to_client(
+                    LineTarget::Answer { stream: route.stream, error: None },
+                    Class::Kept,
+                    &array,
+                );
             }
             None if route.batch.is_some_and(|batch| self.batches.is_open(batch)) => {}
             None => effects.nothing_to_client(route.stream),
@@ -378,10 +382,14 @@ impl AnswerWriter {
         effects: &mut impl SessionEffects,
     ) {
         match route.batch {
-            None => effects.to_client(To::Answer { stream: route.stream, error }, Class::Kept, line),
+            None => effects.to_client(LineTarget::Answer { stream: route.stream, error }, Class::Kept, line),
             Some(batch) => {
                 if let Some(array) = self.batches.settle(batch, Some(line)) {
-                    effects.to_client(To::Answer { stream: route.stream, error: None }, Class::Kept, &array);
+                    effects.to_client(
+                        LineTarget::Answer { stream: route.stream, error: None },
+                        Class::Kept,
+                        &array,
+                    );
                 }
             }
         }

@@ -12,7 +12,7 @@ use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
 use unhang_wire::Json;
 
-use super::{call_tasks::Ended, effects::CallKey, tasks::era_of};
+use super::{call_tasks::CallTaskEnd, effects::CallKey, tasks::era_of};
 use unhang_background::{
     CallSource, Calling, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, RunningCall, SameCall,
     ToolOfCaller, UpstreamRequest, joined, not_kept,
@@ -102,7 +102,7 @@ pub(super) async fn ask(
     progress_sinks: ProgressSinks,
     mut cancellation: Cancellation,
     mut promote: Option<MayPromote>,
-) -> Ended {
+) -> CallTaskEnd {
     let about = promote.as_ref().and_then(|_| PromotableCall::of(&servers, &asked));
     if let (Some(about), Some(promote)) = (&about, &mut promote)
         && promote.joining != Joining::Never
@@ -111,7 +111,7 @@ pub(super) async fn ask(
         && let Some(id) = about.same(promote).and_then(|same| promote.calls.same().find(&same))
     {
         let joined = tokio::select! {
-            () = cancellation.cancelled() => return Ended::Nothing,
+            () = cancellation.cancelled() => return CallTaskEnd::Nothing,
             joined = join(promote, id, about.limit) => joined,
         };
         match joined {
@@ -126,7 +126,7 @@ pub(super) async fn ask(
         return match task_first(promote, about, source.news().cloned(), &mut cancellation).await {
             Ok(promoted) => {
                 let going = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
-                Ended::Promoted(Box::new((promoted, going)))
+                CallTaskEnd::Promoted(Box::new((promoted, going)))
             }
             Err(ended) => ended,
         };
@@ -142,7 +142,7 @@ pub(super) async fn answered(
     progress_sinks: ProgressSinks,
     mut cancellation: Cancellation,
     promote: Option<(MayPromote, PromotableCall)>,
-) -> Ended {
+) -> CallTaskEnd {
     let (mut promote, about) = promote.unzip();
     let mut adopting: Option<Adopting> = None;
     loop {
@@ -150,7 +150,7 @@ pub(super) async fn answered(
             biased;
             () = cancellation.cancelled() => {
                 forget(promote, adopting);
-                return Ended::Nothing;
+                return CallTaskEnd::Nothing;
             }
             Ok(()) = going.way.seen.changed() => {
                 let newest: Option<Box<RawValue>> = going.way.seen.borrow_and_update().clone();
@@ -161,10 +161,10 @@ pub(super) async fn answered(
             Some(one) = going.way.said.recv() => drop(progress_sinks.aside.try_send((key, one))),
             answered = &mut going.way.answering => {
                 forget(promote, adopting);
-                return Ended::Server(Box::new(answered));
+                return CallTaskEnd::Server(Box::new(answered));
             }
             adopted = poll(&mut adopting) => match adopted {
-                Ok(promoted) => return Ended::Promoted(Box::new((promoted, going))),
+                Ok(promoted) => return CallTaskEnd::Promoted(Box::new((promoted, going))),
                 Err(why) => {
                     tracing::warn!("no job can be made of a call: {why}");
                     adopting = None;
@@ -185,13 +185,13 @@ async fn task_first(
     about: &PromotableCall,
     news: Option<TaskNews>,
     cancellation: &mut Cancellation,
-) -> Result<Promoted, Ended> {
+) -> Result<Promoted, CallTaskEnd> {
     let mut promote = Some(promote);
     let order = tokio::select! {
         () = cancellation.cancelled() => None,
         order = ordered(&mut promote) => order,
     };
-    let (Some(order), Some(promote)) = (order, promote) else { return Err(Ended::Nothing) };
+    let (Some(order), Some(promote)) = (order, promote) else { return Err(CallTaskEnd::Nothing) };
     let name = order.name.clone();
     let mut adopting = adopt(&promote, about, order, news);
     let adopted = tokio::select! {
@@ -201,7 +201,7 @@ async fn task_first(
     };
     let Some(adopted) = adopted else {
         promote.calls.forget(adopting);
-        return Err(Ended::Nothing);
+        return Err(CallTaskEnd::Nothing);
     };
     adopted.map_err(|why| {
         tracing::warn!("a call cannot be kept as a task, and is refused: {why}");
@@ -214,7 +214,7 @@ async fn task_first(
             ..Failure::ended()
         };
         let outcome = Err(failure.into());
-        Ended::Server(Box::new(ServerAnswer {
+        CallTaskEnd::Server(Box::new(ServerAnswer {
             era: Era::Legacy,
             server_info: None,
             outcome,
@@ -272,10 +272,10 @@ async fn poll(adopting: &mut Option<Adopting>) -> <Adopting as Future>::Output {
 }
 
 /// Waits for the job that the same call has become; nothing where it came to nothing.
-async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<Ended> {
+async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<CallTaskEnd> {
     if promote.wants_a_task {
         // The one that there is, which may have ended.
-        return Some(Ended::Joined(Box::new(promote.jobs.status(id, Duration::ZERO).await.ok()?)));
+        return Some(CallTaskEnd::Joined(Box::new(promote.jobs.status(id, Duration::ZERO).await.ok()?)));
     }
     let status = tokio::select! {
         joined = promote.calls.join(id, limit) => joined.ok()?,
@@ -283,7 +283,7 @@ async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<En
         _order = &mut promote.orders => {
             let status = promote.calls.join(id, Duration::ZERO).await.ok()?;
             if !status.record.status.is_final() {
-                return Some(Ended::Joined(Box::new(JobReport::new(&status, ReportReader::Agent(promote.jobs.names())))));
+                return Some(CallTaskEnd::Joined(Box::new(JobReport::new(&status, ReportReader::Agent(promote.jobs.names())))));
             }
             status
         }
@@ -292,5 +292,5 @@ async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<En
     promote.calls.was_read(id);
     let era = era_of(Json::new(result.as_bytes())?);
     let outcome = Ok(RawValue::from_string(result).ok()?);
-    Some(Ended::Server(Box::new(ServerAnswer { era, server_info: None, outcome, asked_for: None })))
+    Some(CallTaskEnd::Server(Box::new(ServerAnswer { era, server_info: None, outcome, asked_for: None })))
 }

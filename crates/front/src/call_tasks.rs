@@ -24,7 +24,7 @@ use unhang_tools::{Cancellation, ToolAnswer, job_report::JobReport};
 use unhang_upstream::client::Error;
 
 /// What comes of a task.
-pub(super) enum Ended {
+pub(super) enum CallTaskEnd {
     Tool(ToolAnswer),
     Server(Box<ServerAnswer>),
     /// A resource is watched, or not.
@@ -40,12 +40,12 @@ pub(super) enum Ended {
 }
 
 /// A task that has come to its end, or has panicked.
-pub(super) type FinishedTask = Result<(TaskId, Ended), JoinError>;
+pub(super) type FinishedTask = Result<(TaskId, CallTaskEnd), JoinError>;
 
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct CallTasks {
-    tasks: JoinSet<Ended>,
+    tasks: JoinSet<CallTaskEnd>,
     keys: HashMap<TaskId, CallKey>,
     cancels: HashMap<CallKey, watch::Sender<bool>>,
     /// Calls of which a job may be made.
@@ -54,7 +54,7 @@ pub(super) struct CallTasks {
 
 impl CallTasks {
     /// Starts the task of this call.
-    pub(super) fn spawn(&mut self, key: CallKey, work: impl Future<Output = Ended> + Send + 'static) {
+    pub(super) fn spawn(&mut self, key: CallKey, work: impl Future<Output = CallTaskEnd> + Send + 'static) {
         let task = self.tasks.spawn(work);
         self.keys.insert(task.id(), key);
     }
@@ -94,11 +94,11 @@ impl CallTasks {
     }
 
     /// Forgets a task that has ended. Gives its call, and what comes of it.
-    pub(super) fn settle(&mut self, finished: FinishedTask) -> Option<(CallKey, Ended)> {
+    pub(super) fn settle(&mut self, finished: FinishedTask) -> Option<(CallKey, CallTaskEnd)> {
         let panicked = finished.is_err();
         let (task, ended) = finished.unwrap_or_else(|error| {
             let text = "this tool failed by a bug in unhang, which goes on; its stderr and log say where";
-            (error.id(), Ended::Tool(ToolAnswer::error(text)))
+            (error.id(), CallTaskEnd::Tool(ToolAnswer::error(text)))
         });
         let key = self.keys.remove(&task).filter(|_| !panicked || stands("panic-is-answered"))?;
         self.cancels.remove(&key);

@@ -28,7 +28,7 @@ pub struct ErrorAnswer {
 
 /// Where a line belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
+pub enum LineTarget {
     /// It answers what came on this stream.
     Answer {
         /// The stream.
@@ -52,7 +52,7 @@ pub(super) struct ReplyRoute {
 /// What the session sees of the world and may do to it. None of these may wait.
 pub trait SessionEffects {
     /// Sends one line (without its ending) to the client.
-    fn to_client(&mut self, to: To, class: Class, line: &[u8]);
+    fn to_client(&mut self, to: LineTarget, class: Class, line: &[u8]);
     /// What came on this stream gets no answer any more: the client has withdrawn it.
     fn nothing_to_client(&mut self, stream: StreamKey);
     /// Whether something can be said beside the answer to what came on this stream.

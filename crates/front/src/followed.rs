@@ -22,7 +22,7 @@ use super::{
     client_request::capabilities,
     effects::CallKey,
     jobs::SessionJobs,
-    tasks::{Came, POLL_INTERVAL, TaskTold, TaskView},
+    tasks::{JobOutcomeWords, POLL_INTERVAL, TaskTold, TaskView},
 };
 use unhang_core::queue::Class;
 use unhang_tools::service::JobService as _;
@@ -34,7 +34,7 @@ const MOST: usize = 100;
 const BREATH: Duration = Duration::from_millis(100);
 
 /// What is told of a task on its way to the session.
-pub(super) type Following = mpsc::Sender<(CallKey, Box<TaskTold>)>;
+pub(super) type TaskNewsSender = mpsc::Sender<(CallKey, Box<TaskTold>)>;
 
 /// The tasks that a subscription is about; none, where its client has not declared that it copes with them.
 pub(super) fn tasks_wanted(params: Option<Json<'_>>) -> Vec<JobId> {
@@ -54,7 +54,7 @@ pub(super) fn tasks_wanted(params: Option<Json<'_>>) -> Vec<JobId> {
 /// What the subscription of this id hears of a task that is another than it was, and as what. A job is kept for `ttl` after its end.
 pub(super) fn notification(told: &TaskTold, id: &Id, ttl: Option<Duration>) -> (Class, String) {
     let view = TaskView::of(&told.report, ttl, POLL_INTERVAL);
-    let came = Came::of(told, Dialect::Extension);
+    let came = JobOutcomeWords::of(told, Dialect::Extension);
     let (method, params) = tasks::notification(Dialect::Extension, &view.task(), came.outcome());
     let params = under(Json::new(params.as_bytes()), id);
     let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
@@ -65,7 +65,7 @@ pub(super) fn notification(told: &TaskTold, id: &Id, ttl: Option<Duration>) -> (
 
 impl SessionJobs {
     /// Says how a task is now, and again whenever it is another than it was, until it has ended.
-    pub(super) async fn follow(&self, id: JobId, key: CallKey, tell: Following) {
+    pub(super) async fn follow(&self, id: JobId, key: CallKey, tell: TaskNewsSender) {
         let Some(promoted) = self.promoted() else { return };
         if !matches!(self.service.knows(id).await, Ok(true)) {
             return;

@@ -8,7 +8,7 @@ use tokio::time::sleep_until;
 use unhang_wire::Line;
 
 use super::{
-    effects::{ONLY_STREAM, SessionEffects, StreamKey, To},
+    effects::{LineTarget, ONLY_STREAM, SessionEffects, StreamKey},
     jobs::SessionJobs,
     session_context::SessionContext,
     session_runtime::SessionRuntime,
@@ -23,7 +23,7 @@ use unhang_tools::{Table, Toolbox, job_report::ToolNames, toolbox::NoTools};
 struct QueuedMessage(Vec<(Class, Vec<u8>)>);
 
 impl SessionEffects for QueuedMessage {
-    fn to_client(&mut self, _only_one: To, class: Class, line: &[u8]) {
+    fn to_client(&mut self, _only_one: LineTarget, class: Class, line: &[u8]) {
         self.0.push((class, line.to_vec()));
     }
 

@@ -54,8 +54,8 @@ use unhang_tools::Definition;
 use unhang_upstream::client::ServerList;
 
 pub use super::effects::{
-    CallKey, ErrorAnswer, ONLY_STREAM, QuestionKey, QuestionSubject, Resource, SessionAction,
-    SessionCounters, SessionEffects, StreamKey, To,
+    CallKey, ErrorAnswer, LineTarget, ONLY_STREAM, QuestionKey, QuestionSubject, Resource, SessionAction,
+    SessionCounters, SessionEffects, StreamKey,
 };
 
 /// The way out.

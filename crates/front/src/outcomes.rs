@@ -13,7 +13,7 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
-    effects::{CallKey, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects, To},
+    effects::{CallKey, LineTarget, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects},
     followed,
     mcp_session::{McpSession, SessionPhase},
     owners::is_of_nobody_yet,
@@ -116,7 +116,7 @@ impl McpSession {
         if let Some(params) = told.apply() {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
             let class = Class::Progress(token.clone());
-            effects.to_client(To::Beside(call.route.stream), class, &one_line(line.as_bytes()));
+            effects.to_client(LineTarget::Beside(call.route.stream), class, &one_line(line.as_bytes()));
         }
     }
 
@@ -134,7 +134,7 @@ impl McpSession {
         let Some(level) = level.as_deref().and_then(Level::named) else { return };
         if self.client.hears(call, level, self.jobs.are_of_windows) {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{params}}}"#);
-            effects.to_client(To::Beside(call.route.stream), Class::Log, &one_line(line.as_bytes()));
+            effects.to_client(LineTarget::Beside(call.route.stream), Class::Log, &one_line(line.as_bytes()));
         }
     }
 
@@ -258,7 +258,7 @@ impl McpSession {
         self.now = now;
         let Some((id, call)) = self.calls.id_of(key).zip(self.calls.by_key(key)) else { return };
         let (class, line) = followed::notification(told, id, self.jobs.ttl);
-        effects.to_client(To::Beside(call.route.stream), class, &one_line(line.as_bytes()));
+        effects.to_client(LineTarget::Beside(call.route.stream), class, &one_line(line.as_bytes()));
     }
 
     /// A server tells of a resource from now on, or why it does not.

@@ -38,7 +38,7 @@ pub(super) struct RequestSubject {
 }
 
 /// Why nobody is asked.
-pub(super) enum Unasked {
+pub(super) enum NotAsked {
     /// There is no such resource.
     Resource(String),
     Told(ErrorReport<'static>),
@@ -46,7 +46,7 @@ pub(super) enum Unasked {
 
 /// A request about something whose server is not known yet.
 #[derive(Clone, Debug)]
-pub(super) struct Ownerless {
+pub(super) struct UnroutedRequest {
     pub method: &'static str,
     /// What a person calls what it is about.
     pub about: String,
@@ -110,9 +110,9 @@ impl<'a> RequestedItem<'a> {
 }
 
 /// Whose it is that a request is about.
-pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Result<RequestSubject, Unasked> {
+pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Result<RequestSubject, NotAsked> {
     let catalog = &*known.catalog;
-    let told = |happened: String, hint| Unasked::Told(invalid_params(happened, hint));
+    let told = |happened: String, hint| NotAsked::Told(invalid_params(happened, hint));
     let Some(wanted) = RequestedItem::by(request) else {
         return Err(told(format!("`{}` is about nothing", request.method), "ask for something by its name"));
     };
@@ -125,8 +125,8 @@ pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Resu
     };
     let Some(owner) = owner else {
         return Err(match (method, member) {
-            ("resources/read", _) => Unasked::Resource(about),
-            (_, "name") => Unasked::Told(missing(known, "prompt", &about).unwrap_or_else(|| {
+            ("resources/read", _) => NotAsked::Resource(about),
+            (_, "name") => NotAsked::Told(missing(known, "prompt", &about).unwrap_or_else(|| {
                 no_such("prompt", "prompts/list names all of them", &about, catalog.prompt_names())
             })),
             _ => told(
@@ -187,9 +187,9 @@ pub(super) fn is_of_nobody_yet(offers: &SessionOffers, request: &ClientRequest<'
     is_unknown && stands("unknown-name-waits-for-servers")
 }
 
-impl Ownerless {
+impl UnroutedRequest {
     /// The request, where it is about something that has a name.
-    pub(super) fn of(request: &ClientRequest<'_>, known: Option<&KnownServers>) -> Option<Ownerless> {
+    pub(super) fn of(request: &ClientRequest<'_>, known: Option<&KnownServers>) -> Option<UnroutedRequest> {
         let RequestedItem { method, about: Some(about), .. } = RequestedItem::by(request)? else {
             return None;
         };
@@ -197,7 +197,7 @@ impl Ownerless {
         let absent = known.iter().flat_map(|known| known.absent.iter());
         let mut may_be = absent.filter(|absent| method != "resources/read" && absent.may_bring(&about));
         let server = may_be.next().filter(|_| may_be.next().is_none()).map(|absent| absent.server.clone());
-        Some(Ownerless { method, about, params, server })
+        Some(UnroutedRequest { method, about, params, server })
     }
 
     /// The request as it came, after it has waited for so long.

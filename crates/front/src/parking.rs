@@ -37,7 +37,7 @@ use unhang_upstream::question::STATE;
 
 /// A call that waits for its client.
 #[derive(Debug)]
-struct Parked {
+struct ParkedCall {
     call: SessionCall,
     /// The state under which the client comes back.
     state: String,
@@ -49,7 +49,7 @@ struct Parked {
     until: Duration,
 }
 
-impl Parked {
+impl ParkedCall {
     fn digest(&self) -> Option<u64> {
         self.call.awaited.introduced().map(|introduced| introduced.digest)
     }
@@ -124,7 +124,7 @@ pub(super) const MAKE_ANEW: &str = "make the request anew, without requestState 
 pub(super) struct Parking {
     /// Not to be guessed; none where nobody can come back.
     secret: Option<String>,
-    calls: HashMap<CallKey, Parked>,
+    calls: HashMap<CallKey, ParkedCall>,
     /// States that were given out, so that each is good for one time.
     given: u64,
 }
@@ -201,12 +201,12 @@ impl Parking {
         let until = call.since + call.limit;
         let route = call.route;
         let questions = vec![(question, asked)];
-        let parked = Parked { call, state: String::new(), questions, answered: None, until };
+        let parked = ParkedCall { call, state: String::new(), questions, answered: None, until };
         Ok(Some(InputRequiredAnswer { id, route, result: self.keep(key, parked) }))
     }
 
     /// Keeps a call until its client comes back. Gives what its request is answered with: what is to be known before the real answer.
-    fn keep(&mut self, key: CallKey, mut parked: Parked) -> String {
+    fn keep(&mut self, key: CallKey, mut parked: ParkedCall) -> String {
         parked.state = self.new_state();
         let requests = parked.questions.iter();
         let requests: Vec<String> =
@@ -229,7 +229,7 @@ impl Parking {
         actions: &mut VecDeque<SessionAction>,
     ) -> Result<Resumed, NotResumed> {
         let state = own_state(Some(params)).unwrap_or_default();
-        let is_same = |parked: &Parked| {
+        let is_same = |parked: &ParkedCall| {
             parked.digest() == Some(digest(method, params)) || !stands("parked-call-for-its-request")
         };
         let found = self.calls.iter().find(|(_, parked)| parked.state == state && is_same(parked));
@@ -260,7 +260,7 @@ impl Parking {
 
     /// Forgets parked calls whose time is over; all of them at the end.
     pub(super) fn forget(&mut self, until: Option<Duration>, actions: &mut VecDeque<SessionAction>) {
-        let is_over = |parked: &Parked| until.is_none_or(|now| parked.until <= now);
+        let is_over = |parked: &ParkedCall| until.is_none_or(|now| parked.until <= now);
         let over_now: Vec<CallKey> =
             self.calls.iter().filter(|(_, parked)| is_over(parked)).map(|(key, _)| *key).collect();
         for key in over_now {

@@ -17,7 +17,7 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, ResponseOutcome, compose, one_line};
 
 use super::{
-    effects::{CallKey, QuestionKey, ReplyRoute, SessionAction, SessionEffects, To},
+    effects::{CallKey, LineTarget, QuestionKey, ReplyRoute, SessionAction, SessionEffects},
     session_calls::{SessionCall, SessionCalls},
 };
 use unhang_core::{clients, fault::FaultKind, queue::Class, units::in_words};
@@ -48,7 +48,7 @@ struct OpenQuestion {
     call: CallKey,
     route: ReplyRoute,
     /// Which other calls it may be about.
-    others: Option<Others>,
+    others: Option<ConcurrentCalls>,
 }
 
 impl OpenQuestion {
@@ -64,13 +64,13 @@ impl OpenQuestion {
 
 /// Calls that a server had when it asked something.
 #[derive(Clone, Copy, Debug)]
-struct Others {
+struct ConcurrentCalls {
     server: usize,
     /// The newest call at that time.
     newest: CallKey,
 }
 
-impl Others {
+impl ConcurrentCalls {
     fn have(self, call: &SessionCall) -> bool {
         call.server == Some(self.server) && call.key <= self.newest
     }
@@ -118,9 +118,9 @@ impl ClientQuestions {
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},{members}}}"#, id.to_json());
         let known = CAPABILITIES.iter().find(|(method, _)| *method == asked.0);
         let method = known.map_or("a question", |(method, _)| method);
-        let others = call.server.zip(newest).map(|(server, newest)| Others { server, newest });
+        let others = call.server.zip(newest).map(|(server, newest)| ConcurrentCalls { server, newest });
         self.open.insert(id, OpenQuestion { question, method, call: call.key, route, others });
-        effects.to_client(To::Beside(route.stream), Class::Kept, &one_line(line.as_bytes()));
+        effects.to_client(LineTarget::Beside(route.stream), Class::Kept, &one_line(line.as_bytes()));
         Ok(())
     }
 
@@ -189,7 +189,7 @@ impl ClientQuestions {
             actions.push_back(SessionAction::Reply { question: open.question, replied: Err(why) });
             if stands("question-withdrawn-with-its-call") {
                 let line = compose::cancelled(&id, "the call that it was about is over");
-                effects.to_client(To::Beside(open.route.stream), Class::Kept, &line);
+                effects.to_client(LineTarget::Beside(open.route.stream), Class::Kept, &line);
             }
         }
     }

@@ -20,10 +20,10 @@ use super::{
     client_request::{
         CLIENT_CAPABILITIES, ClientRequest, MOST_ECHOED, capabilities, declares_capabilities, invalid_params,
     },
-    effects::{CallKey, SessionAction, SessionEffects, To},
+    effects::{CallKey, LineTarget, SessionAction, SessionEffects},
     followed::tasks_wanted,
     mcp_session::{McpSession, SessionPhase},
-    owners::{Ownerless, RequestSubject, Unasked, is_of_nobody_yet, subject},
+    owners::{NotAsked, RequestSubject, UnroutedRequest, is_of_nobody_yet, subject},
     parking::{NotResumed, Resumed, own_state},
     promotion::PromotionReply,
     session_calls::{Awaited, SessionCall},
@@ -290,10 +290,10 @@ impl McpSession {
         }
         match subject(known, request) {
             Ok(subject) => self.ask_about(subject, request, revision, effects),
-            Err(Unasked::Resource(uri)) => {
+            Err(NotAsked::Resource(uri)) => {
                 self.answers.refuse_resource(&request.id, &uri, revision, request.route, effects);
             }
-            Err(Unasked::Told(error_report)) => {
+            Err(NotAsked::Told(error_report)) => {
                 self.answers.refuse_request(request, error_report, effects);
             }
         }
@@ -397,7 +397,7 @@ impl McpSession {
     /// Has a request wait until the servers have been listed whose it could be.
     fn wait_for_owner(&mut self, request: &ClientRequest<'_>, revision: Revision) {
         // Nothing else comes here.
-        let Some(ownerless) = Ownerless::of(request, self.offers.servers()) else { return };
+        let Some(ownerless) = UnroutedRequest::of(request, self.offers.servers()) else { return };
         let limit = match ownerless.method {
             "tools/call" => {
                 let own = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
@@ -472,7 +472,7 @@ impl McpSession {
         let awaited = (self.calls.new_key(), Awaited::Changes(filter));
         let call = SessionCall::new(awaited, (revision, route), self.now, Duration::MAX);
         self.calls.put_in_flight_for_ever(id.clone(), call);
-        effects.to_client(To::Beside(route.stream), Class::Kept, told.as_bytes());
+        effects.to_client(LineTarget::Beside(route.stream), Class::Kept, told.as_bytes());
     }
 
     /// A client of a session wants to hear of a resource from now on, or no more.

@@ -17,7 +17,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    effects::{ONLY_STREAM, SessionEffects, StreamKey, To},
+    effects::{LineTarget, ONLY_STREAM, SessionEffects, StreamKey},
     jobs::SessionJobs,
     session_context::SessionContext,
     session_runtime::{SessionRuntime, random_name},
@@ -116,7 +116,7 @@ struct PipeEffects {
 }
 
 impl SessionEffects for PipeEffects {
-    fn to_client(&mut self, _only_one: To, class: Class, line: &[u8]) {
+    fn to_client(&mut self, _only_one: LineTarget, class: Class, line: &[u8]) {
         self.to_client.send(class, line, None);
     }
 

@@ -19,7 +19,7 @@ use unhang_wire::{Id, InFlight};
 
 use super::{
     effects::{CallKey, ReplyRoute, SessionAction, StreamKey},
-    owners::Ownerless,
+    owners::UnroutedRequest,
     promotion::PromotionPlan,
     subscriptions::Filter,
 };
@@ -35,7 +35,7 @@ pub(super) enum Awaited {
     /// A list, until the servers have come up.
     List(ServerList),
     /// The server whose it is, until that is known.
-    Owner(Box<Ownerless>),
+    Owner(Box<UnroutedRequest>),
     /// To hear of changes, until the client has heard enough.
     Changes(Filter),
     /// What is known of a task.

@@ -20,9 +20,9 @@ use unhang_jobs::id::JobId;
 
 use super::{
     asking::{MayPromote, ProgressSinks, PromotionOrder, answered, ask},
-    call_tasks::{CallTasks, Ended, FinishedTask},
+    call_tasks::{CallTaskEnd, CallTasks, FinishedTask},
     effects::{CallKey, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects},
-    followed::Following,
+    followed::TaskNewsSender,
     jobs::SessionJobs,
     mcp_session::McpSession,
     session_context::SessionContext,
@@ -98,7 +98,7 @@ pub(super) struct SessionRuntime {
     aside: mpsc::Sender<(CallKey, SideMessage)>,
     asides: mpsc::Receiver<(CallKey, SideMessage)>,
     /// What is told of tasks that the client follows, on the same way.
-    follow: Following,
+    follow: TaskNewsSender,
     followed: mpsc::Receiver<(CallKey, Box<TaskTold>)>,
     /// Who waits for the answers.
     replies: HashMap<QuestionKey, oneshot::Sender<Replied>>,
@@ -247,7 +247,7 @@ impl SessionRuntime {
         self.calls.spawn(key, async move {
             let answer = toolbox.call(call).await;
             counted.ended(answer.is_error);
-            Ended::Tool(answer)
+            CallTaskEnd::Tool(answer)
         });
     }
 
@@ -282,7 +282,8 @@ impl SessionRuntime {
     fn task(&mut self, key: CallKey, asked: TaskAsked) {
         let Some(jobs) = self.jobs.clone() else { return };
         let aside = self.aside.clone();
-        self.calls.spawn(key, async move { Ended::Task(Box::new(jobs.told(asked, (key, aside)).await)) });
+        self.calls
+            .spawn(key, async move { CallTaskEnd::Task(Box::new(jobs.told(asked, (key, aside)).await)) });
     }
 
     fn follow(&mut self, key: CallKey, id: JobId) {
@@ -294,7 +295,7 @@ impl SessionRuntime {
                 () = jobs.follow(id, key, tell) => {}
                 () = cancellation.cancelled() => {}
             }
-            Ended::Nothing
+            CallTaskEnd::Nothing
         });
     }
 
@@ -303,7 +304,7 @@ impl SessionRuntime {
         self.watches.listen(&servers);
         self.calls.spawn(key, async move {
             let (server, uri) = resource.clone();
-            Ended::Watched(resource, servers.watch(server, uri, limit).await)
+            CallTaskEnd::Watched(resource, servers.watch(server, uri, limit).await)
         });
     }
 
@@ -400,8 +401,8 @@ impl SessionRuntime {
         let Some((key, ended)) = self.calls.settle(finished) else { return };
         let now = self.now();
         match ended {
-            Ended::Tool(answer) => self.mcp_session.ended(now, key, &answer, effects),
-            Ended::Server(answered) => {
+            CallTaskEnd::Tool(answer) => self.mcp_session.ended(now, key, &answer, effects),
+            CallTaskEnd::Server(answered) => {
                 // What was told before the answer comes before it.
                 while let Ok((key, params)) = self.told.try_recv() {
                     self.mcp_session.progressed(now, key, &params, effects);
@@ -411,14 +412,14 @@ impl SessionRuntime {
                 }
                 self.mcp_session.answered(now, key, &answered, effects);
             }
-            Ended::Watched(resource, outcome) => {
+            CallTaskEnd::Watched(resource, outcome) => {
                 let outcome = outcome.map(|watch| self.watches.keep(resource.clone(), watch));
                 self.mcp_session.watched(now, key, &resource, outcome, effects);
             }
-            Ended::Promoted(promoted) => self.promoted(key, *promoted, effects),
-            Ended::Joined(report) => drop(self.mcp_session.promoted(now, key, &report, effects)),
-            Ended::Task(told) => self.mcp_session.task_told(now, key, &told, effects),
-            Ended::Nothing => {
+            CallTaskEnd::Promoted(promoted) => self.promoted(key, *promoted, effects),
+            CallTaskEnd::Joined(report) => drop(self.mcp_session.promoted(now, key, &report, effects)),
+            CallTaskEnd::Task(told) => self.mcp_session.task_told(now, key, &told, effects),
+            CallTaskEnd::Nothing => {
                 // What was told last comes before the end of whoever told it.
                 while let Ok((key, told)) = self.followed.try_recv() {
                     self.mcp_session.task_changed(now, key, &told, effects);

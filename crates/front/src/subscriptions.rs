@@ -16,7 +16,7 @@ use unhang_wire::{Id, Json};
 
 use super::{
     answers::implementation,
-    effects::{CallKey, Resource, SessionEffects, To},
+    effects::{CallKey, LineTarget, Resource, SessionEffects},
     session_calls::{Awaited, SessionCall, SessionCalls},
 };
 use unhang_core::{config::MAX_SUBSCRIPTIONS, fault::FaultKind, queue::Class, refusal::ErrorReport};
@@ -193,7 +193,7 @@ impl WatchedResources {
         if let Some(public) = heard {
             // One of several says it all.
             let class = Class::ListChanged(public.as_str().into());
-            effects.to_client(To::Session, class, line(&public, "").as_bytes());
+            effects.to_client(LineTarget::Session, class, line(&public, "").as_bytes());
         }
         for (id, call) in calls.iter() {
             let Awaited::Changes(filter) = &call.awaited else { continue };
@@ -201,7 +201,7 @@ impl WatchedResources {
                 let id = id.to_json();
                 let class = Class::ListChanged(format!("{public} {id}").into());
                 let line = line(&public, &format!(r#""_meta":{{"{SUBSCRIPTION}":{id}}},"#));
-                effects.to_client(To::Beside(call.route.stream), class, line.as_bytes());
+                effects.to_client(LineTarget::Beside(call.route.stream), class, line.as_bytes());
             }
         }
     }
@@ -297,7 +297,7 @@ impl ListListeners<'_> {
             format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#)
         };
         if self.has_session {
-            effects.to_client(To::Session, Class::ListChanged(kind.into()), line("").as_bytes());
+            effects.to_client(LineTarget::Session, Class::ListChanged(kind.into()), line("").as_bytes());
         }
         for (id, call) in self.calls.iter() {
             let Awaited::Changes(filter) = &call.awaited else { continue };
@@ -305,7 +305,7 @@ impl ListListeners<'_> {
                 let id = id.to_json();
                 let params = format!(r#","params":{{"_meta":{{"{SUBSCRIPTION}":{id}}}}}"#);
                 let class = Class::ListChanged(format!("{kind} {id}").into());
-                effects.to_client(To::Beside(call.route.stream), class, line(&params).as_bytes());
+                effects.to_client(LineTarget::Beside(call.route.stream), class, line(&params).as_bytes());
             }
         }
     }

@@ -169,20 +169,22 @@ impl TaskView {
 }
 
 /// What came of a job, in the words of a client of this dialect.
-pub(super) enum Came {
+pub(super) enum JobOutcomeWords {
     Nothing,
     Asked(Vec<(String, String)>),
     Result(String),
     Error(String),
 }
 
-impl Came {
+impl JobOutcomeWords {
     pub(super) fn of(told: &TaskTold, dialect: Dialect) -> Self {
         match &told.answer {
-            None if !told.inputs.is_empty() => Came::Asked(told.inputs.iter().map(request).collect()),
-            None if !told.report.status.is_final() => Came::Nothing,
-            None => Came::Error(error_of(&told.report).to_string()),
-            Some(CallAnswer::Error(error)) => Came::Error(error.clone()),
+            None if !told.inputs.is_empty() => {
+                JobOutcomeWords::Asked(told.inputs.iter().map(request).collect())
+            }
+            None if !told.report.status.is_final() => JobOutcomeWords::Nothing,
+            None => JobOutcomeWords::Error(error_of(&told.report).to_string()),
+            Some(CallAnswer::Error(error)) => JobOutcomeWords::Error(error.clone()),
             Some(CallAnswer::Result(answer)) => {
                 let raw = Json::new(answer.as_bytes());
                 let worded = raw.and_then(|raw| match (dialect, era_of(raw)) {
@@ -190,17 +192,17 @@ impl Came {
                     (Dialect::Extension, Era::Legacy) => result::to_modern("tools/call", raw, None),
                     _ => None,
                 });
-                Came::Result(worded.map_or_else(|| answer.clone(), Into::into))
+                JobOutcomeWords::Result(worded.map_or_else(|| answer.clone(), Into::into))
             }
         }
     }
 
     pub(super) fn outcome(&self) -> TaskOutcome<'_> {
         match self {
-            Came::Nothing => TaskOutcome::Open,
-            Came::Asked(inputs) => TaskOutcome::Input(inputs),
-            Came::Result(text) => json_or_open(text, TaskOutcome::Result),
-            Came::Error(text) => json_or_open(text, TaskOutcome::Error),
+            JobOutcomeWords::Nothing => TaskOutcome::Open,
+            JobOutcomeWords::Asked(inputs) => TaskOutcome::Input(inputs),
+            JobOutcomeWords::Result(text) => json_or_open(text, TaskOutcome::Result),
+            JobOutcomeWords::Error(text) => json_or_open(text, TaskOutcome::Error),
         }
     }
 }
@@ -355,18 +357,18 @@ impl TasksTold {
             }
             (TasksTold::HasEnded(told), _) if dialect == Dialect::Core => {
                 let view = view(&told.report);
-                let status = Came::of(told, dialect).outcome().status(dialect, view.status);
+                let status = JobOutcomeWords::of(told, dialect).outcome().status(dialect, view.status);
                 Err(tasks::already_ended(told.report.job_id.as_str(), status))
             }
             (TasksTold::One(told) | TasksTold::HasEnded(told), method) => {
-                let (view, came) = (view(&told.report), Came::of(told, dialect));
+                let (view, came) = (view(&told.report), JobOutcomeWords::of(told, dialect));
                 match method {
                     tasks::RESULT => match came {
-                        Came::Result(text) => Json::new(text.as_bytes())
+                        JobOutcomeWords::Result(text) => Json::new(text.as_bytes())
                             .map(|result| tasks::payload(result, told.report.job_id.as_str()))
                             .ok_or_else(|| failed("its result is not readable any more")),
-                        Came::Error(error) => Err(error),
-                        Came::Nothing | Came::Asked(_) => {
+                        JobOutcomeWords::Error(error) => Err(error),
+                        JobOutcomeWords::Nothing | JobOutcomeWords::Asked(_) => {
                             Err(failed("the task has not ended yet; ask for its result again"))
                         }
                     },

@@ -16,7 +16,7 @@ use unhang_wire::progress_token;
 
 use super::{
     client_request::ClientRequest,
-    effects::{SessionEffects, To},
+    effects::{LineTarget, SessionEffects},
     session_calls::{Awaited, SessionCall},
     tasks::JobCapabilities,
 };
@@ -47,7 +47,7 @@ impl SessionCall {
         let Some(heartbeat) = &mut self.heartbeat else { return };
         if let Some(line) = heartbeat.beat(now) {
             let class = Class::Progress(heartbeat.token().clone());
-            effects.to_client(To::Beside(self.route.stream), class, line.as_bytes());
+            effects.to_client(LineTarget::Beside(self.route.stream), class, line.as_bytes());
         }
     }
 }

@@ -48,7 +48,7 @@ pub(super) struct AdmissionLimits {
 
 /// A request that wants its turn.
 #[derive(Clone, Copy)]
-pub(super) struct Acquire<'a> {
+pub(super) struct PermitRequest<'a> {
     pub fairness_key: &'a FairnessKey,
     /// The session that it is of, where it is of one.
     pub session: Option<OfSession>,
@@ -101,7 +101,7 @@ impl AdmissionLimits {
     ///
     /// # Errors
     /// It may not, and what to do.
-    pub(super) async fn turn(&self, acquire: &Acquire<'_>) -> Result<Permits, Error> {
+    pub(super) async fn turn(&self, acquire: &PermitRequest<'_>) -> Result<Permits, Error> {
         let tool = acquire.tool.and_then(|tool| self.tools.get_key_value(tool));
         let of_tool = match tool.filter(|_| stands("calls-of-a-tool-bounded")) {
             Some((tool, places)) => {
@@ -128,7 +128,7 @@ impl AdmissionLimits {
         &self,
         era: Era,
         all: &Arc<PermitQueue>,
-        acquire: &Acquire<'_>,
+        acquire: &PermitRequest<'_>,
     ) -> Result<ReadyPermits, Error> {
         loop {
             let of_session = self.session_turn(era, acquire).await?;
@@ -145,7 +145,11 @@ impl AdmissionLimits {
     ///
     /// # Errors
     /// It may not, and what to do.
-    async fn session_turn(&self, era: Era, acquire: &Acquire<'_>) -> Result<Option<SessionTurn>, Error> {
+    async fn session_turn(
+        &self,
+        era: Era,
+        acquire: &PermitRequest<'_>,
+    ) -> Result<Option<SessionTurn>, Error> {
         if era != Era::Legacy || !stands("one-call-where-questions-come") {
             return Ok(None);
         }
@@ -169,7 +173,7 @@ impl AdmissionLimits {
     async fn turn_of_all(
         &self,
         all: &Arc<PermitQueue>,
-        acquire: &Acquire<'_>,
+        acquire: &PermitRequest<'_>,
     ) -> Result<Option<Permit>, Error> {
         if !stands("requests-of-all-bounded") {
             return Ok(None);
@@ -187,14 +191,14 @@ impl AdmissionLimits {
     ///
     /// # Errors
     /// There is none, so that nothing is asked.
-    pub(super) fn in_time(&self, acquire: &Acquire<'_>) -> Result<(), Error> {
+    pub(super) fn in_time(&self, acquire: &PermitRequest<'_>) -> Result<(), Error> {
         match acquire.deadline.remaining().is_zero() {
             true => Err(self.busy(acquire, &NotAdmitted::Late)),
             false => Ok(()),
         }
     }
 
-    fn busy(&self, acquire: &Acquire<'_>, refused: &NotAdmitted) -> Error {
+    fn busy(&self, acquire: &PermitRequest<'_>, refused: &NotAdmitted) -> Error {
         let (name, most) = (&self.name, self.server.bounds().places);
         let what = format!("it has max-in-flight = {most} of [servers.{name}.limits] requests at a time");
         self.overloaded(acquire, refused, &format!("`{name}`"), &what)
@@ -204,7 +208,7 @@ impl AdmissionLimits {
         &self,
         tool: &str,
         places: &PermitQueue,
-        acquire: &Acquire<'_>,
+        acquire: &PermitRequest<'_>,
         refused: &NotAdmitted,
     ) -> Error {
         let (name, most) = (&self.name, places.bounds().places);
@@ -213,8 +217,14 @@ impl AdmissionLimits {
     }
 
     /// Our verdict for a caller who did not have their turn.
-    fn overloaded(&self, acquire: &Acquire<'_>, refused: &NotAdmitted, whose: &str, what: &str) -> Error {
-        let Acquire { method, limit, deadline, .. } = *acquire;
+    fn overloaded(
+        &self,
+        acquire: &PermitRequest<'_>,
+        refused: &NotAdmitted,
+        whose: &str,
+        what: &str,
+    ) -> Error {
+        let PermitRequest { method, limit, deadline, .. } = *acquire;
         let elapsed = limit.saturating_sub(deadline.remaining());
         match refused {
             NotAdmitted::Late => {
@@ -236,7 +246,7 @@ impl AdmissionLimits {
     }
 }
 
-impl Acquire<'_> {
+impl PermitRequest<'_> {
     /// The session that it is of, where questions about its calls may be put beside any of them.
     fn session_asked_beside(&self) -> Option<SessionKey> {
         self.session.filter(|session| session.is_asked_beside).map(|session| session.key)
@@ -244,12 +254,16 @@ impl Acquire<'_> {
 }
 
 /// Waits for a place, for as long as the request may.
-async fn turn(places: &Arc<PermitQueue>, acquire: &Acquire<'_>) -> Result<Permit, NotAdmitted> {
+async fn turn(places: &Arc<PermitQueue>, acquire: &PermitRequest<'_>) -> Result<Permit, NotAdmitted> {
     in_time(acquire, places.take(acquire.fairness_key)).await
 }
 
 /// Waits for what a server's calls keep, so that those whose answers it waits for are hurried. Cancel-safe.
-async fn in_line<T>(waiting: &WaitingRequests, acquire: &Acquire<'_>, turn: impl Future<Output = T>) -> T {
+async fn in_line<T>(
+    waiting: &WaitingRequests,
+    acquire: &PermitRequest<'_>,
+    turn: impl Future<Output = T>,
+) -> T {
     let mut turn = pin!(turn);
     tokio::select! {
         biased;
@@ -262,7 +276,7 @@ async fn in_line<T>(waiting: &WaitingRequests, acquire: &Acquire<'_>, turn: impl
 }
 
 async fn in_time<T>(
-    acquire: &Acquire<'_>,
+    acquire: &PermitRequest<'_>,
     taking: impl Future<Output = Result<T, QueueFull>>,
 ) -> Result<T, NotAdmitted> {
     match acquire.deadline.timeout(taking).await {
@@ -390,7 +404,7 @@ mod tests {
         let acquire = || {
             let (deadline, limit) = (Deadline::after(SOON), SOON);
             let since = Instant::now();
-            Acquire {
+            PermitRequest {
                 fairness_key: &fairness_key,
                 session: None,
                 method: "tools/call",

@@ -23,12 +23,12 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Absent, RequestPatience, Scope, ServerEntry, SessionKey,
+    RequestPatience, Scope, ServerEntry, SessionKey, UnlistedServer,
     admission_limits::AdmissionLimits,
     connection::ServerConnection,
     instance_limit::InstanceLimit,
     lifecycle::{RestoredStart, StartReason},
-    list_store::Recalled,
+    list_store::RecalledLists,
     lists::ServerLists,
     log_level::RequestedLevel,
     notification_listener::NotificationListener,
@@ -38,7 +38,7 @@ use super::{
     start_turns::StartTurns,
     status::{InstanceStatus, ServerRecord, ServerStatus},
 };
-use crate::route::{catalog::Offered, names::Style};
+use crate::route::{catalog::ListedItems, names::Style};
 use unhang_core::{breaker::Breaker, digest::digest, fair::FairnessKey, limits::Limits};
 use unhang_upstream::{
     client::{ClientSpec, Endpoint, Error, RequestOptions, Topics},
@@ -98,8 +98,8 @@ pub(super) struct SessionInstance {
 /// What a server has from the one before it, or an instance from the others.
 #[derive(Default)]
 struct Inherited {
-    offered: Offered,
-    recalled: Recalled,
+    offered: ListedItems,
+    recalled: RecalledLists,
     metrics: Arc<RequestMetrics>,
     record: Option<Arc<ServerRecord>>,
 }
@@ -109,7 +109,7 @@ impl Backend {
     /// rules allow that.
     pub(super) fn new(entry: ServerEntry, place: usize, updates: Updates, before: Option<&Backend>) -> Self {
         let inherited = before.map(|before| {
-            let offered = Offered::clone(&before.offered());
+            let offered = ListedItems::clone(&before.offered());
             let record = Some(Arc::new(before.record.of_successor(entry.secrets.clone())));
             Inherited { offered, metrics: Arc::clone(&before.metrics), record, ..Inherited::default() }
         });
@@ -123,7 +123,7 @@ impl Backend {
         let memory = self.entry.memory.clone().filter(|_| !stands("instance-is-not-remembered"));
         let entry = ServerEntry { memory, ..ServerEntry::clone(&self.entry) };
         let inherited = Inherited {
-            offered: Offered::clone(&self.offered()),
+            offered: ListedItems::clone(&self.offered()),
             recalled: self.lists.recalled_for_another(),
             metrics: Arc::clone(&self.metrics),
             record: Some(Arc::clone(&self.record)),
@@ -227,7 +227,7 @@ impl Backend {
     }
 
     /// Returns how long requests to it are waited for, where it offers this.
-    pub(super) fn patience(&self, offered: &Offered) -> RequestPatience {
+    pub(super) fn patience(&self, offered: &ListedItems) -> RequestPatience {
         let patience = self.patience.clone();
         match &self.entry.behind {
             Some(behind) => patience.translated(behind, &offered.owners),
@@ -267,7 +267,7 @@ impl Backend {
     }
 
     /// Returns what it offered when it was last listed.
-    pub(super) fn offered(&self) -> Arc<Offered> {
+    pub(super) fn offered(&self) -> Arc<ListedItems> {
         self.lists.offered()
     }
 
@@ -298,7 +298,7 @@ impl Backend {
         Ok(())
     }
 
-    async fn fetch_lists(self: &Arc<Self>) -> Result<Offered, Error> {
+    async fn fetch_lists(self: &Arc<Self>) -> Result<ListedItems, Error> {
         let (client, session) = self.ready(StartReason::Listing).await?;
         let offered = self.lists.fetch(&client, &session).await?;
         if session.revision.is_stateless() && !self.connection().is_subscribed() {
@@ -346,12 +346,12 @@ impl Backend {
     }
 
     /// Returns what is to be said of it where nobody knows what it offers, to whom may read what it wrote or may not.
-    pub(super) fn absent(&self, style: &Style, may_read: bool) -> Option<Absent> {
+    pub(super) fn absent(&self, style: &Style, may_read: bool) -> Option<UnlistedServer> {
         let was_listed = self.lists.failure_to_list()?;
         let failed =
             || self.record.last_failure().last(may_read).unwrap_or("it could not be listed").to_owned();
         let (server, beginning) = (self.name().to_owned(), style.beginning(self.prefix()));
-        Some(Absent { server, beginning, why: was_listed.then(failed) })
+        Some(UnlistedServer { server, beginning, why: was_listed.then(failed) })
     }
 
     /// Tells the server from which level on it is to log, if it runs.

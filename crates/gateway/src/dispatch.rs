@@ -16,7 +16,7 @@ use unhang_wire::Json;
 
 use super::{
     ProgressSender, ServerAnswer, ServerRequest, SideMessage,
-    admission_limits::{Acquire, ReadyPermits},
+    admission_limits::{PermitRequest, ReadyPermits},
     backend::Backend,
     caller_errors::{TimeSpent, explained, named},
     lifecycle::StartReason,
@@ -42,7 +42,7 @@ pub(super) async fn dispatch(
 ) -> ServerAnswer {
     let now = Instant::now();
     let _use = backend.used();
-    let acquire = Acquire {
+    let acquire = PermitRequest {
         fairness_key: &request.fairness_key,
         session: request.session,
         method: request.method,
@@ -73,7 +73,7 @@ struct Dispatch<'a> {
     backend: &'a Arc<Backend>,
     all: &'a Arc<PermitQueue>,
     request: &'a ServerRequest,
-    acquire: Acquire<'a>,
+    acquire: PermitRequest<'a>,
     asides: Option<mpsc::Sender<SideMessage>>,
     news: Option<TaskNews>,
     /// When it came.
@@ -129,7 +129,7 @@ impl<'a> Dispatch<'a> {
 
     /// Waits until the server is ready, for as long as the request may, and learns the server's era.
     async fn ready(&mut self) -> Result<(Client, Arc<ServerInfo>), Error> {
-        let (backend, Acquire { method, limit, deadline, .. }) = (self.backend, self.acquire);
+        let (backend, PermitRequest { method, limit, deadline, .. }) = (self.backend, self.acquire);
         // A server that is still starting has its own deadline, which may be longer than this caller's.
         self.comes_to(CallStage::Starting);
         let wanted = Instant::now();

@@ -12,7 +12,7 @@ use unhang_switches::stands;
 
 use super::{RequestPatience, backend::Backend, roster::Roster};
 use crate::route::{
-    catalog::{Catalog, CatalogSource, Offered},
+    catalog::{Catalog, CatalogSource, ListedItems},
     names::Owner,
 };
 use unhang_core::clients::Clocks;
@@ -35,12 +35,12 @@ pub struct KnownServers {
     /// The same, or it is known what it offered in the last run, or lists have waited for it long enough.
     pub has_lists: bool,
     /// Servers of which nobody knows what they offer.
-    pub absent: Arc<Vec<Absent>>,
+    pub absent: Arc<Vec<UnlistedServer>>,
 }
 
 /// A server of which nobody knows what it offers, since it has never been listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Absent {
+pub struct UnlistedServer {
     /// What it is called.
     pub server: String,
     /// What the public names of its tools and prompts begin with; empty where they can be anything.
@@ -69,7 +69,7 @@ impl KnownServers {
     }
 }
 
-impl Absent {
+impl UnlistedServer {
     /// Whether a tool or a prompt of this name may turn out to be this server's, which is still awaited.
     #[must_use]
     pub fn may_bring(&self, name: &str) -> bool {
@@ -86,7 +86,11 @@ impl Absent {
 
 impl KnownServers {
     /// What somebody knows for whom each of these servers offers that. It was settled before where this says so.
-    pub(super) fn of(roster: &Roster, offers: &[(&Arc<Backend>, Arc<Offered>)], was_settled: bool) -> Self {
+    pub(super) fn of(
+        roster: &Roster,
+        offers: &[(&Arc<Backend>, Arc<ListedItems>)],
+        was_settled: bool,
+    ) -> Self {
         let sources = offers.iter().map(|(backend, offered)| CatalogSource {
             place: backend.place(),
             name: backend.name(),

@@ -57,7 +57,7 @@ use unhang_bridge::{Era, params::Signature};
 
 pub use self::{
     caller_errors::MayRead,
-    known_servers::{Absent, KnownServers},
+    known_servers::{KnownServers, UnlistedServer},
     list_store::ListStore,
     log_level::Level,
     owners::{LeaderServer, LeaderServers, leader_lost},

@@ -40,7 +40,7 @@ use tokio::{
 use unhang_jobs::folder::{Durability, FileError, read_at_most, replace};
 use unhang_switches::stands;
 
-use crate::route::catalog::Offered;
+use crate::route::catalog::ListedItems;
 use unhang_core::revision::Revision;
 use unhang_upstream::client::ServerInfo;
 
@@ -107,7 +107,7 @@ struct StoredLists {
 
 /// What is remembered of a server while it is asked.
 #[derive(Debug, Default)]
-pub(super) struct Recalled {
+pub(super) struct RecalledLists {
     /// It is known what it offered in the last run.
     pub(super) has_lists: bool,
     /// It was found to know handshakes alone.
@@ -118,7 +118,7 @@ pub(super) struct Recalled {
     server_info: Option<Value>,
 }
 
-impl Recalled {
+impl RecalledLists {
     /// What holds for another instance of the same server.
     pub(super) fn for_another(&self) -> Self {
         Self {
@@ -189,17 +189,17 @@ impl ListStore {
     }
 
     /// Takes what was read from the disk before the server is started: what it offered, before any rule, and what else is known of it.
-    pub(super) fn take_read_ahead(&self) -> Option<(Offered, Recalled)> {
+    pub(super) fn take_read_ahead(&self) -> Option<(ListedItems, RecalledLists)> {
         let kept = self.0.ahead().take()?;
         let StoredLists { revision, server_info, tools, prompts, resources, templates, .. } = kept;
-        let listed = Offered { tools, prompts, resources, templates, ..Offered::default() };
+        let listed = ListedItems { tools, prompts, resources, templates, ..ListedItems::default() };
         let is_legacy = revision.is_some_and(|name| Revision::of_handshake(&name).is_some());
-        Some((listed, Recalled { has_lists: true, is_legacy, server_info, is_in_doubt: false }))
+        Some((listed, RecalledLists { has_lists: true, is_legacy, server_info, is_in_doubt: false }))
     }
 
     /// Keeps what a server has just said for the next run. How it spoke is kept where it is reliable.
-    pub(super) fn remember(&self, session: &ServerInfo, is_reliable: bool, listed: Offered) {
-        let Offered { tools, prompts, resources, templates, .. } = listed;
+    pub(super) fn remember(&self, session: &ServerInfo, is_reliable: bool, listed: ListedItems) {
+        let ListedItems { tools, prompts, resources, templates, .. } = listed;
         self.keep(&StoredLists {
             format: FORMAT,
             identity: self.0.identity.clone(),

@@ -13,8 +13,8 @@ use std::{
 
 use serde_json::value::RawValue;
 
-use super::{Scope, ServerEntry, list_store::Recalled, owners};
-use crate::route::catalog::{Offered, Owners};
+use super::{Scope, ServerEntry, list_store::RecalledLists, owners};
+use crate::route::catalog::{ListedItems, Owners};
 use unhang_core::fault::FaultKind;
 use unhang_upstream::client::{Client, Error, RequestOptions, ServerInfo, ServerList};
 
@@ -27,7 +27,7 @@ pub(super) struct ServerLists {
 }
 
 struct KnownLists {
-    offered: Arc<Offered>,
+    offered: Arc<ListedItems>,
     /// It has been listed, or has failed to be.
     was_listed: bool,
     /// It has been listed since we began.
@@ -35,7 +35,7 @@ struct KnownLists {
     /// Lists have waited for it for as long as they may.
     is_late: bool,
     /// What is known from the last time that it was listed.
-    recalled: Recalled,
+    recalled: RecalledLists,
     /// What the log has said once: rules without effect, and lists that are cut.
     reported: HashSet<String>,
 }
@@ -45,8 +45,8 @@ impl ServerLists {
     pub(super) fn new(
         entry: Arc<ServerEntry>,
         is_own: bool,
-        mut offered: Offered,
-        recalled: Recalled,
+        mut offered: ListedItems,
+        recalled: RecalledLists,
     ) -> Self {
         offered.tools = entry.tool_rules.offered(offered.tools);
         let known = KnownLists {
@@ -61,7 +61,7 @@ impl ServerLists {
     }
 
     /// Returns what it offered when it was last listed.
-    pub(super) fn offered(&self) -> Arc<Offered> {
+    pub(super) fn offered(&self) -> Arc<ListedItems> {
         Arc::clone(&self.known().offered)
     }
 
@@ -100,7 +100,7 @@ impl ServerLists {
     }
 
     /// Notes that it has just been listed, and offers this.
-    pub(super) fn accept(&self, offered: Offered) {
+    pub(super) fn accept(&self, offered: ListedItems) {
         let mut known = self.known();
         (known.offered, known.was_listed, known.has_lists) = (Arc::new(offered), true, true);
     }
@@ -119,11 +119,11 @@ impl ServerLists {
         // What the rules say in vain is told when it is seen what the server has now.
         let tools = self.entry.tool_rules.offered(listed.tools);
         let mut known = self.known();
-        (known.offered, known.recalled) = (Arc::new(Offered { tools, ..listed }), recalled);
+        (known.offered, known.recalled) = (Arc::new(ListedItems { tools, ..listed }), recalled);
     }
 
     /// Returns what another instance of the same server begins with.
-    pub(super) fn recalled_for_another(&self) -> Recalled {
+    pub(super) fn recalled_for_another(&self) -> RecalledLists {
         self.known().recalled.for_another()
     }
 
@@ -145,7 +145,7 @@ impl ServerLists {
     }
 
     /// Asks a server that is ready for all its lists, and remembers them for the next run. Returns what clients may have of them.
-    pub(super) async fn fetch(&self, client: &Client, session: &ServerInfo) -> Result<Offered, Error> {
+    pub(super) async fn fetch(&self, client: &Client, session: &ServerInfo) -> Result<ListedItems, Error> {
         let options = RequestOptions::default();
         let (tools, prompts, resources, templates) = tokio::join!(
             client.list(ServerList::Tools, &options),
@@ -158,7 +158,7 @@ impl ServerLists {
             true => owners::read(tools?),
             false => (tools?, Owners::new()),
         };
-        let listed = Offered {
+        let listed = ListedItems {
             tools,
             prompts: self.or_none(ServerList::Prompts, prompts),
             resources: self.or_none(ServerList::Resources, resources),
@@ -166,11 +166,11 @@ impl ServerLists {
             owners,
         };
         self.remember(session, &listed);
-        Ok(Offered { tools: self.allowed(listed.tools), ..listed })
+        Ok(ListedItems { tools: self.allowed(listed.tools), ..listed })
     }
 
     /// Remembers what the server has just said.
-    fn remember(&self, session: &ServerInfo, listed: &Offered) {
+    fn remember(&self, session: &ServerInfo, listed: &ListedItems) {
         let is_legacy = !session.revision.is_stateless();
         let (is_reliable, has_lists) = {
             let mut known = self.known();

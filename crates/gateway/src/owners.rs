@@ -15,7 +15,7 @@ use unhang_bridge::Splice;
 use unhang_wire::{Json, text_member};
 
 use super::{OfSession, RequestPatience, verdicts::failure};
-use crate::route::catalog::{Offered, Owners};
+use crate::route::catalog::{ListedItems, Owners};
 use unhang_core::fault::FaultKind;
 use unhang_upstream::{
     client::{Error, Failure, ServerError},
@@ -60,9 +60,9 @@ pub struct LeaderServer {
 }
 
 /// What this server offers, with whose it is.
-pub(super) fn marked(server: &str, offered: &Offered) -> Offered {
+pub(super) fn marked(server: &str, offered: &ListedItems) -> ListedItems {
     let tools = offered.tools.iter().map(|raw| mark(server, raw).unwrap_or_else(|| raw.clone())).collect();
-    Offered { tools, ..offered.clone() }
+    ListedItems { tools, ..offered.clone() }
 }
 
 fn mark(server: &str, raw: &RawValue) -> Option<Box<RawValue>> {
@@ -171,7 +171,7 @@ mod tests {
         }
         let backend = Backend::new(entry, 0, broadcast::channel(1).0, None);
         let owners = [("one__a".to_owned(), ("one".to_owned(), "a".to_owned()))].into();
-        backend.lists.accept(Offered { owners, ..Offered::default() });
+        backend.lists.accept(ListedItems { owners, ..ListedItems::default() });
         let told = |kind, tool| {
             let happened = "`srv` did not answer `tools/call` within 3s".to_owned();
             let failure = failure("srv", kind, "tools/call", happened, "wait");
@@ -208,7 +208,7 @@ mod tests {
         let written = [r#"{"name":"a"}"#, r#"{"name":"b","_meta":{"x":1}}"#, "5"];
         let raw = |text: &str| RawValue::from_string(text.to_owned()).expect("JSON");
         let tools: Vec<Box<RawValue>> = written.map(raw).into();
-        let marked = marked("srv", &Offered { tools, ..Offered::default() }).tools;
+        let marked = marked("srv", &ListedItems { tools, ..ListedItems::default() }).tools;
         assert!(marked[0].get().contains(OWNER) && marked[2].get() == "5", "{marked:?}");
         let (tools, owners) = read(marked);
         assert_eq!(tools.iter().map(|raw| raw.get()).collect::<Vec<_>>(), written);

@@ -44,7 +44,7 @@ use super::{
     owners::marked,
     resource_watches::{ResourceUpdate, Updates, updates},
 };
-use crate::route::catalog::Offered;
+use crate::route::catalog::ListedItems;
 use unhang_core::{config::DISPOSE_LIMIT, fair::FairnessKey};
 
 /// Who asks the servers.
@@ -278,7 +278,7 @@ impl SessionServers {
     fn known_with_own(&self, of_all: KnownServers) -> KnownServers {
         let instances = self.instances();
         let listed = instances.values().filter(|instance| instance.backend.lists.was_listed());
-        let own: HashMap<usize, Arc<Offered>> =
+        let own: HashMap<usize, Arc<ListedItems>> =
             listed.map(|instance| (instance.backend.place(), instance.backend.offered())).collect();
         drop(instances);
         let of_all = match self.may_read.now() {

@@ -13,7 +13,7 @@ use std::sync::{
 use tokio::sync::Notify;
 
 use super::server_task::ServerTask;
-use unhang_tools::job_report::Does;
+use unhang_tools::job_report::CallActivity;
 
 /// A task as it is known while it is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +56,12 @@ pub enum CallStage {
 
 impl CallStage {
     /// Returns what a report of the job says of it.
-    pub fn does(self) -> Does {
+    pub fn does(self) -> CallActivity {
         match self {
-            CallStage::InLine => Does::Waits("for its turn behind other calls"),
-            CallStage::Starting => Does::Waits("for its server to start"),
-            CallStage::Asked => Does::Works,
-            CallStage::Elsewhere => Does::Either,
+            CallStage::InLine => CallActivity::Waits("for its turn behind other calls"),
+            CallStage::Starting => CallActivity::Waits("for its server to start"),
+            CallStage::Asked => CallActivity::Works,
+            CallStage::Elsewhere => CallActivity::Either,
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::{ops::Range, time::Duration};
 
-use unhang_proc::server::{Exit, Swept};
+use unhang_proc::server::{Exit, SweptTree};
 use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, ResponseOutcome,
@@ -444,7 +444,7 @@ impl WrapSession {
         }
     }
 
-    /// Notes that the process has ended and its last words have been read. `Swept` comes later.
+    /// Notes that the process has ended and its last words have been read. `ServerEvent::Gone` comes later.
     pub fn server_exited(&mut self, now: Duration, exit: &Exit, effects: &mut impl WrapEffects) {
         self.now = now;
         let text = exit.to_string();
@@ -462,7 +462,7 @@ impl WrapSession {
     }
 
     /// Notes that the process and everything that it left behind are gone. Another may be started.
-    pub fn server_gone(&mut self, now: Duration, swept: Swept, effects: &mut impl WrapEffects) {
+    pub fn server_gone(&mut self, now: Duration, swept: SweptTree, effects: &mut impl WrapEffects) {
         self.now = now;
         self.server.gone();
         if swept.leaked > 0 {

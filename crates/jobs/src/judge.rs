@@ -11,8 +11,8 @@ use std::{io, time::Duration};
 use unhang_proc::{
     identity::{Identity, is_same_boot},
     lock::Lock,
-    survivors::{self, Remains},
-    tree::Swept,
+    survivors::{self, DeadShim},
+    tree::SweptTree,
 };
 use unhang_switches::stands;
 
@@ -24,7 +24,7 @@ use crate::{
     record::{EndReason, EndRecord, JobEnd, RunRecord},
     settle::{JobAdmission, Settled, settle, write_ending},
     store::{self, JobRow, ShimStarter, Store, StoreError},
-    verdict::{JobEvidence, JobVerdict, Loss},
+    verdict::{JobEvidence, JobVerdict, LossReason},
 };
 
 /// How often a shim is started for a job before it is given up.
@@ -81,7 +81,7 @@ pub(crate) fn judge_as(
         Ok(LockAttempt::Others) => return Ok(JobFinding::Alive),
         Ok(LockAttempt::NoFolder(detail)) => {
             // Whatever has it cannot write down how it ends.
-            let Swept { leaked, unkilled } = end_survivors(judge, id, None);
+            let SweptTree { leaked, unkilled } = end_survivors(judge, id, None);
             let ending = EndRecord::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail);
             let ending = EndRecord { leaked, unkilled, ..ending };
             return settle(data, store, id, &ending, admission).map(JobFinding::Settled);
@@ -121,7 +121,7 @@ pub(crate) fn judge_as(
                     end_survivors(judge, id, Some(run))
                 }
                 // The numbers of another boot, or of another container, are those of strangers.
-                Some(run) if !is_same_boot(&run.boot_id, here) => Swept::default(),
+                Some(run) if !is_same_boot(&run.boot_id, here) => SweptTree::default(),
                 Some(_) | None => end_survivors(judge, id, None),
             };
             EndRecord { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
@@ -217,23 +217,23 @@ fn look(folder: &JobFolder, job: &JobRow, this: &ShimStarter) -> Result<FolderFi
         (JobVerdict::Ended, Some(ending)) => FolderFinding::Ended(ending),
         (JobVerdict::Starting | JobVerdict::Running, _) => FolderFinding::Starting,
         (JobVerdict::NeverStarted, _) => FolderFinding::NeverStarted,
-        (JobVerdict::Lost(Loss::ShimKilled), _) if is_unwanted => {
+        (JobVerdict::Lost(LossReason::ShimKilled), _) if is_unwanted => {
             let detail = "it was cancelled, and its supervisor had to be killed for it";
             let ending = EndRecord::without_run(JobEnd::Cancelled).because(EndReason::ShimKilled, detail);
             FolderFinding::Lost(run, EndRecord { started_at, ..ending })
         }
         (JobVerdict::Lost(loss), _) => FolderFinding::Lost(run, EndRecord { started_at, ..lost(loss) }),
-        (JobVerdict::Ended, None) => FolderFinding::Lost(run, lost(Loss::ShimKilled)),
+        (JobVerdict::Ended, None) => FolderFinding::Lost(run, lost(LossReason::ShimKilled)),
     })
 }
 
-fn lost(loss: Loss) -> EndRecord {
+fn lost(loss: LossReason) -> EndRecord {
     let (reason, detail) = match loss {
-        Loss::ShimKilled => (
+        LossReason::ShimKilled => (
             EndReason::ShimKilled,
             "its supervisor was killed, so that nobody saw how it ended; what it left behind was ended",
         ),
-        Loss::Reboot => (EndReason::Reboot, "the machine was started anew while it ran"),
+        LossReason::Reboot => (EndReason::Reboot, "the machine was started anew while it ran"),
     };
     EndRecord::without_run(JobEnd::Lost).because(reason, detail)
 }
@@ -248,12 +248,12 @@ fn is_about_to(starter: &ShimStarter, this: &ShimStarter) -> bool {
 }
 
 /// Ends what a dead shim left.
-fn end_survivors(judge: Judge, id: JobId, run: Option<&RunRecord>) -> Swept {
+fn end_survivors(judge: Judge, id: JobId, run: Option<&RunRecord>) -> SweptTree {
     if !stands("survivors-of-a-shim-ended") {
-        return Swept::default();
+        return SweptTree::default();
     }
     let cookie = format!("UNHANG_JOB_ID={id}");
-    survivors::end(&Remains {
+    survivors::end(&DeadShim {
         shim: run.map(|run| run.shim.into()),
         group: run.and_then(|run| run.control_group.as_deref()),
         cookie: cookie.as_ref(),

@@ -73,7 +73,7 @@ impl LogPage<Vec<u8>> {
 /// # Errors
 /// Where the file is there and cannot be read.
 pub fn page(path: &Path, offset: u64, max_bytes: usize, has_ended: bool) -> Result<LogPage, FileError> {
-    Ok(read_page(path, offset, max_bytes, has_ended, Cut::BetweenCharacters)?.into_text())
+    Ok(read_page(path, offset, max_bytes, has_ended, PageBoundary::BetweenCharacters)?.into_text())
 }
 
 /// The same with the bytes as they were written, none of them left out.
@@ -86,12 +86,12 @@ pub fn raw_page(
     max_bytes: usize,
     has_ended: bool,
 ) -> Result<LogPage<Vec<u8>>, FileError> {
-    read_page(path, offset, max_bytes, has_ended, Cut::Anywhere)
+    read_page(path, offset, max_bytes, has_ended, PageBoundary::Anywhere)
 }
 
 /// Where a page may begin and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cut {
+enum PageBoundary {
     Anywhere,
     BetweenCharacters,
 }
@@ -101,7 +101,7 @@ fn read_page(
     offset: u64,
     max_bytes: usize,
     has_ended: bool,
-    cut: Cut,
+    cut: PageBoundary,
 ) -> Result<LogPage<Vec<u8>>, FileError> {
     let Some(file) = open_file(path)? else {
         return Ok(LogPage {
@@ -126,7 +126,8 @@ pub fn tail(path: &Path, max_bytes: usize) -> Result<String, FileError> {
     let read = || -> io::Result<String> {
         let length = file.metadata()?.len();
         let wanted = u64::try_from(max_bytes).unwrap_or(u64::MAX);
-        let page = read(&file, length.saturating_sub(wanted), max_bytes, true, Cut::BetweenCharacters)?;
+        let page =
+            read(&file, length.saturating_sub(wanted), max_bytes, true, PageBoundary::BetweenCharacters)?;
         Ok(page.into_text().text)
     };
     read().map_err(|error| FileError::system("cannot read", path, error))
@@ -174,12 +175,12 @@ fn read(
     wanted: u64,
     max_bytes: usize,
     has_ended: bool,
-    cut: Cut,
+    cut: PageBoundary,
 ) -> io::Result<LogPage<Vec<u8>>> {
     let LogPiece { mut bytes, mut offset, dropped_before, end } = read_piece(file, wanted, max_bytes)?;
     let reached_end = offset + wide(bytes.len()) >= end;
     // A page may have been begun in the middle of a character, by a hole or by whoever asked.
-    if cut == Cut::BetweenCharacters && stands("pages-cut-between-characters") {
+    if cut == PageBoundary::BetweenCharacters && stands("pages-cut-between-characters") {
         let begin = bytes.iter().take(3).take_while(|byte| is_continuation(**byte)).count();
         // Text that begins like that at the very beginning of the file is no UTF-8 anyway.
         if offset > 0 && begin < bytes.len() {

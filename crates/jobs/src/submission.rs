@@ -35,7 +35,7 @@ use crate::{
     moment::Moment,
     record::{FORMAT, JobRecord, JobState, Patch},
     room::Rules,
-    submitting::Mark,
+    submitting::SubmissionMark,
 };
 
 /// Bytes on the disk for each of a job's logs.
@@ -120,7 +120,7 @@ pub(crate) struct PreparedSubmission {
     /// Where that is none, everything that the work needs, and the folders in which its names are.
     durable: Vec<PathBuf>,
     /// Keeps everybody else from the folder.
-    pub(crate) mark: Option<Mark>,
+    pub(crate) mark: Option<SubmissionMark>,
 }
 
 impl PreparedSubmission {
@@ -210,7 +210,7 @@ impl Submission {
         let mut durable = self.fill_work(data, &folder.work(FORMAT), apart.as_deref())?;
         let record = self.record(rules);
         let launch = to_json(&LaunchOrders { arguments, ..self.launch(folder, &record, boot) });
-        let mark = Mark::put(folder, &launch).map_err(JobError::Serialization)?;
+        let mark = SubmissionMark::put(folder, &launch).map_err(JobError::Serialization)?;
         // Inputs are not in the database, and what may be secret never gets there: its log keeps what was in it for a while.
         let is_all = durable.is_empty() && self.private_environment.is_empty();
         let files = is_all.then_some(LaunchFiles { launch, arguments: None }).and_then(LaunchFiles::if_small);

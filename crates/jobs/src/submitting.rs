@@ -41,12 +41,12 @@ const SUBMITTING: u32 = 0o400;
 
 /// A mark that is held. Where it is dropped and not removed, as when its holder is killed, it says that nothing came of the submission.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct SubmissionMark {
     path: PathBuf,
     lock: Lock,
 }
 
-impl Mark {
+impl SubmissionMark {
     /// Writes the orders into a folder that has none, marked as its submitter's.
     pub(crate) fn put(folder: &JobFolder, orders: &str) -> Result<Self, FileError> {
         let path = folder.file(LAUNCH);
@@ -130,9 +130,9 @@ mod tests {
         let folder = DataFolder::open(root.path()).unwrap().job(JobId::random().unwrap());
         folder.create().unwrap();
         let ours = orders(&boot_id().unwrap());
-        let mark = Mark::put(&folder, &ours).unwrap();
+        let mark = SubmissionMark::put(&folder, &ours).unwrap();
         assert!(is_being_submitted(&folder) && was_not_accepted(&folder));
-        assert!(Mark::put(&folder, &ours).is_err(), "they are there");
+        assert!(SubmissionMark::put(&folder, &ours).is_err(), "they are there");
         mark.remove();
         let mode = symlink_metadata(folder.file(LAUNCH)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -140,14 +140,14 @@ mod tests {
         remove_file(folder.file(LAUNCH)).unwrap();
         assert!(was_not_accepted(&folder), "it is being removed");
         // As where its submitter was killed.
-        drop(Mark::put(&folder, &ours).unwrap());
+        drop(SubmissionMark::put(&folder, &ours).unwrap());
         assert!(!is_being_submitted(&folder) && was_not_accepted(&folder));
         write(folder.file(RUN), "{}").unwrap();
         assert!(!was_not_accepted(&folder), "it has begun, so it was accepted");
         remove_file(folder.file(RUN)).unwrap();
         // As after a power failure, which may have brought the mark back.
         remove_file(folder.file(LAUNCH)).unwrap();
-        drop(Mark::put(&folder, &orders("another boot")).unwrap());
+        drop(SubmissionMark::put(&folder, &orders("another boot")).unwrap());
         assert!(!was_not_accepted(&folder));
     }
 

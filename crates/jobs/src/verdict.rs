@@ -51,12 +51,12 @@ pub enum JobVerdict {
     /// It has ended, as `exit.json` says.
     Ended,
     /// Nobody will ever know.
-    Lost(Loss),
+    Lost(LossReason),
 }
 
 /// Why nobody will ever know how a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum LossReason {
     /// Its shim was killed.
     ShimKilled,
     /// The machine was started anew.
@@ -72,13 +72,13 @@ impl JobEvidence<'_> {
         match self.run {
             None if self.is_locked || self.starter_lives => JobVerdict::Starting,
             None if self.is_of_another_boot && stands("begun-before-a-reboot") => {
-                JobVerdict::Lost(Loss::Reboot)
+                JobVerdict::Lost(LossReason::Reboot)
             }
             None => JobVerdict::NeverStarted,
             Some(run) if self.is_locked && run.work.is_none() => JobVerdict::Starting,
             Some(_) if self.is_locked => JobVerdict::Running,
-            Some(run) if !is_same_boot(&run.boot_id, self.boot_id) => JobVerdict::Lost(Loss::Reboot),
-            Some(_) if stands("killed-shim-is-lost") => JobVerdict::Lost(Loss::ShimKilled),
+            Some(run) if !is_same_boot(&run.boot_id, self.boot_id) => JobVerdict::Lost(LossReason::Reboot),
+            Some(_) if stands("killed-shim-is-lost") => JobVerdict::Lost(LossReason::ShimKilled),
             Some(_) => JobVerdict::Ended,
         }
     }
@@ -115,9 +115,9 @@ mod tests {
             (true, Some(&begun), false, false, JobVerdict::Starting),
             (true, Some(&running), false, false, JobVerdict::Running),
             // The shim died: before the spawn, or after it, which nobody can tell apart.
-            (false, Some(&begun), false, true, JobVerdict::Lost(Loss::ShimKilled)),
-            (false, Some(&running), false, false, JobVerdict::Lost(Loss::ShimKilled)),
-            (false, Some(&before), false, false, JobVerdict::Lost(Loss::Reboot)),
+            (false, Some(&begun), false, true, JobVerdict::Lost(LossReason::ShimKilled)),
+            (false, Some(&running), false, false, JobVerdict::Lost(LossReason::ShimKilled)),
+            (false, Some(&before), false, false, JobVerdict::Lost(LossReason::Reboot)),
             // The work has ended, the shim may still be handing over.
             (true, Some(&running), true, false, JobVerdict::Ended),
             (false, Some(&running), true, false, JobVerdict::Ended),
@@ -148,8 +148,8 @@ mod tests {
             evidence.verdict()
         };
         assert_eq!(verdict(&theirs, true), JobVerdict::Running);
-        assert_eq!(verdict(&theirs, false), JobVerdict::Lost(Loss::ShimKilled));
-        assert_eq!(verdict(&before, false), JobVerdict::Lost(Loss::Reboot));
+        assert_eq!(verdict(&theirs, false), JobVerdict::Lost(LossReason::ShimKilled));
+        assert_eq!(verdict(&before, false), JobVerdict::Lost(LossReason::Reboot));
     }
 
     /// A shim writes that it has the job before it starts the work, but a power failure may take that with it.
@@ -163,7 +163,7 @@ mod tests {
             is_of_another_boot: true,
             boot_id: BOOT,
         };
-        assert_eq!(given_out(false).verdict(), JobVerdict::Lost(Loss::Reboot));
+        assert_eq!(given_out(false).verdict(), JobVerdict::Lost(LossReason::Reboot));
         assert_eq!(given_out(true).verdict(), JobVerdict::Ended);
     }
 }

@@ -12,9 +12,9 @@ use unhang_switches::stands;
 
 /// How many connections there are of each address.
 #[derive(Clone, Default)]
-pub(crate) struct Crowd(Arc<Mutex<HashMap<IpAddr, usize>>>);
+pub(crate) struct ConnectionCounts(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-impl Crowd {
+impl ConnectionCounts {
     /// A place for one more of this address; none where it has its share.
     pub(crate) fn place(&self, address: IpAddr, share: usize) -> Option<ConnectionShare> {
         let address = network_of(address);
@@ -35,7 +35,7 @@ pub(crate) fn is_one(one: IpAddr, other: IpAddr) -> bool {
 
 /// A connection counts for its address while this lives.
 pub(crate) struct ConnectionShare {
-    crowd: Crowd,
+    crowd: ConnectionCounts,
     address: IpAddr,
 }
 

@@ -44,10 +44,10 @@ use tower_service::Service;
 use unhang_switches::stands;
 
 use crate::{
-    connection_shares::{ConnectionShare, Crowd, is_one},
-    silent_connections::{Newcomer, SILENCE, SilentConnections},
+    connection_shares::{ConnectionCounts, ConnectionShare, is_one},
+    silent_connections::{SILENCE, SilentConnections, UnprovenConnection},
     tls::Acceptor,
-    write_deadline::Impatient,
+    write_deadline::WriteDeadline,
 };
 
 /// How long nothing is accepted after the system had nothing to give: descriptors come back when others end.
@@ -134,7 +134,7 @@ pub struct Origin {
 /// On an answer, as an extension: whoever asked has not shown that they may, where that is wanted. A connection on which nobody has is
 /// as one on which nobody has asked for anything.
 #[derive(Clone, Copy, Debug)]
-pub struct Unproven;
+pub struct UnprovenClient;
 
 /// Who answers what is asked.
 pub trait Site: Clone + Send + Sync + 'static {
@@ -173,7 +173,7 @@ pub async fn serve(
     mut ending: watch::Receiver<bool>,
 ) {
     let room = Arc::new(Semaphore::new(bounds.connections));
-    let crowd = Crowd::default();
+    let crowd = ConnectionCounts::default();
     let silent = SilentConnections::default();
     let mut connections = JoinSet::new();
     let is_over = ending.clone();
@@ -238,7 +238,7 @@ async fn permit(room: &Arc<Semaphore>, silent: &SilentConnections) -> Option<Own
 
 /// A place for one more connection of this address; none where it has its share, and all who have it ask for something.
 fn place(
-    crowd: &Crowd,
+    crowd: &ConnectionCounts,
     silent: &SilentConnections,
     address: IpAddr,
     share: usize,
@@ -316,7 +316,7 @@ async fn among_the_files(
     stream: UnixStream,
     site: impl Site,
     bounds: ConnectionLimits,
-    newcomer: Arc<Newcomer>,
+    newcomer: Arc<UnprovenConnection>,
     ending: watch::Receiver<bool>,
 ) {
     let from = Origin::among_the_files(&stream);
@@ -324,7 +324,7 @@ async fn among_the_files(
         tracing::warn!("a process of another user came to our socket and was sent away: {:?}", from.peer);
         return;
     }
-    talk(Impatient::new(stream, bounds.deaf), from, site, bounds, newcomer, ending).await;
+    talk(WriteDeadline::new(stream, bounds.deaf), from, site, bounds, newcomer, ending).await;
 }
 
 /// Whether somebody at a socket among the files is of this user.
@@ -349,7 +349,7 @@ async fn over_network(
     site: impl Site,
     bounds: ConnectionLimits,
     tls: Option<Acceptor>,
-    newcomer: Arc<Newcomer>,
+    newcomer: Arc<UnprovenConnection>,
     mut ending: watch::Receiver<bool>,
 ) {
     let arrived = stream.local_addr().ok();
@@ -374,7 +374,7 @@ async fn talk(
     from: Origin,
     site: impl Site,
     bounds: ConnectionLimits,
-    newcomer: Arc<Newcomer>,
+    newcomer: Arc<UnprovenConnection>,
     mut ending: watch::Receiver<bool>,
 ) {
     let speaker = Arc::clone(&newcomer);
@@ -387,7 +387,7 @@ async fn talk(
                 // What comes in one piece may be longer than what is read ahead.
                 _ => head_too_long(from.peer),
             };
-            speaker.was_answered(answer.extensions().get::<Unproven>().is_none());
+            speaker.was_answered(answer.extensions().get::<UnprovenClient>().is_none());
             Ok::<_, Infallible>(answer)
         }
     });
@@ -444,7 +444,7 @@ fn head_too_long(peer: PeerAddress) -> Response {
     let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
     let why = format!("the head of a request has {READ_AHEAD} bytes at most\n");
     let mut response = (status, [(header::CONNECTION, "close")], why).into_response();
-    response.extensions_mut().insert(Unproven);
+    response.extensions_mut().insert(UnprovenClient);
     response
 }
 

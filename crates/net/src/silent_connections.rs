@@ -36,7 +36,7 @@ struct SilentConnection {
 }
 
 /// One of them, until it ends. While it speaks, and once it has shown that it may, it is none of them.
-pub(crate) struct Newcomer {
+pub(crate) struct UnprovenConnection {
     silent: SilentConnections,
     number: u64,
     address: Option<IpAddr>,
@@ -49,7 +49,7 @@ pub(crate) struct Newcomer {
 
 impl SilentConnections {
     /// Somebody has come from this address.
-    pub(crate) fn enter(&self, address: Option<IpAddr>) -> Newcomer {
+    pub(crate) fn enter(&self, address: Option<IpAddr>) -> UnprovenConnection {
         let go = Arc::new(Notify::new());
         let mut state = self.state();
         let number = state.next;
@@ -57,7 +57,16 @@ impl SilentConnections {
         let since = Instant::now();
         state.all.insert(number, SilentConnection { address, since, go: Arc::clone(&go) });
         let [is_speaking, has_asked, is_proven] = [(); 3].map(|()| AtomicBool::new(false));
-        Newcomer { silent: self.clone(), number, address, since, go, is_speaking, has_asked, is_proven }
+        UnprovenConnection {
+            silent: self.clone(),
+            number,
+            address,
+            since,
+            go,
+            is_speaking,
+            has_asked,
+            is_proven,
+        }
     }
 
     /// Sends away whoever has been one of them for longest: of those from one address, where that is given. Whether there was anybody.
@@ -81,7 +90,7 @@ impl SilentConnections {
     }
 }
 
-impl Newcomer {
+impl UnprovenConnection {
     /// It has asked for something, and is none of them until it is answered.
     pub(crate) fn speaks(&self) {
         self.has_asked.store(true, Ordering::Relaxed);
@@ -120,7 +129,7 @@ impl Newcomer {
     }
 }
 
-impl Drop for Newcomer {
+impl Drop for UnprovenConnection {
     fn drop(&mut self) {
         self.silent.state().all.remove(&self.number);
     }

@@ -15,14 +15,14 @@ use tokio::{
 };
 
 /// A connection with an end to each wait for its reader.
-pub(crate) struct Impatient<S> {
+pub(crate) struct WriteDeadline<S> {
     inner: S,
     patience: Duration,
     /// When the wait that goes on is over.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Impatient<S> {
+impl<S> WriteDeadline<S> {
     pub(crate) fn new(inner: S, patience: Duration) -> Self {
         Self { inner, patience, stuck: None }
     }
@@ -42,7 +42,7 @@ impl<S> Impatient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteDeadline<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -52,7 +52,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

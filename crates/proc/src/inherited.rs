@@ -1,7 +1,7 @@
 //! What a process got from whoever started it and is not to keep: for the first lines of a small program of our own.
 //!
 //! Invariants: whatever is closed here was open before this program opened anything, so that nothing in it owns it. That
-//! is why [`Strangers::find`] comes first, before any thread or runtime.
+//! is why [`ForeignDescriptors::find`] comes first, before any thread or runtime.
 
 use std::{
     io,
@@ -40,9 +40,9 @@ pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
 
 /// Descriptors that came from those who started whoever started us, and are meant for no program of ours.
 #[derive(Debug)]
-pub struct Strangers(Vec<RawFd>);
+pub struct ForeignDescriptors(Vec<RawFd>);
 
-impl Strangers {
+impl ForeignDescriptors {
     /// All that are open but the standard streams and `known`. Comes before anything else is opened.
     #[must_use]
     pub fn find(known: &[BorrowedFd<'_>]) -> Self {

@@ -32,12 +32,12 @@ use unhang_switches::stands;
 
 use crate::{
     file_limit,
-    inherited::{Strangers, adopt, leave_folder, leave_streams},
+    inherited::{ForeignDescriptors, adopt, leave_folder, leave_streams},
     ladder::{Ladder, StopAction, StopPatience},
     server::{LIFELINE_NAME, LifelineReport, command},
     spawn::{Launch, Stream},
     system,
-    tree::{SWEEP_LIMIT, StopSignals, Swept, Tier, Tree, never_wait, now},
+    tree::{ProcessTree, SWEEP_LIMIT, StopSignals, SweptTree, Tier, never_wait, now},
 };
 
 /// The hidden first argument. It does not contain the name of the program, so that `pkill -f` with that spares the lifeline.
@@ -108,7 +108,7 @@ struct Lifeline {
     /// Whether the owner was told of the server's end.
     exit_told: bool,
     /// The server and what comes of it.
-    tree: Tree,
+    tree: ProcessTree,
     ladder: Ladder,
 }
 
@@ -116,7 +116,7 @@ impl Lifeline {
     /// Starts the server. None when that failed and the owner was told.
     fn start(plan: &LifelinePlan) -> io::Result<Option<Self>> {
         let link = adopt(plan.link)?;
-        let strangers = Strangers::find(&[link.as_fd()]);
+        let strangers = ForeignDescriptors::find(&[link.as_fd()]);
         if stands("lifeline-name")
             && let Ok(name) = CString::new(LIFELINE_NAME)
         {
@@ -126,7 +126,7 @@ impl Lifeline {
             Ok(tree) => tree,
             Err(error) => {
                 say(&link, &LifelineReport::Failed { errno: error.raw_os_error().unwrap_or(0) });
-                say(&link, &LifelineReport::Gone(Swept::default()));
+                say(&link, &LifelineReport::Gone(SweptTree::default()));
                 return Ok(None);
             }
         };
@@ -210,10 +210,10 @@ impl Lifeline {
 }
 
 /// Starts the server with our streams, which are its pipes.
-fn start_tree(plan: &LifelinePlan) -> io::Result<Tree> {
+fn start_tree(plan: &LifelinePlan) -> io::Result<ProcessTree> {
     let stop_signals: &[Signal] =
         if stands("lifeline-outlives-signals") { &[Signal::TERM, Signal::INT, Signal::HUP] } else { &[] };
-    Tree::start(plan.best_tier, StopSignals::listen(stop_signals)?, || {
+    ProcessTree::start(plan.best_tier, StopSignals::listen(stop_signals)?, || {
         Ok(Launch {
             name: Some(&plan.name),
             input: Stream::Inherit,

@@ -12,7 +12,7 @@ use crate::system;
 
 /// Something that takes processes of ours with it when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tie {
+pub enum SharedFate {
     /// A unit of systemd, which ends everything that was started in it, unless it is told otherwise.
     Unit(String),
     /// The first process of a container, by name: when it ends, the kernel ends all others.
@@ -21,7 +21,7 @@ pub enum Tie {
     Holder(String),
 }
 
-impl fmt::Display for Tie {
+impl fmt::Display for SharedFate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unit(unit) => write!(
@@ -38,10 +38,10 @@ impl fmt::Display for Tie {
 
 /// What this process will end with, the surest first.
 #[must_use]
-pub fn ties() -> Vec<Tie> {
+pub fn ties() -> Vec<SharedFate> {
     let mut ties = holder(&ancestors()).into_iter().collect::<Vec<_>>();
     if is_container() {
-        ties.push(Tie::Container(name_of(1).unwrap_or_else(|| "1".to_owned())));
+        ties.push(SharedFate::Container(name_of(1).unwrap_or_else(|| "1".to_owned())));
     }
     ties.extend(fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| unit(&groups)));
     ties
@@ -67,9 +67,9 @@ pub(crate) fn name_of(pid: i32) -> Option<String> {
 }
 
 /// The nearest of those above us that ends everything below itself.
-fn holder(ancestors: &[String]) -> Option<Tie> {
+fn holder(ancestors: &[String]) -> Option<SharedFate> {
     let held = ancestors.iter().find(|name| name.starts_with("mcp-lifeline") || name.starts_with("mcp-job"));
-    held.filter(|_| stands("holders-above-told")).cloned().map(Tie::Holder)
+    held.filter(|_| stands("holders-above-told")).cloned().map(SharedFate::Holder)
 }
 
 /// Container engines leave one of these files.
@@ -79,12 +79,12 @@ fn is_container() -> bool {
 
 /// The service in whose control group we are. A scope is not a service: a login, or a program that was started in a terminal,
 /// is left alone by systemd.
-fn unit(groups: &str) -> Option<Tie> {
+fn unit(groups: &str) -> Option<SharedFate> {
     let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let last = paths.filter_map(|path| path.rsplit('/').next());
     // What a user's own systemd starts is below its service, and has a unit of its own at the end of the path.
     let unit = last.filter(|name| name.ends_with(".service")).find(|name| !name.starts_with("user@"))?;
-    stands("unit-told").then(|| Tie::Unit(unit.to_owned()))
+    stands("unit-told").then(|| SharedFate::Unit(unit.to_owned()))
 }
 
 #[cfg(test)]
@@ -94,9 +94,9 @@ mod tests {
     #[test]
     fn a_service_is_told_and_a_login_is_not() {
         let service = "12:pids:/system.slice/cursor.service\n0::/system.slice/cursor.service\n";
-        assert_eq!(unit(service), Some(Tie::Unit("cursor.service".into())));
+        assert_eq!(unit(service), Some(SharedFate::Unit("cursor.service".into())));
         let of_user = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/mcp.service\n";
-        assert_eq!(unit(of_user), Some(Tie::Unit("mcp.service".into())));
+        assert_eq!(unit(of_user), Some(SharedFate::Unit("mcp.service".into())));
         for login in [
             "0::/user.slice/user-1000.slice/session-3.scope\n",
             "0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-term.scope\n",
@@ -113,7 +113,7 @@ mod tests {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         assert_eq!(
             holder(&names(&["sh", "python", "mcp-lifeline", "unhang", "cursor"])),
-            Some(Tie::Holder("mcp-lifeline".into()))
+            Some(SharedFate::Holder("mcp-lifeline".into()))
         );
         assert_eq!(holder(&names(&["sh", "systemd"])), None);
     }

@@ -33,12 +33,12 @@ use crate::{
     sweep::{self, Sweep},
     system::{self, control_group},
     table::{ProcessEntry, descendants},
-    tree::{SWEEP_LIMIT, Swept, now},
+    tree::{SWEEP_LIMIT, SweptTree, now},
 };
 
 /// A dead shim, and what is known of what it held.
 #[derive(Clone, Copy, Debug)]
-pub struct Remains<'a> {
+pub struct DeadShim<'a> {
     /// The shim, which led a session of its own. It is for the caller to know that it is dead, and of this boot; one that lives
     /// is ended with the rest. None where nobody knows any more which it was: then the cookie alone finds somebody.
     pub shim: Option<Identity>,
@@ -55,7 +55,7 @@ pub struct Remains<'a> {
 /// Ends everything that is left, and says what that was. It takes milliseconds, and [`SWEEP_LIMIT`] where something cannot be
 /// killed. It belongs on a thread where nobody else waits: it sleeps, and looks into processes that the kernel may hold up.
 #[must_use]
-pub fn end(remains: &Remains<'_>) -> Swept {
+pub fn end(remains: &DeadShim<'_>) -> SweptTree {
     let until = now() + SWEEP_LIMIT;
     let group =
         remains.group.zip(remains.shim).filter(|(group, shim)| control_group::is_made_by(group, *shim));
@@ -81,16 +81,16 @@ pub fn end(remains: &Remains<'_>) -> Swept {
         }
         is_over
     });
-    Swept { leaked: sweep.met(&[], &[]), unkilled }
+    SweptTree { leaked: sweep.met(&[], &[]), unkilled }
 }
 
 /// Ends all orphans that came to us, where there is nothing else to go by.
 #[must_use]
-pub fn end_orphans() -> Swept {
-    end(&Remains { shim: None, group: None, cookie: OsStr::new(""), spared: &[], with_orphans: true })
+pub fn end_orphans() -> SweptTree {
+    end(&DeadShim { shim: None, group: None, cookie: OsStr::new(""), spared: &[], with_orphans: true })
 }
 
-impl Remains<'_> {
+impl DeadShim<'_> {
     /// All that is to be ended.
     fn found(&self, table: &[ProcessEntry], members: &HashSet<Pid>) -> Vec<ProcessEntry> {
         self.found_among(table, members, |pid| has_cookie(pid, self.cookie))
@@ -198,8 +198,13 @@ mod tests {
 
     /// Numbers of those who are found, where these are in the group and have the cookie.
     fn found(table: &[ProcessEntry], members: &[i32], marked: &[i32], spared: &[Identity]) -> Vec<i32> {
-        let remains =
-            Remains { shim: Some(SHIM), group: None, cookie: OsStr::new("A=B"), spared, with_orphans: false };
+        let remains = DeadShim {
+            shim: Some(SHIM),
+            group: None,
+            cookie: OsStr::new("A=B"),
+            spared,
+            with_orphans: false,
+        };
         let members = members.iter().copied().filter_map(Pid::from_raw).collect();
         let has_cookie = |pid: Pid| marked.contains(&pid.as_raw_nonzero().get());
         let found = remains.found_among(table, &members, has_cookie);
@@ -268,7 +273,7 @@ mod tests {
             entry(started, own, started, 60),
         ];
         let found = |with_orphans| {
-            let remains = Remains {
+            let remains = DeadShim {
                 shim: Some(SHIM),
                 group: None,
                 cookie: OsStr::new("A=B"),

@@ -9,7 +9,7 @@
 //! - The root dies with the caller, also when that is killed (Linux). What it left then is for
 //!   [`survivors`](crate::survivors).
 //! - The root's group is signalled only while the root has not been reaped, and descendants only by pidfd and start time.
-//! - Nothing waits for a pipe, and no wait is without a limit but [`Tree::wait`], which the caller may want so.
+//! - Nothing waits for a pipe, and no wait is without a limit but [`ProcessTree::wait`], which the caller may want so.
 //!
 //! Theory of operation: orphans of the tree come to the caller, because it is a subreaper, and so every descendant is found in
 //! the process table until it has been reaped here. Where the system has control groups, the root is born in one of its own,
@@ -63,7 +63,7 @@ pub enum Tier {
 
 /// The end of a whole tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweptTree {
     /// Descendants that were alive when the root itself had ended or was killed, and were killed too. Jobs of ours and their shims are
     /// none of them: the root has left them to go on by intent.
     pub leaked: u32,
@@ -71,7 +71,7 @@ pub struct Swept {
     pub unkilled: u32,
 }
 
-/// Signals to the caller that [`Tree::stop_asked`] tells of, and that do not end it from the moment on when this was made.
+/// Signals to the caller that [`ProcessTree::stop_asked`] tells of, and that do not end it from the moment on when this was made.
 #[derive(Debug)]
 pub struct StopSignals(UnixStream);
 
@@ -87,7 +87,7 @@ impl StopSignals {
 
 /// A tree whose root was started.
 #[derive(Debug)]
-pub struct Tree {
+pub struct ProcessTree {
     children: UnixStream,
     stops: StopSignals,
     root: Pid,
@@ -98,7 +98,7 @@ pub struct Tree {
     group: Option<ControlGroup>,
 }
 
-impl Tree {
+impl ProcessTree {
     /// Starts the root in a process group of its own. `launch` says what to start, and is asked again where a start in a
     /// control group failed; group, place and the death with the caller are added here.
     ///
@@ -169,7 +169,7 @@ impl Tree {
 
     /// Ends everything that is left, the root included, and takes its exit status. Returns in little more than `limit`,
     /// whatever is left then; [`SWEEP_LIMIT`] is a good one.
-    pub fn sweep(&mut self, limit: Duration) -> Swept {
+    pub fn sweep(&mut self, limit: Duration) -> SweptTree {
         let until = now() + limit;
         let own = getpid();
         let mut sweep = Sweep::default();
@@ -199,11 +199,11 @@ impl Tree {
         }
         self.remove_group(until);
         let killed = self.killed.take().unwrap_or_default();
-        Swept { leaked: sweep.met(&uncounted, &killed), unkilled }
+        SweptTree { leaked: sweep.met(&uncounted, &killed), unkilled }
     }
 }
 
-impl Tree {
+impl ProcessTree {
     /// Returns false when there are no children at all, which means no descendants either.
     fn reap_children(&mut self) -> bool {
         if !self.is_subreaper {

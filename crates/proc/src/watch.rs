@@ -28,22 +28,22 @@ use crate::{
 
 /// What this process is after it was divided.
 #[derive(Debug)]
-pub enum Half {
+pub enum ForkSide {
     /// The copy, which goes on with the work.
     Copy,
     /// The original, which waits for it.
-    Watcher(Watched),
+    Watcher(WatchedCopy),
 }
 
 /// The copy, as the original sees it.
 #[derive(Debug)]
-pub struct Watched(Process);
+pub struct WatchedCopy(Process);
 
 /// Divides this process, and gives the original this name in the process list. The copy has it too until it takes one of its own.
 ///
 /// # Errors
 /// Where there is another thread, no subreaper, or no process to be had: then this process is whole, and nobody watches it.
-pub fn divide(name: &CStr) -> io::Result<Half> {
+pub fn divide(name: &CStr) -> io::Result<ForkSide> {
     if !system::has_one_thread() {
         return Err(io::ErrorKind::Unsupported.into());
     }
@@ -53,7 +53,7 @@ pub fn divide(name: &CStr) -> io::Result<Half> {
     let Some(copy) = system::fork()? else {
         // A process that was just forked leads no group, which is the one reason for which this could be refused.
         let _ = setsid();
-        return Ok(Half::Copy);
+        return Ok(ForkSide::Copy);
     };
     let copy = Process::adopt(copy);
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
@@ -62,10 +62,10 @@ pub fn divide(name: &CStr) -> io::Result<Half> {
     }
     // It is a subreaper already, so that there is nothing to be refused.
     let _ = adopt_orphans();
-    Ok(Half::Watcher(Watched(copy)))
+    Ok(ForkSide::Watcher(WatchedCopy(copy)))
 }
 
-impl Watched {
+impl WatchedCopy {
     /// Waits until the copy has ended, however long that takes. What it had below it are orphans of ours from then on.
     #[must_use]
     pub fn wait(mut self) -> Exit {

@@ -20,7 +20,7 @@ use super::{
     service::{CallAnswer, Located},
 };
 use crate::job_report::{
-    Accepted, DocumentReport, Does, JobReport, ListReport, ListedReport, LogReport, ResultsReport,
+    Accepted, CallActivity, DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport,
     SystemReport, ToolNames,
 };
 use unhang_core::{config::ANSWER_CHARACTERS, units::in_words};
@@ -139,11 +139,11 @@ pub fn handed_over(job: &JobReport, tool: &str) -> ToolAnswer {
     let accepted = Accepted { message, ..Accepted::new(job) };
     let steps = accepted.next_steps.join("; then ");
     let so_far = match job.does {
-        Does::Works => format!("`{tool}` has been working for {elapsed} and"),
-        Does::Either => format!(
+        CallActivity::Works => format!("`{tool}` has been working for {elapsed} and"),
+        CallActivity::Either => format!(
             "`{tool}` has had no answer for {elapsed}, for it works or waits for its turn behind other calls, and"
         ),
-        Does::Waits(what) => {
+        CallActivity::Waits(what) => {
             format!("`{tool}` waits {what} ({elapsed} so far); its server has not been asked yet. It")
         }
     };

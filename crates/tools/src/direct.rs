@@ -99,12 +99,12 @@ impl Abandoned {
 #[derive(Clone, Debug)]
 pub struct ThreadPool {
     slots: Arc<Semaphore>,
-    lost: Arc<Lost>,
+    lost: Arc<AbandonedThreads>,
     lost_limit: usize,
 }
 
 /// Threads that nobody waits for any more, by tool.
-type Lost = Mutex<HashMap<String, usize>>;
+type AbandonedThreads = Mutex<HashMap<String, usize>>;
 
 impl Default for ThreadPool {
     fn default() -> Self {
@@ -175,11 +175,11 @@ struct PoolCall {
     tool: String,
     abandoned: Abandoned,
     has_ended: AtomicBool,
-    lost: Arc<Lost>,
+    lost: Arc<AbandonedThreads>,
 }
 
 impl PoolCall {
-    fn new(tool: &str, lost: Arc<Lost>) -> Self {
+    fn new(tool: &str, lost: Arc<AbandonedThreads>) -> Self {
         Self {
             tool: tool.to_owned(),
             abandoned: Abandoned::default(),

@@ -36,7 +36,7 @@ pub use schemas::started as handed_over_schema;
 pub use settings::{Mode, ToolSettings};
 pub use template::{CommandTemplate, TemplateWord};
 pub use tool_table::{CurrentTable, JobTools, Table};
-pub use toolbox::{Answering, Cancellation, ToolCall, Toolbox};
+pub use toolbox::{Cancellation, ToolAnswerFuture, ToolCall, Toolbox};
 
 use self::builtin::Builtin;
 use crate::job_report::ToolNames;

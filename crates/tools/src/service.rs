@@ -23,7 +23,7 @@ use crate::job_report::{
 };
 
 /// An answer that is on its way.
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, JobServiceError>> + Send + 'a>>;
+pub type JobFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, JobServiceError>> + Send + 'a>>;
 
 /// Who asks for jobs. What somebody has started is there for nobody else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,22 +63,22 @@ pub trait JobService: Send + Sync + 'static {
     /// The same for this caller, to whom other callers' jobs are not there.
     fn on_behalf(self: Arc<Self>, caller: &Caller) -> Arc<dyn JobService>;
     /// Takes a job in; it is durable when this answers.
-    fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport>;
+    fn submit(&self, request: SubmitRequest) -> JobFuture<'_, JobReport>;
     /// Where a job is, once it is in a final state or `wait` is over.
-    fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport>;
+    fn status(&self, id: JobId, wait: Duration) -> JobFuture<'_, JobReport>;
     /// Whether there is such a job.
-    fn knows(&self, id: JobId) -> Pending<'_, bool>;
+    fn knows(&self, id: JobId) -> JobFuture<'_, bool>;
     /// What a job has come to as the answer of a tool, once it has ended: of a call what its server answered, or the error that its caller
     /// would have had; of a command what [`results`](Self::results) has, of this extent. Whoever asks has had it.
-    fn answer(&self, id: JobId, extent: Extent) -> Pending<'_, Option<CallAnswer>>;
+    fn answer(&self, id: JobId, extent: Extent) -> JobFuture<'_, Option<CallAnswer>>;
     /// What a job has left so far.
-    fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>>;
+    fn results(&self, id: JobId) -> JobFuture<'_, Located<ResultsReport>>;
     /// A piece of what a job has printed.
-    fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, LogReport>;
+    fn logs(&self, id: JobId, page: LogRequest) -> JobFuture<'_, LogReport>;
     /// The newest jobs, newest first.
-    fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport>;
+    fn list(&self, filter: Option<JobState>, limit: u32) -> JobFuture<'_, ListReport>;
     /// Ends a job; answers when it has ended. A job that has ended already is an error that says how.
-    fn terminate(&self, id: JobId) -> Pending<'_, JobReport>;
+    fn terminate(&self, id: JobId) -> JobFuture<'_, JobReport>;
     /// What those who ask call the tools.
     fn names(&self) -> ToolNames {
         ToolNames::default()
@@ -88,15 +88,15 @@ pub trait JobService: Send + Sync + 'static {
         None
     }
     /// How the machine and the jobs are doing.
-    fn system(&self) -> Pending<'_, SystemReport>;
+    fn system(&self) -> JobFuture<'_, SystemReport>;
     /// How many jobs there are of each state, in the order of a job's life.
-    fn counts(&self) -> Pending<'_, Vec<(JobState, u64)>>;
+    fn counts(&self) -> JobFuture<'_, Vec<(JobState, u64)>>;
     /// A document of the named state.
-    fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>>;
+    fn get_state(&self, field: Field) -> JobFuture<'_, Located<DocumentReport>>;
     /// Replaces a document of the named state; answers when.
-    fn set_state(&self, field: Field, value: Value) -> Pending<'_, Moment>;
+    fn set_state(&self, field: Field, value: Value) -> JobFuture<'_, Moment>;
     /// All documents of the named state, by name.
-    fn list_state(&self) -> Pending<'_, Vec<ListedReport>>;
+    fn list_state(&self) -> JobFuture<'_, Vec<ListedReport>>;
 }
 
 /// Why something was not done, as a sentence that says what to do.

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use unhang_switches::stands;
 
 use super::{
-    Answering, ArgumentSchema, Definition, ModeOverrides, ToolAnswer, ToolCall, ToolListing, ToolSettings,
-    Toolbox, builtin::Builtin, declared::Declared, service::JobService,
+    ArgumentSchema, Definition, ModeOverrides, ToolAnswer, ToolAnswerFuture, ToolCall, ToolListing,
+    ToolSettings, Toolbox, builtin::Builtin, declared::Declared, service::JobService,
 };
 use crate::job_report::ToolNames;
 use unhang_core::config::LARGE_ARGUMENTS;
@@ -116,7 +116,7 @@ impl Toolbox for Table {
         Arc::clone(&self.definitions)
     }
 
-    fn call(&self, call: ToolCall) -> Answering {
+    fn call(&self, call: ToolCall) -> ToolAnswerFuture {
         let (tool, service) = (self.tools.get(&call.tool).map(Arc::clone), Arc::clone(&self.service));
         Box::pin(async move {
             let ToolCall { tool: name, arguments, length, caller, cancellation } = call;
@@ -171,7 +171,7 @@ impl Toolbox for CurrentTable {
         Some(self.changes.subscribe())
     }
 
-    fn call(&self, call: ToolCall) -> Answering {
+    fn call(&self, call: ToolCall) -> ToolAnswerFuture {
         self.table().call(call)
     }
 }

@@ -40,7 +40,7 @@ pub struct ToolCall {
 }
 
 /// An answer that is on its way.
-pub type Answering = Pin<Box<dyn Future<Output = ToolAnswer> + Send>>;
+pub type ToolAnswerFuture = Pin<Box<dyn Future<Output = ToolAnswer> + Send>>;
 
 /// Tools behind a front.
 pub trait Toolbox: Send + Sync + 'static {
@@ -53,7 +53,7 @@ pub trait Toolbox: Send + Sync + 'static {
     }
 
     /// Calls one of them. Whatever goes wrong is an answer; once it is cancelled it has to end soon.
-    fn call(&self, call: ToolCall) -> Answering;
+    fn call(&self, call: ToolCall) -> ToolAnswerFuture;
 }
 
 /// A toolbox with nothing in it.
@@ -64,7 +64,7 @@ impl Toolbox for NoTools {
         [].into()
     }
 
-    fn call(&self, call: ToolCall) -> Answering {
+    fn call(&self, call: ToolCall) -> ToolAnswerFuture {
         Box::pin(async move { ToolAnswer::error(format!("there is no tool `{}`", call.tool)) })
     }
 }

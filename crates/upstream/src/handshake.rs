@@ -151,12 +151,12 @@ pub(crate) struct Handshake {
     /// `server/discover` went out once more.
     was_repeated: bool,
     /// `initialize` went out first, for that is what the server understood the last time.
-    guess: Guess,
+    guess: KnownEra,
 }
 
 /// What was known of a server when the handshake began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Guess {
+enum KnownEra {
     None,
     /// That it knows handshakes alone.
     Made,
@@ -174,13 +174,13 @@ impl Handshake {
             is_discovering: first == HandshakeRequest::Discover,
             is_initializing: first == HandshakeRequest::Initialize,
             was_repeated: false,
-            guess: Guess::None,
+            guess: KnownEra::None,
         }
     }
 
     /// It begins with `initialize`, for the server was found to know handshakes alone.
     pub(crate) fn guessing(server: &str, now: Duration) -> Self {
-        Self { guess: Guess::Made, ..Self::new(server, now, HandshakeRequest::Initialize) }
+        Self { guess: KnownEra::Made, ..Self::new(server, now, HandshakeRequest::Initialize) }
     }
 
     /// When it began.
@@ -215,11 +215,11 @@ impl Handshake {
 
     /// Whether what goes out rests on what was known of the server alone.
     fn may_be_wrong(&self) -> bool {
-        self.guess == Guess::Made && stands("guessed-era-may-be-wrong")
+        self.guess == KnownEra::Made && stands("guessed-era-may-be-wrong")
     }
 
     fn discover(&mut self) -> HandshakeStep {
-        self.guess = Guess::Doubted;
+        self.guess = KnownEra::Doubted;
         self.is_discovering = true;
         HandshakeStep::Ask(HandshakeRequest::Discover)
     }
@@ -307,7 +307,7 @@ impl Handshake {
             self.is_initializing = false;
             return self.discover();
         }
-        if is_refusal && self.is_discovering && self.guess == Guess::Doubted {
+        if is_refusal && self.is_discovering && self.guess == KnownEra::Doubted {
             // What it says to the other one decides.
             self.is_initializing = false;
             return HandshakeStep::Wait;

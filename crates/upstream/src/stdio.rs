@@ -19,7 +19,7 @@ use unhang_wire::{Lines, compose};
 use super::{
     Mailbox,
     process::{ProcessEvent, ServerProcess, awaited},
-    upstream_session::{Incoming, Outgoing, UpstreamConfig, UpstreamSession},
+    upstream_session::{Outgoing, UpstreamConfig, UpstreamEvent, UpstreamSession},
 };
 use unhang_core::{
     config::STOP_SLACK,
@@ -193,11 +193,11 @@ impl StdioActor {
         }
     }
 
-    fn attend(&mut self, heard: Incoming) {
-        if matches!(heard, Incoming::Time) && self.upstream_session.is_shaking() {
+    fn attend(&mut self, heard: UpstreamEvent) {
+        if matches!(heard, UpstreamEvent::Time) && self.upstream_session.is_shaking() {
             self.notice_life();
         }
-        if matches!(heard, Incoming::Time) {
+        if matches!(heard, UpstreamEvent::Time) {
             self.check_health();
         }
         self.upstream_session.attend(heard, self.to_server.cost());

@@ -75,7 +75,7 @@ pub(crate) enum RequestOrigin {
 }
 
 /// What has to be attended to, besides what the server says.
-pub(crate) enum Incoming {
+pub(crate) enum UpstreamEvent {
     Command(Option<ActorCommand>),
     Withdrawn,
     Answered(Option<AnsweredQuestion>),
@@ -176,15 +176,15 @@ impl UpstreamSession {
     }
 
     /// Waits for the next thing to attend to. `also` is when the actor itself wants to be woken. Cancel-safe.
-    pub(crate) async fn next(&mut self, also: Option<Instant>) -> Incoming {
+    pub(crate) async fn next(&mut self, also: Option<Instant>) -> UpstreamEvent {
         let due = self.next_tick().into_iter().chain(also).min();
         set(&mut self.timer, due);
         let is_asked = !self.is_ending;
         tokio::select! {
-            command = self.mailbox.commands.recv(), if is_asked => Incoming::Command(command),
-            () = self.mailbox.withdrawn.notified() => Incoming::Withdrawn,
-            answered = self.questions.next_answer(), if !self.questions.is_empty() => Incoming::Answered(answered),
-            () = &mut self.timer => Incoming::Time,
+            command = self.mailbox.commands.recv(), if is_asked => UpstreamEvent::Command(command),
+            () = self.mailbox.withdrawn.notified() => UpstreamEvent::Withdrawn,
+            answered = self.questions.next_answer(), if !self.questions.is_empty() => UpstreamEvent::Answered(answered),
+            () = &mut self.timer => UpstreamEvent::Time,
         }
     }
 
@@ -195,12 +195,12 @@ impl UpstreamSession {
     }
 
     /// Attends to it. `waiting` is how many bytes the server has not taken yet.
-    pub(crate) fn attend(&mut self, heard: Incoming, waiting: usize) {
+    pub(crate) fn attend(&mut self, heard: UpstreamEvent, waiting: usize) {
         match heard {
-            Incoming::Command(command) => self.command(command, waiting),
-            Incoming::Withdrawn => self.withdraw(),
-            Incoming::Answered(answered) => self.questions.reply(answered, &mut self.out),
-            Incoming::Time => self.tick(),
+            UpstreamEvent::Command(command) => self.command(command, waiting),
+            UpstreamEvent::Withdrawn => self.withdraw(),
+            UpstreamEvent::Answered(answered) => self.questions.reply(answered, &mut self.out),
+            UpstreamEvent::Time => self.tick(),
         }
     }
 

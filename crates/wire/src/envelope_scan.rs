@@ -24,7 +24,7 @@ const MAX_METHOD: usize = 512;
 
 /// What the scanner found.
 #[derive(Clone, Debug)]
-pub(crate) struct Skimmed {
+pub(crate) struct ScannedEnvelope {
     pub(crate) id: Option<Id>,
     pub(crate) method: Option<String>,
     pub(crate) shape: Shape,
@@ -44,8 +44,8 @@ pub(crate) struct EnvelopeScan {
     /// The text being read; empty when it grew over its bound.
     text: Vec<u8>,
     overflow: bool,
-    id: Slot,
-    method: Slot,
+    id: ScannedMember,
+    method: ScannedMember,
     outcome: bool,
     params: bool,
 }
@@ -85,7 +85,7 @@ enum ScannedText {
 
 /// A member that was looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Slot {
+enum ScannedMember {
     #[default]
     Absent,
     Text(Vec<u8>),
@@ -112,14 +112,18 @@ impl EnvelopeScan {
     }
 
     /// What was found; the line has ended.
-    pub(crate) fn finish(mut self) -> Skimmed {
+    pub(crate) fn finish(mut self) -> ScannedEnvelope {
         // A number that was cut off is another number, and a string counts only where JSON went on as it should.
         let cut_off = self.place == ScanState::Done || self.expect != Expect::Comma;
         self.overflow |= cut_off && stands("skimmed-id-whole");
         self.end_value();
-        let shape =
-            Shape::of(self.method != Slot::Absent, self.outcome, self.id != Slot::Absent, self.params);
-        Skimmed {
+        let shape = Shape::of(
+            self.method != ScannedMember::Absent,
+            self.outcome,
+            self.id != ScannedMember::Absent,
+            self.params,
+        );
+        ScannedEnvelope {
             id: self.id.text().as_deref().and_then(Id::from_json),
             method: self.method.text().and_then(|text| json_string(text.as_bytes())),
             shape,
@@ -314,17 +318,17 @@ impl EnvelopeScan {
             ScannedText::Nothing | ScannedText::Name => return,
         };
         *slot = match slot {
-            Slot::Absent | Slot::Text(_) if !stands("skimmed-id-once") => {
-                Slot::Text(std::mem::take(&mut self.text))
+            ScannedMember::Absent | ScannedMember::Text(_) if !stands("skimmed-id-once") => {
+                ScannedMember::Text(std::mem::take(&mut self.text))
             }
-            Slot::Absent if !self.overflow => Slot::Text(std::mem::take(&mut self.text)),
-            _ => Slot::Unreadable,
+            ScannedMember::Absent if !self.overflow => ScannedMember::Text(std::mem::take(&mut self.text)),
+            _ => ScannedMember::Unreadable,
         };
         self.begin(ScannedText::Nothing);
     }
 }
 
-impl Slot {
+impl ScannedMember {
     fn text(self) -> Option<String> {
         match self {
             Self::Text(text) => String::from_utf8(text).ok(),

@@ -23,7 +23,7 @@ pub struct InFlight<E> {
     /// By time and then by registration, so that what is due at the same moment keeps its order.
     deadlines: BTreeMap<(Duration, u64), Id>,
     registered: u64,
-    late: Late,
+    late: LateIds,
 }
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl<E> InFlight<E> {
             waiting: HashMap::new(),
             deadlines: BTreeMap::new(),
             registered: 0,
-            late: Late::new(late_capacity),
+            late: LateIds::new(late_capacity),
         }
     }
 
@@ -226,14 +226,14 @@ impl<E> InFlight<E> {
 
 /// The ids whose answers may come late, oldest forgotten first.
 #[derive(Debug)]
-struct Late {
+struct LateIds {
     capacity: usize,
     remembered: u64,
     by_id: HashMap<Id, u64>,
     by_age: BTreeMap<u64, Id>,
 }
 
-impl Late {
+impl LateIds {
     fn new(capacity: usize) -> Self {
         Self { capacity, remembered: 0, by_id: HashMap::new(), by_age: BTreeMap::new() }
     }

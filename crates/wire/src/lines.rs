@@ -54,7 +54,7 @@ pub struct Lines {
     most_held: usize,
     /// The first bytes of the stream have been looked at.
     begun: bool,
-    skipping: Option<Skipping>,
+    skipping: Option<SkippedLine>,
 }
 
 /// A line.
@@ -96,7 +96,7 @@ impl fmt::Display for Oversized {
 
 /// A line that is being skipped.
 #[derive(Debug, Default)]
-struct Skipping {
+struct SkippedLine {
     length: u64,
     /// The last byte was a carriage return, which belongs to the line ending if a line feed follows.
     carriage_return: bool,
@@ -318,7 +318,7 @@ fn grow(buffer: &mut Vec<u8>, needed: usize, most: usize) {
     }
 }
 
-impl Skipping {
+impl SkippedLine {
     fn feed(&mut self, bytes: &[u8]) {
         let Some(last) = bytes.last() else { return };
         self.length += bytes.len() as u64;

@@ -45,7 +45,7 @@ pub(super) fn run(ConformanceClient { url }: &ConformanceClient, verbose: bool) 
             name: SERVER.to_owned(),
             endpoint: Endpoint::Http(HttpServer { address, dialect: None, authorization }),
             limits: Limits::default(),
-            listener: Arc::new(Willing),
+            listener: Arc::new(AcceptingListener),
         });
         let outcome = use_everything(&client, &context).await;
         client.dispose().await;
@@ -162,9 +162,9 @@ fn sample(schema: &Value) -> Value {
 }
 
 /// Accepts what it is asked, with the defaults that the question has (SEP-1034).
-struct Willing;
+struct AcceptingListener;
 
-impl ServerListener for Willing {
+impl ServerListener for AcceptingListener {
     fn capabilities(&self) -> Map<String, Value> {
         Map::from_iter([("elicitation".to_owned(), json!({ "form": {} }))])
     }

@@ -282,7 +282,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
 
 /// Whether what is printed is set off by marks and colours: on a terminal that has them, unless NO_COLOR says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct TerminalMarks {
     has_marks: bool,
     has_colours: bool,
 }
@@ -296,16 +296,16 @@ pub(super) enum TerminalColour {
     Cyan = 36,
 }
 
-impl Marks {
+impl TerminalMarks {
     /// As a file or a pipe has them: not at all.
-    pub(super) const NONE: Marks = Marks { has_marks: false, has_colours: false };
+    pub(super) const NONE: TerminalMarks = TerminalMarks { has_marks: false, has_colours: false };
 
     /// What stdout can show.
-    pub(super) fn of_stdout() -> Marks {
+    pub(super) fn of_stdout() -> TerminalMarks {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let has_marks = io::stdout().is_terminal();
-        Marks { has_marks, has_colours: has_marks && !is_dumb && !is_set("NO_COLOR") }
+        TerminalMarks { has_marks, has_colours: has_marks && !is_dumb && !is_set("NO_COLOR") }
     }
 
     /// The mark, where there are any.
@@ -356,10 +356,10 @@ mod tests {
 
     #[test]
     fn marks_and_colours_are_for_terminals() {
-        let all = Marks { has_marks: true, has_colours: true };
+        let all = TerminalMarks { has_marks: true, has_colours: true };
         assert_eq!(all.paint(TerminalColour::Red, "failed"), "\u{1b}[31mfailed\u{1b}[0m");
-        assert_eq!((all.mark('✓'), Marks::NONE.mark('✓')), ("✓ ".to_owned(), String::new()));
-        assert_eq!(Marks::NONE.paint(TerminalColour::Red, "failed"), "failed");
+        assert_eq!((all.mark('✓'), TerminalMarks::NONE.mark('✓')), ("✓ ".to_owned(), String::new()));
+        assert_eq!(TerminalMarks::NONE.paint(TerminalColour::Red, "failed"), "failed");
         assert_eq!(shortened("abcd", 3), "ab…");
     }
 

@@ -17,7 +17,7 @@ use unhang::{
     exit,
     oauth::{
         Agent, Authorization, AuthorizationError, AuthorizationSpec, Browser, ClientSettings, LoggedIn,
-        LoggedOut, Nobody, RequestLimits, TokenStore,
+        LoggedOut, NoAgent, RequestLimits, TokenStore,
     },
     settings::{ServerSettings, Transport, without_secrets},
 };
@@ -106,7 +106,7 @@ async fn logged_in(arguments: &LoginArguments) -> CommandOutcome {
 async fn logged_out(common: &LoginCommon) -> CommandOutcome {
     let server = Remote::find(common).await?;
     let name = escaped(&server.name);
-    let nobody = Nobody { server: name.clone() };
+    let nobody = NoAgent { server: name.clone() };
     let authorization = server.authorization(common.request_timeout, Arc::new(nobody))?;
     let (was_logged_in, is_revoked) = match authorization.log_out().await.map_err(|error| failure(&error))? {
         LoggedOut::WasNot => (false, false),

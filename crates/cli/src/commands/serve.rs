@@ -51,7 +51,7 @@ use self::{
     listening::{HttpListening, listen, unused},
     plan::{InheritedVariables, ServePlan},
     reload::{Current, Entrance, Reload, stamp},
-    service_manager::Handed,
+    service_manager::HandedSockets,
 };
 use super::engine::options;
 use crate::{
@@ -86,7 +86,7 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     // Each client over HTTP has a descriptor. Where the limit stays as it was there are fewer of them.
     let raised = descriptors::raise();
     // It comes before the first thread.
-    let handed = match Handed::take() {
+    let handed = match HandedSockets::take() {
         Ok(handed) => handed,
         Err(why) => {
             output::error(&why, None);
@@ -152,7 +152,7 @@ async fn served(
     serve: &Serve,
     limits: Limits,
     prepared: PreparedServe,
-    handed: Handed,
+    handed: HandedSockets,
     diagnostics: &Diagnostics,
 ) -> Result<u8, ServeFailure> {
     let PreparedServe { path, current, given, table, service, mut lineup, place, http_settings, telemetry } =

@@ -15,7 +15,7 @@ use unhang::{
 };
 
 use crate::{
-    arguments::Wrap,
+    arguments::WrapArguments,
     commands::engine::options,
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Guards the server until the client or a signal ends it.
-pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
+pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
     if let Some(url) = wrap.command[0].to_str().filter(|word| is_url(word)) {
         // The rest of it may be secret.
         let shown = without_secrets(url.split(['?', '#']).next().unwrap_or_default());

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use tokio::{task::JoinSet, time::timeout};
 use unhang::oauth::{
-    Agent, Authorization, AuthorizationError, AuthorizationSpec, ClientSettings, Follower, Nobody,
+    Agent, Authorization, AuthorizationError, AuthorizationSpec, ClientSettings, Follower, NoAgent,
     RequestLimits, TokenStore,
 };
 
@@ -22,7 +22,7 @@ fn follower() -> Arc<dyn Agent> {
 }
 
 fn nobody() -> Arc<dyn Agent> {
-    Arc::new(Nobody { server: "search".to_owned() })
+    Arc::new(NoAgent { server: "search".to_owned() })
 }
 
 fn with(

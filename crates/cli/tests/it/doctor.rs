@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Write, fs, io::Read, process::Command, tim
 
 use rustix::process::Signal;
 use serde_json::Value;
-use unhang::doctor::{CHECKS, Patient, examine_as_client};
+use unhang::doctor::{CHECKS, ExaminedTarget, examine_as_client};
 use unhang_zoo::ProgramKind;
 
 use crate::{
@@ -391,7 +391,7 @@ async fn a_server_without_a_process_of_ours_is_examined_as_a_client_does() {
         spec.limits.start_timeout = Duration::from_secs(4);
         spec.limits.request_timeout = Duration::from_secs(3);
         spec.limits.call_timeout = Duration::from_secs(4);
-        let patient = Patient { spec, inherited: Vec::new(), limit: Duration::from_secs(60) };
+        let patient = ExaminedTarget { spec, inherited: Vec::new(), limit: Duration::from_secs(60) };
         let report = examine_as_client(&patient).await;
         let found: Vec<&str> = report.findings.iter().map(|finding| finding.check.id).collect();
         assert!(expect.iter().all(|id| found.contains(id)), "{words:?}: {report:#?}");

@@ -20,8 +20,8 @@ fn usual() -> Observations {
         leaked: 0,
     };
     Observations {
-        cold: Some(Start::Answered(Duration::from_millis(1300))),
-        warm: Some(Start::Answered(Duration::from_millis(900))),
+        cold: Some(StartResult::Answered(Duration::from_millis(1300))),
+        warm: Some(StartResult::Answered(Duration::from_millis(900))),
         handshake: Some(HandshakeSeen::Agreed("2025-11-25".to_owned())),
         modern: Some(DiscoverSeen::Unknown { is_ambiguous: false }),
         lists: vec![ObservedList { method: "tools/list", items: 36, bytes: 41_208, fault: None }],
@@ -63,20 +63,20 @@ fn nothing_follows_from_what_was_not_seen() {
 #[test]
 fn each_way_not_to_start_has_its_name() {
     let only = |cold| Observations { cold: Some(cold), ..Observations::default() };
-    assert_eq!(ids(&only(Start::Failed("no such file".to_owned()))), ["cannot-start"]);
-    assert_eq!(ids(&only(Start::Unreachable("refused".to_owned()))), ["cannot-reach"], "F-78");
-    assert_eq!(ids(&only(Start::Ended("exit code 1".to_owned()))), ["dies-at-start"]);
-    assert_eq!(ids(&only(Start::Silent(seconds(55)))), ["silent-at-start"]);
-    assert_eq!(ids(&only(Start::Unusable)), ["silent-at-start"], "it is not well");
-    let mut mute = only(Start::Unusable);
+    assert_eq!(ids(&only(StartResult::Failed("no such file".to_owned()))), ["cannot-start"]);
+    assert_eq!(ids(&only(StartResult::Unreachable("refused".to_owned()))), ["cannot-reach"], "F-78");
+    assert_eq!(ids(&only(StartResult::Ended("exit code 1".to_owned()))), ["dies-at-start"]);
+    assert_eq!(ids(&only(StartResult::Silent(seconds(55)))), ["silent-at-start"]);
+    assert_eq!(ids(&only(StartResult::Unusable)), ["silent-at-start"], "it is not well");
+    let mut mute = only(StartResult::Unusable);
     mute.troubles = vec![ServerTrouble::Mute("`initialize`".to_owned())];
     assert_eq!(ids(&mute), ["closes-stdout"]);
-    let mut stateless = only(Start::Silent(seconds(55)));
+    let mut stateless = only(StartResult::Silent(seconds(55)));
     stateless.modern = Some(DiscoverSeen::Spoken { is_locked: false });
     assert_eq!(ids(&stateless), ["modern-only"]);
-    check(|seen| seen.warm = Some(Start::Ended("exit code 1".to_owned())), &["dies-at-second-start"]);
+    check(|seen| seen.warm = Some(StartResult::Ended("exit code 1".to_owned())), &["dies-at-second-start"]);
     let never_again = |seen: &mut Observations| {
-        seen.warm = Some(Start::Ended("exit code 1".to_owned()));
+        seen.warm = Some(StartResult::Ended("exit code 1".to_owned()));
         seen.modern = Some(DiscoverSeen::Ended("exit code 1".to_owned()));
     };
     check(never_again, &["dies-at-second-start"]);
@@ -94,15 +94,15 @@ fn each_way_not_to_start_has_its_name() {
 #[test]
 fn a_slow_start_names_the_clients_that_it_presses() {
     let mut seen = usual();
-    seen.warm = Some(Start::Answered(seconds(6)));
+    seen.warm = Some(StartResult::Answered(seconds(6)));
     let found = judge(&seen);
     assert_eq!(found.len(), 1);
     let evidence = &found[0].evidence;
     assert!(evidence.contains("opencode") && evidence.contains("Codex"), "{evidence}");
     assert!(!evidence.contains("Claude Code"), "6 s are not half of 30 s: {evidence}");
-    check(|seen| seen.warm = Some(Start::Answered(Duration::from_millis(2400))), &[]);
-    check(|seen| seen.cold = Some(Start::Answered(Duration::from_millis(9900))), &[]);
-    check(|seen| seen.cold = Some(Start::Answered(Duration::from_millis(10_100))), &["slow-start"]);
+    check(|seen| seen.warm = Some(StartResult::Answered(Duration::from_millis(2400))), &[]);
+    check(|seen| seen.cold = Some(StartResult::Answered(Duration::from_millis(9900))), &[]);
+    check(|seen| seen.cold = Some(StartResult::Answered(Duration::from_millis(10_100))), &["slow-start"]);
 }
 
 #[test]

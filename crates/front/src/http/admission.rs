@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 use unhang_net::{
     oauth::{RESOURCE_METADATA, TokenRefusal},
     serve::{
-        PeerAddress, Unproven,
+        PeerAddress, UnprovenClient,
         axum::{
             Error,
             body::{Body, Bytes, HttpBody},
@@ -101,7 +101,7 @@ fn turned_away(access: &Access, peer: PeerAddress, auth_error: &AuthError) -> Re
 /// An answer to somebody who has shown no good token. Where there is one to show, their connection is the first to make room for others.
 pub(super) fn of_stranger(access: &Access, mut response: Response) -> Response {
     if !access.is_open() {
-        response.extensions_mut().insert(Unproven);
+        response.extensions_mut().insert(UnprovenClient);
     }
     response
 }

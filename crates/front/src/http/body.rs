@@ -32,7 +32,7 @@ use unhang_core::{
 const REST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A whole body.
-pub(super) struct Whole {
+pub(super) struct WholeBody {
     pub(super) bytes: Bytes,
     /// What it takes of the budget; nothing where it is small.
     pub(super) room: Option<MessageBudget>,
@@ -50,7 +50,7 @@ pub(super) async fn whole(
     http_state: &HttpState,
     peer: PeerAddress,
     mut body: Body,
-) -> Result<Whole, Box<Response>> {
+) -> Result<WholeBody, Box<Response>> {
     let limit = http_state.limits.max_message;
     if body.size_hint().lower() > limit as u64 {
         return Err(refusal(http_state, peer, &BodyError::TooLarge));
@@ -72,7 +72,7 @@ pub(super) async fn whole(
     }
 }
 
-async fn read(http_state: &HttpState, body: &mut Body) -> Result<Whole, BodyError> {
+async fn read(http_state: &HttpState, body: &mut Body) -> Result<WholeBody, BodyError> {
     let limit = http_state.limits.max_message;
     // What it says that it brings is the most that can come.
     let most = body
@@ -102,7 +102,7 @@ async fn read(http_state: &HttpState, body: &mut Body) -> Result<Whole, BodyErro
     if let Some(room) = &mut room {
         room.is_whole();
     }
-    Ok(Whole { bytes: if rest.is_empty() { first } else { rest.into() }, room })
+    Ok(WholeBody { bytes: if rest.is_empty() { first } else { rest.into() }, room })
 }
 
 /// The next piece of a body; none at its end.

@@ -23,7 +23,7 @@ use super::{
     access::TokenOwner,
     admission::busy,
     asked::{PostKind, asked},
-    body::{Whole, whole},
+    body::{WholeBody, whole},
     message_budget::NoRoom,
     old,
     operators::told,
@@ -109,27 +109,27 @@ pub(super) fn put_off(
 
 /// What a client takes as an answer.
 #[derive(Clone, Copy)]
-pub(super) struct Accepts {
+pub(super) struct AcceptHeader {
     json: bool,
     events: bool,
 }
 
-impl Accepts {
+impl AcceptHeader {
     /// All that there is.
-    pub(super) const ALL: Accepts = Accepts { json: true, events: true };
+    pub(super) const ALL: AcceptHeader = AcceptHeader { json: true, events: true };
 
-    fn by(headers: &HeaderMap) -> Accepts {
+    fn by(headers: &HeaderMap) -> AcceptHeader {
         let mut kinds = headers.get_all(header::ACCEPT).iter().peekable();
         if kinds.peek().is_none() {
             // Whoever does not say it takes everything (RFC 9110).
-            return Accepts::ALL;
+            return AcceptHeader::ALL;
         }
         let kinds: Vec<String> =
             kinds.map(|kinds| String::from_utf8_lossy(kinds.as_bytes()).to_lowercase()).collect();
         let kinds = kinds.iter().flat_map(|kinds| kinds.split(','));
         let kinds: Vec<&str> = kinds.map(|kind| kind.split(';').next().unwrap_or_default().trim()).collect();
         let takes = |wanted: [&str; 3]| kinds.iter().any(|kind| wanted.contains(kind));
-        Accepts { json: takes([JSON, "application/*", "*/*"]), events: takes([EVENTS, "text/*", "*/*"]) }
+        AcceptHeader { json: takes([JSON, "application/*", "*/*"]), events: takes([EVENTS, "text/*", "*/*"]) }
     }
 }
 
@@ -145,7 +145,7 @@ pub(super) async fn posted(
     if let Some(refusal) = no_json(peer, &headers) {
         return refusal;
     }
-    let takes = Accepts::by(&headers);
+    let takes = AcceptHeader::by(&headers);
     if !takes.json && !takes.events {
         let happened = "the request accepts neither of the types that answers have".to_owned();
         let hint = "accept application/json and text/event-stream";
@@ -292,12 +292,12 @@ fn window(headers: &HeaderMap) -> Option<OfWindow> {
 pub(super) struct Post {
     pub(super) peer: PeerAddress,
     pub(super) caller: TokenOwner,
-    pub(super) takes: Accepts,
+    pub(super) takes: AcceptHeader,
     /// The trace that its headers name.
     pub(super) trace: Option<Parent>,
     /// What its headers say of a window, which counts from windows alone.
     pub(super) window: Option<OfWindow>,
-    pub(super) body: Whole,
+    pub(super) body: WholeBody,
 }
 
 impl Post {
@@ -312,7 +312,7 @@ impl Post {
     pub(super) async fn ask(self, session: &SessionHandle) -> Option<PostReply> {
         let (reply, replied) = oneshot::channel();
         let Post { body, trace, .. } = self;
-        let Whole { bytes: body, room } = body;
+        let WholeBody { bytes: body, room } = body;
         let command = SessionCommand::Post { body, room, takes_events: self.takes.events, trace, reply };
         session.send(command).await.ok()?;
         replied.await.ok()
@@ -349,7 +349,7 @@ pub(super) async fn answer(
     http_state: &HttpState,
     peer: PeerAddress,
     reply: PostReply,
-    takes: Accepts,
+    takes: AcceptHeader,
     statuses: Statuses,
 ) -> Response {
     match reply {
@@ -423,7 +423,7 @@ fn events(body: Body) -> Response {
 
 /// Who listens has to take events.
 pub(super) fn no_events(peer: PeerAddress, headers: &HeaderMap) -> Option<Response> {
-    if Accepts::by(headers).events {
+    if AcceptHeader::by(headers).events {
         return None;
     }
     let happened = "the request does not accept events, which is all that there is to hear".to_owned();
@@ -460,7 +460,7 @@ pub(super) async fn listened(
     let sent = session.send(SessionCommand::Listen { after, reply }).await;
     match (sent, replied.await) {
         (Ok(()), Ok(PostReply::Gone)) => unknown(),
-        (Ok(()), Ok(reply)) => answer(&http_state, peer, reply, Accepts::ALL, Statuses::Session).await,
+        (Ok(()), Ok(reply)) => answer(&http_state, peer, reply, AcceptHeader::ALL, Statuses::Session).await,
         _ => no_such_session(peer),
     }
 }

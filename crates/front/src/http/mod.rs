@@ -60,7 +60,7 @@ use self::{
     operators::JobGauge,
     service::HttpService,
     session::{HttpSession, ReplyMode, SessionCommand, SessionHandle, mailbox},
-    stateless_clients::{StatelessClient, StatelessClients, Stay},
+    stateless_clients::{StatelessClient, StatelessClients, StatelessRequest},
 };
 use super::{
     AtEnd,
@@ -167,7 +167,7 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         SessionContext::new(toolbox, servers, instructions).with_jobs(jobs).traced_by(telemetry, "tcp");
     let budget = Budget::new(message_memory, limits.max_message);
     let http_state = HttpState::new(limits, budget, context, counted, access_policy, ending.clone());
-    let _watching = Watching(tokio::spawn(Arc::clone(&http_state).watch_door()));
+    let _watching = TaskGuard(tokio::spawn(Arc::clone(&http_state).watch_door()));
     let place = HttpService::new(Arc::clone(&http_state), offers_sse);
     let mut serving = tokio::spawn(serve::serve(listeners, place, bounds, tls, ending));
     let code = tokio::select! {
@@ -216,9 +216,9 @@ pub async fn serve_windows(
 }
 
 /// Ends a task with its owner.
-struct Watching(JoinHandle<()>);
+struct TaskGuard(JoinHandle<()>);
 
-impl Drop for Watching {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -360,7 +360,7 @@ impl HttpState {
         &self,
         caller: &TokenOwner,
         peer: PeerAddress,
-    ) -> Result<(SessionContext, Option<Stay>), Full> {
+    ) -> Result<(SessionContext, Option<StatelessRequest>), Full> {
         let Some(servers) = &self.context.servers else { return Ok((self.context.clone(), None)) };
         let new = || servers.for_session_of(self.owner(caller), self.may_read(caller));
         let (servers, stay) =

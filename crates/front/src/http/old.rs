@@ -25,7 +25,7 @@ use super::{
     asked::no_message,
     body::whole,
     handlers::{
-        Accepts, Post, Statuses, answer, brought, ending, no_events, no_json, refused, too_many, trace,
+        AcceptHeader, Post, Statuses, answer, brought, ending, no_events, no_json, refused, too_many, trace,
         wrong_verb,
     },
     session::SessionCommand,
@@ -75,7 +75,7 @@ async fn opened(
         (Ok(()), Ok(reply)) => {
             let session = shown(&name);
             tracing::info!(%peer, session, "{peer} ({caller}) begins the session {session} by HTTP+SSE");
-            answer(&http_state, peer, reply, Accepts::ALL, Statuses::Session).await
+            answer(&http_state, peer, reply, AcceptHeader::ALL, Statuses::Session).await
         }
         _ => ending(peer),
     }
@@ -103,11 +103,11 @@ async fn said(
         Err(refusal) => return *refusal,
     };
     let instead = no_message(&body.bytes);
-    let post = Post { peer, caller, takes: Accepts::ALL, trace: trace(&headers), window: None, body };
+    let post = Post { peer, caller, takes: AcceptHeader::ALL, trace: trace(&headers), window: None, body };
     match instead {
         Some(asked) => brought(&http_state, post, asked).await,
         None => match post.ask(&session).await {
-            Some(reply) => answer(&http_state, peer, reply, Accepts::ALL, Statuses::Session).await,
+            Some(reply) => answer(&http_state, peer, reply, AcceptHeader::ALL, Statuses::Session).await,
             None => no_such_session(peer),
         },
     }

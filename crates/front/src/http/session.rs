@@ -34,7 +34,7 @@ use super::{
     stream::{BufferedBytes, EventMarks, ResponseStream, StreamBody},
 };
 use crate::{
-    effects::{ErrorAnswer, SessionEffects, StreamKey, To},
+    effects::{ErrorAnswer, LineTarget, SessionEffects, StreamKey},
     session_runtime::SessionRuntime,
     tally::add_one,
 };
@@ -113,7 +113,7 @@ pub(super) enum ReplyMode {
 
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
+enum SessionOver {
     /// Its client said so, or had only one thing to ask.
     Done,
     /// Its client has not been heard of for a long time.
@@ -319,20 +319,20 @@ impl HttpEffects {
 }
 
 impl SessionEffects for HttpEffects {
-    fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
-        if let To::Answer { stream, .. } = &to {
+    fn to_client(&mut self, to: LineTarget, class: Class, line: &[u8]) {
+        if let LineTarget::Answer { stream, .. } = &to {
             self.rooms.remove(stream);
         }
         match to {
             _ if self.has_one_stream() => self.say_to_session(class, line),
-            To::Answer { stream, error } => self.answer(stream, error, line),
-            To::Beside(key) => {
+            LineTarget::Answer { stream, error } => self.answer(stream, error, line),
+            LineTarget::Beside(key) => {
                 // A client that takes no events gets its answer alone.
                 if let Some(stream) = self.begun(key) {
                     self.say(&stream, class, line);
                 }
             }
-            To::Session => self.say_to_session(class, line),
+            LineTarget::Session => self.say_to_session(class, line),
         }
     }
 
@@ -495,12 +495,12 @@ impl HttpSession {
         self.work.mcp_session.has_parked()
     }
 
-    fn is_over(&self) -> Option<Over> {
+    fn is_over(&self) -> Option<SessionOver> {
         if self.has_no_client {
-            return Some(Over::Done);
+            return Some(SessionOver::Done);
         }
         if self.effects.is_deaf {
-            return Some(Over::Deaf);
+            return Some(SessionOver::Deaf);
         }
         if self.effects.is_alone() {
             let begun = self.next_stream != SESSION_STREAM;
@@ -509,14 +509,14 @@ impl HttpSession {
                 true => !self.is_parked(),
                 false => is_left(),
             };
-            return (begun && is_over).then_some(Over::Done);
+            return (begun && is_over).then_some(SessionOver::Done);
         }
         let has_come = self.effects.has_one_stream() && self.effects.listened.is_some();
         if has_come && !self.effects.is_read() && stands("one-stream-ends-its-session") {
-            return Some(Over::Done);
+            return Some(SessionOver::Done);
         }
         (self.last_seen.elapsed() >= SESSION_IDLE && !self.effects.is_read() && stands("idle-session-ends"))
-            .then_some(Over::Idle)
+            .then_some(SessionOver::Idle)
     }
 
     fn next_tick(&mut self) -> Option<Instant> {
@@ -532,14 +532,14 @@ impl HttpSession {
     }
 
     /// What is in flight is answered, as far as somebody is there, and what works for it is told to stop.
-    fn stop(&mut self, over: Over) {
+    fn stop(&mut self, over: SessionOver) {
         let cause = match over {
-            Over::Done => "its client has ended it",
-            Over::Idle => "its client was not heard of any more",
-            Over::Deaf => "its client does not read",
+            SessionOver::Done => "its client has ended it",
+            SessionOver::Idle => "its client was not heard of any more",
+            SessionOver::Deaf => "its client does not read",
         };
         let waiting = self.effects.held.bytes();
-        if over == Over::Deaf {
+        if over == SessionOver::Deaf {
             add_one(&self.work.tally().deaf);
             let session = self.name.as_str();
             tracing::warn!(session, "the session {session} is closed with {waiting} bytes waiting: {cause}");

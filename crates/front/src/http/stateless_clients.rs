@@ -83,7 +83,7 @@ struct KnownClient {
 }
 
 /// A request of somebody's, until this is dropped.
-pub(super) struct Stay {
+pub(super) struct StatelessRequest {
     stateless_clients: StatelessClients,
     who: StatelessClient,
     number: u64,
@@ -99,7 +99,7 @@ impl StatelessClients {
         &self,
         who: StatelessClient,
         new: impl FnOnce() -> Servers,
-    ) -> Option<(Servers, Stay)> {
+    ) -> Option<(Servers, StatelessRequest)> {
         let mut state = self.state();
         let StatelessState { all, room, next } = &mut *state;
         let is_full = all.len() >= *room && stands("regulars-bounded");
@@ -113,7 +113,10 @@ impl StatelessClients {
             }
         };
         kept.requests += 1;
-        Some((kept.servers.clone(), Stay { stateless_clients: self.clone(), who, number: kept.number }))
+        Some((
+            kept.servers.clone(),
+            StatelessRequest { stateless_clients: self.clone(), who, number: kept.number },
+        ))
     }
 
     /// What is kept for those of whom this is true ends.
@@ -132,7 +135,7 @@ impl StatelessClients {
     }
 }
 
-impl Drop for Stay {
+impl Drop for StatelessRequest {
     fn drop(&mut self) {
         let mut state = self.stateless_clients.state();
         let Some(kept) = state.all.get_mut(&self.who).filter(|kept| kept.number == self.number) else {

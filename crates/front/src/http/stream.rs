@@ -109,9 +109,9 @@ struct StreamState {
 
 /// Takes one event at a time.
 #[derive(Default)]
-struct One(Option<Bytes>);
+struct SingleEvent(Option<Bytes>);
 
-impl Sink for One {
+impl Sink for SingleEvent {
     fn write_some(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match (&self.0, parts.first()) {
             (None, Some(event)) => {
@@ -175,7 +175,7 @@ impl ResponseStream {
         event.extend_from_slice(data);
         // The queue ends the line that ends the event.
         event.push(b'\n');
-        state.queue.push(class, &event, None::<&mut One>, None);
+        state.queue.push(class, &event, None::<&mut SingleEvent>, None);
         self.count(&mut state);
         state.wake();
     }
@@ -238,7 +238,7 @@ impl ResponseStream {
         if let Some(event) = state.again.pop_front() {
             return Poll::Ready(Some(event));
         }
-        let mut one = One::default();
+        let mut one = SingleEvent::default();
         state.queue.flush(&mut one);
         self.count(&mut state);
         if let Some(event) = one.0 {

@@ -22,7 +22,7 @@ use unhang_net::serve::{
 
 use super::{operators::JobCounter, *};
 use unhang_core::config::SESSION_IDLE;
-use unhang_tools::{Answering, Definition, Hints, ToolAnswer, ToolCall, ToolListing};
+use unhang_tools::{Definition, Hints, ToolAnswer, ToolAnswerFuture, ToolCall, ToolListing};
 
 mod access;
 mod old;
@@ -51,7 +51,7 @@ impl Toolbox for Tools {
         ["echo", "slow", "stuck", "large", "long"].map(tool).into()
     }
 
-    fn call(&self, mut call: ToolCall) -> Answering {
+    fn call(&self, mut call: ToolCall) -> ToolAnswerFuture {
         let withdrawn = Arc::clone(&self.withdrawn);
         let answer = |text: &str| ToolAnswer { text: text.to_owned(), ..ToolAnswer::default() };
         Box::pin(async move {

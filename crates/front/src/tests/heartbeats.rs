@@ -16,7 +16,7 @@ const CALL: &str = r#"{"name":"srv__now","arguments":{},"_meta":{"progressToken"
 
 /// The progress that the client has heard since the last look, and nothing else; each with its value.
 #[track_caller]
-fn progress(front: &mut Fronted) -> Vec<(f64, Option<String>)> {
+fn progress(front: &mut TestSession) -> Vec<(f64, Option<String>)> {
     let heard = front.heard();
     let told = heard.iter().map(|message| {
         assert_eq!(message["method"], "notifications/progress", "{message}");
@@ -27,7 +27,7 @@ fn progress(front: &mut Fronted) -> Vec<(f64, Option<String>)> {
     told.collect()
 }
 
-fn says(front: &mut Fronted, key: CallKey, params: &str) {
+fn says(front: &mut TestSession, key: CallKey, params: &str) {
     front.mcp_session.progressed(front.now, key, &raw(params), &mut front.effects);
 }
 
@@ -139,7 +139,7 @@ fn tools_of_ours_have_heartbeats_too_and_windows_see_to_their_own() {
     for (limits, are_of_windows, beats) in
         [(Limits::default(), false, 1), (Limits::default(), true, 0), (off, false, 0)]
     {
-        let mut front = Fronted::shaken(limits, "2025-11-25");
+        let mut front = TestSession::shaken(limits, "2025-11-25");
         front.mcp_session.jobs.are_of_windows = are_of_windows;
         ask(&mut front, 1, "tools/call", call);
         front.wait(seconds(15));
@@ -154,7 +154,7 @@ fn tools_of_ours_have_heartbeats_too_and_windows_see_to_their_own() {
 
 #[test]
 fn a_client_of_the_first_revision_is_told_no_words() {
-    let mut front = Fronted::shaken(Limits::default(), "2024-11-05");
+    let mut front = TestSession::shaken(Limits::default(), "2024-11-05");
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     ask(&mut front, 1, "tools/call", CALL);
     front.wait(seconds(15));

@@ -3,8 +3,8 @@
 use super::*;
 use unhang_core::exit;
 
-fn shaken() -> Fronted {
-    Fronted::shaken(Limits::default(), "2025-11-25")
+fn shaken() -> TestSession {
+    TestSession::shaken(Limits::default(), "2025-11-25")
 }
 
 fn cancel(id: u64) -> String {
@@ -52,7 +52,7 @@ fn g_06_our_deadline_fires_before_that_of_a_client_that_is_known() {
             r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"claude-ai"}}"#,
         ),
     ] {
-        let mut front = Fronted::new(Limits::default());
+        let mut front = TestSession::new(Limits::default());
         if !version.is_empty() {
             front.says(&format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","clientInfo":{{"name":"claude-ai"}}}}}}"#));
         }
@@ -86,7 +86,7 @@ fn after_a_cancellation_nothing_more_is_said_and_the_id_is_free() {
 
 #[test]
 fn a_batch_is_complete_without_what_was_withdrawn() {
-    let mut front = Fronted::shaken(Limits::default(), "2025-03-26");
+    let mut front = TestSession::shaken(Limits::default(), "2025-03-26");
     let call =
         |id| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo"}}}}"#);
     front.says(&format!("[{},{}]", call(1), call(2)));
@@ -100,7 +100,7 @@ fn a_batch_is_complete_without_what_was_withdrawn() {
 
 #[test]
 fn what_is_no_good_request_is_refused_with_its_id() {
-    let mut front = Fronted::shaken(Limits { max_message: 1000, ..Limits::default() }, "2025-11-25");
+    let mut front = TestSession::shaken(Limits { max_message: 1000, ..Limits::default() }, "2025-11-25");
     for (line, id, code) in [
         ("garbage", Value::Null, -32700),
         (r#"{"level":"info"}"#, Value::Null, -32600),
@@ -150,7 +150,7 @@ fn an_id_in_flight_is_refused_and_its_call_goes_on() {
 
 #[test]
 fn calls_in_flight_are_bounded_those_that_nobody_waits_for_included() {
-    let mut front = Fronted::shaken(Limits { max_in_flight: 2, ..Limits::default() }, "2025-11-25");
+    let mut front = TestSession::shaken(Limits { max_in_flight: 2, ..Limits::default() }, "2025-11-25");
     front.calls(1);
     front.calls(2);
     front.says(&cancel(1));

@@ -16,26 +16,28 @@ use serde_json::{Map, Value, json};
 use unhang_bridge::params::Signature;
 use unhang_wire::Lines;
 
-use super::effects::{CallKey, ONLY_STREAM, QuestionSubject, SessionAction, SessionEffects, StreamKey, To};
+use super::effects::{
+    CallKey, LineTarget, ONLY_STREAM, QuestionSubject, SessionAction, SessionEffects, StreamKey,
+};
 use super::mcp_session::McpSession;
 use unhang_core::{limits::Limits, queue::Class};
 use unhang_tools::{Definition, Hints, ToolAnswer, ToolListing};
 
 /// Records what the client hears.
 #[derive(Default)]
-struct Fake {
+struct RecordedClient {
     heard: Vec<String>,
     backlog: usize,
 }
 
-impl SessionEffects for Fake {
-    fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
+impl SessionEffects for RecordedClient {
+    fn to_client(&mut self, to: LineTarget, class: Class, line: &[u8]) {
         let message: Value = serde_json::from_slice(line).expect("JSON");
         let may_be_lost = message["method"].is_string() && message["id"].is_null();
         let is_lost = may_be_lost && message["method"] != "notifications/cancelled";
         let is_lost = is_lost && message["method"] != "notifications/subscriptions/acknowledged";
         assert_eq!(class == Class::Kept, !is_lost, "nothing but notifications may be lost: {message}");
-        assert_eq!(matches!(to, To::Answer { .. }), message["method"].is_null(), "{to:?}: {message}");
+        assert_eq!(matches!(to, LineTarget::Answer { .. }), message["method"].is_null(), "{to:?}: {message}");
         self.heard.push(String::from_utf8(line.to_vec()).expect("text"));
     }
 
@@ -50,10 +52,10 @@ impl SessionEffects for Fake {
     }
 }
 
-/// A machine, its world and a clock.
-struct Fronted {
+/// A session, its effects and a clock.
+struct TestSession {
     mcp_session: McpSession,
-    effects: Fake,
+    effects: RecordedClient,
     now: Duration,
 }
 
@@ -78,15 +80,15 @@ fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-impl Fronted {
-    fn new(limits: Limits) -> Fronted {
+impl TestSession {
+    fn new(limits: Limits) -> TestSession {
         let mcp_session = McpSession::new(limits, [echo()].into(), Some("Call echo.".into()));
-        Fronted { mcp_session, effects: Fake::default(), now: Duration::ZERO }
+        TestSession { mcp_session, effects: RecordedClient::default(), now: Duration::ZERO }
     }
 
     /// A session that has shaken hands.
-    fn shaken(limits: Limits, version: &str) -> Fronted {
-        let mut front = Fronted::new(limits);
+    fn shaken(limits: Limits, version: &str) -> TestSession {
+        let mut front = TestSession::new(limits);
         front.says(&format!(
             r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{{}},"clientInfo":{{"name":"test","version":"1"}}}}}}"#
         ));

@@ -54,7 +54,7 @@ fn report(change: impl FnOnce(&mut unhang_jobs::record::JobRecord)) -> JobReport
     }
 }
 
-pub(super) fn with_jobs() -> Fronted {
+pub(super) fn with_jobs() -> TestSession {
     let mut front = fronted(known(&[TOOL], true));
     front.mcp_session.jobs = BEHIND;
     front
@@ -62,7 +62,7 @@ pub(super) fn with_jobs() -> Fronted {
 
 /// The call that is to become a job now.
 #[track_caller]
-fn promote(front: &mut Fronted) -> CallKey {
+fn promote(front: &mut TestSession) -> CallKey {
     match &front.actions()[..] {
         [SessionAction::Promote { key, name, .. }] if name == "srv__now" => *key,
         other => panic!("{other:?}"),
@@ -243,7 +243,7 @@ fn who_can_cope_with_tasks_gets_one_when_a_call_takes_too_long() {
 }
 
 /// What a client is answered to a request about a task, of which this is known.
-fn told(front: &mut Fronted, id: u32, method: &str, params: &str, told: &TasksTold) -> Value {
+fn told(front: &mut TestSession, id: u32, method: &str, params: &str, told: &TasksTold) -> Value {
     ask(front, id, method, params);
     let key = match &front.actions()[..] {
         [SessionAction::Task { key, .. }] => *key,

@@ -116,7 +116,7 @@ impl Ledger {
 }
 
 /// A call comes to its end; one of a server now with an answer, and now without, when nobody waits for it any more.
-fn end(front: &mut Fronted, key: CallKey, is_server: bool) {
+fn end(front: &mut TestSession, key: CallKey, is_server: bool) {
     let is_awaited = front.mcp_session.calls.id_of(key).is_some();
     match (is_server, is_awaited) {
         (false, _) => front.ends(key, "x"),
@@ -133,7 +133,7 @@ proptest! {
 
     #[test]
     fn promise_1_every_request_is_answered_once_or_was_withdrawn(events in prop::collection::vec(event(), 0..80)) {
-        let mut front = Fronted::shaken(Limits { max_in_flight: 4, ..Limits::default() }, "2025-03-26");
+        let mut front = TestSession::shaken(Limits { max_in_flight: 4, ..Limits::default() }, "2025-03-26");
         front.offers(r#"{"roots":{}}"#);
         let (mut ledger, mut running, mut over) = (Ledger::default(), Vec::new(), false);
         let (mut questions, mut asked) = (HashMap::<u64, u32>::new(), Vec::new());

@@ -11,8 +11,8 @@ use unhang_gateway::KnownServers;
 use unhang_upstream::client::{Error, ServerError};
 
 /// A call of a server's tool in flight, of a client that can be asked for input.
-fn calling() -> (Fronted, CallKey) {
-    let mut front = Fronted::shaken(Limits::default(), "2025-11-25");
+fn calling() -> (TestSession, CallKey) {
+    let mut front = TestSession::shaken(Limits::default(), "2025-11-25");
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     front.offers(r#"{"elicitation":{}}"#);
     front.says(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"srv__now"}}"#);
@@ -23,7 +23,7 @@ fn calling() -> (Fronted, CallKey) {
     (front, key)
 }
 
-fn asks(front: &mut Fronted, key: CallKey, question: u64, method: &str, params: Option<&RawValue>) {
+fn asks(front: &mut TestSession, key: CallKey, question: u64, method: &str, params: Option<&RawValue>) {
     front.mcp_session.asked(
         front.now,
         QuestionSubject::Call(key),
@@ -35,7 +35,7 @@ fn asks(front: &mut Fronted, key: CallKey, question: u64, method: &str, params: 
 
 /// What became of the one question that has an answer now.
 #[track_caller]
-fn reply(front: &mut Fronted) -> (u64, Result<String, (i32, String)>) {
+fn reply(front: &mut TestSession) -> (u64, Result<String, (i32, String)>) {
     let replies: Vec<_> = front
         .actions()
         .into_iter()
@@ -117,7 +117,7 @@ fn a_question_ends_with_its_call() {
 }
 
 /// Another call of the server, and its key.
-fn calls_again(front: &mut Fronted, id: u32) -> CallKey {
+fn calls_again(front: &mut TestSession, id: u32) -> CallKey {
     front.says(&format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now"}}}}"#
     ));
@@ -127,7 +127,7 @@ fn calls_again(front: &mut Fronted, id: u32) -> CallKey {
     }
 }
 
-fn asks_about_several(front: &mut Fronted, key: CallKey, question: u64) {
+fn asks_about_several(front: &mut TestSession, key: CallKey, question: u64) {
     let about = QuestionSubject::OneOfSeveral(key);
     front.mcp_session.asked(front.now, about, question, ("elicitation/create", None), &mut front.effects);
     assert_eq!(front.heard().remove(0)["method"], "elicitation/create");
@@ -168,7 +168,7 @@ fn f_54_a_question_about_one_call_ends_with_it_though_there_are_others() {
 }
 
 /// What the client hears when a server logs at each of these levels.
-fn logged(front: &mut Fronted, key: CallKey, levels: &[&str]) -> Vec<Value> {
+fn logged(front: &mut TestSession, key: CallKey, levels: &[&str]) -> Vec<Value> {
     for level in levels {
         let params = raw(&format!(r#"{{"level":"{level}","data":1.0e0}}"#));
         front.mcp_session.logged(front.now, key, &params, &mut front.effects);
@@ -195,7 +195,7 @@ fn a_session_hears_what_is_logged_from_the_level_on_that_it_has_named() {
 #[test]
 fn a_request_that_stands_alone_hears_what_is_logged_if_it_says_so() {
     for (level, expect) in [("", vec![]), (r#","io.modelcontextprotocol/logLevel":"error""#, vec!["error"])] {
-        let mut front = Fronted::new(Limits::default());
+        let mut front = TestSession::new(Limits::default());
         front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
         front.says(&modern(1, "{}", "").replace(
             r#""io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}"#,
@@ -217,8 +217,8 @@ fn modern(id: u32, arguments: &str, more: &str) -> String {
 }
 
 /// A call that is parked, what its client is asked, and the state under which it comes back.
-fn parked() -> (Fronted, CallKey, Value, String) {
-    let mut front = Fronted::new(Limits::default());
+fn parked() -> (TestSession, CallKey, Value, String) {
+    let mut front = TestSession::new(Limits::default());
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     front.mcp_session.set_state_secret("secret".to_owned());
     front.says(&modern(1, "{}", ""));
@@ -301,7 +301,7 @@ fn a_url_that_has_to_be_opened_first_is_asked_for_by_the_answer() {
         )
     };
     let wanted = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"u","message":"?","elicitationId":"e"}]}}"#;
-    let mut front = Fronted::new(Limits::default());
+    let mut front = TestSession::new(Limits::default());
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     let mut ask = |id, offers, more: &str| {
         front.says(&says(id, offers, more));
@@ -336,7 +336,7 @@ fn a_url_that_has_to_be_opened_first_is_asked_for_by_the_answer() {
 
 #[test]
 fn the_state_of_another_gateway_goes_back_to_it() {
-    let mut front = Fronted::new(Limits::default());
+    let mut front = TestSession::new(Limits::default());
     front.mcp_session =
         front.mcp_session.with_servers(KnownServers { follows: true, ..known(&[TOOL], true) });
     front.mcp_session.set_state_secret("secret".to_owned());

@@ -6,7 +6,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Says each line and compares what is heard at once; a call is answered with `hi`.
 #[track_caller]
-fn conversation(front: &mut Fronted, talk: &[(&str, &str)]) {
+fn conversation(front: &mut TestSession, talk: &[(&str, &str)]) {
     for (says, hears) in talk {
         front.says(says);
         for key in front.called() {
@@ -40,7 +40,7 @@ const ANNOTATIONS: &str = r#""annotations":{"destructiveHint":false,"idempotentH
 
 #[test]
 fn the_first_revision() {
-    let mut front = Fronted::new(Limits::default());
+    let mut front = TestSession::new(Limits::default());
     conversation(
         &mut front,
         &[
@@ -60,7 +60,7 @@ fn the_first_revision() {
 
 #[test]
 fn the_revision_with_batches() {
-    let mut front = Fronted::new(Limits::default());
+    let mut front = TestSession::new(Limits::default());
     let list = format!(
         r#"{{"jsonrpc":"2.0","id":"l","result":{{"tools":[{{{ANNOTATIONS}"description":"Echoes","inputSchema":{{"type":"object"}},"name":"echo"}}]}}}}"#
     );
@@ -85,7 +85,7 @@ fn the_revision_with_batches() {
 #[test]
 fn the_revisions_with_structured_results() {
     for version in ["2025-06-18", "2025-11-25"] {
-        let mut front = Fronted::new(Limits::default());
+        let mut front = TestSession::new(Limits::default());
         let list = format!(
             r#"{{"jsonrpc":"2.0","id":"l","result":{{"tools":[{{{ANNOTATIONS}"description":"Echoes","inputSchema":{{"type":"object"}},"name":"echo","outputSchema":{{"type":"object"}}}}]}}}}"#
         );
@@ -133,10 +133,10 @@ fn the_stateless_revision() {
         (stateless(3, "tools/call", r#""name":"echo","#, version), called),
     ];
     let talk: Vec<_> = talk.iter().map(|(says, hears)| (&**says, &**hears)).collect();
-    let mut front = Fronted::new(Limits::default());
+    let mut front = TestSession::new(Limits::default());
     conversation(&mut front, &talk);
     // The same in the middle of a session: both may be served at once.
-    let mut front = Fronted::shaken(Limits::default(), "2024-11-05");
+    let mut front = TestSession::shaken(Limits::default(), "2024-11-05");
     conversation(&mut front, &talk);
     conversation(&mut front, &[(PING, PONG)]);
 
@@ -154,7 +154,7 @@ fn the_stateless_revision() {
 
 #[test]
 fn a_request_that_belongs_to_no_revision_is_told_how_to_begin() {
-    let mut front = Fronted::new(Limits::default());
+    let mut front = TestSession::new(Limits::default());
     for method in ["tools/list", "tools/call", "server/discover", "nonsense"] {
         front.says(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#));
         let fault = front.heard_fault(1, -32602);

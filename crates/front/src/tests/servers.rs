@@ -8,9 +8,9 @@ use unhang_bridge::Era;
 use super::*;
 use unhang_core::clients::Clocks;
 use unhang_gateway::{
-    Absent, KnownServers, RequestPatience, ServerAnswer, ServerRequest,
+    KnownServers, RequestPatience, ServerAnswer, ServerRequest, UnlistedServer,
     route::{
-        catalog::{Catalog, CatalogSource, Offered},
+        catalog::{Catalog, CatalogSource, ListedItems},
         names::Style,
     },
 };
@@ -26,12 +26,12 @@ pub(super) fn known(tools: &[&str], is_settled: bool) -> KnownServers {
 
 /// The same with a server at this place.
 pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> KnownServers {
-    let offered = Offered {
+    let offered = ListedItems {
         tools: tools.iter().map(|tool| raw(tool)).collect(),
         prompts: vec![raw(r#"{"name":"hello"}"#)],
         resources: vec![raw(r#"{"uri":"note:1"}"#)],
         templates: vec![raw(r#"{"uriTemplate":"note:{number}"}"#)],
-        ..Offered::default()
+        ..ListedItems::default()
     };
     let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
     let patience =
@@ -50,9 +50,9 @@ pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> KnownS
 }
 
 /// One server of which nobody knows what it offers.
-fn absent(beginning: &str, why: Option<&str>) -> Arc<Vec<Absent>> {
+fn absent(beginning: &str, why: Option<&str>) -> Arc<Vec<UnlistedServer>> {
     let (server, beginning) = ("late".to_owned(), beginning.to_owned());
-    Arc::new(vec![Absent { server, beginning, why: why.map(str::to_owned) }])
+    Arc::new(vec![UnlistedServer { server, beginning, why: why.map(str::to_owned) }])
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn f_52_a_name_waits_only_for_a_server_that_it_could_be_of() {
 
 pub(super) const TOOL: &str = r#"{"name":"now","inputSchema":{"type":"object"},"x":1.0e0}"#;
 
-pub(super) fn fronted(known: KnownServers) -> Fronted {
-    let mut front = Fronted::new(Limits::default());
+pub(super) fn fronted(known: KnownServers) -> TestSession {
+    let mut front = TestSession::new(Limits::default());
     front.mcp_session = front.mcp_session.with_servers(known);
     front.says(
         r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"test"}}}"#,
@@ -89,7 +89,7 @@ pub(super) fn fronted(known: KnownServers) -> Fronted {
 
 /// The one thing that a server is asked.
 #[track_caller]
-pub(super) fn asked(front: &mut Fronted) -> (CallKey, ServerRequest) {
+pub(super) fn asked(front: &mut TestSession) -> (CallKey, ServerRequest) {
     match &front.actions()[..] {
         [SessionAction::Ask { key, asked, .. }] => (*key, asked.clone()),
         other => panic!("{other:?}"),
@@ -105,7 +105,7 @@ pub(super) fn answered(era: Era, outcome: Result<Box<RawValue>, Error>) -> Serve
     }
 }
 
-pub(super) fn ask(front: &mut Fronted, id: u32, method: &str, params: &str) {
+pub(super) fn ask(front: &mut TestSession, id: u32, method: &str, params: &str) {
     front.says(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#));
 }
 

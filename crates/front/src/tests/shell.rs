@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use super::*;
 use crate::{FrontSpec, run};
 use unhang_core::{exit, limits::Limits, shell::Stop};
-use unhang_tools::{Answering, ToolCall, Toolbox};
+use unhang_tools::{ToolAnswerFuture, ToolCall, Toolbox};
 
 /// Tools that misbehave.
 struct Rogues;
@@ -23,7 +23,7 @@ impl Toolbox for Rogues {
             .into()
     }
 
-    fn call(&self, mut call: ToolCall) -> Answering {
+    fn call(&self, mut call: ToolCall) -> ToolAnswerFuture {
         assert!(call.tool != "panics_at_once", "at once");
         Box::pin(async move {
             match &*call.tool {

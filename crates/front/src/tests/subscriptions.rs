@@ -9,7 +9,7 @@ use super::{
 
 const OTHER: &str = r#"{"name":"later","inputSchema":{"type":"object"}}"#;
 
-fn listens(front: &mut Fronted, id: &str, filter: &str) {
+fn listens(front: &mut TestSession, id: &str, filter: &str) {
     front.says(&format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"subscriptions/listen","params":{{"notifications":{filter},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
     ));
@@ -20,8 +20,8 @@ fn subscription(message: &Value) -> &Value {
     if message["params"].is_null() { of("result") } else { of("params") }
 }
 
-fn fronted() -> Fronted {
-    let mut front = Fronted::new(Limits::default());
+fn fronted() -> TestSession {
+    let mut front = TestSession::new(Limits::default());
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     front
 }
@@ -55,11 +55,12 @@ fn a_subscription_hears_what_it_asked_for_under_its_own_id() {
 
 #[test]
 fn a_subscription_ends_with_us_and_by_a_result() {
-    for end in
-        [McpSession::client_end as fn(&mut McpSession, Duration, &mut Fake), |mcp_session, now, effects| {
+    for end in [
+        McpSession::client_end as fn(&mut McpSession, Duration, &mut RecordedClient),
+        |mcp_session, now, effects| {
             mcp_session.stop(now, 0, "of a test", effects);
-        }]
-    {
+        },
+    ] {
         let mut front = fronted();
         listens(&mut front, "7", "{}");
         front.heard();
@@ -72,8 +73,8 @@ fn a_subscription_ends_with_us_and_by_a_result() {
 }
 
 /// A session that hears of a resource.
-fn subscribed() -> (Fronted, CallKey) {
-    let mut front = Fronted::shaken(Limits::default(), "2025-11-25");
+fn subscribed() -> (TestSession, CallKey) {
+    let mut front = TestSession::shaken(Limits::default(), "2025-11-25");
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     front.says(r#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"note:1"}}"#);
     match &front.actions()[..] {
@@ -82,7 +83,7 @@ fn subscribed() -> (Fronted, CallKey) {
     }
 }
 
-fn updated(front: &mut Fronted, uri: &str) -> Vec<Value> {
+fn updated(front: &mut TestSession, uri: &str) -> Vec<Value> {
     front.mcp_session.updated(front.now, &(0, uri.into()), &mut front.effects);
     front.heard()
 }
@@ -173,7 +174,7 @@ fn what_is_watched_is_watched_where_it_has_gone() {
 
 #[test]
 fn other_tools_of_ours_are_told_of_where_they_differ() {
-    let mut front = Fronted::shaken(Limits::default(), "2025-11-25");
+    let mut front = TestSession::shaken(Limits::default(), "2025-11-25");
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     listens(&mut front, "9", r#"{"toolsListChanged":true}"#);
     front.heard();

@@ -181,7 +181,7 @@ fn a_stuck_disk_keeps_no_server_from_being_listed() {
 #[test]
 fn a_server_that_has_changed_is_asked_anew_what_it_knows() {
     let (one, two) = (json!({ "version": "1" }), json!({ "version": "2" }));
-    let mut recalled = Recalled::default();
+    let mut recalled = RecalledLists::default();
     assert!(!recalled.started(), "nothing is known");
     assert!(recalled.learn(true, Some(&one)));
     assert!(recalled.started() && recalled.learn(true, Some(&one)));

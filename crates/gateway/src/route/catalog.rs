@@ -13,7 +13,7 @@ use unhang_bridge::{Era, Splice, result};
 use unhang_wire::Json;
 
 use super::{
-    names::{Clash, Names, Owner, ServerNames, Style},
+    names::{NameClash, Names, Owner, ServerNames, Style},
     template,
     uris::{Resources, Uris},
 };
@@ -24,7 +24,7 @@ pub type Owners = BTreeMap<String, (String, String)>;
 
 /// What clients may have of one server, as it was last listed: each item as received, but for what rules say of tools.
 #[derive(Clone, Debug, Default)]
-pub struct Offered {
+pub struct ListedItems {
     /// Of `tools/list`.
     pub tools: Vec<Box<RawValue>>,
     /// Of `prompts/list`.
@@ -47,7 +47,7 @@ pub struct CatalogSource<'a> {
     /// What its names begin with, see [`Style`].
     pub prefix: &'a str,
     /// What it offers.
-    pub offered: &'a Offered,
+    pub offered: &'a ListedItems,
 }
 
 /// All of them.
@@ -170,7 +170,7 @@ impl Catalog {
     }
 
     /// Tools and prompts that would have had the same name. Servers are numbered from 1 in their order, our own tools are of 0.
-    pub fn clashes(&self) -> impl Iterator<Item = &Clash> {
+    pub fn clashes(&self) -> impl Iterator<Item = &NameClash> {
         self.tools.clashes().iter().chain(self.prompts.clashes())
     }
 }
@@ -195,7 +195,7 @@ fn named(
     style: &Style,
     own: &[&str],
     sources: &[CatalogSource<'_>],
-    of: impl Fn(&Offered) -> &Vec<Box<RawValue>>,
+    of: impl Fn(&ListedItems) -> &Vec<Box<RawValue>>,
 ) -> (Names, Vec<String>) {
     let found: Vec<CatalogItems<'_>> =
         sources.iter().map(|source| CatalogItems::new(of(source.offered), "name")).collect();
@@ -215,7 +215,7 @@ fn named(
 fn located(
     sources: &[CatalogSource<'_>],
     member: &str,
-    of: impl Fn(&Offered) -> &Vec<Box<RawValue>>,
+    of: impl Fn(&ListedItems) -> &Vec<Box<RawValue>>,
 ) -> (Uris, Vec<String>) {
     let found: Vec<CatalogItems<'_>> =
         sources.iter().map(|source| CatalogItems::new(of(source.offered), member)).collect();
@@ -275,7 +275,7 @@ mod tests {
         items.iter().map(|item| RawValue::from_string((*item).to_owned()).expect("JSON")).collect()
     }
 
-    fn catalog(sources: &[(&str, &str, &Offered)]) -> Catalog {
+    fn catalog(sources: &[(&str, &str, &ListedItems)]) -> Catalog {
         // As after some have gone.
         let sources = (GONE..).zip(sources);
         let sources: Vec<CatalogSource<'_>> = sources
@@ -293,16 +293,18 @@ mod tests {
 
     #[test]
     fn what_is_listed_is_as_the_server_wrote_it_but_for_its_name() {
-        let time =
-            Offered { tools: raw(&["{ \"x-vendor\" : 1.0e0, \"name\" : \"now\" }"]), ..Offered::default() };
-        let plain = Offered {
+        let time = ListedItems {
+            tools: raw(&["{ \"x-vendor\" : 1.0e0, \"name\" : \"now\" }"]),
+            ..ListedItems::default()
+        };
+        let plain = ListedItems {
             tools: raw(&[
                 "{ \"name\":\"\\u0065cho\" }",
                 r#"{"name":"get_job_status","a":1}"#,
                 r#"{"nameless":1}"#,
                 "5",
             ]),
-            ..Offered::default()
+            ..ListedItems::default()
         };
         let catalog = catalog(&[("time", "time", &time), ("plain", "", &plain)]);
         let list = catalog.list(ServerList::Tools, Era::Modern);
@@ -321,10 +323,10 @@ mod tests {
 
     #[test]
     fn a_legacy_client_is_listed_what_it_can_read() {
-        let offered = Offered {
+        let offered = ListedItems {
             tools: raw(&[r#"{"name":"a","inputSchema":{"type":"object"},"outputSchema":{"type":"array"}}"#]),
             prompts: raw(&[r#"{"name":"p"}"#]),
-            ..Offered::default()
+            ..ListedItems::default()
         };
         let catalog = catalog(&[("s", "s", &offered)]);
         let legacy = r#"[{"name":"s__a","inputSchema":{"type":"object"}}]"#;
@@ -337,7 +339,7 @@ mod tests {
     #[test]
     fn a_modern_client_hears_nothing_of_tasks_that_it_does_not_know() {
         let tool = r#"{"name":"a","execution":{"taskSupport":"required"}}"#;
-        let offered = Offered { tools: raw(&[tool]), ..Offered::default() };
+        let offered = ListedItems { tools: raw(&[tool]), ..ListedItems::default() };
         let catalog = catalog(&[("s", "", &offered)]);
         assert_eq!(catalog.list(ServerList::Tools, Era::Legacy), format!("[{tool}]"));
         assert_eq!(catalog.list(ServerList::Tools, Era::Modern), r#"[{"name":"a"}]"#);
@@ -345,21 +347,21 @@ mod tests {
 
     #[test]
     fn a_resource_is_found_by_its_uri_its_server_or_a_template() {
-        let files = Offered {
+        let files = ListedItems {
             resources: raw(&[r#"{"uri":"file:///a","name":"a"}"#]),
             templates: raw(&[
                 r#"{"uriTemplate":"file:///{path}"}"#,
                 r#"{"uriTemplate":"db://{table}/{row}"}"#,
             ]),
-            ..Offered::default()
+            ..ListedItems::default()
         };
-        let others = Offered {
+        let others = ListedItems {
             resources: raw(&[r#"{"uri":"file:///a"}"#, r#"{"uri":"note:1"}"#]),
             templates: raw(&[
                 r#"{"uriTemplate":"file:///notes/{note}"}"#,
                 r#"{"uriTemplate":"db://{table}/{row}"}"#,
             ]),
-            ..Offered::default()
+            ..ListedItems::default()
         };
         let catalog = catalog(&[("files", "files", &files), ("others", "others", &others)]);
         assert_eq!(

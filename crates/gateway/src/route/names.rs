@@ -68,7 +68,7 @@ pub struct Owner {
 
 /// Two things that would have had the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Clash {
+pub struct NameClash {
     /// The name that both would have had. The first keeps it.
     pub wanted: String,
     /// Whose it is.
@@ -85,7 +85,7 @@ pub struct Names {
     owners: HashMap<String, Owner>,
     /// In the order of the servers and of their lists.
     listed: Vec<String>,
-    clashes: Vec<Clash>,
+    clashes: Vec<NameClash>,
 }
 
 impl Names {
@@ -115,7 +115,7 @@ impl Names {
 
     /// Names that two would have had.
     #[must_use]
-    pub fn clashes(&self) -> &[Clash] {
+    pub fn clashes(&self) -> &[NameClash] {
         &self.clashes
     }
 
@@ -131,7 +131,7 @@ impl Names {
                 let number = number(&format!("{prefix}\0{}", owner.name));
                 let given = numbered(&wanted, &number, style.longest);
                 let (first, second) = (first.clone(), owner.clone());
-                self.clashes.push(Clash { wanted, first, second, given: given.clone() });
+                self.clashes.push(NameClash { wanted, first, second, given: given.clone() });
                 given
             }
             _ => wanted,
@@ -266,7 +266,7 @@ mod tests {
             .map(|clash| (clash.wanted.as_str(), clash.first.server, clash.second.server))
             .collect();
         assert_eq!(clashes, [("a__b__c", 0, 1), ("x", 2, 3)]);
-        let Clash { given, .. } = &names.clashes()[0];
+        let NameClash { given, .. } = &names.clashes()[0];
         assert_eq!(names.owner(given).map(|owner| owner.server), Some(1));
         assert_eq!(names.owner("a__b__c").map(|owner| owner.server), Some(0));
     }

@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
     use crate::route::{
-        catalog::{Catalog, CatalogSource, Offered},
+        catalog::{Catalog, CatalogSource, ListedItems},
         names::Style,
     };
     use unhang_upstream::client::ServerList;
@@ -224,7 +224,7 @@ mod tests {
             "5",
         ];
         assert_eq!(texts(&tools), expect);
-        let offered = Offered { tools, ..Offered::default() };
+        let offered = ListedItems { tools, ..ListedItems::default() };
         let source = CatalogSource { place: 0, name: "s", prefix: "", offered: &offered };
         let catalog = Catalog::new(&Style::default(), &[], &[source]);
         assert_eq!(catalog.list(ServerList::Tools, Era::Modern), format!("[{}]", expect[..3].join(",")));

@@ -31,9 +31,9 @@ fn servers() -> (impl Sized, Servers) {
     (listener, Servers::start(Vec::from(entries).into()))
 }
 
-fn offers(tool: &str) -> Offered {
+fn offers(tool: &str) -> ListedItems {
     let tool = RawValue::from_string(format!(r#"{{"name":"{tool}"}}"#)).expect("JSON");
-    Offered { tools: vec![tool], ..Offered::default() }
+    ListedItems { tools: vec![tool], ..ListedItems::default() }
 }
 
 /// As if it had been listed.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use unhang_proc::server::{Exit, Swept};
+use unhang_proc::server::{Exit, SweptTree};
 use unhang_wire::{Line, Lines};
 
 use super::{
@@ -287,7 +287,7 @@ impl Life {
 
     fn is_gone(&mut self) {
         if self.process.take_if(|process| process.exited).is_some() {
-            self.wrap_session.server_gone(self.now, Swept { leaked: 0, unkilled: 0 }, &mut self.world);
+            self.wrap_session.server_gone(self.now, SweptTree { leaked: 0, unkilled: 0 }, &mut self.world);
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use unhang_jobs::id::JobId;
-use unhang_proc::server::{Exit, Swept};
+use unhang_proc::server::{Exit, SweptTree};
 use unhang_wire::{Id, Lines};
 
 use super::{
@@ -27,7 +27,7 @@ use unhang_tools::job_report::ToolNames;
 
 /// Records what the session does.
 #[derive(Default)]
-struct Fake {
+struct RecordedEffects {
     client: Vec<(Class, String)>,
     server: Vec<String>,
     shown: Vec<String>,
@@ -39,7 +39,7 @@ struct Fake {
     server_backlog: usize,
 }
 
-impl WrapEffects for Fake {
+impl WrapEffects for RecordedEffects {
     fn to_client(&mut self, class: Class, line: &[u8]) {
         self.client.push((class, String::from_utf8(line.to_vec()).unwrap()));
     }
@@ -79,7 +79,7 @@ impl WrapEffects for Fake {
 /// A session, its world and a clock.
 struct Guarded {
     wrap_session: WrapSession,
-    effects: Fake,
+    effects: RecordedEffects,
     now: Duration,
 }
 
@@ -89,7 +89,7 @@ const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialize
 impl Guarded {
     fn new(limits: Limits) -> Guarded {
         let wrap_session = WrapSession::new("srv", limits, 1);
-        let mut guarded = Guarded { wrap_session, effects: Fake::default(), now: Duration::ZERO };
+        let mut guarded = Guarded { wrap_session, effects: RecordedEffects::default(), now: Duration::ZERO };
         assert_eq!(guarded.actions(), [WrapAction::StartServer]);
         guarded.wrap_session.server_spawned(guarded.now, &mut guarded.effects);
         guarded
@@ -163,7 +163,7 @@ impl Guarded {
 
     fn dies(&mut self) {
         self.wrap_session.server_exited(self.now, &Exit::Code(1), &mut self.effects);
-        self.wrap_session.server_gone(self.now, Swept { leaked: 0, unkilled: 0 }, &mut self.effects);
+        self.wrap_session.server_gone(self.now, SweptTree { leaked: 0, unkilled: 0 }, &mut self.effects);
     }
 
     fn ends(&mut self) {

@@ -74,7 +74,7 @@ fn a_server_is_not_started_before_the_old_one_and_all_it_left_have_gone() {
     guarded.said();
     guarded.wait(seconds(60));
     assert!(guarded.said().is_empty(), "no second process");
-    guarded.wrap_session.server_gone(guarded.now, Swept { leaked: 0, unkilled: 0 }, &mut guarded.effects);
+    guarded.wrap_session.server_gone(guarded.now, SweptTree { leaked: 0, unkilled: 0 }, &mut guarded.effects);
     guarded.wait(seconds(1));
     assert_eq!(guarded.said()[0]["method"], "initialize");
 }
@@ -246,7 +246,7 @@ fn a_client_that_never_asks_after_a_failed_start_is_not_waited_for() {
 fn x_05_a_signal_does_not_hide_that_the_server_never_started() {
     let mut guarded = Guarded::new(Limits::default());
     guarded.wrap_session.start_failed(guarded.now, "no program", &mut guarded.effects);
-    guarded.wrap_session.server_gone(guarded.now, Swept { leaked: 0, unkilled: 0 }, &mut guarded.effects);
+    guarded.wrap_session.server_gone(guarded.now, SweptTree { leaked: 0, unkilled: 0 }, &mut guarded.effects);
     guarded.wrap_session.stop(guarded.now, exit::TERMINATED, "it was told to end", &mut guarded.effects);
     assert_eq!(guarded.actions(), [WrapAction::Exit(exit::UNREACHABLE)]);
 }

@@ -38,7 +38,7 @@ use unhang_switches::stands;
 
 use super::{
     CHANGE_LIMIT, Engine, EngineState, SUBMIT_LIMIT,
-    journal::{Journal, Pen},
+    journal::{Journal, LogWriter},
     memory::JobStatus,
     tickets, writer,
 };
@@ -223,7 +223,7 @@ impl Calls {
     }
 
     /// Where what is logged about it goes; nowhere where there is no thread to be had.
-    fn pen(&self, data: &DataFolder, id: JobId, logged: u64) -> Option<Pen> {
+    fn pen(&self, data: &DataFolder, id: JobId, logged: u64) -> Option<LogWriter> {
         let journal = self.journal.get_or_init(Journal::start).as_ref()?;
         Some(journal.pen(data.job(id).file(STDOUT), LOG_LIMIT.saturating_sub(logged)))
     }
@@ -297,7 +297,7 @@ impl Drop for UnclaimedCall {
 pub struct HeldCall {
     pub(super) claim: UnclaimedCall,
     pub(super) engine: Engine,
-    pen: Option<Pen>,
+    pen: Option<LogWriter>,
 }
 
 impl HeldCall {

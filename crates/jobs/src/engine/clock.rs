@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::store::figures::{Jump, StoreFigures};
+use crate::store::figures::{ClockJump, StoreFigures};
 
 /// A difference that is no jump: what is measured is read one after the other.
 const TOLERANCE: i64 = 60_000;
@@ -47,7 +47,7 @@ pub(super) fn judge(
     let Some(before) = before else { return (kept(None), ClockTrust::Given) };
     if before.boot != now.boot {
         // The wait begins anew with the clock that it is measured by.
-        let jump = before.jump.map(|jump| Jump { seen: 0, ..jump });
+        let jump = before.jump.map(|jump| ClockJump { seen: 0, ..jump });
         return (kept(jump), still(jump, now, retention));
     }
     let by = offset.saturating_sub(before.offset);
@@ -64,10 +64,10 @@ pub(super) fn judge(
         return (kept(None), ClockTrust::Given);
     }
     let length = Duration::from_millis(all.unsigned_abs());
-    (kept(Some(Jump { seen: now.since_boot, by: all })), ClockTrust::Lost(length))
+    (kept(Some(ClockJump { seen: now.since_boot, by: all })), ClockTrust::Lost(length))
 }
 
-fn still(jump: Option<Jump>, now: ClockReading, retention: Duration) -> ClockTrust {
+fn still(jump: Option<ClockJump>, now: ClockReading, retention: Duration) -> ClockTrust {
     let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
     match jump {
         Some(jump) if now.since_boot.saturating_sub(jump.seen) < retention => ClockTrust::Waiting,

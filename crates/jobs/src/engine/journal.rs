@@ -37,7 +37,7 @@ pub(super) struct Journal(mpsc::SyncSender<Order>);
 
 /// What writes to the log of one call.
 #[derive(Debug)]
-pub(super) struct Pen {
+pub(super) struct LogWriter {
     journal: Journal,
     path: Arc<Path>,
     /// Bytes that the log may still grow by.
@@ -67,12 +67,12 @@ impl Journal {
         started.is_ok().then_some(Self(sender))
     }
 
-    pub(super) fn pen(&self, path: PathBuf, limit: u64) -> Pen {
-        Pen { journal: self.clone(), path: path.into(), room: limit, dropped: 0 }
+    pub(super) fn pen(&self, path: PathBuf, limit: u64) -> LogWriter {
+        LogWriter { journal: self.clone(), path: path.into(), room: limit, dropped: 0 }
     }
 }
 
-impl Pen {
+impl LogWriter {
     /// Adds a line. Never waits.
     pub(super) fn line(&mut self, line: &str) {
         if self.room == 0 {

@@ -64,7 +64,7 @@ impl MaintenanceThread {
     pub(super) fn start(inner: &Arc<EngineState>, store: Store) -> Result<Self, JobError> {
         let failed = |error: std::io::Error| FileError::system("cannot watch", inner.data.path(), error);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?);
-        let mut rounds = Rounds {
+        let mut rounds = MaintenanceRounds {
             writes: watch_writes(&inner.data),
             replaced: store.replaced(),
             store,
@@ -111,7 +111,7 @@ fn watch_writes(data: &DataFolder) -> Option<OwnedFd> {
     Some(watch)
 }
 
-struct Rounds {
+struct MaintenanceRounds {
     inner: Arc<EngineState>,
     store: Store,
     writes: Option<OwnedFd>,
@@ -127,7 +127,7 @@ struct Rounds {
     last_error: Option<String>,
 }
 
-impl Rounds {
+impl MaintenanceRounds {
     fn run(mut self, stop: &OwnedFd) {
         // What is due at the opening is removed by those too that end soon (F-06).
         let mut done = self.sweeps.round(&self.inner, &mut self.store);

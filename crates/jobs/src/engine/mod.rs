@@ -69,7 +69,7 @@ use crate::{
     moment::Moment,
     record::{FORMAT, JobRecord, JobState},
     settle::set_document,
-    store::{self, Rebuilt, Store, Whose},
+    store::{self, JobOwnerFilter, Rebuilt, Store},
     submission::Submission,
 };
 
@@ -243,7 +243,7 @@ impl Engine {
     pub async fn list(
         &self,
         state: Option<JobState>,
-        whose: Whose,
+        whose: JobOwnerFilter,
         limit: u32,
     ) -> Result<Vec<JobStatus>, JobError> {
         self.run_read(move |inner| {

@@ -29,7 +29,7 @@ use crate::{
     record::JobRecord,
     store::{self, JobRow, Store, StoreError},
     submission::{PreparedSubmission, Submission, discard},
-    submitting::Mark,
+    submitting::SubmissionMark,
 };
 
 /// Submissions that wait for the disk.
@@ -238,7 +238,7 @@ fn note(
         match commit(inner, store, &jobs) {
             Ok(accepted) => {
                 let ours = prepared.iter_mut().zip(&accepted.is_ours).filter(|(_, is_ours)| **is_ours);
-                ours.filter_map(|((job, _), _)| job.mark.take()).for_each(Mark::remove);
+                ours.filter_map(|((job, _), _)| job.mark.take()).for_each(SubmissionMark::remove);
                 // Whoever makes a database of the folders from now on finds these jobs. One that was made before may lack them.
                 if store.is_in_place() {
                     return Ok(accepted);

@@ -23,7 +23,7 @@ use std::{
 };
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate, inotify};
-use unhang_proc::tree::Tree;
+use unhang_proc::tree::ProcessTree;
 use unhang_switches::stands;
 
 use crate::folder::FileError;
@@ -101,7 +101,7 @@ impl Logs {
     }
 
     /// Waits for something of the tree, a new file in the folder or a write to a log, but not longer than `limit`, and keeps the logs short.
-    pub(super) fn wait(&mut self, tree: &Tree, limit: Option<Duration>) -> io::Result<()> {
+    pub(super) fn wait(&mut self, tree: &ProcessTree, limit: Option<Duration>) -> io::Result<()> {
         let limit = match &self.watch {
             Some(_) => limit,
             None => Some(limit.unwrap_or(WITHOUT_WATCH).min(WITHOUT_WATCH)),

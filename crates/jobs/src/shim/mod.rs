@@ -34,12 +34,12 @@ use rustix::process::Signal;
 use unhang_proc::{
     file_limit,
     identity::{Identity, ask_for_short_turns, ask_for_usual_turns, boot_id, set_process_name},
-    inherited::Strangers,
+    inherited::ForeignDescriptors,
     lock::Lock,
     lookup,
     spawn::{Environment, Exit, Launch, Stream},
-    tree::{self, StopSignals, Swept, Tier, Tree},
-    watch::{Half, divide},
+    tree::{self, ProcessTree, StopSignals, SweptTree, Tier},
+    watch::{ForkSide, divide},
 };
 use unhang_switches::stands;
 
@@ -126,8 +126,8 @@ pub fn run_watched(
 ) -> ExitCode {
     let Some(shim) = Shim::begin(command, words, witness) else { return ExitCode::from(USAGE) };
     match divide(WATCHER) {
-        Ok(Half::Watcher(watched)) => shim.watch(watched),
-        Ok(Half::Copy) | Err(_) => shim.run(),
+        Ok(ForkSide::Watcher(watched)) => shim.watch(watched),
+        Ok(ForkSide::Copy) | Err(_) => shim.run(),
     }
 }
 
@@ -157,7 +157,7 @@ struct Shim<'a> {
 }
 
 /// What is still to be said: that the work runs. It goes on meanwhile, for to end it would lose it.
-struct Untold<'a> {
+struct PendingRunRecord<'a> {
     /// None once `run.json` says so.
     run: Option<&'a RunRecord>,
     record: &'a JobRecord,
@@ -177,7 +177,7 @@ impl<'a> Shim<'a> {
     ) -> Option<Self> {
         file_limit::ignore_signal();
         // Whoever started the server that started us may wait for the end of a pipe that came along.
-        Strangers::find(&[]).close();
+        ForeignDescriptors::find(&[]).close();
         let id = words.next().and_then(|word| word.to_str()?.parse().ok())?;
         if words.next().is_some() {
             return None;
@@ -267,7 +267,7 @@ impl<'a> Shim<'a> {
             let _ = std::fs::remove_file(self.folder.file(LAUNCH));
         }
         let record = JobRecord { status: JobState::Running, started_at, ..orders.record };
-        let mut untold = Untold { run: Some(&run), record: &record, again_at: None };
+        let mut untold = PendingRunRecord { run: Some(&run), record: &record, again_at: None };
         let told = self.tell(&mut untold);
         if !stands("running-told-later") {
             told?;
@@ -298,7 +298,7 @@ impl<'a> Shim<'a> {
         Ok(orders)
     }
 
-    fn start_work(&self, orders: &Orders, stops: StopSignals) -> Result<(Tree, Logs), ShimError> {
+    fn start_work(&self, orders: &Orders, stops: StopSignals) -> Result<(ProcessTree, Logs), ShimError> {
         let command = orders.command();
         let (name, arguments) = command.split_first().ok_or("the command is empty")?;
         let folder = orders.folder();
@@ -313,7 +313,7 @@ impl<'a> Shim<'a> {
             }
             Logs::create(&stdout, &stderr, self.folder.path(), orders.record.log_limit)
         })?;
-        let tree = Tree::start(Tier::ControlGroup, stops, || {
+        let tree = ProcessTree::start(Tier::ControlGroup, stops, || {
             Ok(Launch {
                 name: Some(name),
                 environment: &environment,
@@ -328,7 +328,7 @@ impl<'a> Shim<'a> {
     }
 
     /// Says that the work runs, where everybody looks for it: first where we look ourselves.
-    fn tell(&self, untold: &mut Untold<'_>) -> Result<(), FileError> {
+    fn tell(&self, untold: &mut PendingRunRecord<'_>) -> Result<(), FileError> {
         let told = match untold.run {
             Some(run) => self.folder.write_lightly(RUN, run),
             None => self.folder.write_lightly(RECORD, untold.record),
@@ -345,12 +345,17 @@ impl<'a> Shim<'a> {
     }
 
     /// Whether somebody wants the work to end: a signal says so, or the wish in the folder, where no signal comes from another container.
-    fn is_unwanted(&self, tree: &Tree) -> bool {
+    fn is_unwanted(&self, tree: &ProcessTree) -> bool {
         tree.stop_asked() || self.folder.has(CANCEL)
     }
 
     /// Holds the work until it has ended, by itself or because it has to.
-    fn hold(&self, mut tree: Tree, mut logs: Logs, mut untold: Untold<'_>) -> (Exit, Option<Stopped>, Swept) {
+    fn hold(
+        &self,
+        mut tree: ProcessTree,
+        mut logs: Logs,
+        mut untold: PendingRunRecord<'_>,
+    ) -> (Exit, Option<Stopped>, SweptTree) {
         let record = untold.record;
         let timeout = record.timeout().filter(|_| stands("job-timeout"));
         let deadline = timeout.map(|timeout| tree::now() + timeout);

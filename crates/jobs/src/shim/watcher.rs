@@ -15,7 +15,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use unhang_proc::{give_back_code, survivors::end_orphans, watch::Watched};
+use unhang_proc::{give_back_code, survivors::end_orphans, watch::WatchedCopy};
 
 use super::{ROOM_LOOK, Shim, ShimError};
 use crate::{
@@ -39,7 +39,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 impl Shim<'_> {
     /// Waits for the shim to end, and takes its place where it did not see the job to its end.
-    pub(super) fn watch(&self, shim: Watched) -> ExitCode {
+    pub(super) fn watch(&self, shim: WatchedCopy) -> ExitCode {
         // It is needed again only where the shim is killed.
         give_back_code();
         if shim.wait().is_success() {

@@ -10,12 +10,12 @@ pub(crate) struct StoreFigures {
     /// The wall clock at the boot, in milliseconds since 1970.
     pub(crate) offset: i64,
     /// A jump after which nothing has been removed yet.
-    pub(crate) jump: Option<Jump>,
+    pub(crate) jump: Option<ClockJump>,
 }
 
 /// The wall clock was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Jump {
+pub(crate) struct ClockJump {
     /// When it was seen, in milliseconds since the boot.
     pub(crate) seen: i64,
     /// By how many milliseconds it was set forward.
@@ -60,7 +60,7 @@ pub(crate) fn clock(connection: &Connection) -> rusqlite::Result<Option<StoreFig
     };
     let by = figure(connection, JUMP)?.filter(|by| *by > 0);
     let seen = figure(connection, JUMP_SEEN)?.unwrap_or_default();
-    Ok(Some(StoreFigures { boot, offset, jump: by.map(|by| Jump { seen, by }) }))
+    Ok(Some(StoreFigures { boot, offset, jump: by.map(|by| ClockJump { seen, by }) }))
 }
 
 /// Keeps this of the clocks.

@@ -51,7 +51,7 @@ pub(crate) use self::{
     rebuild::look_into,
     row::{JobRow, ShimStarter},
 };
-pub use self::{error::StoreError, queries::Whose, rebuild::Rebuilt};
+pub use self::{error::StoreError, queries::JobOwnerFilter, rebuild::Rebuilt};
 use self::{
     error::{check_plain, explain, is_busy},
     schema::{VERSION, version},

@@ -11,7 +11,7 @@ use crate::{id::JobId, moment::Moment, record::JobState, room::Rules};
 
 /// Whose jobs are meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Whose {
+pub enum JobOwnerFilter {
     /// All that there are.
     #[default]
     Anybodys,
@@ -55,16 +55,18 @@ pub(crate) fn changed_since(connection: &Connection, revision: i64) -> rusqlite:
 pub(crate) fn newest(
     connection: &Connection,
     state: Option<JobState>,
-    whose: &Whose,
+    whose: &JobOwnerFilter,
     limit: u32,
 ) -> rusqlite::Result<Vec<JobRow>> {
     let rest = match (state, whose) {
-        (None, Whose::Anybodys) => "ORDER BY sequence DESC LIMIT ?3",
-        (None, Whose::Of(_)) => "WHERE owner IS ?2 ORDER BY sequence DESC LIMIT ?3",
-        (Some(_), Whose::Anybodys) => "WHERE state = ?1 ORDER BY sequence DESC LIMIT ?3",
-        (Some(_), Whose::Of(_)) => "WHERE state = ?1 AND owner IS ?2 ORDER BY sequence DESC LIMIT ?3",
+        (None, JobOwnerFilter::Anybodys) => "ORDER BY sequence DESC LIMIT ?3",
+        (None, JobOwnerFilter::Of(_)) => "WHERE owner IS ?2 ORDER BY sequence DESC LIMIT ?3",
+        (Some(_), JobOwnerFilter::Anybodys) => "WHERE state = ?1 ORDER BY sequence DESC LIMIT ?3",
+        (Some(_), JobOwnerFilter::Of(_)) => {
+            "WHERE state = ?1 AND owner IS ?2 ORDER BY sequence DESC LIMIT ?3"
+        }
     };
-    let owner = if let Whose::Of(owner) = whose { owner.as_deref() } else { None };
+    let owner = if let JobOwnerFilter::Of(owner) = whose { owner.as_deref() } else { None };
     select(connection, rest, params![state.map(column), owner, limit])
 }
 

@@ -47,7 +47,7 @@ impl Rebuilt {
 }
 
 /// The jobs of all folders, oldest first.
-pub(super) struct Scan {
+pub(super) struct FolderScan {
     pub(super) jobs: Vec<ScannedJob>,
     damaged: Vec<(PathBuf, String)>,
     damaged_ids: Vec<JobId>,
@@ -56,13 +56,13 @@ pub(super) struct Scan {
 /// A job, with what it needs to start if it has not.
 pub(super) type ScannedJob = (JobRecord, Option<LaunchFiles>);
 
-impl Scan {
+impl FolderScan {
     pub(super) fn summary(&self) -> Rebuilt {
         Rebuilt { jobs: self.jobs.len(), damaged: self.damaged.clone() }
     }
 }
 
-impl Scan {
+impl FolderScan {
     /// Brings what was found up to the table, which nobody changes any more: jobs were accepted, have ended, or were removed since.
     fn catch_up(&mut self, data: &DataFolder, transaction: &Connection) -> rusqlite::Result<()> {
         let known = states(transaction)?;
@@ -118,9 +118,9 @@ fn as_the_table_has_it(transaction: &Connection, job: JobRow) -> rusqlite::Resul
 }
 
 /// Looks at every folder.
-pub(super) fn scan(data: &DataFolder) -> Result<Scan, FileError> {
+pub(super) fn scan(data: &DataFolder) -> Result<FolderScan, FileError> {
     let (jobs, mut scan) =
-        (data.jobs(), Scan { jobs: Vec::new(), damaged: Vec::new(), damaged_ids: Vec::new() });
+        (data.jobs(), FolderScan { jobs: Vec::new(), damaged: Vec::new(), damaged_ids: Vec::new() });
     let failed = |error| FileError::system("cannot read", &jobs, error);
     for entry in fs::read_dir(&jobs).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -244,7 +244,11 @@ impl Store {
         self.rebuild_from(data, found)
     }
 
-    pub(super) fn rebuild_from(&mut self, data: &DataFolder, found: Scan) -> Result<Rebuilt, StoreError> {
+    pub(super) fn rebuild_from(
+        &mut self,
+        data: &DataFolder,
+        found: FolderScan,
+    ) -> Result<Rebuilt, StoreError> {
         self.write(|transaction| {
             let kept = super::counters(transaction)?;
             let shared = figures::all(transaction)?;

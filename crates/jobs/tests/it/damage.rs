@@ -7,7 +7,7 @@ use unhang_jobs::{
     engine::Engine,
     id::JobId,
     record::{EndReason, JobState},
-    store::Whose,
+    store::JobOwnerFilter,
 };
 
 use crate::common::{Bench, open, options, until};
@@ -45,7 +45,7 @@ const DAMAGES: [Damage; 9] = [
 ];
 
 async fn list(engine: &Engine) -> Vec<JobId> {
-    let listed = engine.list(None, Whose::Anybodys, 100).await.unwrap();
+    let listed = engine.list(None, JobOwnerFilter::Anybodys, 100).await.unwrap();
     listed.iter().map(|status| status.record.job_id).collect()
 }
 

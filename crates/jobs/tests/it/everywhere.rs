@@ -15,7 +15,7 @@ use unhang_jobs::{
     error::JobError,
     id::JobId,
     record::{EndReason, JobState},
-    store::Whose,
+    store::JobOwnerFilter,
 };
 
 use unhang_proc::lock::is_held;
@@ -123,7 +123,13 @@ fn once(step: &str, action: &[&str]) -> Vec<OsString> {
 }
 
 async fn jobs(engine: &Engine) -> Vec<JobId> {
-    engine.list(None, Whose::Anybodys, 100).await.unwrap().iter().map(|status| status.record.job_id).collect()
+    engine
+        .list(None, JobOwnerFilter::Anybodys, 100)
+        .await
+        .unwrap()
+        .iter()
+        .map(|status| status.record.job_id)
+        .collect()
 }
 
 impl Bench {

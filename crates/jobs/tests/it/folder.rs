@@ -9,7 +9,7 @@ use unhang_jobs::{
     error::JobError,
     id::JobId,
     record::{EndReason, JobState, Patch},
-    store::Whose,
+    store::JobOwnerFilter,
 };
 use unhang_proc::{
     deadline::Deadline,
@@ -92,7 +92,7 @@ async fn a_stranger_who_looks_into_the_database_takes_nothing_from_us() {
         bench.submit("true").await;
     }
     let (engine, _) = open(bench.folder.path(), |_| {});
-    assert_eq!(engine.list(None, Whose::Anybodys, 10).await.unwrap().len(), 3);
+    assert_eq!(engine.list(None, JobOwnerFilter::Anybodys, 10).await.unwrap().len(), 3);
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn a_database_that_is_replaced_under_a_server_is_followed() {
     // The same where somebody has removed it.
     remove_database(&bench);
     let fourth = bench.run("true").await.record.job_id;
-    assert_eq!(bench.engine.list(None, Whose::Anybodys, 10).await.unwrap().len(), 4);
+    assert_eq!(bench.engine.list(None, JobOwnerFilter::Anybodys, 10).await.unwrap().len(), 4);
     // It may hear of another engine's job a moment later.
     let seen = other.wait(fourth, Deadline::after(PATIENCE)).await.unwrap();
     assert!(seen.record.status.is_final(), "{seen:?}");
@@ -168,7 +168,7 @@ async fn many_at_once_lose_nothing_and_are_never_told_that_the_database_is_locke
     for &id in &ids {
         assert_eq!(bench.end(id).await.record.status, JobState::Completed);
     }
-    assert_eq!(bench.engine.list(None, Whose::Anybodys, 1000).await.unwrap().len(), ENGINES * EACH);
+    assert_eq!(bench.engine.list(None, JobOwnerFilter::Anybodys, 1000).await.unwrap().len(), ENGINES * EACH);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use unhang_jobs::{
     error::JobError,
     folder::FileName,
     record::{EndReason, JobEnd, JobState, Patch},
-    store::Whose,
+    store::JobOwnerFilter,
     submission::{InputSource, JobInput, Submission},
 };
 
@@ -350,7 +350,7 @@ async fn j_17_inputs_come_from_the_state_and_a_missing_one_is_an_error_and_no_jo
     submission.inputs = vec![input.clone()];
     let error = bench.engine.submit(submission).await.unwrap_err().to_string();
     assert!(error.contains("the state field `basis` is missing"), "{error}");
-    assert_eq!(bench.engine.list(None, Whose::Anybodys, 20).await.unwrap().len(), 0);
+    assert_eq!(bench.engine.list(None, JobOwnerFilter::Anybodys, 20).await.unwrap().len(), 0);
     assert_eq!(fs::read_dir(bench.folder.path().join("jobs")).unwrap().count(), 0);
     bench.engine.set_document(field, json!({ "cod": 5 })).await.unwrap();
     let id = bench.submit_with("cat \"$UNHANG_JOB_DIR/basis.json\"", |job| job.inputs = vec![input]).await;

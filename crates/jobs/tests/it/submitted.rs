@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use rustix::process::Signal;
 use tokio::time::Instant;
-use unhang_jobs::{engine::Engine, id::JobId, record::JobState, store::Whose};
+use unhang_jobs::{engine::Engine, id::JobId, record::JobState, store::JobOwnerFilter};
 use unhang_proc::deadline::Deadline;
 
 use crate::common::{Bench, Helper, PATIENCE, open};
@@ -35,7 +35,7 @@ fn with_orders(folder: &Path, submitter: &mut Helper) -> Option<JobId> {
 }
 
 async fn list(engine: &Engine) -> Vec<JobId> {
-    let listed = engine.list(None, Whose::Anybodys, 100).await.unwrap();
+    let listed = engine.list(None, JobOwnerFilter::Anybodys, 100).await.unwrap();
     listed.iter().map(|status| status.record.job_id).collect()
 }
 

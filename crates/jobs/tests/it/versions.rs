@@ -3,7 +3,7 @@
 use unhang_jobs::{
     error::JobError,
     record::JobState,
-    store::{StoreError, Whose},
+    store::{JobOwnerFilter, StoreError},
 };
 
 use crate::common::Bench;
@@ -44,7 +44,7 @@ async fn f_16_a_record_that_nobody_here_knows_takes_no_other_with_it() {
         &format!("UPDATE jobs SET record = json_set(record, '$.status', 'dreaming') WHERE id = '{}'", ids[1]),
     );
     let bench = bench.reopen();
-    let listed = bench.engine.list(None, Whose::Anybodys, 10).await.unwrap();
+    let listed = bench.engine.list(None, JobOwnerFilter::Anybodys, 10).await.unwrap();
     let listed: Vec<_> = listed.iter().map(|status| status.record.job_id).collect();
     assert_eq!(listed, [ids[2], ids[0]]);
     let error = bench.engine.status(ids[1]).await.unwrap_err().to_string();

@@ -75,18 +75,18 @@ impl Redirect {
 
 /// For everything that must not wait for a person.
 #[derive(Clone, Debug)]
-pub struct Nobody {
+pub struct NoAgent {
     /// What the server is called where a person would log in to it.
     pub server: String,
 }
 
-impl Nobody {
+impl NoAgent {
     fn login_needed(&self) -> AuthorizationError {
         AuthorizationError::LoginNeeded { server: told(&self.server) }
     }
 }
 
-impl Agent for Nobody {
+impl Agent for NoAgent {
     fn redirect_uri(&self) -> Result<String, AuthorizationError> {
         Err(self.login_needed())
     }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn nobody_says_how_to_log_in() {
-        let nobody = Nobody { server: "search".to_owned() };
+        let nobody = NoAgent { server: "search".to_owned() };
         let error = nobody.redirect_uri().expect_err("nobody is there");
         assert_eq!(error.to_string(), "search wants you to be logged in: run `unhang login search`");
     }

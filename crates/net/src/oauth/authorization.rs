@@ -476,7 +476,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::oauth::{Nobody, store::tests::login};
+    use crate::oauth::{NoAgent, store::tests::login};
 
     #[tokio::test]
     async fn where_there_was_no_login_the_disk_is_asked_once_a_second() {
@@ -490,7 +490,7 @@ mod tests {
             store,
             settings: ClientSettings::default(),
             limits: RequestLimits { answer: Duration::from_secs(1), body: 1 },
-            agent: Arc::new(Nobody { server: "srv".to_owned() }),
+            agent: Arc::new(NoAgent { server: "srv".to_owned() }),
         });
         let authorization = authorization.expect("a server");
         let begun = Instant::now();
@@ -516,7 +516,7 @@ mod tests {
             store: store.clone(),
             settings: ClientSettings::default(),
             limits: RequestLimits { answer: Duration::from_secs(1), body: 1 },
-            agent: Arc::new(Nobody { server: "srv".to_owned() }),
+            agent: Arc::new(NoAgent { server: "srv".to_owned() }),
         });
         let authorization = authorization.expect("a server");
         // As another process does while it renews the token.

@@ -23,7 +23,7 @@ mod store;
 use std::fmt;
 
 pub use self::{
-    agent::{Agent, AgentResult, Follower, Nobody, Redirect},
+    agent::{Agent, AgentResult, Follower, NoAgent, Redirect},
     authorization::{Authorization, AuthorizationSpec, LoggedIn, LoggedOut},
     browser::Browser,
     error::AuthorizationError,

@@ -140,9 +140,9 @@ impl TokenStore {
         let locked = async {
             loop {
                 match self.on_disk(server, |path| try_lock(&path)).await? {
-                    Tried::Locked(file) => return Ok(Some(TokenLock { _file: file })),
-                    Tried::Absent => return Ok(None),
-                    Tried::Held => sleep(LOCK_PAUSE).await,
+                    LockTry::Locked(file) => return Ok(Some(TokenLock { _file: file })),
+                    LockTry::Absent => return Ok(None),
+                    LockTry::Held => sleep(LOCK_PAUSE).await,
                 }
             }
         };
@@ -224,23 +224,23 @@ fn write(path: &Path, login: &StoredLogin) -> io::Result<()> {
     written
 }
 
-enum Tried {
+enum LockTry {
     Locked(File),
     Held,
     Absent,
 }
 
-fn try_lock(path: &Path) -> io::Result<Tried> {
-    let Some(file) = open(path)? else { return Ok(Tried::Absent) };
+fn try_lock(path: &Path) -> io::Result<LockTry> {
+    let Some(file) = open(path)? else { return Ok(LockTry::Absent) };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
-        Err(error) if error == rustix::io::Errno::WOULDBLOCK => return Ok(Tried::Held),
+        Err(error) if error == rustix::io::Errno::WOULDBLOCK => return Ok(LockTry::Held),
         Err(error) => return Err(error.into()),
     }
     // Whoever held it has put another file in its place meanwhile: that one is to be locked.
     let is_same =
         fs::metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
-    Ok(if is_same { Tried::Locked(file) } else { Tried::Held })
+    Ok(if is_same { LockTry::Locked(file) } else { LockTry::Held })
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl Up {
         let router = Router::new()
             .route("/", get(|| async { "hello" }))
             .route("/slow", get(slow))
-            .route("/health", get(|| async { (axum::Extension(Unproven), "well") }))
+            .route("/health", get(|| async { (axum::Extension(UnprovenClient), "well") }))
             .route("/large", get(|| async { vec![b'x'; 64 << 20] }));
         Up {
             address,

@@ -44,7 +44,7 @@ use crate::{
 };
 pub use crate::{
     spawn::Exit,
-    tree::{Swept, Tier},
+    tree::{SweptTree, Tier},
 };
 
 /// What the lifeline is called in the process list: not like the program that it is, so that a `pkill` of that spares it.
@@ -101,7 +101,7 @@ pub enum ServerEvent {
     /// The server itself has ended; its descendants are about to.
     Exited(Exit),
     /// The whole tree has ended. The last event.
-    Gone(Swept),
+    Gone(SweptTree),
 }
 
 /// The reading end of the server's stderr, for [`drain`](crate::drain::drain).

@@ -11,7 +11,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::{Swept, Tier};
+use super::{SweptTree, Tier};
 use crate::spawn::Exit;
 
 /// One line from the lifeline.
@@ -24,7 +24,7 @@ pub(crate) enum LifelineReport {
     /// The server itself has ended.
     Exited(Exit),
     /// Everything has.
-    Gone(Swept),
+    Gone(SweptTree),
 }
 
 impl LifelineReport {
@@ -64,7 +64,7 @@ impl LifelineReport {
                 "signal" => Exit::Signal(second?.parse().ok()?),
                 _ => Exit::Unknown,
             }),
-            b"gone" => Self::Gone(Swept { leaked: first.parse().ok()?, unkilled: second?.parse().ok()? }),
+            b"gone" => Self::Gone(SweptTree { leaked: first.parse().ok()?, unkilled: second?.parse().ok()? }),
             _ => return None,
         })
     }
@@ -105,7 +105,7 @@ mod tests {
             LifelineReport::Exited(Exit::Code(255)),
             LifelineReport::Exited(Exit::Signal(9)),
             LifelineReport::Exited(Exit::Unknown),
-            LifelineReport::Gone(Swept { leaked: 3, unkilled: 1 }),
+            LifelineReport::Gone(SweptTree { leaked: 3, unkilled: 1 }),
         ];
         for report in reports {
             let line = report.to_line();

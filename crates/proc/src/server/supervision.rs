@@ -20,7 +20,7 @@ use rustix::{
 use tokio::time::Instant;
 use unhang_switches::stands;
 
-use super::{Exit, LifelineReport, ServerEvent, Swept, command};
+use super::{Exit, LifelineReport, ServerEvent, SweptTree, command};
 use crate::{
     ladder::{Ladder, StopAction, StopPatience},
     rescue::Rescue,
@@ -43,7 +43,7 @@ enum StopPhase {
     Held,
     /// It has reported the end and is about to exit.
     Leaving {
-        swept: Swept,
+        swept: SweptTree,
         until: Instant,
     },
     /// It failed, and we sweep by ourselves.
@@ -273,14 +273,14 @@ impl Supervision {
                 }
                 rescue.give_up(&mut self.lifeline);
                 let (leaked, unkilled) = rescue.counts(self.server);
-                self.gone(Swept { leaked, unkilled });
+                self.gone(SweptTree { leaked, unkilled });
                 sweep::PAUSE
             }
             StopPhase::Held | StopPhase::Gone => REAP_PAUSE,
         }
     }
 
-    fn gone(&mut self, swept: Swept) {
+    fn gone(&mut self, swept: SweptTree) {
         if stands("exit-always-told") {
             self.exited(Exit::Unknown);
         }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use unhang_proc::{
     identity::Identity,
     lifeline::ARGUMENT,
-    server::{ErrorPipe, Exit, LifelineCommand, Server, ServerEvent, ServerSpec, Swept, Tier},
+    server::{ErrorPipe, Exit, LifelineCommand, Server, ServerEvent, ServerSpec, SweptTree, Tier},
     spawn::{Environment, Launch, Process, Stream, spawn},
 };
 
@@ -60,7 +60,7 @@ pub(crate) struct Run {
     pub(crate) output: Vec<u8>,
     pub(crate) tier: Option<Tier>,
     pub(crate) exit: Option<Exit>,
-    pub(crate) swept: Option<Swept>,
+    pub(crate) swept: Option<SweptTree>,
 }
 
 impl Run {
@@ -119,7 +119,7 @@ impl Run {
     }
 
     /// Waits for the end of everything, and looks for survivors.
-    pub(crate) async fn gone(&mut self) -> Swept {
+    pub(crate) async fn gone(&mut self) -> SweptTree {
         self.until("gone", |run| run.swept.is_some()).await;
         assert_no_survivors(&self.marker).await;
         self.swept.unwrap()

@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use rustix::process::Signal;
 use unhang_proc::{
     identity::Identity,
-    server::{Swept, Tier},
-    survivors::{self, Remains},
+    server::{SweptTree, Tier},
+    survivors::{self, DeadShim},
 };
 
 use crate::common::{Shim, assert_no_survivors, marked, wait_for};
@@ -28,9 +28,9 @@ async fn killed(script: &str, tier: Tier, survivors: usize) -> Shim {
 }
 
 /// Ends what is left, which takes as long as it takes, and leaves nobody.
-fn end(shim: &Shim, spared: &[Identity]) -> Swept {
+fn end(shim: &Shim, spared: &[Identity]) -> SweptTree {
     let cookie = OsStr::new(&shim.cookie);
-    survivors::end(&Remains {
+    survivors::end(&DeadShim {
         shim: Some(shim.identity),
         group: shim.group.as_deref(),
         cookie,
@@ -90,9 +90,9 @@ async fn a_daemon_with_an_empty_environment_is_ended_in_its_control_group() {
 async fn who_is_spared_lives_and_its_control_group_stays() {
     let shim = killed("sleep $1 & sleep $1 & echo ready; exec sleep $1", Tier::ControlGroup, 2).await;
     let spared = Identity::of(marked(&shim.marker)[0].0).unwrap();
-    assert_eq!(end(&shim, &[spared]), Swept { leaked: 1, unkilled: 0 });
+    assert_eq!(end(&shim, &[spared]), SweptTree { leaked: 1, unkilled: 0 });
     let left: Vec<u32> = marked(&shim.marker).iter().map(|(pid, _)| *pid).collect();
     assert_eq!(left, [spared.pid]);
-    assert_eq!(end(&shim, &[]), Swept { leaked: 1, unkilled: 0 });
+    assert_eq!(end(&shim, &[]), SweptTree { leaked: 1, unkilled: 0 });
     assert_eq!(marked(&shim.marker), []);
 }

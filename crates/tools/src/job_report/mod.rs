@@ -77,7 +77,7 @@ pub enum JobKind {
 
 /// What a call does as it becomes a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Does {
+pub enum CallActivity {
     /// Its server works on it.
     #[default]
     Works,
@@ -101,7 +101,7 @@ pub struct JobReport {
     pub status: JobState,
     /// What a call does as it becomes a job.
     #[serde(skip)]
-    pub does: Does,
+    pub does: CallActivity,
     /// When it was accepted.
     pub created_at: Moment,
     /// When it was started.
@@ -245,7 +245,7 @@ impl JobReport {
             name: record.name.clone(),
             kind: record.call.is_some().then_some(JobKind::Call),
             status: record.status,
-            does: Does::Works,
+            does: CallActivity::Works,
             created_at: record.created_at,
             started_at: record.started_at,
             completed_at: ending.map(|ending| ending.completed_at),

@@ -42,7 +42,7 @@ pub struct MeetingPoint {
 
 /// The right to lead, as long as it is kept.
 #[derive(Debug)]
-pub struct Lead {
+pub struct Leadership {
     _lock: File,
     place: MeetingPoint,
     is_listening: bool,
@@ -73,7 +73,7 @@ impl MeetingPoint {
     ///
     /// # Errors
     /// The folder cannot be written to.
-    pub fn take(&self) -> io::Result<Option<Lead>> {
+    pub fn take(&self) -> io::Result<Option<Leadership>> {
         loop {
             let lock = self.open()?;
             match lock.try_lock() {
@@ -89,7 +89,7 @@ impl MeetingPoint {
     ///
     /// # Errors
     /// As [`MeetingPoint::take`].
-    pub fn wait(&self) -> io::Result<Lead> {
+    pub fn wait(&self) -> io::Result<Leadership> {
         loop {
             let lock = self.open()?;
             lock.lock()?;
@@ -122,12 +122,12 @@ impl MeetingPoint {
         matches!((own, found), (Ok(own), Ok(found)) if own == found) || !stands("lock-is-that-of-the-file")
     }
 
-    fn lead(&self, lock: File) -> Lead {
-        Lead { _lock: lock, place: self.clone(), is_listening: false }
+    fn lead(&self, lock: File) -> Leadership {
+        Leadership { _lock: lock, place: self.clone(), is_listening: false }
     }
 }
 
-impl Lead {
+impl Leadership {
     /// Listens for the others.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl Lead {
 }
 
 /// Nobody comes any more, and somebody else may lead.
-impl Drop for Lead {
+impl Drop for Leadership {
     fn drop(&mut self) {
         // While the lock is held, so that both are ours. What cannot be removed is removed by the next one.
         if self.is_listening {

@@ -44,7 +44,7 @@ use tokio::{
 use unhang_net::{http::Address, serve::Claim};
 use unhang_proc::deadline::Deadline;
 
-pub use self::meeting_point::{Lead, MeetingPoint};
+pub use self::meeting_point::{Leadership, MeetingPoint};
 use unhang_background::PromotedCalls;
 use unhang_core::{
     config::{DISPOSE_LIMIT, FLUSH_LIMIT},
@@ -228,7 +228,7 @@ impl SharedServers {
 }
 
 /// The right to lead, if nobody has it and the disk says so in time.
-async fn right_to_lead(place: MeetingPoint) -> io::Result<Option<Lead>> {
+async fn right_to_lead(place: MeetingPoint) -> io::Result<Option<Leadership>> {
     match timeout(DISK_LIMIT, spawn_blocking(move || place.take())).await {
         // A panic, which has been told.
         Ok(taken) => taken.map_err(io::Error::other)?,
@@ -237,7 +237,7 @@ async fn right_to_lead(place: MeetingPoint) -> io::Result<Option<Lead>> {
 }
 
 /// Listens where others look for whoever leads. The disk may take as long as it likes: nobody waits for it but those others.
-async fn listening(mut lead: Lead) -> io::Result<(Lead, UnixListener)> {
+async fn listening(mut lead: Leadership) -> io::Result<(Leadership, UnixListener)> {
     let listening = spawn_blocking(move || lead.listen().map(|listener| (lead, listener)));
     // A panic, which has been told.
     listening.await.map_err(io::Error::other)?
@@ -248,7 +248,7 @@ fn own_of(own: &Mutex<OwnServers>) -> MutexGuard<'_, OwnServers> {
 }
 
 /// The right to lead, once it is ours; none where the end comes first.
-async fn inherited(place: MeetingPoint, mut ending: watch::Receiver<bool>) -> Option<Lead> {
+async fn inherited(place: MeetingPoint, mut ending: watch::Receiver<bool>) -> Option<Leadership> {
     let (tell, told) = oneshot::channel();
     // A thread of its own, for the end of a runtime waits for those that it has. It ends with the leader: whoever does not wait for
     // it any more has it let go of what it got.
@@ -283,7 +283,7 @@ async fn succeed(
 
 impl Realm {
     /// Serves those who follow until the end.
-    async fn lead(self, lead: Lead) {
+    async fn lead(self, lead: Leadership) {
         let Realm { servers, limits, mut ending } = self;
         let (lead, listener) = match listening(lead).await {
             Ok(listening) => listening,

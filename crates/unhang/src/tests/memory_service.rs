@@ -23,7 +23,8 @@ use unhang_tools::{
         SystemReport, ToolNames, testing as samples,
     },
     service::{
-        CallAnswer, Caller, Extent, JobService, JobServiceError, Located, LogRequest, Pending, SubmitRequest,
+        CallAnswer, Caller, Extent, JobFuture, JobService, JobServiceError, Located, LogRequest,
+        SubmitRequest,
     },
     *,
 };
@@ -102,24 +103,24 @@ impl JobService for MemoryService {
         self
     }
 
-    fn knows(&self, id: JobId) -> Pending<'_, bool> {
+    fn knows(&self, id: JobId) -> JobFuture<'_, bool> {
         Box::pin(async move { Ok(id.as_str() == ID) })
     }
 
-    fn answer(&self, _id: JobId, _extent: Extent) -> Pending<'_, Option<CallAnswer>> {
+    fn answer(&self, _id: JobId, _extent: Extent) -> JobFuture<'_, Option<CallAnswer>> {
         let answer = self.asked().answer.clone();
         let answer = answer.map(|answer| CallAnswer::Result(answer.to_string()));
         Box::pin(async { Ok(answer) })
     }
 
-    fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
+    fn submit(&self, request: SubmitRequest) -> JobFuture<'_, JobReport> {
         let mut asked = self.asked();
         asked.submitted.push(request);
         let answer = asked.refuse.clone().map_or_else(|| Ok(self.job()), |why| Err(JobServiceError(why)));
         Box::pin(async move { answer })
     }
 
-    fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport> {
+    fn status(&self, id: JobId, wait: Duration) -> JobFuture<'_, JobReport> {
         self.asked().waits.push(wait);
         Box::pin(async move {
             self.known(id)?;
@@ -129,7 +130,7 @@ impl JobService for MemoryService {
         })
     }
 
-    fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>> {
+    fn results(&self, id: JobId) -> JobFuture<'_, Located<ResultsReport>> {
         let results = self.asked().results.clone();
         let answer = self.asked().answer.clone();
         Box::pin(async move {
@@ -166,7 +167,7 @@ impl JobService for MemoryService {
         })
     }
 
-    fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, LogReport> {
+    fn logs(&self, id: JobId, page: LogRequest) -> JobFuture<'_, LogReport> {
         self.asked().pages.push(page);
         let log = self.asked().log.clone();
         Box::pin(async move {
@@ -183,13 +184,13 @@ impl JobService for MemoryService {
         })
     }
 
-    fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport> {
+    fn list(&self, filter: Option<JobState>, limit: u32) -> JobFuture<'_, ListReport> {
         self.asked().lists.push((filter, limit));
         let jobs = vec![self.job(); self.asked().jobs];
         Box::pin(async move { Ok(ListReport { jobs, max_concurrent: 4 }) })
     }
 
-    fn terminate(&self, id: JobId) -> Pending<'_, JobReport> {
+    fn terminate(&self, id: JobId) -> JobFuture<'_, JobReport> {
         Box::pin(async move {
             self.known(id)?;
             self.asked().terminated += 1;
@@ -201,7 +202,7 @@ impl JobService for MemoryService {
         })
     }
 
-    fn system(&self) -> Pending<'_, SystemReport> {
+    fn system(&self) -> JobFuture<'_, SystemReport> {
         let jobs = vec![self.job(); self.asked().jobs];
         let machine = Machine { cpu_percent: Some(12.5), memory_mb: Some(2048), ..Machine::default() };
         let system = SystemReport {
@@ -220,7 +221,7 @@ impl JobService for MemoryService {
         Box::pin(async move { Ok(system) })
     }
 
-    fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>> {
+    fn get_state(&self, field: Field) -> JobFuture<'_, Located<DocumentReport>> {
         let value = self.asked().value.clone();
         Box::pin(async move {
             let value =
@@ -231,16 +232,16 @@ impl JobService for MemoryService {
         })
     }
 
-    fn counts(&self) -> Pending<'_, Vec<(JobState, u64)>> {
+    fn counts(&self) -> JobFuture<'_, Vec<(JobState, u64)>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    fn set_state(&self, _field: Field, value: Value) -> Pending<'_, Moment> {
+    fn set_state(&self, _field: Field, value: Value) -> JobFuture<'_, Moment> {
         self.asked().value = Some(value);
         Box::pin(async { Ok(Moment::from_millis(0)) })
     }
 
-    fn list_state(&self) -> Pending<'_, Vec<ListedReport>> {
+    fn list_state(&self) -> JobFuture<'_, Vec<ListedReport>> {
         let entry = |number| ListedReport {
             field: format!("field_{number}").parse().expect("a name"),
             updated_at: Moment::from_millis(0),

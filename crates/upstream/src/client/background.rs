@@ -28,7 +28,7 @@ use unhang_wire::{Json, text_member};
 
 use super::{
     Background, CallOptions, Client, Error, ProgressSender, RequestOptions, RequestSignature, ServerError,
-    ServerInfo, Unfinished,
+    ServerInfo, UnfinishedCall,
     in_words::{JobInWords, StatusInWords},
     introduced,
     job_resource::{JOB_SCHEME, JobResource},
@@ -52,7 +52,7 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
 impl RequestOptions {
     /// Tells whoever wants to know what a server goes on with.
-    fn tell_of(&self, unfinished: Unfinished) {
+    fn tell_of(&self, unfinished: UnfinishedCall) {
         if let Some(background) = &self.background {
             background.send_replace(Some(unfinished));
         }
@@ -76,7 +76,7 @@ impl Client {
         let since = options.since.unwrap_or_else(Instant::now);
         let deadline = Deadline::after(limit.saturating_sub(since.elapsed()));
         let signed = self.signed_for_tasks(&session);
-        let pursuit = Pursuit { client: self, tool, limit, since, deadline, options, signed };
+        let pursuit = FollowedCall { client: self, tool, limit, since, deadline, options, signed };
         pursuit.through(&session, arguments).await
     }
 
@@ -98,7 +98,7 @@ impl Client {
             let Some(running) = running else { return Ok(read) };
             let (server, job) = (self.name.to_string(), running.job.to_string());
             let (tool, what, doing) = (running.name, Background::OurTask, running.doing);
-            let unfinished = Unfinished { server, tool, job, what, limit, doing };
+            let unfinished = UnfinishedCall { server, tool, job, what, limit, doing };
             if deadline.remaining().is_zero() {
                 return Err(Error::Unfinished(Box::new(unfinished)));
             }
@@ -129,7 +129,7 @@ fn offers(session: &ServerInfo, dialect: Dialect) -> bool {
 }
 
 /// One call that is followed.
-struct Pursuit<'a> {
+struct FollowedCall<'a> {
     client: &'a Client,
     tool: &'a str,
     limit: Duration,
@@ -139,7 +139,7 @@ struct Pursuit<'a> {
     signed: RequestSignature,
 }
 
-impl Pursuit<'_> {
+impl FollowedCall<'_> {
     async fn through(
         &self,
         session: &ServerInfo,
@@ -260,16 +260,16 @@ impl Pursuit<'_> {
         Error::Unfinished(Box::new(self.unfinished_job(job, last)))
     }
 
-    fn unfinished_job(&self, job: &JobInWords, last: Option<&StatusInWords>) -> Unfinished {
+    fn unfinished_job(&self, job: &JobInWords, last: Option<&StatusInWords>) -> UnfinishedCall {
         let is_call = last.is_none_or(|last| last.is_call);
         let tool = job.results_tool();
         let what = if is_call { Background::Call(tool) } else { Background::Command(tool) };
         self.unfinished(job.job.as_str(), what, last.and_then(|last| last.doing.clone()))
     }
 
-    fn unfinished(&self, job: &str, what: Background, doing: Option<String>) -> Unfinished {
+    fn unfinished(&self, job: &str, what: Background, doing: Option<String>) -> UnfinishedCall {
         let (server, tool) = (self.client.name.to_string(), self.tool.to_owned());
-        Unfinished { server, tool, job: job.to_owned(), what, limit: self.limit, doing }
+        UnfinishedCall { server, tool, job: job.to_owned(), what, limit: self.limit, doing }
     }
 
     /// What a job that has ended came to. It may have ended with the limit, so that this has the time of any request.

@@ -81,7 +81,7 @@ use unhang_core::{
     units::in_words,
 };
 pub use unhang_core::{
-    error::{Background, Error, Failure, ServerError, Unfinished},
+    error::{Background, Error, Failure, ServerError, UnfinishedCall},
     list::ServerList,
 };
 
@@ -117,7 +117,7 @@ pub struct RequestOptions {
     /// Where its newest progress is put, as received. Without it the server is not asked for any.
     pub progress: Option<ProgressSender>,
     /// Where it is put what the server goes on with in the background while that is followed to its end, as a job of ours.
-    pub background: Option<watch::Sender<Option<Unfinished>>>,
+    pub background: Option<watch::Sender<Option<UnfinishedCall>>>,
 }
 
 /// How a request is made, also for somebody else.

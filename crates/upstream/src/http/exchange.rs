@@ -13,7 +13,7 @@ use unhang_wire::Id;
 
 /// Which exchange it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum ExchangeKind {
     /// The one of this request.
     Request(Id),
     /// The end of a handshake of old, before which nothing else is said.
@@ -63,12 +63,12 @@ pub(super) enum Close {
 pub(super) async fn exchange(
     connection: Connection,
     ask: HttpRequest,
-    which: Which,
-    said: mpsc::Sender<(Which, ExchangeEvent)>,
+    which: ExchangeKind,
+    said: mpsc::Sender<(ExchangeKind, ExchangeEvent)>,
 ) {
     let last = match connection.ask(ask).await {
         Ok(reply) => match (&which, reply.content()) {
-            (Which::Request(_), Content::Json) if is_success(&reply) => whole(reply).await,
+            (ExchangeKind::Request(_), Content::Json) if is_success(&reply) => whole(reply).await,
             _ => ExchangeEvent::Closed(answered(reply, &which, &said).await),
         },
         Err(error) => ExchangeEvent::Closed(Close::Failed(error)),
@@ -94,7 +94,11 @@ fn session(reply: &HttpReply) -> Option<String> {
     reply.header("mcp-session-id").map(str::to_owned)
 }
 
-async fn answered(reply: HttpReply, which: &Which, said: &mpsc::Sender<(Which, ExchangeEvent)>) -> Close {
+async fn answered(
+    reply: HttpReply,
+    which: &ExchangeKind,
+    said: &mpsc::Sender<(ExchangeKind, ExchangeEvent)>,
+) -> Close {
     let status = reply.status();
     if !is_success(&reply) {
         // An error of the server comes as JSON, and counts whole.
@@ -104,7 +108,7 @@ async fn answered(reply: HttpReply, which: &Which, said: &mpsc::Sender<(Which, E
         };
         return Close::Refused(status, told);
     }
-    if matches!(which, Which::Stream(_)) && reply.content() != Content::Events {
+    if matches!(which, ExchangeKind::Stream(_)) && reply.content() != Content::Events {
         return no_message(reply).await;
     }
     let tell = async |what| said.send((which.clone(), what)).await;
@@ -132,8 +136,8 @@ async fn answered(reply: HttpReply, which: &Which, said: &mpsc::Sender<(Which, E
                 None => Close::Ended(place),
             }
         }
-        (Which::Request(_) | Which::Stream(_), _) => no_message(reply).await,
-        (Which::Initialized | Which::Word, _) => {
+        (ExchangeKind::Request(_) | ExchangeKind::Stream(_), _) => no_message(reply).await,
+        (ExchangeKind::Initialized | ExchangeKind::Word, _) => {
             reply.complaint().await;
             Close::Ended(None)
         }

@@ -13,7 +13,7 @@ use unhang_wire::{Id, Line};
 use super::{
     BrokenStream, Exchange, Handshake, HttpActor, HttpTransport, LEAST_RETRY, LISTENING, MOST_RETRY,
     Outgoing, RETRY,
-    exchange::{Close, ExchangeEvent, Which},
+    exchange::{Close, ExchangeEvent, ExchangeKind},
     verdict::{TOO_LARGE, error_member, in_short, is_answer},
 };
 use unhang_core::{
@@ -40,10 +40,10 @@ const SAFE: [&str; 10] = [
 const VAIN: u32 = 5;
 
 impl HttpActor {
-    pub(super) fn hear(&mut self, which: Which, said: ExchangeEvent) {
+    pub(super) fn hear(&mut self, which: ExchangeKind, said: ExchangeEvent) {
         match said {
             // It was closed by us since.
-            _ if matches!(which, Which::Stream(number) if !self.is_current(number)) => {}
+            _ if matches!(which, ExchangeKind::Stream(number) if !self.is_current(number)) => {}
             ExchangeEvent::Opened(session) => self.opened(&which, session),
             ExchangeEvent::Event(event) => self.event(&which, event),
             ExchangeEvent::Whole(session, message) => {
@@ -55,36 +55,38 @@ impl HttpActor {
         }
     }
 
-    fn ended(&mut self, which: Which, close: Close) {
+    fn ended(&mut self, which: ExchangeKind, close: Close) {
         match which {
-            Which::Request(id) if self.upstream_session.awaits(&id) => self.closed(&id, close),
+            ExchangeKind::Request(id) if self.upstream_session.awaits(&id) => self.closed(&id, close),
             // Kept until they are due, those that have come to their end would hold memory, and have us woken for nothing.
-            Which::Request(_) if stands("ended-exchange-is-let-go") => {
+            ExchangeKind::Request(_) if stands("ended-exchange-is-let-go") => {
                 self.lingering.retain(|(_, task)| !task.is_finished());
             }
-            Which::Request(_) => {}
-            Which::Stream(_) => self.stream_closed(close),
-            Which::Initialized => {
+            ExchangeKind::Request(_) => {}
+            ExchangeKind::Stream(_) => self.stream_closed(close),
+            ExchangeKind::Initialized => {
                 self.initialized();
                 self.word_closed(close);
             }
-            Which::Word => self.word_closed(close),
+            ExchangeKind::Word => self.word_closed(close),
         }
     }
 
-    fn opened(&mut self, which: &Which, session: Option<String>) {
+    fn opened(&mut self, which: &ExchangeKind, session: Option<String>) {
         match which {
-            Which::Request(id) if self.upstream_session.of_handshake(id) == Some(Handshake::Initialize) => {
+            ExchangeKind::Request(id)
+                if self.upstream_session.of_handshake(id) == Some(Handshake::Initialize) =>
+            {
                 self.session = session;
             }
-            Which::Stream(_) => {
+            ExchangeKind::Stream(_) => {
                 self.listens_by = None;
                 if let Some(stream) = &mut self.stream {
                     (stream.open, stream.has_been_open) = (Some(Instant::now()), true);
                 }
             }
-            Which::Initialized => self.initialized(),
-            Which::Request(id) => {
+            ExchangeKind::Initialized => self.initialized(),
+            ExchangeKind::Request(id) => {
                 if let Some(broken) = self.exchanges.get_mut(id).and_then(|exchange| exchange.broken.as_mut())
                 {
                     broken.vain = 0;
@@ -94,15 +96,15 @@ impl HttpActor {
         }
     }
 
-    fn event(&mut self, which: &Which, event: SseEvent) {
+    fn event(&mut self, which: &ExchangeKind, event: SseEvent) {
         self.upstream_session.alive();
-        if let (Which::Stream(_), Some(stream)) = (which, &mut self.stream) {
+        if let (ExchangeKind::Stream(_), Some(stream)) = (which, &mut self.stream) {
             stream.pause = Duration::ZERO;
         }
         match (event, which) {
             (SseEvent::Message(message), _) => {
                 self.upstream_session.line(Line::Whole(&unhang_wire::one_line(&message)));
-                if let Which::Request(id) = which
+                if let ExchangeKind::Request(id) = which
                     && self.upstream_session.awaits(id)
                     && is_answer(&message)
                     && let Some(exchange) = self.exchanges.get_mut(id)
@@ -110,7 +112,7 @@ impl HttpActor {
                     exchange.is_crossed = true;
                 }
             }
-            (SseEvent::Oversized(length), Which::Request(id)) => {
+            (SseEvent::Oversized(length), ExchangeKind::Request(id)) => {
                 let name = self.upstream_session.name.clone();
                 let limit = self.upstream_session.limits.max_message;
                 let happened = |method: &str| {
@@ -124,7 +126,7 @@ impl HttpActor {
                     self.upstream_session.name
                 );
             }
-            (SseEvent::Endpoint(reference), Which::Stream(_))
+            (SseEvent::Endpoint(reference), ExchangeKind::Stream(_))
                 if matches!(self.way, HttpTransport::Sse(None)) =>
             {
                 match self.connection.resolve(&reference) {
@@ -308,7 +310,7 @@ impl HttpActor {
             tracing::debug!("`{}` is asked for `{}` once more", self.upstream_session.name, exchange.method);
             (exchange.is_repeated, exchange.broken) = (true, None);
             exchange.task = self.post(
-                Which::Request(id.clone()),
+                ExchangeKind::Request(id.clone()),
                 &exchange.method,
                 &exchange.mirrored,
                 exchange.line.clone(),

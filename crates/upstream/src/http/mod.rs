@@ -43,11 +43,11 @@ use unhang_net::{
 use unhang_switches::stands;
 use unhang_wire::{Id, compose};
 
-use self::exchange::{Close, ExchangeEvent, Which, exchange};
+use self::exchange::{Close, ExchangeEvent, ExchangeKind, exchange};
 use super::{
     Mailbox,
     handshake::HandshakeRequest as Handshake,
-    upstream_session::{Incoming, Outgoing, ReplyReservation, UpstreamConfig, UpstreamSession},
+    upstream_session::{Outgoing, ReplyReservation, UpstreamConfig, UpstreamEvent, UpstreamSession},
 };
 use unhang_core::{fault::FaultKind, revision::Revision};
 
@@ -213,7 +213,7 @@ struct HttpActor {
     words: JoinSet<()>,
     requests_at_once: Arc<Semaphore>,
     words_at_once: Arc<Semaphore>,
-    speaker: mpsc::Sender<(Which, ExchangeEvent)>,
+    speaker: mpsc::Sender<(ExchangeKind, ExchangeEvent)>,
     /// Notifications and answers that did not get there.
     lost_words: u64,
 }
@@ -223,7 +223,7 @@ impl HttpActor {
         server: &HttpServer,
         connection: Connection,
         upstream_session: UpstreamSession,
-        speaker: mpsc::Sender<(Which, ExchangeEvent)>,
+        speaker: mpsc::Sender<(ExchangeKind, ExchangeEvent)>,
     ) -> Self {
         Self {
             address: server.address.shown(),
@@ -267,8 +267,8 @@ impl HttpActor {
         resumed.chain(stream).chain(lingering).chain(self.listens_by).min()
     }
 
-    fn attend(&mut self, heard: Incoming) {
-        let is_time = matches!(heard, Incoming::Time);
+    fn attend(&mut self, heard: UpstreamEvent) {
+        let is_time = matches!(heard, UpstreamEvent::Time);
         self.upstream_session.attend(heard, 0);
         if is_time {
             self.look(Instant::now());
@@ -293,7 +293,7 @@ impl HttpActor {
             })
             .collect();
         for (id, last_id) in due {
-            let task = self.get(Which::Request(id.clone()), Some(last_id));
+            let task = self.get(ExchangeKind::Request(id.clone()), Some(last_id));
             if let Some(exchange) = self.exchanges.get_mut(&id) {
                 exchange.task = task;
             }
@@ -303,7 +303,7 @@ impl HttpActor {
             Some((stream.number, stream.last_id.clone()))
         });
         if let Some((number, last_id)) = again {
-            let task = self.get(Which::Stream(number), last_id);
+            let task = self.get(ExchangeKind::Stream(number), last_id);
             if let Some(stream) = &mut self.stream {
                 stream.task = task;
             }
@@ -345,7 +345,7 @@ impl HttpActor {
                 // Who asked may have stopped waiting while it was held.
                 if self.upstream_session.awaits(&id) {
                     let line = Bytes::from(line);
-                    let task = self.post(Which::Request(id.clone()), &method, &mirrored, line.clone());
+                    let task = self.post(ExchangeKind::Request(id.clone()), &method, &mirrored, line.clone());
                     let session = self.session.clone();
                     let exchange = Exchange {
                         method,
@@ -362,14 +362,14 @@ impl HttpActor {
             }
             Outgoing::Initialized(line) => {
                 self.awaits_initialized = true;
-                self.word(Which::Initialized, line, None);
+                self.word(ExchangeKind::Initialized, line, None);
             }
-            Outgoing::Reply(line, room) => self.word(Which::Word, line, Some(room)),
+            Outgoing::Reply(line, room) => self.word(ExchangeKind::Word, line, Some(room)),
             Outgoing::Over(_) | Outgoing::Withdrawn(..) => {}
         }
     }
 
-    fn word(&mut self, which: Which, line: Vec<u8>, room: Option<ReplyReservation>) {
+    fn word(&mut self, which: ExchangeKind, line: Vec<u8>, room: Option<ReplyReservation>) {
         let ask = self.posted("", &[], Bytes::from(line));
         self.exchange(which, ask, room);
     }
@@ -382,7 +382,7 @@ impl HttpActor {
     fn open_stream(&mut self) {
         self.streams += 1;
         let number = self.streams;
-        let task = self.get(Which::Stream(number), None);
+        let task = self.get(ExchangeKind::Stream(number), None);
         self.stream = Some(ListeningStream {
             number,
             task,
@@ -397,7 +397,7 @@ impl HttpActor {
     /// Posts a message.
     fn post(
         &mut self,
-        which: Which,
+        which: ExchangeKind,
         method: &str,
         mirrored: &[(String, String)],
         line: Bytes,
@@ -425,7 +425,7 @@ impl HttpActor {
     }
 
     /// Opens a stream, or takes one up again.
-    fn get(&mut self, which: Which, last_id: Option<String>) -> AbortHandle {
+    fn get(&mut self, which: ExchangeKind, last_id: Option<String>) -> AbortHandle {
         let mut headers = vec![("accept".to_owned(), "text/event-stream".to_owned())];
         headers.extend(last_id.map(|id| ("last-event-id".to_owned(), id)));
         self.identify(&mut headers, "");
@@ -446,22 +446,27 @@ impl HttpActor {
     }
 
     /// `room` is what a reply has until it has left.
-    fn exchange(&mut self, which: Which, ask: HttpRequest, room: Option<ReplyReservation>) -> AbortHandle {
+    fn exchange(
+        &mut self,
+        which: ExchangeKind,
+        ask: HttpRequest,
+        room: Option<ReplyReservation>,
+    ) -> AbortHandle {
         let (connection, speaker) = (self.connection.clone(), self.speaker.clone());
         let mut limit = self.upstream_session.limits.request_timeout;
-        if which == Which::Initialized && stands("initialized-bounded") {
+        if which == ExchangeKind::Initialized && stands("initialized-bounded") {
             limit = limit.min(INITIALIZED);
         }
-        let is_word = matches!(which, Which::Word | Which::Initialized);
+        let is_word = matches!(which, ExchangeKind::Word | ExchangeKind::Initialized);
         let turns = match &which {
-            Which::Request(id) if self.upstream_session.of_handshake(id).is_none() => {
+            ExchangeKind::Request(id) if self.upstream_session.of_handshake(id).is_none() => {
                 Some(&self.requests_at_once)
             }
-            Which::Word => Some(&self.words_at_once),
+            ExchangeKind::Word => Some(&self.words_at_once),
             _ => None,
         };
         let turns = turns.cloned().filter(|_| stands("http-connections-bounded"));
-        let tasks = if which == Which::Word { &mut self.words } else { &mut self.tasks };
+        let tasks = if which == ExchangeKind::Word { &mut self.words } else { &mut self.tasks };
         tasks.spawn(async move {
             let _room = room;
             let _turn = match turns {
@@ -509,7 +514,7 @@ impl HttpActor {
             self.upstream_session.session.as_ref().is_some_and(|session| !session.revision.is_stateless());
         // A server that takes none of them does not need to know.
         if has_session && self.words.len() < WORDS_WAITING {
-            self.word(Which::Word, compose::cancelled(id, why), None);
+            self.word(ExchangeKind::Word, compose::cancelled(id, why), None);
         }
     }
 

@@ -210,10 +210,10 @@ async fn f_90_what_may_be_about_a_call_that_was_given_up_is_for_no_other_session
     // The ids of these are 2, 3 and 4. One is withdrawn, one is not answered in time.
     let (withdrawn, _) = ask_for(&mut upstream_session, alice, Duration::from_secs(60));
     drop(withdrawn);
-    upstream_session.attend(Incoming::Withdrawn, 0);
+    upstream_session.attend(UpstreamEvent::Withdrawn, 0);
     let (_late, _) = ask_for(&mut upstream_session, alice, Duration::from_secs(1));
     tokio::time::advance(Duration::from_secs(2)).await;
-    upstream_session.attend(Incoming::Time, 0);
+    upstream_session.attend(UpstreamEvent::Time, 0);
     while upstream_session.next_out().is_some() {}
     let declined = logs_and_asks(&mut upstream_session, 90).await;
     assert_eq!(declined["error"]["code"], FaultKind::MethodNotFound.code(), "nobody is there: {declined}");
@@ -238,7 +238,7 @@ async fn f_90_who_gave_a_call_up_hears_what_their_next_one_says() {
     let alice = SessionKey::drawn();
     let (withdrawn, _) = ask_for(&mut upstream_session, alice, Duration::from_secs(60));
     drop(withdrawn);
-    upstream_session.attend(Incoming::Withdrawn, 0);
+    upstream_session.attend(UpstreamEvent::Withdrawn, 0);
     while upstream_session.next_out().is_some() {}
     let (_waits, mut heard) = ask_for(&mut upstream_session, alice, Duration::from_secs(60));
     says(
@@ -303,7 +303,7 @@ async fn f_54_one_call_of_another_session_is_enough_for_nobody_to_be_asked() {
     // One that was given up is enough as well.
     let [_, (his, _), _] = calls;
     drop(his);
-    upstream_session.attend(Incoming::Withdrawn, 0);
+    upstream_session.attend(UpstreamEvent::Withdrawn, 0);
     while upstream_session.next_out().is_some() {}
     let declined = logs_and_asks(&mut upstream_session, 91).await;
     assert!(declined["error"].is_object(), "{declined}");

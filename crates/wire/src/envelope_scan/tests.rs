@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use super::*;
 
-fn envelope_scan(text: &[u8], size: usize) -> Skimmed {
+fn envelope_scan(text: &[u8], size: usize) -> ScannedEnvelope {
     let mut envelope_scan = EnvelopeScan::default();
     text.chunks(size).for_each(|chunk| envelope_scan.feed(chunk));
     envelope_scan.finish()

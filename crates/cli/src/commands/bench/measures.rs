@@ -139,7 +139,7 @@ pub(super) fn compare<Round>(
 
 /// A bar and what became of it.
 #[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Bar {
+pub(super) struct MeasuredBar {
     /// Which measure.
     pub(super) measure: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -154,21 +154,21 @@ pub(super) struct Bar {
     words: String,
 }
 
-impl Bar {
+impl MeasuredBar {
     /// The same, told as that of this way.
     pub(super) fn of(self, way: &str) -> Self {
         Self { words: format!("{way}, {}", self.words), ..self }
     }
 }
 
-impl fmt::Display for Bar {
+impl fmt::Display for MeasuredBar {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.words)
     }
 }
 
 /// Holds the values of one way against the bars. What could not be measured is missed.
-pub(super) fn judge<Round>(measures: &[Measure<Round>], values: &[Option<Value>]) -> Vec<Bar> {
+pub(super) fn judge<Round>(measures: &[Measure<Round>], values: &[Option<Value>]) -> Vec<MeasuredBar> {
     let judged = measures.iter().zip(values).filter_map(|(measure, value)| {
         let (subject, limit) = measure.bar?;
         let measured = value.as_ref().and_then(|value| match subject {
@@ -187,7 +187,7 @@ pub(super) fn judge<Round>(measures: &[Measure<Round>], values: &[Option<Value>]
         let unit = if measure.is_ratio(subject) { " x floor" } else { "" };
         let bar = measure.show_bar().unwrap_or_default();
         let words = format!("{}: {found}{unit}, the bar is {bar}{unit}", measure.title);
-        Some(Bar { measure: measure.key, at_most, at_least, measured, met, words })
+        Some(MeasuredBar { measure: measure.key, at_most, at_least, measured, met, words })
     });
     judged.collect()
 }

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Map, json};
 
-use super::measures::{Bar, Measure, Value};
+use super::measures::{Measure, MeasuredBar, Value};
 
 /// One column of a table.
 pub(super) struct WayReport {
@@ -47,7 +47,7 @@ pub(super) struct MeasuredPart {
     pub(super) plan: serde_json::Value,
     pub(super) rows: Vec<BenchRow>,
     pub(super) ways: Vec<WayReport>,
-    pub(super) bars: Vec<Bar>,
+    pub(super) bars: Vec<MeasuredBar>,
     /// What to know about the table, in lines.
     pub(super) notes: Vec<String>,
 }

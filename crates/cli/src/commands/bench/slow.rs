@@ -110,7 +110,7 @@ mod tests {
 
     use unhang_zoo::load::PromotedUse;
 
-    use super::{super::measures::Bar, *};
+    use super::{super::measures::MeasuredBar, *};
 
     /// What is exactly at its bar.
     const AT: PromotedUse = PromotedUse {
@@ -128,8 +128,9 @@ mod tests {
         let never = vec![of(200); 3];
         let guarded = [never.clone(), by_clock.clone()];
         let part = assemble(&SlowFigures { never, by_clock, guarded }, &SlowPlan::QUICK);
-        let missed =
-            |bars: &[Bar]| -> Vec<_> { bars.iter().filter(|bar| !bar.met).map(|bar| bar.measure).collect() };
+        let missed = |bars: &[MeasuredBar]| -> Vec<_> {
+            bars.iter().filter(|bar| !bar.met).map(|bar| bar.measure).collect()
+        };
         let (serve, wrap) = part.bars.split_at(3);
         assert_eq!(missed(serve), missed(wrap), "both are held to them");
         missed(serve)

@@ -74,7 +74,7 @@ pub(super) struct FormField {
     title: String,
     kind: FieldKind,
     /// Empty where anything may be typed.
-    choices: Vec<Choice>,
+    choices: Vec<FieldChoice>,
     default: Option<Value>,
     is_needed: bool,
 }
@@ -91,7 +91,7 @@ enum FieldKind {
 }
 
 #[derive(Debug)]
-struct Choice {
+struct FieldChoice {
     value: String,
     title: Option<String>,
 }
@@ -159,14 +159,14 @@ impl FormField {
         if self.choices.is_empty() {
             return Some(Value::from(typed));
         }
-        let is_title = |choice: &&Choice| choice.title.as_deref() == Some(typed);
+        let is_title = |choice: &&FieldChoice| choice.title.as_deref() == Some(typed);
         let mut choices = self.choices.iter();
         let choice = choices.clone().find(|choice| choice.value == typed).or_else(|| choices.find(is_title));
         choice.map(|choice| Value::from(&*choice.value))
     }
 
     fn expected(&self) -> String {
-        let told = |choice: &Choice| match &choice.title {
+        let told = |choice: &FieldChoice| match &choice.title {
             Some(title) => format!("{}: {title}", choice.value),
             None => choice.value.clone(),
         };
@@ -184,11 +184,11 @@ impl FormField {
 }
 
 /// What may be chosen: `enum`, with names beside it in the way of 2025-06-18, or `oneOf` and `anyOf` with titles.
-fn choices(schema: &Value) -> Vec<Choice> {
+fn choices(schema: &Value) -> Vec<FieldChoice> {
     let choice = |value: &Value, title: &Value| {
         let value = value.as_str()?.to_owned();
         let title = title.as_str().filter(|title| *title != value).map(str::to_owned);
-        Some(Choice { value, title })
+        Some(FieldChoice { value, title })
     };
     let plain = schema["enum"].as_array().into_iter().flatten().enumerate();
     let plain = plain.filter_map(|(place, value)| choice(value, &schema["enumNames"][place]));

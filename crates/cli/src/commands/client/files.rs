@@ -67,7 +67,7 @@ impl ConfiguredServers {
             known.read_ours(&ConfigLocation::of_user(path.clone()))?;
             return Ok(known);
         }
-        let here = Here::find()?;
+        let here = WorkingFolder::find()?;
         let mut of_project = Vec::new();
         if let Some(place) = here.own_file() {
             of_project.extend(known.read_ours(&place)?);
@@ -183,7 +183,7 @@ pub(crate) fn job_settings(choice: &FileChoice) -> Result<(JobSettings, Vec<Comp
     let usage = |why| CommandFailure::usage(why, None);
     let place = match &choice.config {
         Some(path) => Some(ConfigLocation::of_user(path.clone())),
-        None => Here::find()?.own_file(),
+        None => WorkingFolder::find()?.own_file(),
     };
     let Some(place) = place else { return Ok((JobSettings::default(), Vec::new())) };
     let told = place.path.display().to_string();
@@ -294,22 +294,22 @@ impl ConfigLocation {
 }
 
 /// The folder in which we work, which may be a project of somebody.
-struct Here {
+struct WorkingFolder {
     folder: PathBuf,
     home: Option<PathBuf>,
     /// What lies in it is the user's own.
     is_home: bool,
 }
 
-impl Here {
-    fn find() -> Result<Here, CommandFailure> {
+impl WorkingFolder {
+    fn find() -> Result<WorkingFolder, CommandFailure> {
         let folder = env::current_dir().map_err(|error| {
             CommandFailure::usage(format!("the current folder cannot be used: {error}"), None)
         })?;
         let home = variable("HOME");
         let same = |one: &Path, other: &Path| matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other);
         let is_home = home.as_deref().is_some_and(|home| same(home, &folder));
-        Ok(Here { folder, home, is_home })
+        Ok(WorkingFolder { folder, home, is_home })
     }
 
     /// Our own file here, else the one of the user.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::{task::spawn_blocking, time::timeout};
 use unhang::{
-    client::{Background, Error, Unfinished},
+    client::{Background, Error, UnfinishedCall},
     guard::Stop,
     jobs::{
         engine::{Engine, EngineOptions, JobStatus},
@@ -24,7 +24,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
 /// A call that goes on in the background.
 pub(super) struct BackgroundCall {
-    unfinished: Unfinished,
+    unfinished: UnfinishedCall,
     /// Its server was not started by us, and does not end with us.
     is_remote: bool,
     /// What we were told to end by while we waited for it; nothing where it took too long.
@@ -57,11 +57,11 @@ impl BackgroundCall {
     /// What this error leaves behind at a server, which may not be ours.
     pub(super) fn behind(error: &Error, is_remote: bool) -> Option<Self> {
         let Error::Unfinished(unfinished) = error else { return None };
-        Some(BackgroundCall { unfinished: Unfinished::clone(unfinished), is_remote, stop: None })
+        Some(BackgroundCall { unfinished: UnfinishedCall::clone(unfinished), is_remote, stop: None })
     }
 
     /// What is left behind because we are to end.
-    pub(super) fn broken_off(unfinished: Unfinished, is_remote: bool, stop: Stop) -> Self {
+    pub(super) fn broken_off(unfinished: UnfinishedCall, is_remote: bool, stop: Stop) -> Self {
         BackgroundCall { unfinished, is_remote, stop: Some(stop) }
     }
 
@@ -109,7 +109,7 @@ impl BackgroundCall {
     }
 
     fn foreseen(&self, ends: &'static str) -> BackgroundFate {
-        let Unfinished { server, job, what, .. } = &self.unfinished;
+        let UnfinishedCall { server, job, what, .. } = &self.unfinished;
         match what {
             Background::CancelledTask => {
                 BackgroundFate::Ends("the server was told that nobody waits for it any more")

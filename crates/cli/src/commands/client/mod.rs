@@ -41,7 +41,7 @@ use tokio::{
     time::timeout,
 };
 use unhang::{
-    client::{Client, ClientSpec, Endpoint, Error, ServerPool, Unfinished},
+    client::{Client, ClientSpec, Endpoint, Error, ServerPool, UnfinishedCall},
     config::{EXIT_LIMIT, REQUEST_TIMEOUT},
     doctor::Starts,
     exit,
@@ -54,7 +54,7 @@ pub(super) use self::{
     batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, list::tools, ping::ping,
     servers::servers,
 };
-use self::{left_running::BackgroundCall, terminal_questions::Person};
+use self::{left_running::BackgroundCall, terminal_questions::TerminalUser};
 use super::engine::{CommandOutcome, to_its_end};
 use crate::{
     arguments::{
@@ -83,7 +83,7 @@ pub(super) struct ClientContext<'a> {
     /// What went on in the background when it was waited for no longer.
     left: RefCell<Option<BackgroundCall>>,
     /// What goes on in the background while it is waited for.
-    background: watch::Sender<Option<Unfinished>>,
+    background: watch::Sender<Option<UnfinishedCall>>,
     /// The servers that are reached over HTTP.
     remote: RefCell<HashSet<String>>,
     /// The servers of examinations, which the pool does not have.
@@ -226,14 +226,20 @@ impl<'a> ClientContext<'a> {
     /// How a server is reached whose command was typed.
     pub(super) fn of_command(&self, command: &[OsString]) -> Result<ClientSpec, CommandFailure> {
         let name = server_name(command);
-        server_launch::by_command(&name, command, self.ad_hoc, &self.limits, Arc::new(Person::new(&name)))
+        server_launch::by_command(
+            &name,
+            command,
+            self.ad_hoc,
+            &self.limits,
+            Arc::new(TerminalUser::new(&name)),
+        )
     }
 
     /// How a configured server is reached.
     pub(super) fn of_file(&self, found: &FoundServer) -> Result<ClientSpec, CommandFailure> {
         let settings = found.settings.as_ref();
         let settings = settings.map_err(|complaint| CommandFailure::usage(complaint.to_string(), None))?;
-        server_launch::by_settings(settings, &self.limits, Arc::new(Person::new(&settings.name)))
+        server_launch::by_settings(settings, &self.limits, Arc::new(TerminalUser::new(&settings.name)))
     }
 
     /// How a server is reached whose URL was typed.
@@ -243,7 +249,7 @@ impl<'a> ClientContext<'a> {
             // It differs in what is not shown.
             name.push('\'');
         }
-        server_launch::by_url(&name, url, self.ad_hoc, &self.limits, Arc::new(Person::new(&name)))
+        server_launch::by_url(&name, url, self.ad_hoc, &self.limits, Arc::new(TerminalUser::new(&name)))
     }
 
     /// Whether the server of this name is not a process of ours.

@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[derive(Serialize)]
-struct Pinged {
+struct PingResult {
     server: String,
     ms: f64,
 }
@@ -27,22 +27,24 @@ async fn pinged(context: &ClientContext<'_>, listing: &ListArguments) -> Command
     if let Some(target) = ServerTarget::of(listing) {
         let client = context.client(&target).await?;
         let name = client.name().to_owned();
-        let pinged = Pinged::new(name, asked(client).await?);
+        let pinged = PingResult::new(name, asked(client).await?);
         return Ok(match context.format() {
             Format::Json => context.print_json(&pinged).await,
             Format::Text => context.print(pinged.text().into_bytes()).await,
         });
     }
     let (answers, code) = each(context, asked).await?;
-    let all: Vec<Pinged> = answers.into_iter().map(|(name, took)| Pinged::new(name, took)).collect();
+    let all: Vec<PingResult> = answers.into_iter().map(|(name, took)| PingResult::new(name, took)).collect();
     let printed = match context.format() {
         Format::Json => context.print_json(&all).await,
-        Format::Text => context.print(all.iter().map(Pinged::text).collect::<String>().into_bytes()).await,
+        Format::Text => {
+            context.print(all.iter().map(PingResult::text).collect::<String>().into_bytes()).await
+        }
     };
     Ok(if code == exit::DONE { printed } else { code })
 }
 
-impl Pinged {
+impl PingResult {
     fn new(server: String, took: Duration) -> Self {
         // Microseconds are as fine as anybody can tell.
         Self { server, ms: (took.as_secs_f64() * 1e6).round() / 1e3 }

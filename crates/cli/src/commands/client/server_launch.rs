@@ -8,7 +8,7 @@ use std::{ffi::OsString, fmt::Display, path::PathBuf, sync::Arc};
 use unhang::{
     client::{Address, ClientSpec, Endpoint, HttpServer, ServerListener},
     limits::Limits,
-    oauth::{ClientSettings, Nobody},
+    oauth::{ClientSettings, NoAgent},
     process::{server::ServerSpec, spawn::Environment},
     settings::{HttpDialect, LimitSettings, ServerSettings, Transport, without_secrets},
 };
@@ -125,7 +125,7 @@ fn remote(
     let has_token = address.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     let authorization = (!has_token).then(|| {
         let answer = flags.request_timeout.unwrap_or(Limits::default().request_timeout);
-        let nobody = Arc::new(Nobody { server: name.to_owned() });
+        let nobody = Arc::new(NoAgent { server: name.to_owned() });
         authorization(name.to_owned(), address.url.clone(), oauth, answer, nobody)
     });
     let authorization = match authorization {

@@ -32,19 +32,19 @@ pub(super) fn is_asking() -> bool {
 }
 
 /// Hears a server's messages and answers its questions, at the terminal where there is one.
-pub(super) struct Person {
+pub(super) struct TerminalUser {
     server: String,
     /// How many questions were declined because there is no terminal.
     declined: AtomicU64,
 }
 
-impl Person {
+impl TerminalUser {
     pub(super) fn new(server: &str) -> Self {
         Self { server: server.to_owned(), declined: AtomicU64::default() }
     }
 }
 
-impl ServerListener for Person {
+impl ServerListener for TerminalUser {
     fn capabilities(&self) -> Map<String, Value> {
         Map::from_iter([("elicitation".to_owned(), json!({ "form": {}, "url": {} }))])
     }

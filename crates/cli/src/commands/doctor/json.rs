@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use unhang::doctor::{
     DoctorReport,
-    observations::{DiscoverSeen, HandshakeSeen, ServerExit, Start},
+    observations::{DiscoverSeen, HandshakeSeen, ServerExit, StartResult},
 };
 
 /// What is printed of one server.
@@ -16,7 +16,7 @@ pub(super) struct ReportJson<'a> {
     server: &'a str,
     clean: bool,
     ms: u64,
-    facts: Facts<'a>,
+    facts: FactsJson<'a>,
     findings: Vec<FindingJson<'a>>,
     /// Checks that cannot be made over HTTP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -34,7 +34,7 @@ struct FindingJson<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Facts<'a> {
+struct FactsJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cold_start_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,14 +96,14 @@ impl<'a> ReportJson<'a> {
             server: &report.server,
             clean: report.is_clean(),
             ms: milliseconds(report.took),
-            facts: Facts::of(report),
+            facts: FactsJson::of(report),
             findings: findings.collect(),
             unchecked: report.unchecked.iter().map(|check| check.id).collect(),
         }
     }
 }
 
-impl<'a> Facts<'a> {
+impl<'a> FactsJson<'a> {
     fn of(report: &'a DoctorReport) -> Self {
         let seen = &report.observations;
         let calls = seen.calls.iter().map(|call| CallJson {
@@ -111,7 +111,7 @@ impl<'a> Facts<'a> {
             ms: milliseconds(call.took),
             refused: call.refusal.is_some(),
         });
-        Facts {
+        FactsJson {
             cold_start_ms: answered(seen.cold.as_ref()).map(milliseconds),
             warm_start_ms: answered(seen.warm.as_ref()).map(milliseconds),
             revision: seen.handshake.as_ref().and_then(|handshake| match handshake {
@@ -144,9 +144,9 @@ impl<'a> EndJson<'a> {
 }
 
 /// How long a start took, where it came to an answer.
-pub(super) fn answered(start: Option<&Start>) -> Option<Duration> {
+pub(super) fn answered(start: Option<&StartResult>) -> Option<Duration> {
     match start {
-        Some(Start::Answered(after)) => Some(*after),
+        Some(StartResult::Answered(after)) => Some(*after),
         _ => None,
     }
 }

@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, interval},
 };
 use unhang::{
-    doctor::{DoctorReport, Patient, Starts, examine},
+    doctor::{DoctorReport, ExaminedTarget, Starts, examine},
     exit,
     settings::Transport,
     units::in_words,
@@ -27,7 +27,7 @@ use unhang::{
 
 use super::{
     client::{ClientContext, files::FoundServer, no_server, run as in_context},
-    engine::{CommandOutcome, Marks, counted, shortened},
+    engine::{CommandOutcome, TerminalMarks, counted, shortened},
 };
 use crate::{
     arguments::{doctor::Doctor, jobs::Format},
@@ -82,7 +82,7 @@ async fn print(context: &ClientContext<'_>, doctor: &Doctor, reports: &[DoctorRe
     }
     match (doctor.json, context.format()) {
         (false, Format::Text) => {
-            let marks = Marks::of_stdout();
+            let marks = TerminalMarks::of_stdout();
             context.print_escaped(text::document(reports, is_one, marks)).await
         }
         _ => context.print_json(&reports.iter().map(json::ReportJson::of).collect::<Vec<_>>()).await,
@@ -91,7 +91,7 @@ async fn print(context: &ClientContext<'_>, doctor: &Doctor, reports: &[DoctorRe
 
 /// A server that is asked for: how to examine it, or why that cannot be.
 enum Examinee {
-    Patient(Box<Patient>),
+    Patient(Box<ExaminedTarget>),
     Untried(String, CommandFailure),
 }
 
@@ -104,7 +104,7 @@ impl Examinee {
     ) -> Result<Examinee, CommandFailure> {
         if name.contains("://") {
             let spec = context.of_url(name)?;
-            return Ok(Examinee::Patient(Box::new(Patient {
+            return Ok(Examinee::Patient(Box::new(ExaminedTarget {
                 spec,
                 inherited: Vec::new(),
                 limit: doctor.timeout,
@@ -118,7 +118,7 @@ impl Examinee {
         let spec = context.of_command(&doctor.command)?;
         let mut inherited = variables();
         inherited.retain(|name| doctor.ad_hoc.env.iter().all(|(typed, _)| typed != name));
-        Ok(Examinee::Patient(Box::new(Patient { spec, inherited, limit: doctor.timeout })))
+        Ok(Examinee::Patient(Box::new(ExaminedTarget { spec, inherited, limit: doctor.timeout })))
     }
 
     fn configured(context: &ClientContext<'_>, doctor: &Doctor, found: &FoundServer) -> Examinee {
@@ -130,7 +130,9 @@ impl Examinee {
             _ => Vec::new(),
         };
         match context.of_file(found) {
-            Ok(spec) => Examinee::Patient(Box::new(Patient { spec, inherited, limit: doctor.timeout })),
+            Ok(spec) => {
+                Examinee::Patient(Box::new(ExaminedTarget { spec, inherited, limit: doctor.timeout }))
+            }
             Err(failure) => Examinee::Untried(found.name.clone(), failure),
         }
     }

@@ -16,7 +16,7 @@ use unhang::{
 
 use super::json::answered;
 use crate::{
-    commands::engine::{Marks, TerminalColour, counted, lines, wrapped_in},
+    commands::engine::{TerminalColour, TerminalMarks, counted, lines, wrapped_in},
     terminal_text::escaped,
 };
 
@@ -28,7 +28,7 @@ const INDENT: &str = "           ";
 const NOTHING: &str = "-";
 
 /// The whole document.
-pub(super) fn document(reports: &[DoctorReport], is_one: bool, marks: Marks) -> String {
+pub(super) fn document(reports: &[DoctorReport], is_one: bool, marks: TerminalMarks) -> String {
     let mut text = table(reports, marks);
     for report in reports.iter().filter(|report| is_one || !report.is_clean()) {
         let told =
@@ -49,7 +49,7 @@ pub(super) fn document(reports: &[DoctorReport], is_one: bool, marks: Marks) -> 
     text
 }
 
-fn table(reports: &[DoctorReport], marks: Marks) -> String {
+fn table(reports: &[DoctorReport], marks: TerminalMarks) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -83,9 +83,9 @@ fn table(reports: &[DoctorReport], marks: Marks) -> String {
 }
 
 /// A line of the table with its mark in colour. Cells cannot have any: they are counted by their characters.
-fn marked(line: &str, marks: Marks) -> String {
+fn marked(line: &str, marks: TerminalMarks) -> String {
     let found = SIGNS.iter().filter_map(|(sign, colour)| Some((line.rfind(*sign)?, *sign, *colour)));
-    match found.max_by_key(|(place, ..)| *place).filter(|_| marks != Marks::NONE) {
+    match found.max_by_key(|(place, ..)| *place).filter(|_| marks != TerminalMarks::NONE) {
         Some((place, sign, colour)) => {
             let end = place + sign.len_utf8();
             format!("{}{}{}", &line[..place], marks.paint(colour, &line[place..end]), &line[end..])
@@ -130,7 +130,7 @@ fn ends(ending: Option<&ServerExit>) -> String {
     }
 }
 
-fn verdict(report: &DoctorReport, marks: Marks) -> String {
+fn verdict(report: &DoctorReport, marks: TerminalMarks) -> String {
     let count =
         |severity| report.findings.iter().filter(|finding| finding.check.severity == severity).count();
     let parts: Vec<String> = [(count(Severity::Error), "error"), (count(Severity::Warning), "warning")]
@@ -144,7 +144,7 @@ fn verdict(report: &DoctorReport, marks: Marks) -> String {
 }
 
 /// One finding: its name, what shows it, what it means and what to do.
-fn told_of(finding: &Finding, marks: Marks) -> String {
+fn told_of(finding: &Finding, marks: TerminalMarks) -> String {
     let check = finding.check;
     let about = format!("{}. {}.", sentence(check.means), sentence(check.remedy));
     let word = format!("{:<8}", check.severity.word());
@@ -204,7 +204,7 @@ mod tests {
         let names = ["server-everything", "a-server-with-a-rather-long-name-for-a-table"];
         let reports: Vec<DoctorReport> = names.map(|name| DoctorReport::untried(name, why.clone())).into();
         for is_one in [true, false] {
-            let text = document(&reports, is_one, Marks::NONE);
+            let text = document(&reports, is_one, TerminalMarks::NONE);
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
             assert!(!text.contains('\u{1b}') && text.contains("cannot-start"), "{text}");
             assert!(!text.contains("over HTTP"), "{text}");
@@ -215,11 +215,14 @@ mod tests {
     fn what_is_not_checked_over_http_is_said() {
         let unchecked: Vec<_> = CHECKS.iter().copied().filter(|check| check.needs_process).collect();
         let report = DoctorReport { unchecked, ..DoctorReport::untried("web", "no route".to_owned()) };
-        let one = document(std::slice::from_ref(&report), true, Marks::NONE);
+        let one = document(std::slice::from_ref(&report), true, TerminalMarks::NONE);
         assert!(one.contains("web: not checked over HTTP: dies-at-start, "), "{one}");
         assert!(one.lines().all(|line| line.chars().count() <= 80), "{one}");
-        let all =
-            document(&[report, DoctorReport::untried("gone", "no such file".to_owned())], false, Marks::NONE);
+        let all = document(
+            &[report, DoctorReport::untried("gone", "no such file".to_owned())],
+            false,
+            TerminalMarks::NONE,
+        );
         assert!(
             all.lines()
                 .any(|line| line.starts_with("  web: not checked over HTTP: ") && line.ends_with(" checks")),

@@ -5,14 +5,14 @@ use std::{io, time::Duration};
 use unhang::{
     exit,
     job_report::{JobReport, ReportReader},
-    jobs::{moment::Moment, record::JobState, store::Whose},
+    jobs::{moment::Moment, record::JobState, store::JobOwnerFilter},
     units::in_words,
 };
 
 use super::{progress::words, quarantine};
 use crate::{
     arguments::jobs::{Format, JobList},
-    commands::engine::{CommandOutcome, JobContext, Marks, TerminalColour, failure, json},
+    commands::engine::{CommandOutcome, JobContext, TerminalColour, TerminalMarks, failure, json},
     output,
     terminal_text::{escaped, fitted, padded, width},
 };
@@ -23,7 +23,7 @@ const NAME: usize = 16;
 pub(super) async fn run(context: &JobContext, arguments: &JobList) -> CommandOutcome {
     let engine = context.engine().await?;
     let statuses = engine
-        .list(arguments.status, Whose::Anybodys, arguments.limit)
+        .list(arguments.status, JobOwnerFilter::Anybodys, arguments.limit)
         .await
         .map_err(|error| failure(&error))?;
     quarantine::tell(&engine).await;
@@ -36,7 +36,7 @@ pub(super) async fn run(context: &JobContext, arguments: &JobList) -> CommandOut
                 &reports,
                 arguments.status,
                 Moment::now(),
-                Marks::of_stdout(),
+                TerminalMarks::of_stdout(),
                 output::columns(io::stdout()),
             );
             output::write_escaped(&table).err().unwrap_or(exit::DONE)
@@ -44,7 +44,13 @@ pub(super) async fn run(context: &JobContext, arguments: &JobList) -> CommandOut
     })
 }
 
-fn text(reports: &[JobReport], state: Option<JobState>, now: Moment, marks: Marks, columns: usize) -> String {
+fn text(
+    reports: &[JobReport],
+    state: Option<JobState>,
+    now: Moment,
+    marks: TerminalMarks,
+    columns: usize,
+) -> String {
     if reports.is_empty() {
         let state = state.map_or_else(String::new, |state| format!(" {state}"));
         return format!("There are no{state} jobs.\n");
@@ -69,7 +75,7 @@ fn text(reports: &[JobReport], state: Option<JobState>, now: Moment, marks: Mark
 fn line(
     [id, name, status, age, took, detail]: &[String; 6],
     state: Option<JobState>,
-    marks: Marks,
+    marks: TerminalMarks,
     columns: usize,
 ) -> String {
     let parts = [
@@ -145,7 +151,7 @@ mod tests {
             name: name.to_owned(),
             kind: None,
             status,
-            does: unhang::job_report::Does::Works,
+            does: unhang::job_report::CallActivity::Works,
             created_at,
             started_at: Some(created_at),
             completed_at: None,
@@ -173,7 +179,7 @@ mod tests {
         failed.reason = Some(EndReason::ResultsInvalid);
         failed.detail = Some("results.json is not JSON: expected value at line 1 column 1".to_owned());
         let now = Moment::from_millis(1_774_872_000_000 + 4_000_000);
-        let text = text(&[running, failed], None, now, Marks::NONE, 80);
+        let text = text(&[running, failed], None, now, TerminalMarks::NONE, 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(text.lines().count(), 3, "one line each: {text}");
         assert!(!text.contains('\u{1b}') && text.contains("40 %") && text.contains(" 1h "), "{text}");
@@ -186,7 +192,7 @@ mod tests {
         failed.detail = Some(
             "the unhang process that waited ended\nbefore it came; look before calling it again".repeat(9),
         );
-        let text = text(&[failed], None, Moment::now(), Marks::NONE, 80);
+        let text = text(&[failed], None, Moment::now(), TerminalMarks::NONE, 80);
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80) && text.contains('…'), "{text}");
     }
@@ -197,11 +203,11 @@ mod tests {
         wide.detail = Some("结果不是有效的".repeat(20));
         for columns in [80, 60, 40, 10, 1, 200] {
             let reports = [wide.clone(), report("short", JobState::Running)];
-            let text = text(&reports, None, Moment::now(), Marks::NONE, columns);
+            let text = text(&reports, None, Moment::now(), TerminalMarks::NONE, columns);
             assert!(text.lines().all(|line| width(line) <= columns), "{columns}: {text}");
             assert_eq!(text.lines().count(), 3, "one line each: {text}");
         }
-        let text = text(&[wide], None, Moment::now(), Marks::NONE, 80);
+        let text = text(&[wide], None, Moment::now(), TerminalMarks::NONE, 80);
         let status = |line: &str, word: &str| line.split_once(word).map(|(before, _)| width(before));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(status(lines[0], "STATUS"), status(lines[1], "failed"), "{text}");
@@ -210,7 +216,7 @@ mod tests {
     #[test]
     fn nothing_is_said_to_be_nothing() {
         assert_eq!(
-            text(&[], Some(JobState::Lost), Moment::now(), Marks::NONE, 80),
+            text(&[], Some(JobState::Lost), Moment::now(), TerminalMarks::NONE, 80),
             "There are no lost jobs.\n"
         );
     }

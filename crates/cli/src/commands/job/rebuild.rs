@@ -22,19 +22,19 @@ struct RebuildJson {
     jobs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     old_database: Option<PathBuf>,
-    damaged: Vec<Damaged>,
+    damaged: Vec<DamagedFolder>,
 }
 
 /// A folder that could not be understood.
 #[derive(Serialize)]
-struct Damaged {
+struct DamagedFolder {
     folder: PathBuf,
     reason: String,
 }
 
 pub(super) async fn run(context: &JobContext) -> CommandOutcome {
     let (Rebuilt { jobs, damaged }, old_database) = rebuild(context).await?;
-    let damaged = damaged.into_iter().map(|(folder, reason)| Damaged { folder, reason }).collect();
+    let damaged = damaged.into_iter().map(|(folder, reason)| DamagedFolder { folder, reason }).collect();
     let report = RebuildJson { jobs, old_database, damaged };
     quarantine::tell(&context.engine().await?).await;
     Ok(context.report(&report, || text(&report)))
@@ -71,7 +71,7 @@ fn text(report: &RebuildJson) -> String {
     if let Some(old) = &report.old_database {
         let _infallible = writeln!(text, "The damaged database lies at {}", escaped(&old.to_string_lossy()));
     }
-    for Damaged { folder, reason } in &report.damaged {
+    for DamagedFolder { folder, reason } in &report.damaged {
         let folder = folder.to_string_lossy();
         let _infallible = writeln!(text, "Left as it is: {}: {}", escaped(&folder), escaped(reason));
     }

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs};
 
 use unhang::{
     exit,
-    jobs::{engine::Engine, id::JobId, store::Whose},
+    jobs::{engine::Engine, id::JobId, store::JobOwnerFilter},
 };
 
 use crate::{
@@ -32,7 +32,8 @@ impl JobContext {
             JobReference::Last => 1,
             JobReference::Beginning(_) => NEWEST,
         };
-        let newest = engine.list(None, Whose::Anybodys, limit).await.map_err(|error| failure(&error))?;
+        let newest =
+            engine.list(None, JobOwnerFilter::Anybodys, limit).await.map_err(|error| failure(&error))?;
         let newest = newest.into_iter().map(|status| status.record.job_id);
         let JobReference::Beginning(beginning) = reference else {
             return newest.into_iter().next().ok_or_else(|| unknown("there are no jobs yet".to_owned()));

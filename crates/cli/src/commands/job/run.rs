@@ -24,7 +24,7 @@ use unhang::{
     settings::JobSettings,
 };
 
-use super::wait::{Waited, until_ended};
+use super::wait::{WaitOutcome, until_ended};
 use crate::{
     arguments::jobs::{Format, JobRun},
     commands::engine::{CommandOutcome, JobContext, failure, json},
@@ -52,8 +52,8 @@ pub(super) async fn run(context: &JobContext, arguments: JobRun) -> CommandOutco
         return Ok(printed);
     }
     let ended = match until_ended(&engine, &[id], None, |_| {}).await? {
-        Waited::Ended(statuses) | Waited::Late(statuses) => statuses,
-        Waited::Stopped(code) => return Ok(code),
+        WaitOutcome::Ended(statuses) | WaitOutcome::Late(statuses) => statuses,
+        WaitOutcome::Stopped(code) => return Ok(code),
     };
     let Some(status) = ended.first() else { return Ok(exit::BUG) };
     let report = JobReport::new(status, ReportReader::Person);

@@ -17,7 +17,7 @@ use crate::{
 
 /// The report, and what only somebody on the same machine has a use for.
 #[derive(Serialize)]
-struct Shown {
+struct ShownJob {
     #[serde(flatten)]
     job: JobReport,
     command: Vec<String>,
@@ -35,11 +35,11 @@ pub(super) async fn run(context: &JobContext, reference: &JobReference) -> Comma
     // This is what they would show.
     job.next_steps.retain(|step| !step.starts_with("unhang job show"));
     let (job_folder, work_folder) = (engine.job_folder(id), engine.work_folder(&status.record));
-    let shown = Shown { job, command, folder, job_folder, work_folder };
+    let shown = ShownJob { job, command, folder, job_folder, work_folder };
     Ok(context.report(&shown, || text(&shown, &status.record)))
 }
 
-fn text(shown: &Shown, record: &JobRecord) -> String {
+fn text(shown: &ShownJob, record: &JobRecord) -> String {
     let job = &shown.job;
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// How a wait ended.
-pub(super) enum Waited {
+pub(super) enum WaitOutcome {
     /// Every job has ended.
     Ended(Vec<JobStatus>),
     /// The deadline came first; this is where they are.
@@ -54,9 +54,9 @@ pub(super) async fn run(context: &JobContext, arguments: &JobWait) -> CommandOut
     };
     let deadline = arguments.timeout.map(Deadline::after);
     let (statuses, is_late) = match until_ended(&engine, &ids, deadline, say).await? {
-        Waited::Ended(statuses) => (statuses, false),
-        Waited::Late(statuses) => (statuses, true),
-        Waited::Stopped(code) => return Ok(code),
+        WaitOutcome::Ended(statuses) => (statuses, false),
+        WaitOutcome::Late(statuses) => (statuses, true),
+        WaitOutcome::Stopped(code) => return Ok(code),
     };
     if format == Format::Json {
         json(&statuses.iter().map(|status| JobReport::new(status, ReportReader::Person)).collect::<Vec<_>>());
@@ -104,7 +104,7 @@ pub(super) async fn until_ended(
     ids: &[JobId],
     deadline: Option<Deadline>,
     tell: impl Fn(&JobStatus),
-) -> Result<Waited, CommandFailure> {
+) -> Result<WaitOutcome, CommandFailure> {
     let mut changes = engine.changes();
     let mut signals =
         signals().map_err(|error| CommandFailure::system("signals cannot be waited for", &error))?;
@@ -114,7 +114,7 @@ pub(super) async fn until_ended(
     loop {
         if statuses.iter().all(has_ended) {
             bar.clear();
-            return Ok(Waited::Ended(statuses));
+            return Ok(WaitOutcome::Ended(statuses));
         }
         bar.show(&statuses);
         tracing::debug!("waiting: {}", ids_and_states(&statuses));
@@ -122,11 +122,11 @@ pub(super) async fn until_ended(
             changed = changes.changed() => changed.map_err(|_| failure(&JobError::Closed))?,
             stop = signals.recv() => {
                 bar.clear();
-                return Ok(Waited::Stopped(leave_running(&statuses, stop.unwrap_or(Stop::Terminate))));
+                return Ok(WaitOutcome::Stopped(leave_running(&statuses, stop.unwrap_or(Stop::Terminate))));
             }
             () = past(deadline) => {
                 bar.clear();
-                return Ok(Waited::Late(statuses));
+                return Ok(WaitOutcome::Late(statuses));
             }
         }
         for status in statuses.iter_mut().filter(|status| !has_ended(status)) {

@@ -35,7 +35,7 @@ use crate::{arguments::Serve, diagnostics::Diagnostics};
 const LOOK: Duration = Duration::from_secs(2);
 
 /// What tells one state of a file from another; none where there is no such file.
-type Stamp = Option<[i128; 7]>;
+type FileStamp = Option<[i128; 7]>;
 
 /// Has what is served follow its configuration.
 pub(super) struct Reload<'a> {
@@ -70,13 +70,13 @@ pub(super) struct Current {
     servers: Vec<ServerEntry>,
     fixed: String,
     files: Vec<PathBuf>,
-    stamps: Vec<Stamp>,
+    stamps: Vec<FileStamp>,
 }
 
 impl Current {
     /// Of this plan, of which the first file looked like this before it was read.
-    pub(super) fn of(plan: &ServePlan, before: Stamp) -> Current {
-        let mut stamps: Vec<Stamp> = plan.files.iter().map(|file| stamp(file)).collect();
+    pub(super) fn of(plan: &ServePlan, before: FileStamp) -> Current {
+        let mut stamps: Vec<FileStamp> = plan.files.iter().map(|file| stamp(file)).collect();
         stamps[0] = before;
         Current {
             tools: format!("{:?}", plan.tools),
@@ -99,7 +99,7 @@ impl Current {
 }
 
 /// How a file looks now. One that is no plain file is not looked at: it is read once.
-pub(super) fn stamp(file: &Path) -> Stamp {
+pub(super) fn stamp(file: &Path) -> FileStamp {
     let data = fs::metadata(file).ok().filter(fs::Metadata::is_file)?;
     Some([
         data.dev().into(),
@@ -138,7 +138,7 @@ impl Reload<'_> {
                 () = sleep(LOOK) => {}
             }
             let files = self.current.files.clone();
-            let look = move || files.iter().map(|file| stamp(file)).collect::<Vec<Stamp>>();
+            let look = move || files.iter().map(|file| stamp(file)).collect::<Vec<FileStamp>>();
             // It cannot panic.
             let Ok(now) = spawn_blocking(look).await else { continue };
             if now == self.current.stamps {

@@ -31,14 +31,14 @@ const OURS: [&str; 6] =
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What was handed to us.
-pub(super) struct Handed {
+pub(super) struct HandedSockets {
     /// Sockets, in the order of the unit.
     pub(super) sockets: Vec<OwnedFd>,
     /// Where to say how far we are.
     manager: Option<OsString>,
 }
 
-impl Handed {
+impl HandedSockets {
     /// Takes it, and leaves nothing of it in our environment. To be called before anything else, while there is one thread.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Handed {
         clippy::disallowed_methods,
         reason = "no other thread can read the environment, for there is none"
     )]
-    pub(super) fn take() -> Result<Handed, String> {
+    pub(super) fn take() -> Result<HandedSockets, String> {
         let numbers = sd_notify::listen_fds();
         let manager = env::var_os(MANAGER).filter(|address| !address.is_empty());
         for name in OURS {
@@ -59,7 +59,7 @@ impl Handed {
             |error: io::Error| format!("the sockets that LISTEN_FDS speaks of cannot be taken: {error}");
         let sockets =
             numbers.map_err(wrong)?.map(adopt).collect::<io::Result<Vec<OwnedFd>>>().map_err(wrong)?;
-        Ok(Handed { sockets, manager })
+        Ok(HandedSockets { sockets, manager })
     }
 
     /// Whoever is to be told how far we are; nobody where nobody wants to know. Must be called in a runtime.

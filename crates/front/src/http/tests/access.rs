@@ -1,6 +1,6 @@
 //! Who is let in, what is whose, and how much of it one client may have.
 
-use unhang_net::serve::Unproven;
+use unhang_net::serve::UnprovenClient;
 
 use super::*;
 
@@ -39,7 +39,7 @@ async fn a_stranger_is_told_to_bring_a_token_and_nothing_else() {
         ] {
             let response = web.ask(method, path, &[("authorization", token)], Body::new(Endless)).await;
             assert_eq!(response.status(), 401, "{method} {path} {token}");
-            assert!(response.extensions().get::<Unproven>().is_some(), "{method} {path} {token}");
+            assert!(response.extensions().get::<UnprovenClient>().is_some(), "{method} {path} {token}");
             assert_eq!(response.headers()["www-authenticate"], challenge);
             let answer = json_of(response).await;
             assert_eq!(answer["error"]["code"], -32600, "{answer}");
@@ -49,12 +49,12 @@ async fn a_stranger_is_told_to_bring_a_token_and_nothing_else() {
     for path in ["/health", "/ready"] {
         let response = web.ask("GET", path, &[], Body::empty()).await;
         assert_eq!(response.status(), 200, "{path}");
-        assert!(response.extensions().get::<Unproven>().is_some(), "{path}");
+        assert!(response.extensions().get::<UnprovenClient>().is_some(), "{path}");
     }
     for token in [ONE, TWO] {
         let response = web.ask("GET", "/status", &[("authorization", token)], Body::empty()).await;
         assert_eq!(response.status(), 200);
-        assert!(response.extensions().get::<Unproven>().is_none());
+        assert!(response.extensions().get::<UnprovenClient>().is_none());
         begin(&web, token).await;
     }
     // A page asks without a token what it may ask, and hears why it was refused; one from elsewhere does neither.

@@ -60,7 +60,7 @@ impl Algorithm {
 
 /// What a signature is proven with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Material {
+enum KeyMaterial {
     Rsa {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
@@ -77,7 +77,7 @@ pub(super) struct SigningKey {
     id: Option<String>,
     /// The only algorithm that it is for, where it says so.
     algorithm: Option<Algorithm>,
-    material: Material,
+    material: KeyMaterial,
 }
 
 impl SigningKey {
@@ -97,10 +97,10 @@ impl SigningKey {
             (x.len() == size && y.len() == size).then(|| [&[4][..], &x, &y].concat())
         };
         let material = match (text("kty")?, text("crv")) {
-            ("RSA", _) => Material::Rsa { modulus: number(bytes("n")?), exponent: number(bytes("e")?) },
-            ("EC", Some("P-256")) => Material::P256(point(32)?),
-            ("EC", Some("P-384")) => Material::P384(point(48)?),
-            ("OKP", Some("Ed25519")) => Material::Ed25519(bytes("x")?),
+            ("RSA", _) => KeyMaterial::Rsa { modulus: number(bytes("n")?), exponent: number(bytes("e")?) },
+            ("EC", Some("P-256")) => KeyMaterial::P256(point(32)?),
+            ("EC", Some("P-384")) => KeyMaterial::P384(point(48)?),
+            ("OKP", Some("Ed25519")) => KeyMaterial::Ed25519(bytes("x")?),
             _ => return None,
         };
         Some(SigningKey { id: text("kid").map(str::to_owned), algorithm, material })
@@ -108,10 +108,10 @@ impl SigningKey {
 
     fn is_for(&self, algorithm: Algorithm) -> bool {
         let fits = match self.material {
-            Material::Rsa { .. } => algorithm.of_rsa().is_some(),
-            Material::P256(_) => algorithm == Algorithm::Es256,
-            Material::P384(_) => algorithm == Algorithm::Es384,
-            Material::Ed25519(_) => algorithm == Algorithm::EdDsa,
+            KeyMaterial::Rsa { .. } => algorithm.of_rsa().is_some(),
+            KeyMaterial::P256(_) => algorithm == Algorithm::Es256,
+            KeyMaterial::P384(_) => algorithm == Algorithm::Es384,
+            KeyMaterial::Ed25519(_) => algorithm == Algorithm::EdDsa,
         };
         fits && self.algorithm.is_none_or(|only| only == algorithm)
     }
@@ -125,14 +125,14 @@ impl SigningKey {
             UnparsedPublicKey::new(how, key).verify(message, signature).is_ok()
         };
         match (&self.material, algorithm.of_rsa()) {
-            (Material::Rsa { modulus, exponent }, Some(how)) => {
+            (KeyMaterial::Rsa { modulus, exponent }, Some(how)) => {
                 let key = RsaPublicKeyComponents { n: &modulus[..], e: &exponent[..] };
                 key.verify(how, message, signature).is_ok()
             }
-            (Material::Rsa { .. }, None) => false,
-            (Material::P256(point), _) => by(&signature::ECDSA_P256_SHA256_FIXED, point),
-            (Material::P384(point), _) => by(&signature::ECDSA_P384_SHA384_FIXED, point),
-            (Material::Ed25519(key), _) => by(&signature::ED25519, key),
+            (KeyMaterial::Rsa { .. }, None) => false,
+            (KeyMaterial::P256(point), _) => by(&signature::ECDSA_P256_SHA256_FIXED, point),
+            (KeyMaterial::P384(point), _) => by(&signature::ECDSA_P384_SHA384_FIXED, point),
+            (KeyMaterial::Ed25519(key), _) => by(&signature::ED25519, key),
         }
     }
 }

@@ -69,7 +69,7 @@ fn a_lifeline_that_is_lost_is_stood_in_for() {
 #[test]
 fn a_lifeline_that_says_goodbye_and_stays_is_ended() {
     let mut scene = Scene::new();
-    scene.says(&LifelineReport::Gone(Swept::default()));
+    scene.says(&LifelineReport::Gone(SweptTree::default()));
     assert!(scene.is_gone_after(REAP_LIMIT + sweep::LIMIT + TO_BE_TOLD));
 }
 

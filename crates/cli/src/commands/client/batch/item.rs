@@ -26,14 +26,14 @@ pub(super) enum ItemRequest {
 
 /// A line that is no request.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Wrong {
+pub(super) struct InvalidItem {
     pub(super) id: Option<Value>,
     pub(super) reason: String,
 }
 
-impl Wrong {
+impl InvalidItem {
     pub(super) fn too_long() -> Self {
-        Wrong { id: None, reason: format!("has more than {} MiB", LONGEST >> 20) }
+        InvalidItem { id: None, reason: format!("has more than {} MiB", LONGEST >> 20) }
     }
 }
 
@@ -42,19 +42,19 @@ const MEMBERS: [&str; 6] = ["id", "server", "tool", "uri", "prompt", "arguments"
 
 impl BatchItem {
     /// Reads a line.
-    pub(super) fn read(line: u64, text: &[u8]) -> Result<BatchItem, Wrong> {
+    pub(super) fn read(line: u64, text: &[u8]) -> Result<BatchItem, InvalidItem> {
         let mut members: Map<String, Value> = match serde_json::from_slice(text) {
             Ok(Value::Object(members)) => members,
-            Ok(_) => return Err(Wrong { id: None, reason: "is JSON, but no object".to_owned() }),
-            Err(error) => return Err(Wrong { id: None, reason: format!("is no JSON: {error}") }),
+            Ok(_) => return Err(InvalidItem { id: None, reason: "is JSON, but no object".to_owned() }),
+            Err(error) => return Err(InvalidItem { id: None, reason: format!("is no JSON: {error}") }),
         };
         let id = members.remove("id").filter(|id| !id.is_null());
         if let Some(number) = large_numbers::in_json(text) {
             // An id that was changed would be another's.
             let id = id.filter(|id| !id.is_f64());
-            return Err(Wrong { id, reason: large_numbers::told(number, "it") });
+            return Err(InvalidItem { id, reason: large_numbers::told(number, "it") });
         }
-        let wrong = |reason: String| Wrong { id: id.clone(), reason };
+        let wrong = |reason: String| InvalidItem { id: id.clone(), reason };
         if let Some(unknown) = members.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
             return Err(wrong(format!("has the member `{unknown}`; there are {}", MEMBERS.join(", "))));
         }

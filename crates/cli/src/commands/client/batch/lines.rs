@@ -24,7 +24,7 @@ const AHEAD: usize = 256;
 pub(super) const LONGEST: u64 = 64 << 20;
 
 /// A line with its number, from 1.
-type Numbered = (u64, BatchLine);
+type NumberedLine = (u64, BatchLine);
 
 /// A line without its ending.
 #[derive(Debug, PartialEq)]
@@ -36,7 +36,7 @@ pub(super) enum BatchLine {
 
 /// The lines that are still to come.
 pub(super) struct BatchLines {
-    received: mpsc::Receiver<io::Result<Numbered>>,
+    received: mpsc::Receiver<io::Result<NumberedLine>>,
     count: Option<u64>,
 }
 
@@ -86,14 +86,14 @@ impl BatchLines {
     }
 
     /// The next one. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<io::Result<Numbered>> {
+    pub(super) async fn next(&mut self) -> Option<io::Result<NumberedLine>> {
         self.received.recv().await
     }
 }
 
 /// An id that stands in two lines.
 #[derive(Debug, PartialEq)]
-pub(super) struct Twice {
+pub(super) struct RepeatedId {
     pub(super) id: String,
     pub(super) first: u64,
     pub(super) again: u64,
@@ -108,10 +108,10 @@ impl Ids {
     ///
     /// # Errors
     /// Where another line has the same.
-    pub(super) fn meet(&mut self, id: &Value, line: u64) -> Result<(), Twice> {
+    pub(super) fn meet(&mut self, id: &Value, line: u64) -> Result<(), RepeatedId> {
         let id = id.to_string();
         match self.0.get(&id) {
-            Some(&first) => Err(Twice { id, first, again: line }),
+            Some(&first) => Err(RepeatedId { id, first, again: line }),
             None => {
                 self.0.insert(id, line);
                 Ok(())
@@ -121,7 +121,7 @@ impl Ids {
 }
 
 /// Finds the first id that two lines of a plain file share. A pipe cannot be read twice, so its ids are checked as they come.
-pub(super) fn twice(path: &Path) -> io::Result<Option<Twice>> {
+pub(super) fn twice(path: &Path) -> io::Result<Option<RepeatedId>> {
     #[derive(Deserialize)]
     struct NamedLine {
         id: Option<Value>,
@@ -196,7 +196,7 @@ mod tests {
             ("{\"id\":\"a\"}\n\n{\"tool\":\"t\",\"id\":\"\\u0061\"}", Some(("\"a\"", 1, 3))),
         ] {
             fs::write(&path, text).unwrap();
-            let expect = found.map(|(id, first, again)| Twice { id: id.to_owned(), first, again });
+            let expect = found.map(|(id, first, again)| RepeatedId { id: id.to_owned(), first, again });
             assert_eq!(twice(&path).unwrap(), expect, "{text}");
         }
     }

@@ -31,9 +31,9 @@ use unhang::{
 };
 
 use self::{
-    item::{BatchItem, ItemRequest, Wrong},
-    lines::{BatchLine, BatchLines, Ids, Twice, twice},
-    out::{Earlier, Out},
+    item::{BatchItem, InvalidItem, ItemRequest},
+    lines::{BatchLine, BatchLines, Ids, RepeatedId, twice},
+    out::{BatchOutput, EarlierRun},
     tally::BatchTally,
 };
 use super::{
@@ -51,19 +51,22 @@ pub(in crate::commands) fn batch(batch: &Batch, verbose: bool) -> ExitCode {
 struct BatchWork<'a> {
     context: &'a ClientContext<'a>,
     batch: &'a Batch,
-    earlier: Earlier,
+    earlier: EarlierRun,
     /// Those of the lines so far, where one may stand in one line alone.
     ids: Option<Ids>,
     lines: BatchLines,
     // Before the tally, so that at the end it is written what the tally tells of.
-    out: Out,
+    out: BatchOutput,
     tally: BatchTally,
     clients: HashMap<String, Client>,
     deadline: Deadline,
 }
 
 /// Opens the lines and what the outcomes are added to. It may wait for whoever writes the file.
-fn opened(file: &Path, resume: Option<&Path>) -> Result<(BatchLines, Earlier, Option<File>), CommandFailure> {
+fn opened(
+    file: &Path,
+    resume: Option<&Path>,
+) -> Result<(BatchLines, EarlierRun, Option<File>), CommandFailure> {
     let unusable = |path: &Path, error: &std::io::Error| {
         CommandFailure::usage(format!("{} cannot be used: {error}", path.display()), None)
     };
@@ -75,7 +78,7 @@ fn opened(file: &Path, resume: Option<&Path>) -> Result<(BatchLines, Earlier, Op
         return Err(CommandFailure::usage(format!("{}: {}", file.display(), told_twice(&twice)), Some(hint)));
     }
     let earlier = match resume {
-        Some(path) => Some(Earlier::read(path, file).map_err(|error| unusable(path, &error))?),
+        Some(path) => Some(EarlierRun::read(path, file).map_err(|error| unusable(path, &error))?),
         None => None,
     };
     let lines = BatchLines::open(file).map_err(|error| unusable(file, &error))?;
@@ -83,7 +86,7 @@ fn opened(file: &Path, resume: Option<&Path>) -> Result<(BatchLines, Earlier, Op
     Ok((lines, earlier, out))
 }
 
-fn told_twice(Twice { id, first, again }: &Twice) -> String {
+fn told_twice(RepeatedId { id, first, again }: &RepeatedId) -> String {
     format!("the id {id} stands in line {first} and in line {again}, and --resume knows lines by their ids")
 }
 
@@ -122,8 +125,8 @@ impl<'a> BatchWork<'a> {
         })??;
         let tally = BatchTally::new(lines.count());
         let out = match out {
-            Some(file) => Out::new(file),
-            None => Out::new(tally.beside(crate::output::JsonLines)),
+            Some(file) => BatchOutput::new(file),
+            None => BatchOutput::new(tally.beside(crate::output::JsonLines)),
         };
         let out = out.map_err(|error| CommandFailure::system("a thread cannot be started", &error))?;
         let ids = batch.resume.is_some().then(Ids::default);
@@ -190,7 +193,7 @@ impl<'a> BatchWork<'a> {
         let read = match line {
             BatchLine::Whole(line) if line.trim_ascii().is_empty() => return self.tally.ignore(),
             BatchLine::Whole(line) => BatchItem::read(number, line).and_then(|item| self.met(item)),
-            BatchLine::TooLong => Err(Wrong::too_long()),
+            BatchLine::TooLong => Err(InvalidItem::too_long()),
         };
         let item = match read {
             Ok(item) if self.earlier.has(&item) => {
@@ -198,7 +201,7 @@ impl<'a> BatchWork<'a> {
                 return;
             }
             Ok(item) => item,
-            Err(Wrong { id, reason }) => {
+            Err(InvalidItem { id, reason }) => {
                 let error =
                     json!({ "kind": "bad_line", "message": format!("line {number}: {reason}"), "data": {} });
                 self.tally.begin();
@@ -237,11 +240,11 @@ impl<'a> BatchWork<'a> {
     }
 
     /// Refuses an item whose id another line has, where ids are what lines are known by.
-    fn met(&mut self, item: BatchItem) -> Result<BatchItem, Wrong> {
+    fn met(&mut self, item: BatchItem) -> Result<BatchItem, InvalidItem> {
         let (Some(ids), Some(id)) = (&mut self.ids, &item.id) else { return Ok(item) };
         match ids.meet(id, item.line) {
             Ok(()) => Ok(item),
-            Err(twice) => Err(Wrong { reason: told_twice(&twice), id: item.id }),
+            Err(twice) => Err(InvalidItem { reason: told_twice(&twice), id: item.id }),
         }
     }
 

@@ -29,12 +29,12 @@ const WAITING: usize = 1024;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Where outcomes go.
-pub(super) struct Out {
+pub(super) struct BatchOutput {
     texts: Option<mpsc::Sender<Vec<u8>>>,
     ended: threads::Receiver<io::Result<()>>,
 }
 
-impl Out {
+impl BatchOutput {
     pub(super) fn new(mut sink: impl Write + Send + 'static) -> io::Result<Self> {
         let (texts, mut received) = mpsc::channel::<Vec<u8>>(WAITING);
         let (done, ended) = threads::sync_channel(1);
@@ -83,7 +83,7 @@ impl Out {
     }
 }
 
-impl Drop for Out {
+impl Drop for BatchOutput {
     fn drop(&mut self) {
         if self.texts.take().is_some() {
             let _as_far_as_somebody_reads = self.ended.recv_timeout(PATIENCE);
@@ -108,7 +108,7 @@ fn code(end: &io::Result<()>) -> u8 {
 
 /// What an earlier run has done well.
 #[derive(Debug, Default)]
-pub(super) struct Earlier {
+pub(super) struct EarlierRun {
     lines: HashSet<u64>,
     /// Where items have ids, those count: lines may have been added or removed.
     ids: HashSet<String>,
@@ -130,7 +130,7 @@ struct OutcomeEntry {
     ok: bool,
 }
 
-impl Earlier {
+impl EarlierRun {
     /// Reads the outcomes of an earlier run, and opens their file to be added to. A torn last line is taken away. `requests` is where
     /// the requests come from, `-` for stdin.
     ///
@@ -147,7 +147,7 @@ impl Earlier {
         {
             return Err(io::Error::other("it is what the requests are read from"));
         }
-        let mut earlier = Earlier::default();
+        let mut earlier = EarlierRun::default();
         let mut input = BufReader::with_capacity(1 << 16, &file);
         let (mut whole, mut line) = (0, Vec::new());
         let mut holds_outcomes = false;
@@ -199,7 +199,7 @@ mod tests {
         let path = folder.path().join("out");
         let kept = "{\"line\":1,\"ok\":true}\n{\"id\":\"b\",\"line\":2,\"ok\":true}\n{\"line\":3,\"ok\":false}\nnonsense\n";
         fs::write(&path, format!("{kept}{{\"line\":4,\"ok\":tr")).unwrap();
-        let (earlier, mut file) = Earlier::read(&path, Path::new("/nowhere")).unwrap();
+        let (earlier, mut file) = EarlierRun::read(&path, Path::new("/nowhere")).unwrap();
         let has = |line: u64, id: &str| {
             earlier.has(&BatchItem::read(line, format!("{{\"tool\":\"t\"{id}}}").as_bytes()).unwrap())
         };

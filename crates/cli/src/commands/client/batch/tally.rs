@@ -29,14 +29,14 @@ pub(super) struct BatchTally {
     skipped: u64,
     begun: u64,
     /// By the names of the servers, of which there are as many as were started.
-    used: BTreeMap<String, Used>,
+    used: BTreeMap<String, ServerUse>,
     is_spoilt: bool,
     is_told: bool,
 }
 
 /// What one server was asked for.
 #[derive(Default)]
-struct Used {
+struct ServerUse {
     tools: u64,
     resources: u64,
     prompts: u64,
@@ -56,7 +56,7 @@ impl BatchTally {
     /// A server is asked for this.
     pub(super) fn ask(&mut self, server: &str, asked: &ItemRequest) {
         if !self.used.contains_key(server) {
-            self.used.insert(server.to_owned(), Used::default());
+            self.used.insert(server.to_owned(), ServerUse::default());
         }
         let Some(used) = self.used.get_mut(server) else { return };
         *match asked {
@@ -142,7 +142,7 @@ impl BatchTally {
             return;
         }
         self.bar.finish_and_clear();
-        for (server, Used { tools, resources, prompts }) in &self.used {
+        for (server, ServerUse { tools, resources, prompts }) in &self.used {
             tracing::debug!(
                 "`{server}` had to do: tools called {tools}, resources read {resources}, prompts got {prompts}"
             );
