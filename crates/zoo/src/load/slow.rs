@@ -34,8 +34,9 @@ const PROMOTE_AFTER: Duration = Duration::from_millis(300);
 const SOON: f64 = 2.0;
 /// What one lasts that is to run until all has been looked at.
 const LATER: f64 = 120.0;
-/// What one lasts whose end is waited for.
-const SHORT: f64 = 0.5;
+/// What one lasts whose end is waited for. On a busy machine a write to the disk takes a good part of a second, and a call that ended
+/// before that would be no job.
+const SHORT: f64 = 1.2;
 /// Calls of one server before it is the other's turn.
 const BLOCK: usize = 25;
 
