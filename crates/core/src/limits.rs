@@ -1,4 +1,4 @@
-//! What bounds one server: the numbers that a flag, an environment variable or the configuration file sets.
+//! The limits of one server: numbers that a flag, an environment variable or the configuration file sets.
 //!
 //! Invariant: every default is a constant of [`config`](crate::config), which gives its reason.
 

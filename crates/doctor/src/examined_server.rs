@@ -1,6 +1,6 @@
 //! One start of a server under examination: its process, and what is said and heard.
 //!
-//! Invariants: nothing here waits without a limit; whatever happens to a [`ExaminedServer`], the lifeline ends the server with all that it has
+//! Invariants: nothing here waits without a limit; whatever happens to an [`ExaminedServer`], the lifeline ends the server with all that it has
 //! started.
 
 use std::{

@@ -28,7 +28,7 @@ use unhang_core::{
 use unhang_gateway::ServerAnswer;
 use unhang_upstream::client::Error;
 
-/// What the session calls itself in errors.
+/// The session's own name in errors.
 pub(super) const NAME: &str = "unhang";
 
 /// The error of 2026-07-28 for a revision that we do not speak (protocol.md 1.3).
@@ -52,9 +52,9 @@ pub(super) fn own_result(mut result: Map<String, Value>, revision: Revision) -> 
 #[derive(Debug, Default)]
 pub(super) struct AnswerWriter {
     counters: SessionCounters,
-    /// What is counted of all sessions.
+    /// The counters of all sessions.
     tally: Arc<FrontTally>,
-    /// What is told of its requests, where somebody wants to see that.
+    /// The spans of its requests, where traces are exported.
     traces: Traces,
     batches: Batches,
     /// What a person calls the session, in the log.

@@ -14,7 +14,7 @@ use crate::{
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
-/// A server whose slow calls become jobs soon; what asks it how they are is answered, however busy the machine is.
+/// A server whose slow calls become jobs soon. It answers questions about these jobs, however busy the machine is.
 pub(crate) fn slow_server(more: &str) -> String {
     let more = format!(
         "limits.promote-after = \"300ms\"\ntools.seen.promote-after = \"off\"\ntools.pid.promote-after = \"off\"\n{more}"
@@ -39,7 +39,7 @@ pub(crate) trait Calls {
     /// Asks, and gives the answer.
     fn ask(&mut self, method: &str, params: Value) -> Value;
 
-    /// What it calls a tool that is so called behind `unhang serve`.
+    /// Returns the caller's name for a tool that has this name behind `unhang serve`.
     fn named(&self, tool: &str) -> String {
         tool.to_owned()
     }
@@ -52,7 +52,7 @@ pub(crate) trait Calls {
         answer["result"].clone()
     }
 
-    /// What is told of a job, and in which words it is no answer yet.
+    /// Returns the report of a job, and the words that say that there is no answer yet.
     #[track_caller]
     fn becomes_a_job(&mut self, arguments: Value) -> Value {
         let result = self.result("srv__slow", arguments);
@@ -66,7 +66,7 @@ pub(crate) trait Calls {
         handed_over(&result)
     }
 
-    /// What is told of a job once it has ended.
+    /// Returns the report of a job once the job has ended.
     #[track_caller]
     fn at_its_end(&mut self, job: &Value) -> Value {
         for _ in 0..PATIENCE.as_secs() {
@@ -79,7 +79,7 @@ pub(crate) trait Calls {
         panic!("job {job} does not end");
     }
 
-    /// What comes of a job that ends well: what its server answered.
+    /// Returns the server's answer from a job that ends well.
     #[track_caller]
     fn whole(&mut self, job: &Value) -> Vec<Value> {
         let told = self.at_its_end(job);
@@ -111,7 +111,7 @@ pub(crate) trait Calls {
         }
     }
 
-    /// What the server has counted.
+    /// Returns the server's own counts.
     #[track_caller]
     fn of_server(&mut self) -> Value {
         let result = self.result("srv__seen", json!({}));

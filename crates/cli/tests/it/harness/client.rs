@@ -347,12 +347,13 @@ impl Client {
         }
     }
 
-    /// Gives the thread that reads stderr its turn: what the program wrote is in the pipe when it has ended. Somebody else may hold the
-    /// pipe open, so its end is not demanded.
+    /// Lets the thread that reads stderr finish. A program that has ended has left its last lines in the pipe. Another process may hold
+    /// the pipe open, so this does not insist on its end.
     fn read_last_stderr(&self) {
         let start = Instant::now();
         let is_read = || self.stderr_reader.as_ref().is_none_or(JoinHandle::is_finished);
         while !is_read() && start.elapsed() < LAST_STDERR {
+            // Between two looks: joining a thread has no limit.
             thread::sleep(Duration::from_millis(1));
         }
     }
