@@ -5,6 +5,7 @@
 //! - The steps are a table; the first that fails ends the run. A step that leaves a process behind has failed.
 //! - After `fetch`, only the installation of pinned tools and servers uses the network.
 
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use crate::failure::ChoreFailure;
@@ -113,7 +114,7 @@ const STEPS: &[CiStep] = &[
     },
     CiStep {
         name: "release",
-        about: "the release binary builds",
+        about: "both release binaries build",
         work: cargo(&["build", "--release", "--locked", "--offline"], 20),
     },
     CiStep {
@@ -226,9 +227,16 @@ fn examples(project: &Project) -> Result<(), ChoreFailure> {
 fn memory(project: &Project) -> Result<(), ChoreFailure> {
     const MEASURE: &str = "memory_bytes";
     let answer = project.log("memory").with_extension("json");
-    let task = ProgramRun::new(project.below_target("release/unhang"), project.root(), answer, DEMO_DEADLINE);
-    let report =
-        run::run_for_json(task.arguments(["bench", "--quick", "--only", "wrap", "--output", "json"]))?;
+    let task =
+        ProgramRun::new(project.below_target("release/unhang-lab"), project.root(), answer, DEMO_DEADLINE);
+    let report = run::run_for_json(task.arguments([
+        "bench".as_ref(),
+        "--quick".as_ref(),
+        "--only=wrap".as_ref(),
+        "--output=json".as_ref(),
+        "--unhang".as_ref(),
+        project.below_target("release/unhang").as_os_str(),
+    ]))?;
     let mut bars = report["wrap"]["bars"].as_array().into_iter().flatten();
     match bars.find(|bar| bar["measure"] == MEASURE) {
         Some(bar) if bar["met"] == true => Ok(()),
@@ -238,17 +246,16 @@ fn memory(project: &Project) -> Result<(), ChoreFailure> {
 }
 
 fn demo(project: &Project) -> Result<(), ChoreFailure> {
-    unhang(project, "demo", DEMO_DEADLINE, &["demo"])
+    let program = project.below_target("release/unhang");
+    run::run(ProgramRun::new(program, project.root(), project.log("demo"), DEMO_DEADLINE).arguments(["demo"]))
 }
 
 fn score(project: &Project) -> Result<(), ChoreFailure> {
-    unhang(project, "score", SCORE_DEADLINE, &["zoo", "run", "--check"])
-}
-
-/// Runs the release binary.
-fn unhang(project: &Project, step: &str, deadline: Duration, arguments: &[&str]) -> Result<(), ChoreFailure> {
-    let program = project.below_target("release/unhang");
-    run::run(ProgramRun::new(program, project.root(), project.log(step), deadline).arguments(arguments))
+    let lab = project.below_target("release/unhang-lab");
+    let unhang = project.below_target("release/unhang");
+    let arguments: [&OsStr; 5] =
+        ["zoo".as_ref(), "run".as_ref(), "--check".as_ref(), "--unhang".as_ref(), unhang.as_os_str()];
+    run::run(ProgramRun::new(lab, project.root(), project.log("score"), SCORE_DEADLINE).arguments(arguments))
 }
 
 #[cfg(test)]

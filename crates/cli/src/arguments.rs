@@ -10,14 +10,10 @@ pub(crate) mod login;
 pub(crate) mod number;
 pub(crate) mod trust;
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{
-    Args, CommandFactory, Parser, Subcommand,
-    error::{ContextKind, ContextValue},
-};
-use unhang::{tools::ModeOverrides, units::parse_duration};
-use unhang_zoo::{corpus::PROMISES, load::JobPeer};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use unhang::tools::ModeOverrides;
 
 use self::{
     client::{Batch, CallArguments, ListArguments, Prompt, Read, ServersArguments, Tools},
@@ -25,13 +21,9 @@ use self::{
     limits::{GuardLimits, SessionLimits},
     logging::Logging,
     login::{LoginArguments, Logout},
-    number::whole_number,
     trust::TrustArguments,
 };
-use crate::{
-    arguments::jobs::{JobArguments, JobLimits, StateArguments},
-    command_words,
-};
+use crate::arguments::jobs::{JobArguments, JobLimits, StateArguments};
 
 /// Puts itself between MCP clients and servers so that nothing can hang.
 #[derive(Debug, Parser)]
@@ -93,8 +85,6 @@ pub(crate) enum Command {
     State(StateArguments),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
-    /// Measure what guard, jobs, command line, gateway and slow calls cost, beside what nobody can do without
-    Bench(BenchArguments),
     /// Print the completions of a shell
     Completions(Completions),
     /// Write the manual pages, one a command
@@ -192,40 +182,6 @@ pub(crate) struct Demo {
     pub(crate) output: String,
 }
 
-/// `unhang bench`.
-#[derive(Debug, Args)]
-#[command(after_help = "Jobs and slow calls are measured in folders of their own where jobs would lie:\n\
-    under UNHANG_HOME, else in ~/.local/state/unhang. They are removed at the end.\n\n\
-    Exit codes: 0 done; 1 a bar was missed (with --check); 2 wrong usage; 3 a way,\n\
-    a peer, the jobs or slow calls could not be measured; 130 and 143 ended by\n\
-    SIGINT and SIGTERM.")]
-pub(crate) struct BenchArguments {
-    /// Measure one part alone: `unhang wrap`, the jobs, the command line, `unhang serve --http`, or slow calls
-    #[arg(long, value_name = "PART", value_enum)]
-    pub(crate) only: Option<BenchPart>,
-    /// Measure this too: a command that takes a server's command after it; split at white space, quotes keep words together
-    #[arg(long, value_name = "CMD", value_parser = peer_command)]
-    pub(crate) peer: Vec<PeerCommand>,
-    /// Measure this job server too: a JSON file that says how its jobs are submitted and polled (docs/performance.md)
-    #[arg(long, value_name = "FILE", value_parser = job_peer)]
-    pub(crate) job_peer: Vec<JobPeer>,
-    /// The nginx with which `unhang serve --http` is compared [default: one of PATH, or /usr/sbin/nginx]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) nginx: Option<PathBuf>,
-    /// Fail where a bar is missed
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// Ended jobs in the folder that is compared with an empty one [default: 5000; with --check 100000]
-    #[arg(long, value_name = "COUNT", value_parser = whole_number::<u32>(1, 1_000_000))]
-    pub(crate) ended: Option<u32>,
-    /// A few hundred calls only: shows that it works, not how fast
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print text or JSON
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
-    pub(crate) output: String,
-}
-
 /// `unhang completions`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -254,80 +210,12 @@ pub(crate) struct Man {
     pub(crate) page: bool,
 }
 
-/// What `unhang bench` can be confined to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum BenchPart {
-    // The guard.
-    Wrap,
-    // The jobs.
-    Jobs,
-    // The command line.
-    Commands,
-    // The gateway.
-    Gateway,
-    // Calls that become jobs. Without texts of their own the help names all on one line.
-    Slow,
-}
-
-/// The words of a `--peer`.
-#[derive(Clone, Debug)]
-pub(crate) struct PeerCommand(pub(crate) Vec<String>);
-
-fn peer_command(text: &str) -> Result<PeerCommand, &'static str> {
-    command_words::split(text).map(PeerCommand)
-}
-
-fn job_peer(path: &str) -> Result<JobPeer, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    JobPeer::parse(&text)
-}
-
 /// `unhang zoo`.
 #[derive(Debug, Args)]
 pub(crate) struct Zoo {
-    /// The faulty server and its arguments, `run` and its own, `--list`, or `--page` for the list as a page
+    /// The faulty program and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<String>,
-}
-
-/// `unhang zoo run`: parsed by itself, since what follows `zoo` belongs to the faulty servers.
-#[derive(Debug, Parser)]
-#[command(
-    name = "unhang zoo run",
-    about = "Score a wrapper on servers that misbehave; without one: no wrapper, a naive pump and unhang wrap",
-    override_usage = "unhang zoo run [OPTIONS] [-- WRAPPER...]",
-    max_term_width = 100,
-    after_help = "Exit codes: 0 it ran; 1 the wrapper broke a case, or one was not as it ought to be (with\n\
-    --check); 2 wrong usage; 3 the wrapper reaches no server at all; 130 and 143 interrupted."
-)]
-pub(crate) struct ZooRun {
-    /// Run these cases alone
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    pub(crate) only: Vec<String>,
-    /// Run the cases of these promises alone
-    #[arg(long, value_name = "NUMBER,...", value_delimiter = ',', value_parser = known_promise)]
-    pub(crate) promise: Vec<u8>,
-    /// How long the client waits for anything
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
-    pub(crate) patience: Duration,
-    /// List the cases, run none
-    #[arg(long)]
-    pub(crate) list: bool,
-    /// Fail unless unhang kept every case and the other two did what they are known to do
-    #[arg(long, conflicts_with = "wrapper")]
-    pub(crate) check: bool,
-    /// Print text or JSON
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
-    pub(crate) output: String,
-    /// A command that takes a server's command after it, after `--`
-    #[arg(last = true, value_name = "WRAPPER")]
-    pub(crate) wrapper: Vec<String>,
-}
-
-fn known_promise(text: &str) -> Result<u8, String> {
-    let known = text.parse().ok().filter(|number| PROMISES.iter().any(|(known, _)| known == number));
-    let numbers = || PROMISES.map(|(number, _)| number.to_string()).join(", ");
-    known.ok_or_else(|| format!("there are cases for {}", numbers()))
 }
 
 /// Parses the command line and the environment.
@@ -338,42 +226,7 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     Arguments::try_parse()
 }
 
-/// The command that the words of a wrong command line name, as far as they name one: `unhang job show`.
-pub(crate) fn meant(words: impl Iterator<Item = OsString>) -> String {
-    let mut command = &Arguments::command();
-    let mut path = command.get_name().to_owned();
-    for word in words.filter(|word| !word.as_encoded_bytes().starts_with(b"-")) {
-        let Some(below) = command.find_subcommand(&word) else { break };
-        path = format!("{path} {}", below.get_name());
-        command = below;
-    }
-    path
-}
-
-/// The flag that a value is wrong of, and the variable that has said the value in its place.
-pub(crate) fn blamed(error: &clap::Error, words: &[OsString]) -> Option<(String, String)> {
-    let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else { return None };
-    let ContextValue::String(value) = error.get(ContextKind::InvalidValue)? else { return None };
-    let flag = argument.split_whitespace().next()?.strip_prefix("--")?;
-    let is_typed = |word: &OsString| {
-        let rest = word.to_str().and_then(|word| word.strip_prefix("--")?.strip_prefix(flag));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
-    };
-    // What stands behind `--` is for others.
-    if words.iter().take_while(|word| *word != "--").any(is_typed) {
-        return None;
-    }
-    fn all(command: &clap::Command) -> Vec<&clap::Arg> {
-        command.get_arguments().chain(command.get_subcommands().flat_map(all)).collect()
-    }
-    let whole = Arguments::command();
-    let variables = all(&whole).into_iter().filter(|argument| argument.get_long() == Some(flag));
-    let mut names = variables.filter_map(|argument| argument.get_env()?.to_str());
-    let name = names.find(|name| std::env::var(name).is_ok_and(|said| said == *value))?;
-    Some((argument.clone(), name.to_owned()))
-}
-
-/// What a user may see of the declaration: all but hidden commands, which completions would tell of otherwise.
+/// Returns the parser without its hidden commands: completions and manual pages do not name these.
 pub(crate) fn shown() -> clap::Command {
     let whole = Arguments::command();
     let commands = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
@@ -389,14 +242,6 @@ pub(crate) fn shown() -> clap::Command {
         .subcommands(commands)
 }
 
-/// Parses what follows `unhang zoo`, where it begins with `run`.
-///
-/// # Errors
-/// As [`parse`].
-pub(crate) fn parse_zoo_run(words: &[String]) -> Result<ZooRun, clap::Error> {
-    ZooRun::try_parse_from(words)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,34 +249,6 @@ mod tests {
     #[test]
     fn the_declaration_is_sound() {
         Arguments::command().debug_assert();
-        ZooRun::command().debug_assert();
-    }
-
-    #[test]
-    fn a_wrapper_keeps_its_own_double_dash() {
-        let words = ["unhang", "zoo", "run", "--promise", "1,8", "--", "wrapper", "--flag", "--"];
-        let Command::Zoo(zoo) = Arguments::try_parse_from(words).unwrap().command else {
-            panic!("not the zoo")
-        };
-        let run = parse_zoo_run(&zoo.words).unwrap();
-        assert_eq!(
-            (run.promise, run.wrapper),
-            (vec![1, 8], ["wrapper", "--flag", "--"].map(str::to_owned).to_vec())
-        );
-        assert_eq!(run.patience, unhang_zoo::corpus::PATIENCE);
-        assert!(parse_zoo_run(&["run", "--promise", "7"].map(str::to_owned)).is_err());
-    }
-
-    #[test]
-    fn the_command_that_was_meant_is_told_from_the_words() {
-        for (words, path) in [
-            ("-v job show --nosuch", "unhang job show"),
-            ("call --cal-timeout 5s job", "unhang call"),
-            ("cal time", "unhang"),
-            ("", "unhang"),
-        ] {
-            assert_eq!(meant(words.split_whitespace().map(OsString::from)), path);
-        }
     }
 
     #[test]

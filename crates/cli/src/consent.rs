@@ -32,8 +32,9 @@ use unhang::{
     jobs::folder::{Durability, read_at_most, replace},
     settings::{Declaration, sha256, without_secrets},
 };
+use unhang_terminal::{failure::CommandFailure, progress, text::escaped};
 
-use crate::{data_folder, output::CommandFailure, progress, terminal_text::escaped};
+use crate::data_folder;
 
 /// The form of what is kept.
 const FORMAT: u32 = 1;

@@ -11,8 +11,7 @@ use std::{
 };
 
 use rustix::process::geteuid;
-
-use crate::{output::CommandFailure, terminal_text::escaped};
+use unhang_terminal::{failure::CommandFailure, text::escaped};
 
 /// The kind of the error for a folder that another user owns or can write to.
 pub(crate) const UNSAFE: &str = "unsafe_data_folder";

@@ -24,12 +24,12 @@ use unhang::{
     },
     secrets::Secrets,
 };
+use unhang_terminal::output::{self, StderrSink};
 
 use self::json::JsonEvents;
 use crate::{
     arguments::logging::{LogFormat, Logging},
     data_folder::{self, data_folder},
-    output::{self, StderrSink},
 };
 
 /// Text that may wait for a stderr that nobody reads.

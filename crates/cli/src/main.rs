@@ -1,20 +1,21 @@
 //! The binary `unhang`. Parse, run, map to an exit code.
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
+use unhang_terminal::usage::usage_error;
+
 mod arguments;
-mod command_words;
 mod commands;
 mod consent;
 mod data_folder;
 mod diagnostics;
 mod job_environment;
 mod mathematics;
-mod output;
 mod own_program;
-mod progress;
 mod server_name;
 mod signals;
-mod terminal_text;
+
+use arguments::Arguments;
 
 fn main() -> ExitCode {
     // They come first: they have to stay small, so they see neither the argument parser nor the runtime.
@@ -24,6 +25,6 @@ fn main() -> ExitCode {
     diagnostics::report_bugs();
     match arguments::parse() {
         Ok(arguments) => commands::run(arguments),
-        Err(error) => output::usage_error(&error, &arguments::meant(std::env::args_os().skip(1))),
+        Err(error) => usage_error(&error, &Arguments::command()),
     }
 }

@@ -1,6 +1,6 @@
 //! Our own binary, which also is the lifeline of a server and the shim of a job.
 
-use std::{io, process::ExitCode};
+use std::process::ExitCode;
 
 use unhang::{
     jobs::{shim, shims::ShimCommand},
@@ -19,10 +19,4 @@ pub(crate) fn small_process() -> Option<ExitCode> {
 /// As the lifeline of a server.
 pub(crate) fn lifeline_command() -> LifelineCommand {
     LifelineCommand { program: this_program(), arguments: vec![lifeline::ARGUMENT.into()] }
-}
-
-/// Its path, for those who start it as what is measured or judged.
-pub(crate) fn own_path() -> io::Result<String> {
-    let own = std::env::current_exe()?;
-    own.into_os_string().into_string().map_err(|_| io::Error::other("it is no text"))
 }

@@ -4,7 +4,7 @@
 //! a test that fails points at one thing; the combinations have several. `well-behaved` is the complete, correct server to
 //! compare with. The remotes are servers over HTTP. The clients start a command, misbehave towards it, and say what came of it; the jobs talk to nobody.
 //!
-//! [`load`] is the load generator of `unhang bench`, and [`corpus`] drives any wrapper through cases of broken promises; they
+//! [`load`] is the load generator of `unhang-lab bench`, and [`corpus`] drives any wrapper through cases of broken promises; they
 //! live here because they share no code with what they measure either.
 //!
 //! # Invariants

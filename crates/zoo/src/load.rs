@@ -48,6 +48,15 @@ const MEDIUM: usize = 1 << 20;
 /// How many of those.
 const MEDIUM_COUNT: usize = 4;
 
+/// The binaries of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadPrograms<'a> {
+    /// The `unhang` that is measured.
+    pub unhang: &'a str,
+    /// A program that runs the zoo behind the word `zoo`: it plays the servers and the jobs.
+    pub zoo: &'a str,
+}
+
 /// How the server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadRoute {

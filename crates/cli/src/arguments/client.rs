@@ -4,9 +4,9 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
 use unhang::units::parse_duration;
+use unhang_terminal::failure::Format;
 
 use super::{files::Files, limits::AskingLimits, number::whole_number};
-use crate::arguments::jobs::Format;
 
 /// The end of the help of each of them, with its examples.
 macro_rules! ending {

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use unhang::{
     jobs::{
         document::{Field, Pointer},
@@ -14,16 +14,9 @@ use unhang::{
     units::{parse_duration, parse_size},
 };
 
-use crate::arguments::{files::Files, number::whole_number};
+use unhang_terminal::failure::Format;
 
-/// How the outcome is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    // For a person.
-    Text,
-    // For a program. Without texts of their own the help names both on one line.
-    Json,
-}
+use crate::arguments::{files::Files, number::whole_number};
 
 /// `unhang job`.
 #[derive(Debug, Args)]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 use unhang::units::parse_duration;
+use unhang_terminal::failure::Format;
 
 use super::files::Files;
-use crate::arguments::jobs::Format;
 
 /// What both take.
 #[derive(Debug, Args)]

@@ -1,10 +1,10 @@
 //! What can be typed after `unhang trust`.
 
+use unhang_terminal::failure::Format;
+
 use std::path::PathBuf;
 
 use clap::Args;
-
-use crate::arguments::jobs::Format;
 
 /// `unhang trust`.
 #[derive(Debug, Args)]

@@ -4,10 +4,9 @@
 
 use std::process::ExitCode;
 
-use crate::{
-    arguments::{self, Completions},
-    output,
-};
+use unhang_terminal::output;
+
+use crate::arguments::{self, Completions};
 
 /// Prints the completions.
 pub(super) fn run(completions: &Completions) -> ExitCode {

@@ -26,9 +26,10 @@ use unhang::{
         TokenStore,
     },
 };
+use unhang_terminal::failure::CommandFailure;
 
 use super::engine::to_its_end;
-use crate::{arguments::ConformanceClient, output::CommandFailure};
+use crate::arguments::ConformanceClient;
 
 /// What the suite's server is called.
 const SERVER: &str = "the suite";

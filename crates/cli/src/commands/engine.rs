@@ -28,14 +28,10 @@ use unhang::{
     },
     settings::JobSettings,
 };
+use unhang_terminal::{failure::CommandFailure, failure::Format, output};
 
 use super::client::{beside, files::job_settings};
-use crate::{
-    arguments::jobs::{Common, Format},
-    data_folder,
-    diagnostics::Diagnostics,
-    output::{self, CommandFailure},
-};
+use crate::{arguments::jobs::Common, data_folder, diagnostics::Diagnostics};
 
 /// How long the folder may take to be opened. It takes milliseconds; other processes may hold the database for ten seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);

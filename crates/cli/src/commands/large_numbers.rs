@@ -2,7 +2,7 @@
 //!
 //! Invariants: pure; what stands in a text of the JSON is no number. Fractions and exponents are approximations, and stay what they are.
 
-use crate::output::CommandFailure;
+use unhang_terminal::failure::CommandFailure;
 
 /// The first of them in this JSON.
 pub(crate) fn in_json(json: &[u8]) -> Option<&str> {

@@ -21,19 +21,16 @@ use unhang::{
     },
     settings::{ServerSettings, Transport, without_secrets},
 };
+use unhang_terminal::failure::Format;
+use unhang_terminal::{failure::CommandFailure, output, text::escaped};
 
 use super::{
     client::{find, no_such_server},
     engine::{CommandOutcome, json, to_its_end, wanted_data_folder},
 };
 use crate::{
-    arguments::{
-        jobs::Format,
-        login::{LoginArguments, LoginCommon, Logout},
-    },
-    output::{self, CommandFailure},
+    arguments::login::{LoginArguments, LoginCommon, Logout},
     signals::signals,
-    terminal_text::escaped,
 };
 
 /// A login, as it is told.

@@ -6,7 +6,6 @@ use unhang::{client::ServerList, exit, process::file_limit};
 
 use crate::arguments::{Arguments, Command};
 
-mod bench;
 mod client;
 mod completions;
 mod conformance;
@@ -21,7 +20,6 @@ mod serve;
 mod state;
 mod trust;
 mod wrap;
-mod zoo;
 
 /// Runs a command to its exit code. A panic is the exit code of a bug.
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
@@ -47,11 +45,10 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Logout(logout) => login::logout(&logout, verbose),
         Command::Doctor(doctor) => doctor::run(&doctor, verbose),
         Command::Demo(demo) => demo::run(&demo),
-        Command::Bench(bench) => bench::run(&bench),
         Command::Completions(completions) => completions::run(&completions),
         Command::Man(man) => man::run(&man),
         Command::ConformanceClient(client) => conformance::run(&client, verbose),
-        Command::Zoo(zoo) => zoo::run(&zoo),
+        Command::Zoo(zoo) => unhang_zoo::command(&zoo.words),
     };
     // The default hook has told the person already; what is left is the code.
     panic::catch_unwind(panic::AssertUnwindSafe(run)).unwrap_or(ExitCode::from(exit::BUG))

@@ -45,6 +45,7 @@ use unhang::{
     telemetry::{Telemetry, TelemetrySpec},
     tools::{CurrentTable, Table, ToolListing, Toolbox, service::JobService},
 };
+use unhang_terminal::{output, text::escaped};
 
 use self::{
     access::PreparedHttp,
@@ -60,9 +61,7 @@ use crate::{
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::{all_variables, inherited},
-    output,
     signals::signals_and_hangups,
-    terminal_text::escaped,
 };
 
 /// What the client may tell its model about the whole.

@@ -16,15 +16,15 @@ use unhang::{
     job_report::{DocumentReport, ListedReport},
     jobs::document::{Field, MAX_DOCUMENT},
 };
+use unhang_terminal::{failure::CommandFailure, failure::Format};
 
 use crate::{
-    arguments::jobs::{Format, StateArguments, StateVerb},
+    arguments::jobs::{StateArguments, StateVerb},
     commands::{
         client::{beside, read_within},
         engine::{self, CommandOutcome, JobContext, failure, json},
         large_numbers,
     },
-    output::CommandFailure,
 };
 
 /// Does what was asked for.

@@ -11,16 +11,16 @@ use std::{
 
 use serde::Serialize;
 use unhang::exit;
+use unhang_terminal::failure::Format;
+use unhang_terminal::{failure::CommandFailure, output, text::escaped};
 
 use super::{
     client::{beside, files::project_files},
     engine::{CommandOutcome, counted, json, to_its_end},
 };
 use crate::{
-    arguments::{jobs::Format, trust::TrustArguments},
+    arguments::trust::TrustArguments,
     consent::{Consent, Consents},
-    output::{self, CommandFailure},
-    terminal_text::escaped,
 };
 
 /// A consent, as it is told.

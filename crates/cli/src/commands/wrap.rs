@@ -13,6 +13,7 @@ use unhang::{
     promoted::EngineService,
     settings::without_secrets,
 };
+use unhang_terminal::{output, text::escaped};
 
 use crate::{
     arguments::WrapArguments,
@@ -20,11 +21,9 @@ use crate::{
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::inherited,
-    output,
     own_program::lifeline_command,
     server_name::server_name,
     signals::signals,
-    terminal_text::escaped,
 };
 
 /// Guards the server until the client or a signal ends it.

@@ -1,4 +1,4 @@
-//! `unhang bench`: the shape of what it prints, its exit codes, and that nothing is left. Never its figures.
+//! `unhang-lab bench`: the shape of what it prints, its exit codes, and that nothing is left. Never its figures.
 
 use std::fs;
 
@@ -32,16 +32,16 @@ const MEASURES: [&str; 8] = [
     "processor_us_per_call",
 ];
 
-/// Runs `unhang bench`, confined to the guard, and returns exit code, stdout and stderr.
+/// Runs `unhang-lab bench`, confined to the guard, and returns exit code, stdout and stderr.
 #[track_caller]
 fn bench_wrap(sandbox: &Sandbox, words: &[&str]) -> (i32, String, String) {
     bench(sandbox, &[&["--only", "wrap"], words].concat())
 }
 
-/// Runs `unhang bench`, and returns exit code, stdout and stderr.
+/// Runs `unhang-lab bench`, and returns exit code, stdout and stderr.
 #[track_caller]
 fn bench(sandbox: &Sandbox, words: &[&str]) -> (i32, String, String) {
-    let mut command = sandbox.unhang();
+    let mut command = sandbox.lab();
     command.arg("bench").args(words);
     run_to_end(command)
 }
@@ -123,7 +123,7 @@ fn the_command_line_is_measured_as_whole_processes() {
 #[test]
 fn the_gateway_is_measured_with_and_without_a_proxy_and_with_many_sessions() {
     let sandbox = Sandbox::new();
-    let mut command = sandbox.unhang();
+    let mut command = sandbox.lab();
     command.env("PATH", "/nowhere").args(["bench", "--only", "gateway", "--quick", "--output", "json"]);
     let (code, text, stderr) = run_to_end(command);
     assert_eq!((code, stderr.as_str()), (0, ""));
@@ -266,7 +266,7 @@ fn a_job_peer_that_does_not_do_what_its_description_says_is_named_after_the_rest
 #[test]
 fn a_job_server_that_cannot_work_is_told_of_and_leaves_the_guards_figures() {
     let sandbox = Sandbox::new();
-    let mut command = sandbox.unhang();
+    let mut command = sandbox.lab();
     // Without a PATH no job finds its program.
     command.env("PATH", "/nowhere").args(["bench", "--only", "jobs", "--quick"]);
     let (code, text, stderr) = run_to_end(command);
@@ -279,7 +279,7 @@ fn a_job_server_that_cannot_work_is_told_of_and_leaves_the_guards_figures() {
 #[test]
 fn an_interrupted_bench_ends_its_jobs_and_removes_their_folder() {
     let sandbox = Sandbox::new();
-    let mut command = sandbox.unhang();
+    let mut command = sandbox.lab();
     command.args(["bench", "--only", "jobs", "--ended", "1", "--output", "json"]);
     let mut client = Client::start(command);
     wait_until("a job floods while others wait", PATIENCE * 4, || {
@@ -327,14 +327,14 @@ fn a_peer_that_is_no_command_is_wrong_usage() {
 #[test]
 fn a_killed_bench_leaves_nothing() {
     let sandbox = Sandbox::new();
-    let mut command = sandbox.unhang();
+    let mut command = sandbox.lab();
     command.args(["bench", "--only", "wrap", "--output", "json"]);
     let mut client = Client::start(command);
     wait_until("the server is measured through the guard", PATIENCE, || {
         let running = sandbox.survivors();
         let runs = |words: &str| running.iter().any(|(_, line)| line.contains(words));
         runs(" wrap --name bench ")
-            && running.iter().any(|(_, line)| line.trim_end().ends_with("unhang zoo echoes"))
+            && running.iter().any(|(_, line)| line.trim_end().ends_with("unhang-lab zoo echoes"))
     });
     client.signal(Signal::KILL);
     assert_eq!(client.exit_code(), 128 + 9);

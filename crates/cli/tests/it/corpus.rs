@@ -1,4 +1,4 @@
-//! `unhang zoo run`: that a handful of cases tells the three well-known contenders apart, and that nothing of it is left.
+//! `unhang-lab zoo run`: that a handful of cases tells the three well-known contenders apart, and that nothing of it is left.
 //! The whole corpus is a step of the chores.
 
 use rustix::process::Signal;
@@ -19,7 +19,7 @@ const HANDFUL: [(&str, [bool; 3]); 6] = [
 /// Runs the corpus, and returns exit code, stdout and stderr.
 #[track_caller]
 fn run(sandbox: &Sandbox, words: &[&str]) -> (i32, String, String) {
-    let mut command = sandbox.unhang();
+    let mut command = sandbox.lab();
     command.args(["zoo", "run"]).args(words);
     run_to_end(command)
 }
@@ -86,7 +86,7 @@ fn a_wrapper_that_is_none_is_told_apart_from_one_that_breaks_promises() {
 #[test]
 fn an_interrupt_ends_every_visit() {
     let sandbox = Sandbox::new();
-    let mut command = sandbox.unhang();
+    let mut command = sandbox.lab();
     // The server of this case outlives everything but SIGKILL.
     command.args(["zoo", "run", "--patience", "100s", "--only", "deaf-to-everything"]);
     let mut client = Client::start(command);

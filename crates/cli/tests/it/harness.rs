@@ -11,6 +11,7 @@
 
 mod client;
 pub(crate) mod collector;
+mod lab;
 mod remote;
 mod web;
 
@@ -117,7 +118,17 @@ impl Sandbox {
 
     /// The binary under test with a cleared environment.
     pub(crate) fn unhang(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_unhang"));
+        self.hermetic(Command::new(env!("CARGO_BIN_EXE_unhang")))
+    }
+
+    /// `unhang-lab`, which measures the binary under test, with a cleared environment.
+    pub(crate) fn lab(&self) -> Command {
+        let mut command = self.hermetic(Command::new(lab::lab_program()));
+        command.env("UNHANG_LAB_PRODUCT", env!("CARGO_BIN_EXE_unhang"));
+        command
+    }
+
+    fn hermetic(&self, mut command: Command) -> Command {
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")

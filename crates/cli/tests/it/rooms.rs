@@ -112,7 +112,9 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
         ],
         &[],
     ),
-    ("unhang-cli", &["unhang", "unhang-zoo"], &[]),
+    ("unhang-terminal", &["unhang"], &[]),
+    ("unhang-cli", &["unhang", "unhang-terminal", "unhang-zoo"], &[]),
+    ("unhang-lab", &["unhang", "unhang-terminal", "unhang-zoo"], &[]),
     // Judges rooms from outside; nothing uses it.
     ("unhang-fuzz", &["unhang", "unhang-wire"], &[]),
     ("xtask", &["unhang-zoo"], &[]),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{LoadRoute, per_second};
+use super::{LoadPrograms, LoadRoute, per_second};
 
 use super::session::LoadSession;
 use crate::{bounded_waits, child_processes};
@@ -65,17 +65,17 @@ pub struct CommandFigures {
     pub commands: Vec<CommandRound>,
 }
 
-/// Measures the commands of `program`. `told` hears the number of each round, from 1, as it begins.
+/// Measures the commands of `unhang`. `told` hears the number of each round, from 1, as it begins.
 ///
 /// # Errors
 ///
 /// A command or a server that does not do what it should.
 pub fn measure_commands(
-    program: &str,
+    programs: LoadPrograms<'_>,
     plan: &CommandPlan,
     mut told: impl FnMut(usize),
 ) -> io::Result<CommandFigures> {
-    let scene = CommandScene::new(program, plan)?;
+    let scene = CommandScene::new(programs, plan)?;
     let mut figures = CommandFigures::default();
     for round in 1..=plan.rounds {
         told(round);
@@ -87,7 +87,7 @@ pub fn measure_commands(
 
 /// What the commands work on.
 struct CommandScene<'a> {
-    program: &'a str,
+    programs: LoadPrograms<'a>,
     folder: PathBuf,
 }
 
@@ -102,14 +102,15 @@ impl Drop for CommandScene<'_> {
 const IGNORING: [&str; 3] = ["one", "two", "three"];
 
 impl<'a> CommandScene<'a> {
-    fn new(program: &'a str, plan: &CommandPlan) -> io::Result<Self> {
+    fn new(programs: LoadPrograms<'a>, plan: &CommandPlan) -> io::Result<Self> {
         let folder = std::env::temp_dir().join(format!("unhang-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
-        let scene = Self { program, folder };
+        let scene = Self { programs, folder };
         let call = json!({"tool": "echo", "arguments": {"text": "x"}});
         fs::write(scene.path("lines"), format!("{call}\n").repeat(plan.lines))?;
         let server = |name: &&str| {
-            format!("[servers.{name}]\ncommand = {program:?}\nargs = [\"zoo\", \"ignores-everything\"]\n")
+            let zoo = programs.zoo;
+            format!("[servers.{name}]\ncommand = {zoo:?}\nargs = [\"zoo\", \"ignores-everything\"]\n")
         };
         fs::write(scene.path("config.toml"), IGNORING.iter().map(server).collect::<String>())?;
         let line = |name: &&str| {
@@ -125,7 +126,7 @@ impl<'a> CommandScene<'a> {
     }
 
     fn direct(&self) -> io::Result<CommandRound> {
-        let server = [self.program, "zoo", "echoes"].map(str::to_owned);
+        let server = [self.programs.zoo, "zoo", "echoes"].map(str::to_owned);
         let begin = bounded_waits::now();
         let mut session = LoadSession::open(&LoadRoute::Direct, &server)?;
         let call = begin.elapsed();
@@ -135,7 +136,7 @@ impl<'a> CommandScene<'a> {
     }
 
     fn commands(&self, plan: &CommandPlan, is_first: bool) -> io::Result<CommandRound> {
-        let echoes = ["--", self.program, "zoo", "echoes"];
+        let echoes = ["--", self.programs.zoo, "zoo", "echoes"];
         let call = self.run(&[&["call", "--output", "json", "echo", "text=x"], &echoes[..]].concat(), 1)?;
         let (lines, at_once) = (self.path("lines"), plan.at_once.to_string());
         let batch =
@@ -155,11 +156,11 @@ impl<'a> CommandScene<'a> {
         })
     }
 
-    /// Runs a command of the program to its end; it has to write so many lines.
+    /// Runs a command of `unhang` to its end; it has to write so many lines.
     fn run(&self, words: &[&str], lines: usize) -> io::Result<Ran> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let begin = bounded_waits::now();
-        let child = child_processes::start_link(self.program, &words, Stdio::null())?;
+        let child = child_processes::start_link(self.programs.unhang, &words, Stdio::null())?;
         let mut running = RunningCommand(child);
         let read = running.read()?;
         child_processes::wait(&mut running.0)?;

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::answers::PATIENCE;
 use super::samples::percentile;
-use super::{SMALL, per_second};
+use super::{LoadPrograms, SMALL, per_second};
 use crate::bounded_waits;
 
 pub use many_sessions::{CrowdPlan, CrowdRound, measure_crowd};
@@ -167,22 +167,22 @@ fn is_result(answer: &HttpAnswer) -> io::Result<()> {
     if is_result { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, told())) }
 }
 
-/// Measures the gateway of `program`, and `nginx` beside it where there is one. `told` hears the number of each round, from 1.
+/// Measures the gateway of `unhang`, and `nginx` beside it where there is one. `told` hears the number of each round, from 1.
 ///
 /// # Errors
 ///
 /// Something that does not do what it should.
 pub fn measure_gateway(
-    program: &str,
+    programs: LoadPrograms<'_>,
     nginx: Option<&str>,
     plan: &GatewayPlan,
     mut told: impl FnMut(usize),
 ) -> io::Result<GatewayFigures> {
     let place = GatewayFolder::make()?;
-    let (_server, upstream) = place.upstream(program)?;
+    let (_server, upstream) = place.upstream(programs.zoo)?;
     let proxy = nginx.map(|nginx| place.nginx(nginx, upstream)).transpose()?;
     let servers = format!("[servers.srv]\nurl = \"http://{upstream}/mcp\"\n");
-    let gateway: ListeningProcess = place.gateway(program, &servers)?;
+    let gateway: ListeningProcess = place.gateway(programs.unhang, &servers)?;
     let direct = GatewayRoute::open(upstream, "echo")?;
     let through = GatewayRoute::open(gateway.address, "srv__echo")?;
     let proxy = proxy

@@ -32,7 +32,7 @@ use server::LoadServer;
 pub(super) use server::call;
 
 use super::samples::percentile;
-use super::{LoadError, during, per_second};
+use super::{LoadError, LoadPrograms, during, per_second};
 use crate::corpus::Interrupted;
 use crate::{bounded_waits, signals};
 
@@ -177,7 +177,7 @@ impl fmt::Display for JobLoadError {
 
 impl std::error::Error for JobLoadError {}
 
-/// Measures the jobs of `program`, our own binary, with its data in a new folder in `parent`, and those of peers. `told` hears
+/// Measures the jobs of `unhang`, with its data in a new folder in `parent`, and those of peers. `told` hears
 /// what is being done.
 ///
 /// From here on SIGINT, SIGTERM and SIGHUP do not end this process by themselves: the run is cut short, clears up and says so.
@@ -186,14 +186,14 @@ impl std::error::Error for JobLoadError {}
 ///
 /// When one of those signals came, or something cannot be measured.
 pub fn measure_jobs(
-    program: &str,
+    programs: LoadPrograms<'_>,
     parent: &Path,
     peers: &[JobPeer],
     plan: &JobPlan,
     mut told: impl FnMut(&str),
 ) -> Result<JobFigures, JobLoadError> {
     signals::catch_every_end();
-    let place = JobsFolder::make(parent, program).map_err(during("the folder of the run"))?;
+    let place = JobsFolder::make(parent, programs).map_err(during("the folder of the run"))?;
     let measured = measure_in(&place, peers, plan, &mut told);
     told("clearing up ");
     drop(place);

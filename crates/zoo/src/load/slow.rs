@@ -24,7 +24,7 @@ use super::answers::PATIENCE;
 use super::jobs::{self, JobLoadError, JobsFolder};
 use super::samples::{difference, percentile, share};
 use super::session::LoadSession;
-use super::{LoadError, SMALL, during};
+use super::{LoadError, LoadPrograms, SMALL, during};
 use crate::corpus::Interrupted;
 use crate::{bounded_waits, signals};
 
@@ -113,7 +113,7 @@ pub struct SlowFigures {
     pub guarded: [Vec<SlowRound>; 2],
 }
 
-/// Measures slow calls behind `program`, our own binary, with its data in a new folder in `parent`. `told` hears what is being done.
+/// Measures slow calls behind `unhang`, with its data in a new folder in `parent`. `told` hears what is being done.
 ///
 /// From here on SIGINT, SIGTERM and SIGHUP do not end this process by themselves: the run is cut short, clears up and says so.
 ///
@@ -121,14 +121,14 @@ pub struct SlowFigures {
 ///
 /// When one of those signals came, or something does not do what it should.
 pub fn measure_slow(
-    program: &str,
+    programs: LoadPrograms<'_>,
     parent: &Path,
     plan: &SlowPlan,
     mut told: impl FnMut(&str),
 ) -> Result<SlowFigures, JobLoadError> {
     signals::catch_every_end();
-    let place = JobsFolder::make_bare(parent, program).map_err(during("the folder of the run"))?;
-    let measured = measure_in(&SlowCallScene { program, place: &place }, plan, &mut told);
+    let place = JobsFolder::make_bare(parent, programs).map_err(during("the folder of the run"))?;
+    let measured = measure_in(&SlowCallScene { programs, place: &place }, plan, &mut told);
     drop(place);
     match signals::caught() {
         Some(signal) => Err(JobLoadError::Interrupted(Interrupted { signal })),
@@ -196,7 +196,7 @@ impl Promoter {
 
 /// Where it all takes place.
 struct SlowCallScene<'a> {
-    program: &'a str,
+    programs: LoadPrograms<'a>,
     place: &'a JobsFolder,
 }
 
@@ -209,7 +209,7 @@ impl SlowCallScene<'_> {
         jobs::go_on()?;
         let data = text(&self.place.path(data))?;
         let command: Vec<String> =
-            [self.program].iter().chain(command).map(|word| (*word).to_owned()).collect();
+            [self.programs.unhang].iter().chain(command).map(|word| (*word).to_owned()).collect();
         let mut session = LoadSession::open_alone(&command, ("UNHANG_HOME", &data), PATIENCE)?;
         // From the answer on the servers' tools are known.
         session.request("tools/list", "{}")?;
@@ -226,18 +226,19 @@ impl SlowCallScene<'_> {
 
     /// A session with `unhang wrap` in front of this faulty server.
     fn wrap(&self, data: &str, promote_after: &str, faulty_server: &str) -> io::Result<LoadSession> {
-        self.open(data, &["wrap", "--promote-after", promote_after, "--", self.program, "zoo", faulty_server])
+        let zoo = self.programs.zoo;
+        self.open(data, &["wrap", "--promote-after", promote_after, "--", zoo, "zoo", faulty_server])
     }
 
     /// A session in which calls become jobs.
     fn promoting(&self, way: Promoter, data: &str) -> io::Result<LoadSession> {
         let (data, after) = (format!("{data}-{}", way.name()), format!("{}ms", PROMOTE_AFTER.as_millis()));
-        let Self { program, .. } = self;
+        let zoo = self.programs.zoo;
         match way {
             Promoter::Serve => self.serve(
                 &data,
                 &format!(
-                    "[servers.srv]\ncommand = {program:?}\nargs = [\"zoo\", \"slow-answers\"]\nlimits.promote-after = \"{after}\"\n"
+                    "[servers.srv]\ncommand = {zoo:?}\nargs = [\"zoo\", \"slow-answers\"]\nlimits.promote-after = \"{after}\"\n"
                 ),
             ),
             Promoter::Wrap => self.wrap(&data, &after, "slow-answers"),
@@ -291,7 +292,7 @@ impl SlowCallScene<'_> {
         let server = |(name, after)| {
             format!(
                 "[servers.{name}]\ncommand = {:?}\nargs = [\"zoo\", \"echoes\"]\nlimits.promote-after = \"{after}\"\n",
-                self.program
+                self.programs.zoo
             )
         };
         let mut session = self.serve("in-time", &KINDS.map(server).concat())?;

@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value};
 use unhang::{tools::ArgumentSchema, wording::nearest};
+use unhang_terminal::{failure::CommandFailure, text::escaped};
 
 use super::schema::{names, resolved};
-use crate::{output::CommandFailure, terminal_text::escaped};
 
 /// Compares the arguments of a tool with its schema.
 pub(super) fn check_tool(

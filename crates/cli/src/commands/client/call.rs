@@ -23,6 +23,8 @@ use unhang::{
     units::in_words,
     wording::nearest,
 };
+use unhang_terminal::failure::Format;
+use unhang_terminal::{failure::CommandFailure, output, progress, text::escaped};
 
 use super::{
     ClientContext, ServerTarget,
@@ -32,15 +34,7 @@ use super::{
     terminal_questions::is_asking,
     typed_arguments::{arguments, object_within, texts},
 };
-use crate::{
-    arguments::{
-        client::{CallArguments, Prompt, Read, RequestArguments},
-        jobs::Format,
-    },
-    output::{self, CommandFailure},
-    progress,
-    terminal_text::escaped,
-};
+use crate::arguments::client::{CallArguments, Prompt, Read, RequestArguments};
 
 /// Calls a tool.
 pub(in crate::commands) fn call(

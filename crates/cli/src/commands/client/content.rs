@@ -4,6 +4,8 @@
 //! file of a name that was free, which is told. A part that cannot be saved is lost, so
 //! the writer reports it as an error.
 
+use unhang_terminal::{output, text::escaped};
+
 use std::{
     cell::RefCell,
     fs::{self, OpenOptions},
@@ -13,8 +15,6 @@ use std::{
 
 use data_encoding::BASE64;
 use serde_json::Value;
-
-use crate::{output, terminal_text::escaped};
 
 /// Files that are tried before it is given up to find a free name.
 const MOST_FILES: u32 = 10_000;

@@ -21,11 +21,11 @@ use unhang::settings::{
     Complaint, ForeignFile, ForeignServer, JobSettings, Loaded, ServerSettings, Settings, declared,
     read_foreign, sha256, speaks_of_jobs,
 };
+use unhang_terminal::failure::CommandFailure;
 
 use crate::{
     arguments::files::FileChoice,
     consent::{ProjectFile, demand},
-    output::CommandFailure,
 };
 
 /// What our own file is called.

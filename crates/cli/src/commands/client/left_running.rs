@@ -15,9 +15,10 @@ use unhang::{
         record::JobState,
     },
 };
+use unhang_terminal::{failure::CommandFailure, text::escaped};
 
 use super::ClientContext;
-use crate::{commands::engine, output::CommandFailure, terminal_text::escaped};
+use crate::commands::engine;
 
 /// How long the data folder may take to say how a job is.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);

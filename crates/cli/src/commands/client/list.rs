@@ -14,16 +14,13 @@ use unhang::{
     client::{Client, Error, RequestOptions, ServerList},
     exit,
 };
+use unhang_terminal::failure::Format;
+use unhang_terminal::{failure::CommandFailure, text::escaped};
 
 use super::{ClientContext, ServerTarget, call::one_of, one_tool, run};
 use crate::{
-    arguments::{
-        client::{ListArguments, Tools},
-        jobs::Format,
-    },
+    arguments::client::{ListArguments, Tools},
     commands::engine::{CommandOutcome, lines, table, wrapped_in},
-    output::CommandFailure,
-    terminal_text::escaped,
 };
 
 /// Characters of a URI that leave room for what it is beside it.

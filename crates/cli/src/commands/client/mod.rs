@@ -41,7 +41,7 @@ use tokio::{
     time::timeout,
 };
 use unhang::{
-    client::{Client, ClientSpec, Endpoint, Error, ServerPool, UnfinishedCall},
+    client::{Client, ClientSpec, Endpoint, ServerPool, UnfinishedCall},
     config::{EXIT_LIMIT, REQUEST_TIMEOUT},
     doctor::Starts,
     exit,
@@ -49,6 +49,8 @@ use unhang::{
     settings::LimitSettings,
     units::in_words,
 };
+use unhang_terminal::failure::Format;
+use unhang_terminal::{failure::CommandFailure, output, progress, text::escaped};
 
 pub(super) use self::{
     batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, list::tools, ping::ping,
@@ -60,14 +62,10 @@ use crate::{
     arguments::{
         client::{AdHoc, RequestArguments, ServerCommon},
         files::FileChoice,
-        jobs::Format,
     },
     commands::client::files::{ConfiguredServers, FoundServer},
-    output::{self, CommandFailure},
-    progress,
     server_name::server_name,
     signals::signals,
-    terminal_text::escaped,
 };
 
 /// One command at work.
@@ -391,17 +389,5 @@ pub(super) fn no_such_server(known: &ConfiguredServers, name: &str) -> CommandFa
         message: format!("there is no server `{}`", escaped(name)),
         hint: Some(hint),
         data: None,
-    }
-}
-
-impl From<Error> for CommandFailure {
-    fn from(error: Error) -> CommandFailure {
-        CommandFailure {
-            code: error.exit_code(),
-            kind: error.kind(),
-            message: error.to_string(),
-            hint: None,
-            data: Some(error.data()),
-        }
     }
 }

@@ -4,10 +4,9 @@
 
 use serde_json::Value;
 
-use crate::{
-    commands::engine::{quoted_word, wrapped_in},
-    terminal_text::escaped,
-};
+use unhang_terminal::text::escaped;
+
+use crate::commands::engine::{quoted_word, wrapped_in};
 
 /// Choices that are told; more are counted.
 const MOST_CHOICES: usize = 20;

@@ -4,12 +4,10 @@ use std::{process::ExitCode, time::Duration};
 
 use serde::Serialize;
 use unhang::{client::RequestOptions, exit};
+use unhang_terminal::failure::Format;
 
 use super::{ClientContext, ServerTarget, list::each, run};
-use crate::{
-    arguments::{client::ListArguments, jobs::Format},
-    commands::engine::CommandOutcome,
-};
+use crate::{arguments::client::ListArguments, commands::engine::CommandOutcome};
 
 #[derive(Serialize)]
 struct PingResult {

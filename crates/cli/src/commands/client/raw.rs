@@ -5,8 +5,7 @@
 use data_encoding::BASE64;
 use serde_json::Value;
 use unhang::exit;
-
-use crate::output::CommandFailure;
+use unhang_terminal::failure::CommandFailure;
 
 /// The bytes of a tool's result: its content, or where it has none what it has for programs, as JSON.
 pub(super) fn of_tool(result: &Value) -> Result<Vec<u8>, CommandFailure> {

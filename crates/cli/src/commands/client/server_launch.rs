@@ -12,11 +12,11 @@ use unhang::{
     process::{server::ServerSpec, spawn::Environment},
     settings::{HttpDialect, LimitSettings, ServerSettings, Transport, without_secrets},
 };
+use unhang_terminal::{failure::CommandFailure, text::escaped};
 
 use crate::{
     arguments::client::AdHoc, commands::login::authorization, data_folder::UNSAFE,
-    job_environment::inherited, output::CommandFailure, own_program::lifeline_command,
-    terminal_text::escaped,
+    job_environment::inherited, own_program::lifeline_command,
 };
 
 /// A server by its command, which gets our environment and folder but for what was typed.

@@ -4,18 +4,16 @@ use std::{env, path::Path, process::ExitCode};
 
 use serde::Serialize;
 use unhang::settings::{ServerSettings, Transport};
+use unhang_terminal::failure::Format;
+use unhang_terminal::text::escaped;
 
 use super::{ClientContext, run, server_launch::address};
 use crate::{
-    arguments::{
-        client::{AdHoc, ServersArguments},
-        jobs::Format,
-    },
+    arguments::client::{AdHoc, ServersArguments},
     commands::{
         client::files::FoundServer,
         engine::{lines, shortened, table},
     },
-    terminal_text::escaped,
 };
 
 /// A server as it is listed.

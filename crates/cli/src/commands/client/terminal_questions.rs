@@ -16,9 +16,9 @@ use unhang::{
     client::{ListenerAnswer, ServerListener, declined},
     wording::is_round,
 };
+use unhang_terminal::{output, progress, text::escaped};
 
 use super::elicitation_form::FormQuestion;
-use crate::{output, progress, terminal_text::escaped};
 
 /// Held while somebody is asked.
 static TERMINAL: Mutex<()> = Mutex::const_new(());

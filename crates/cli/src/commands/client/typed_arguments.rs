@@ -11,8 +11,10 @@ use std::{
 
 use serde_json::{Map, Value};
 
+use unhang_terminal::failure::CommandFailure;
+
 use super::{beside, read_within, schema::property};
-use crate::{commands::large_numbers, output::CommandFailure};
+use crate::commands::large_numbers;
 
 /// The longest JSON that is read for arguments. A message cannot be longer.
 const MAX_JSON: u64 = 64 << 20;

@@ -18,12 +18,9 @@ use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 use tokio::runtime;
 use unhang::{exit, units::in_words};
+use unhang_terminal::{failure::CommandFailure, output};
 
-use crate::{
-    arguments::Demo,
-    output::{self, CommandFailure},
-    signals::signals,
-};
+use crate::{arguments::Demo, signals::signals};
 
 /// How long the demonstration's client waits for anything before it calls it a hang.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -24,17 +24,14 @@ use unhang::{
     settings::Transport,
     units::in_words,
 };
+use unhang_terminal::failure::Format;
+use unhang_terminal::{failure::CommandFailure, progress, text::escaped};
 
 use super::{
     client::{ClientContext, files::FoundServer, no_server, run as in_context},
     engine::{CommandOutcome, TerminalMarks, counted, shortened},
 };
-use crate::{
-    arguments::{doctor::Doctor, jobs::Format},
-    output::CommandFailure,
-    progress,
-    terminal_text::escaped,
-};
+use crate::arguments::doctor::Doctor;
 
 /// How often the line is drawn anew.
 const TICK: Duration = Duration::from_millis(500);

@@ -13,12 +13,10 @@ use unhang::{
     },
     units::in_words,
 };
+use unhang_terminal::text::escaped;
 
 use super::json::answered;
-use crate::{
-    commands::engine::{TerminalColour, TerminalMarks, counted, lines, wrapped_in},
-    terminal_text::escaped,
-};
+use crate::commands::engine::{TerminalColour, TerminalMarks, counted, lines, wrapped_in};
 
 /// Columns of a terminal that everybody has.
 const COLUMNS: u16 = 80;

@@ -8,13 +8,16 @@ use unhang::{
     jobs::{moment::Moment, record::JobState, store::JobOwnerFilter},
     units::in_words,
 };
+use unhang_terminal::{
+    failure::Format,
+    output,
+    text::{escaped, fitted, padded, width},
+};
 
 use super::{progress::words, quarantine};
 use crate::{
-    arguments::jobs::{Format, JobList},
+    arguments::jobs::JobList,
     commands::engine::{CommandOutcome, JobContext, TerminalColour, TerminalMarks, failure, json},
-    output,
-    terminal_text::{escaped, fitted, padded, width},
 };
 
 /// Columns of a name in the table.

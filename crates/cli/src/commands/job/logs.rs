@@ -22,14 +22,13 @@ use unhang::{
         log::{LogPage, LogStream, MAX_PAGE},
     },
 };
+use unhang_terminal::{failure::CommandFailure, failure::Format, output, text::PlainBytes};
 
 use super::wait::leave_running;
 use crate::{
-    arguments::jobs::{Format, JobLogs},
+    arguments::jobs::JobLogs,
     commands::engine::{CommandOutcome, JobContext, failure, json_line},
-    output::{self, CommandFailure},
     signals::signals,
-    terminal_text::PlainBytes,
 };
 
 /// How often a log that is followed is looked at: files cannot be waited for on every system.

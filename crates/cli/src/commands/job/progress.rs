@@ -10,9 +10,10 @@ use unhang::{
     job_report::{JobReport, ReportReader},
     jobs::engine::JobStatus,
 };
+use unhang_terminal::text::escaped;
 
 use super::wait::has_ended;
-use crate::{commands::engine::shortened, terminal_text::escaped};
+use crate::commands::engine::shortened;
 
 /// How often the elapsed time is drawn anew.
 const TICK: Duration = Duration::from_millis(250);

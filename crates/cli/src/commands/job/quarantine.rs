@@ -1,8 +1,9 @@
 //! What is said of folders that nobody could understand, by the commands that tell of all jobs.
 
 use unhang::jobs::engine::{Engine, Quarantined};
+use unhang_terminal::{output, text::escaped};
 
-use crate::{commands::engine::counted, output, terminal_text::escaped};
+use crate::commands::engine::counted;
 
 /// Folders that are named; of more, only how many there are.
 const MOST: usize = 10;

@@ -8,13 +8,10 @@ use unhang::jobs::{
     error::JobError,
     store::{Rebuilt, StoreError},
 };
+use unhang_terminal::{failure::CommandFailure, text::escaped};
 
 use super::quarantine;
-use crate::{
-    commands::engine::{CommandOutcome, JobContext, counted, failure},
-    output::CommandFailure,
-    terminal_text::escaped,
-};
+use crate::commands::engine::{CommandOutcome, JobContext, counted, failure};
 
 /// What was found.
 #[derive(Serialize)]

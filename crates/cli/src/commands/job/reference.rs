@@ -8,11 +8,11 @@ use unhang::{
     exit,
     jobs::{engine::Engine, id::JobId, store::JobOwnerFilter},
 };
+use unhang_terminal::failure::CommandFailure;
 
 use crate::{
     arguments::jobs::JobReference,
     commands::engine::{JobContext, failure},
-    output::CommandFailure,
 };
 
 /// Jobs that are looked through by their records. Older ones are found by their folders.

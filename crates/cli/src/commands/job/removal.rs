@@ -11,13 +11,12 @@ use unhang::{
     jobs::{engine::Engine, error::JobError, id::JobId},
     units::in_words,
 };
+use unhang_terminal::{failure::CommandFailure, output, text::escaped};
 
 use super::{quarantine, run::distinct};
 use crate::{
     arguments::jobs::{JobPrune, JobReference},
     commands::engine::{CommandOutcome, JobContext, counted, failure},
-    output::{self, CommandFailure},
-    terminal_text::escaped,
 };
 
 pub(super) async fn cancel(context: &JobContext, references: &[JobReference]) -> CommandOutcome {

@@ -7,15 +7,14 @@ use unhang::{
     job_report::{ReportReader, ResultsReport},
     jobs::record::{EndReason, JobState},
 };
+use unhang_terminal::{failure::CommandFailure, failure::Format, output, text::escaped};
 
 use crate::{
-    arguments::jobs::{Format, JobReference},
+    arguments::jobs::JobReference,
     commands::{
         client::content::Writer,
         engine::{CommandOutcome, JobContext, failure, json},
     },
-    output::{self, CommandFailure},
-    terminal_text::escaped,
 };
 
 pub(super) async fn run(context: &JobContext, reference: &JobReference) -> CommandOutcome {

@@ -23,14 +23,13 @@ use unhang::{
     },
     settings::JobSettings,
 };
+use unhang_terminal::{failure::CommandFailure, failure::Format, output, text::escaped};
 
 use super::wait::{WaitOutcome, until_ended};
 use crate::{
-    arguments::jobs::{Format, JobRun},
+    arguments::jobs::JobRun,
     commands::engine::{CommandOutcome, JobContext, failure, json},
     job_environment::{all_variables, inherited},
-    output::{self, CommandFailure},
-    terminal_text::escaped,
 };
 
 pub(super) async fn run(context: &JobContext, arguments: JobRun) -> CommandOutcome {

@@ -8,11 +8,11 @@ use unhang::{
     jobs::record::JobRecord,
     units::in_words,
 };
+use unhang_terminal::text::escaped;
 
 use crate::{
     arguments::jobs::JobReference,
     commands::engine::{CommandOutcome, JobContext, failure, quoted_word},
-    terminal_text::escaped,
 };
 
 /// The report, and what only somebody on the same machine has a use for.

@@ -19,14 +19,13 @@ use unhang::{
     process::deadline::Deadline,
     units::in_words,
 };
+use unhang_terminal::{failure::CommandFailure, failure::Format, output, text::escaped};
 
 use super::{progress::ProgressLine, run::distinct};
 use crate::{
-    arguments::jobs::{Format, JobWait},
+    arguments::jobs::JobWait,
     commands::engine::{CommandOutcome, JobContext, counted, failure, json},
-    output::{self, CommandFailure},
     signals::signals,
-    terminal_text::escaped,
 };
 
 /// How a wait ended.

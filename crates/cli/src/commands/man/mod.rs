@@ -14,10 +14,9 @@ use std::{
 
 use clap::Command;
 
-use crate::{
-    arguments::{self, Man},
-    output::{self, CommandFailure},
-};
+use unhang_terminal::{failure::CommandFailure, output};
+
+use crate::arguments::{self, Man};
 
 /// Writes the pages, or prints them as one.
 pub(super) fn run(man: &Man) -> ExitCode {

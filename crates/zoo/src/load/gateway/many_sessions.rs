@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::super::SMALL;
 use super::super::samples::{difference, percentile, share};
+use super::super::{LoadPrograms, SMALL};
 use super::is_result;
 use super::setting::{GatewayFolder, ListeningProcess};
 use super::web::{self, LoadConnection, PATH};
@@ -76,17 +76,21 @@ pub struct CrowdRound {
     pub left_descriptors: f64,
 }
 
-/// Measures the gateway of `program`.
+/// Measures the gateway under many sessions.
 ///
 /// # Errors
 ///
 /// Something that does not do what it should, or too few descriptors.
-pub fn measure_crowd(program: &str, plan: &CrowdPlan, mut told: impl FnMut(&str)) -> io::Result<CrowdRound> {
+pub fn measure_crowd(
+    programs: LoadPrograms<'_>,
+    plan: &CrowdPlan,
+    mut told: impl FnMut(&str),
+) -> io::Result<CrowdRound> {
     allow_descriptors(plan.sessions as u64 + OTHERS)?;
     told("many sessions");
-    let (session_bytes, quiet, noisy) = crowded(program, plan, &mut told)?;
+    let (session_bytes, quiet, noisy) = crowded(programs, plan, &mut told)?;
     told("sessions that come and go");
-    let (left_bytes, left_descriptors) = passing(program, plan)?;
+    let (left_bytes, left_descriptors) = passing(programs, plan)?;
     Ok(CrowdRound {
         session_bytes,
         quiet_p99: percentile(&quiet, 99),
@@ -113,12 +117,12 @@ fn allow_descriptors(count: u64) -> io::Result<()> {
 }
 
 fn crowded(
-    program: &str,
+    programs: LoadPrograms<'_>,
     plan: &CrowdPlan,
     told: &mut impl FnMut(&str),
 ) -> io::Result<(f64, Vec<Duration>, Vec<Duration>)> {
     let place = GatewayFolder::make()?;
-    let gateway = place.gateway(program, &servers(program, plan.servers))?;
+    let gateway = place.gateway(programs.unhang, &servers(programs.zoo, plan.servers))?;
     let address = gateway.address;
     let mut probe = Probe::open(address)?;
     // What the first ones need is needed once.
@@ -141,11 +145,11 @@ fn crowded(
 }
 
 /// Servers, of which the first is asked, the second logs without an end, the third never answers and the fourth is asked for much.
-fn servers(program: &str, count: usize) -> String {
+fn servers(zoo: &str, count: usize) -> String {
     let server = |(place, name, words): (usize, &str, &[&str])| {
         let name = if name.is_empty() { format!("quiet{place}") } else { name.to_owned() };
         let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-        format!("[servers.{name}]\ncommand = {program:?}\nargs = [\"zoo\", {}]\n", words.join(", "))
+        format!("[servers.{name}]\ncommand = {zoo:?}\nargs = [\"zoo\", {}]\n", words.join(", "))
     };
     let special: [(&str, &[&str]); 4] = [
         ("probed", &["echoes"]),
@@ -226,9 +230,9 @@ fn flooded(address: SocketAddr) -> io::Result<JoinHandle<()>> {
 }
 
 /// Bytes and descriptors that sessions have left which came, asked something, and went.
-fn passing(program: &str, plan: &CrowdPlan) -> io::Result<(f64, f64)> {
+fn passing(programs: LoadPrograms<'_>, plan: &CrowdPlan) -> io::Result<(f64, f64)> {
     let place = GatewayFolder::make()?;
-    let gateway = place.gateway(program, &servers(program, 1))?;
+    let gateway = place.gateway(programs.unhang, &servers(programs.zoo, 1))?;
     let connections = (0..CARRIERS).map(|_| LoadConnection::open(gateway.address));
     let mut connections = connections.collect::<io::Result<Vec<LoadConnection>>>()?;
     let size = plan.passing / plan.waves.max(1);

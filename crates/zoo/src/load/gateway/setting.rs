@@ -52,9 +52,9 @@ impl GatewayFolder {
     }
 
     /// The fast server over HTTP, and where it is.
-    pub(super) fn upstream(&self, program: &str) -> io::Result<(ListeningProcess, SocketAddr)> {
+    pub(super) fn upstream(&self, zoo: &str) -> io::Result<(ListeningProcess, SocketAddr)> {
         let words = ["zoo", "echoes-http"].map(str::to_owned);
-        let mut child = child_processes::start_bound(program, &words)?;
+        let mut child = child_processes::start_bound(zoo, &words)?;
         let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut running = ListeningProcess { child, address: (Ipv4Addr::LOCALHOST, 0).into() };
         let mut line = String::new();
@@ -76,14 +76,14 @@ impl GatewayFolder {
         Ok(running)
     }
 
-    /// The gateway of `program` in front of these servers, once it has listed them.
-    pub(super) fn gateway(&self, program: &str, servers: &str) -> io::Result<ListeningProcess> {
+    /// The gateway in front of these servers, once it has listed them.
+    pub(super) fn gateway(&self, unhang: &str, servers: &str) -> io::Result<ListeningProcess> {
         let address = free_address()?;
         let (configuration, data) = (self.path("unhang.toml"), self.path("data"));
         fs::write(&configuration, servers)?;
         let at = address.to_string();
         let words = ["serve", "--own", "--config", &configuration, "--http", &at].map(str::to_owned);
-        let running = ListeningProcess { child: start(program, &words, ("UNHANG_HOME", &data))?, address };
+        let running = ListeningProcess { child: start(unhang, &words, ("UNHANG_HOME", &data))?, address };
         running.wait(|| web::ask(address, "GET", "/ready").is_ok_and(|answer| answer.status == 200))?;
         Ok(running)
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::load::LoadPrograms;
 use crate::{bounded_waits, child_processes, processes};
 
 /// How long what runs in the folder may take to end when it is told to; jobs get a grace of five seconds.
@@ -27,26 +28,27 @@ const REMOVALS: usize = 3;
 #[derive(Debug)]
 pub(in crate::load) struct JobsFolder {
     folder: PathBuf,
-    program: String,
+    unhang: String,
+    zoo: String,
 }
 
 impl JobsFolder {
     /// With tools that are jobs.
-    pub(super) fn make(parent: &Path, program: &str) -> io::Result<Self> {
-        let place = Self::make_bare(parent, program)?;
-        fs::write(place.configuration(), configuration(program, &place.waiting()))?;
+    pub(super) fn make(parent: &Path, programs: LoadPrograms<'_>) -> io::Result<Self> {
+        let place = Self::make_bare(parent, programs)?;
+        fs::write(place.configuration(), configuration(programs.zoo, &place.waiting()))?;
         Ok(place)
     }
 
     /// With nothing in it.
-    pub(in crate::load) fn make_bare(parent: &Path, program: &str) -> io::Result<Self> {
+    pub(in crate::load) fn make_bare(parent: &Path, programs: LoadPrograms<'_>) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
         builder.recursive(true).create(parent)?;
         let name = format!("bench-{}-{}", std::process::id(), child_processes::epoch_milliseconds());
         let folder = parent.canonicalize()?.join(name);
         builder.recursive(false).create(&folder)?;
-        Ok(Self { folder, program: program.to_owned() })
+        Ok(Self { folder, unhang: programs.unhang.to_owned(), zoo: programs.zoo.to_owned() })
     }
 
     /// A folder in it.
@@ -74,14 +76,14 @@ impl JobsFolder {
         let configuration = self.configuration().to_string_lossy().into_owned();
         let at_once = at_once.to_string();
         let words =
-            [&self.program, "serve", "--stdio", "--config", &configuration, "--max-concurrent", &at_once];
+            [&self.unhang, "serve", "--stdio", "--config", &configuration, "--max-concurrent", &at_once];
         words.map(str::to_owned).to_vec()
     }
 
     /// The command of a job that runs until there is a gate.
     pub(super) fn waiting(&self) -> Vec<String> {
         let gate = self.gate().to_string_lossy().into_owned();
-        [&self.program, "zoo", "slow", "--gate", &gate].map(str::to_owned).to_vec()
+        [&self.zoo, "zoo", "slow", "--gate", &gate].map(str::to_owned).to_vec()
     }
 
     /// Lets jobs that wait go on for as long as there is no gate.
@@ -128,9 +130,9 @@ impl Drop for JobsFolder {
 }
 
 /// The tools: jobs that end at once, wait for the gate, and write without a pause.
-fn configuration(program: &str, waiting: &[String]) -> String {
+fn configuration(zoo: &str, waiting: &[String]) -> String {
     // A text of JSON is one of TOML too, and so is a list of such.
-    let (program, waiting) = (Value::from(program), Value::from(waiting));
+    let (zoo, waiting) = (Value::from(zoo), Value::from(waiting));
     format!(
         r#"[jobs]
 memory-limit = 100
@@ -144,7 +146,7 @@ command = {waiting}
 mode = "job"
 
 [tools.floods]
-command = [{program}, "zoo", "floods", "{{args.bytes}}"]
+command = [{zoo}, "zoo", "floods", "{{args.bytes}}"]
 mode = "job"
 input-schema = {{ properties = {{ bytes = {{ type = "integer" }} }}, required = ["bytes"] }}
 log-limit = "8MiB"

@@ -29,6 +29,7 @@ use unhang::{
     exit,
     process::deadline::Deadline,
 };
+use unhang_terminal::failure::CommandFailure;
 
 use self::{
     item::{BatchItem, InvalidItem, ItemRequest},
@@ -39,7 +40,7 @@ use self::{
 use super::{
     ClientContext, ServerTarget, beside, call::not_completed, left_running::BackgroundCall, run, unread,
 };
-use crate::{arguments::client::Batch, commands::engine::CommandOutcome, output::CommandFailure};
+use crate::{arguments::client::Batch, commands::engine::CommandOutcome};
 
 /// Runs a batch.
 pub(in crate::commands) fn batch(batch: &Batch, verbose: bool) -> ExitCode {
@@ -126,7 +127,7 @@ impl<'a> BatchWork<'a> {
         let tally = BatchTally::new(lines.count());
         let out = match out {
             Some(file) => BatchOutput::new(file),
-            None => BatchOutput::new(tally.beside(crate::output::JsonLines)),
+            None => BatchOutput::new(tally.beside(unhang_terminal::output::JsonLines)),
         };
         let out = out.map_err(|error| CommandFailure::system("a thread cannot be started", &error))?;
         let ids = batch.resume.is_some().then(Ids::default);

@@ -96,7 +96,7 @@ fn code(end: &io::Result<()>) -> u8 {
     match end {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit::DONE,
         Err(error) => {
-            crate::output::error(
+            unhang_terminal::output::error(
                 &format!("stdout cannot be written: {error}; outcomes are missing there"),
                 None,
             );

@@ -11,9 +11,9 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unhang::units::in_words;
+use unhang_terminal::output;
 
 use super::item::ItemRequest;
-use crate::output;
 
 /// Cut where the terminal is narrower.
 const TEMPLATE: &str = "{wide_msg}";

@@ -2,12 +2,11 @@
 //!
 //! Invariant: the folder lies where jobs would, for what costs is the disk; whatever goes wrong is told, and where the data lay.
 
-use std::path::Path;
+use std::{env, path::Path};
 
 use unhang::{exit, process::identity::ask_for_short_turns};
+use unhang_terminal::{output, progress};
 use unhang_zoo::load::JobLoadError;
-
-use crate::{commands::engine::wanted_data_folder, output, progress};
 
 /// Measures `what` in a folder of its own where jobs would lie.
 ///
@@ -16,12 +15,14 @@ use crate::{commands::engine::wanted_data_folder, output, progress};
 /// The exit code, where it cannot be measured.
 pub(super) fn in_data_folder<T>(
     what: &str,
+    home: Option<&Path>,
     measure: impl FnOnce(&Path) -> Result<T, JobLoadError>,
 ) -> Result<T, u8> {
-    let folder = wanted_data_folder(what).map_err(|failure| {
-        failure.print(None);
-        failure.code
-    })?;
+    let usual = || env::home_dir().map(|home| home.join(".local/state/unhang"));
+    let Some(folder) = home.map(Path::to_owned).or_else(usual) else {
+        output::error(&format!("{what} need a folder for their data"), Some("name one with --home"));
+        return Err(exit::USAGE);
+    };
     // What is measured is how late an answer comes, and not how late this client, between the jobs, gets to see it.
     ask_for_short_turns();
     let outcome = measure(&folder);

@@ -1,4 +1,4 @@
-//! `unhang zoo run`: any wrapper, or the three well-known ways to a server, through the corpus of hangs.
+//! `unhang-lab zoo run`: any wrapper, or the three well-known ways to a server, through the corpus of hangs.
 //!
 //! The cases and their client are the zoo's; here the contenders are assembled and their score is shown.
 //!
@@ -8,29 +8,34 @@
 use std::{process::ExitCode, time::Duration};
 
 use unhang::exit;
+use unhang_terminal::{output, progress};
 use unhang_zoo::corpus::{self, Case, CaseVerdict, Contender, CorpusPlan, Interrupted};
 
 use super::report::{CaseRow, CorpusReport};
-use crate::{arguments::ZooRun, output, own_program::own_path, progress};
+use crate::{arguments::ZooRun, product::MeasuredPrograms};
 
 /// Runs the chosen cases, shows the score and settles the exit code.
 pub(super) fn run(arguments: &ZooRun) -> ExitCode {
     let chosen = match choose(arguments) {
         Ok(chosen) => chosen,
         Err(reason) => {
-            output::error(&reason, Some("`unhang zoo run --list` shows them all"));
+            output::error(&reason, Some("`unhang-lab zoo run --list` shows them all"));
             return ExitCode::from(exit::USAGE);
         }
     };
     if arguments.list {
         return output::data(&super::report::list(&chosen));
     }
-    let Ok(program) = own_path() else {
-        output::error("the path of unhang itself cannot be found", None);
-        return ExitCode::from(exit::BUG);
+    let programs = match MeasuredPrograms::find(&arguments.product) {
+        Ok(programs) => programs,
+        Err(reason) => {
+            output::error(&reason, None);
+            return ExitCode::from(exit::USAGE);
+        }
     };
-    let contenders = contenders(&program, arguments);
-    if let Err(reason) = contenders.iter().try_for_each(|one| try_out(one, &program, arguments.patience)) {
+    let contenders = contenders(&programs, arguments);
+    let try_all = || contenders.iter().try_for_each(|one| try_out(one, programs.lab(), arguments.patience));
+    if let Err(reason) = try_all() {
         let hint =
             "a wrapper takes a server's command after its own words; give it more time with --patience";
         output::error(&reason, Some(hint));
@@ -41,7 +46,7 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
     let plan = CorpusPlan {
         cases: &cases,
         contenders: &contenders,
-        program: &program,
+        program: programs.lab(),
         patience: arguments.patience,
     };
     let show = |done| progress::show(&format!("{done} of {count} visits "));
@@ -79,16 +84,17 @@ fn choose(arguments: &ZooRun) -> Result<Vec<(u8, &'static Case)>, String> {
 }
 
 /// The wrapper that was given, or the three that the score is always shown for.
-fn contenders(own: &str, arguments: &ZooRun) -> Vec<Contender> {
+fn contenders(programs: &MeasuredPrograms, arguments: &ZooRun) -> Vec<Contender> {
     let contender =
         |name: &str, command: &[String]| Contender { name: name.to_owned(), command: command.to_vec() };
     if !arguments.wrapper.is_empty() {
         return vec![contender("the wrapper", &arguments.wrapper)];
     }
-    let words = |rest: &[&str]| [&[own], rest].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     // The client's clock, as the flags tell it: what comes at two fifths of it, comes in time on a busy machine too.
     let limit = format!("{}ms", (arguments.patience * 2 / 5).as_millis().max(1));
     let guard = words(&[
+        programs.unhang(),
         "wrap",
         "--name",
         "corpus",
@@ -102,7 +108,7 @@ fn contenders(own: &str, arguments: &ZooRun) -> Vec<Contender> {
     ]);
     vec![
         contender(super::report::BARE, &[]),
-        contender(super::report::PUMP, &words(&["zoo", "naive-pump", "--"])),
+        contender(super::report::PUMP, &words(&[programs.lab(), "zoo", "naive-pump", "--"])),
         contender(super::report::GUARD, &guard),
     ]
 }

@@ -6,11 +6,11 @@ use std::io::{self, IsTerminal, Write};
 
 use crate::{
     output::columns,
-    terminal_text::{escaped, fitted},
+    text::{escaped, fitted},
 };
 
 /// Replaces what was said before.
-pub(crate) fn show(doing: &str) {
+pub fn show(doing: &str) {
     let mut stderr = io::stderr();
     if stderr.is_terminal() {
         // A character in the last column makes some terminals go on in the next row.
@@ -20,6 +20,6 @@ pub(crate) fn show(doing: &str) {
 }
 
 /// Takes back what was said.
-pub(crate) fn end() {
+pub fn end() {
     show("");
 }

@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_page_has_every_case_as_it_is() {
-        let page = include_str!("../../../../../docs/reference/score.md");
+        let page = include_str!("../../../../docs/reference/score.md");
         for (_, Case { name, demands, .. }) in corpus::cases() {
             assert!(
                 page.contains(&format!("| `{name}` | {demands} |")),

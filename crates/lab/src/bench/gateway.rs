@@ -6,6 +6,7 @@ use std::{env, path::PathBuf};
 
 use serde_json::json;
 use unhang::exit;
+use unhang_terminal::{output, progress};
 use unhang_zoo::load::{
     CrowdPlan, CrowdRound, GatewayFigures, GatewayPlan, GatewayRound, measure_crowd, measure_gateway, median,
 };
@@ -17,7 +18,7 @@ use super::{
     },
     report::{MeasuredPart, WayReport, rows},
 };
-use crate::{arguments::BenchArguments, output, progress};
+use crate::{arguments::BenchArguments, product::MeasuredPrograms};
 
 /// Where Debian puts it, which is not where the programs of users are found.
 const USUAL: &str = "/usr/sbin/nginx";
@@ -125,19 +126,22 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
 /// # Errors
 ///
 /// The exit code, where nothing could be.
-pub(super) fn measure(program: &str, bench: &BenchArguments) -> Result<(Vec<MeasuredPart>, bool), u8> {
+pub(super) fn measure(
+    programs: &MeasuredPrograms,
+    bench: &BenchArguments,
+) -> Result<(Vec<MeasuredPart>, bool), u8> {
     let nginx = nginx(bench);
     if nginx.is_none() && bench.check {
         let hint = Some("install it (Debian: nginx-light), or name it with --nginx");
         output::error("the gateway is not compared with a proxy: there is no nginx", hint);
     }
     let plan = if bench.quick { GatewayPlan::QUICK } else { GatewayPlan::FULL };
-    let calls = measure_gateway(program, nginx.as_deref(), &plan, |round| {
+    let calls = measure_gateway(programs.of_load(), nginx.as_deref(), &plan, |round| {
         progress::show(&format!("the gateway, round {round} of {} ", plan.rounds));
     });
     progress::end();
     let plan_of_sessions = if bench.quick { CrowdPlan::QUICK } else { CrowdPlan::FULL };
-    let sessions = measure_crowd(program, &plan_of_sessions, |what| {
+    let sessions = measure_crowd(programs.of_load(), &plan_of_sessions, |what| {
         progress::show(&format!("the gateway, {what} "));
     });
     progress::end();

@@ -1,6 +1,7 @@
 //! Durable jobs beside what stands for them by hand: what is measured, the bars, and how it is told.
 
 use serde_json::json;
+use unhang_terminal::{output, progress};
 use unhang_zoo::load::{JobFigures, JobPeer, JobPlan, JobRound, measure_jobs, median};
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
     },
     report::{MeasuredPart, PEER, WayReport, peer_notes, rows},
 };
-use crate::{arguments::BenchArguments, output, progress};
+use crate::{arguments::BenchArguments, product::MeasuredPrograms};
 
 /// What is kept of a log, as the bench asks for it, and a lot of room: the shim needs a turn of the processor for each look.
 const LOG_BAR: f64 = 64.0 * 1_048_576.0;
@@ -133,10 +134,13 @@ const MEASURES: [Measure<JobRound>; 11] = [
 /// # Errors
 ///
 /// The exit code, where they cannot be measured.
-pub(super) fn measure(program: &str, bench: &BenchArguments) -> Result<(MeasuredPart, bool), u8> {
+pub(super) fn measure(
+    programs: &MeasuredPrograms,
+    bench: &BenchArguments,
+) -> Result<(MeasuredPart, bool), u8> {
     let plan = plan(bench);
-    let figures = in_data_folder("jobs", |folder| {
-        measure_jobs(program, folder, &bench.job_peer, &plan, progress::show)
+    let figures = in_data_folder("jobs", bench.home.as_deref(), |folder| {
+        measure_jobs(programs.of_load(), folder, &bench.job_peer, &plan, progress::show)
     })?;
     for (number, error) in
         (1..).zip(&figures.peers).filter_map(|(number, peer)| Some((number, peer.as_ref().err()?)))

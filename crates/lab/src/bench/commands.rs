@@ -4,6 +4,7 @@
 
 use serde_json::json;
 use unhang::exit;
+use unhang_terminal::{output, progress};
 use unhang_zoo::load::{CommandFigures, CommandPlan, CommandRound, measure_commands, median};
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     },
     report::{MeasuredPart, WayReport, rows},
 };
-use crate::{arguments::BenchArguments, output, progress};
+use crate::{arguments::BenchArguments, product::MeasuredPrograms};
 
 /// All rows, in the order of the table.
 const MEASURES: [Measure<CommandRound>; 5] = [
@@ -68,9 +69,9 @@ const MEASURES: [Measure<CommandRound>; 5] = [
 /// # Errors
 ///
 /// The exit code, where they cannot be measured.
-pub(super) fn measure(program: &str, bench: &BenchArguments) -> Result<MeasuredPart, u8> {
+pub(super) fn measure(programs: &MeasuredPrograms, bench: &BenchArguments) -> Result<MeasuredPart, u8> {
     let plan = if bench.quick { CommandPlan::QUICK } else { CommandPlan::FULL };
-    let outcome = measure_commands(program, &plan, |round| {
+    let outcome = measure_commands(programs.of_load(), &plan, |round| {
         progress::show(&format!("the command line, round {round} of {} ", plan.rounds));
     });
     progress::end();

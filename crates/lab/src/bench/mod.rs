@@ -1,5 +1,4 @@
-//! `unhang bench`: what the guard, the jobs, the command line, the gateway and slow calls cost, measured in one run beside what nobody can
-//! do without.
+//! `unhang-lab bench`: measures what guard, jobs, command line, gateway and slow calls cost, in one run beside the floor.
 //!
 //! The load generator is the zoo's; here the parts are assembled, compared and shown. The figures say what was measured, never
 //! what should have been.
@@ -18,11 +17,11 @@ mod wrap;
 use std::process::ExitCode;
 
 use unhang::exit;
+use unhang_terminal::output;
 
 use crate::{
     arguments::{BenchArguments, BenchPart},
-    output,
-    own_program::own_path,
+    product::MeasuredPrograms,
 };
 use report::MeasuredPart;
 
@@ -41,16 +40,16 @@ pub(crate) fn run(bench: &BenchArguments) -> ExitCode {
         output::error("an --nginx is measured beside the gateway, which --only leaves out", None);
         return ExitCode::from(exit::USAGE);
     }
-    let program = match own_path() {
-        Ok(program) => program,
-        Err(error) => {
-            output::error(&format!("the path of unhang itself cannot be found: {error}"), None);
-            return ExitCode::from(exit::BUG);
+    let programs = match MeasuredPrograms::find(&bench.product) {
+        Ok(programs) => programs,
+        Err(reason) => {
+            output::error(&reason, None);
+            return ExitCode::from(exit::USAGE);
         }
     };
     let (mut parts, mut is_whole) = (Vec::new(), true);
     if is_wanted(BenchPart::Wrap) {
-        match wrap::measure(&program, bench) {
+        match wrap::measure(&programs, bench) {
             Ok((part, is_complete)) => {
                 parts.push(part);
                 is_whole = is_complete;
@@ -59,7 +58,7 @@ pub(crate) fn run(bench: &BenchArguments) -> ExitCode {
         }
     }
     if is_wanted(BenchPart::Jobs) {
-        match jobs::measure(&program, bench) {
+        match jobs::measure(&programs, bench) {
             Ok((part, is_complete)) => {
                 parts.push(part);
                 is_whole &= is_complete;
@@ -69,13 +68,13 @@ pub(crate) fn run(bench: &BenchArguments) -> ExitCode {
         }
     }
     if is_wanted(BenchPart::Commands) {
-        match commands::measure(&program, bench) {
+        match commands::measure(&programs, bench) {
             Ok(part) => parts.push(part),
             Err(_) => is_whole = false,
         }
     }
     if is_wanted(BenchPart::Gateway) {
-        match gateway::measure(&program, bench) {
+        match gateway::measure(&programs, bench) {
             Ok((measured, is_complete)) => {
                 parts.extend(measured);
                 is_whole &= is_complete;
@@ -84,7 +83,7 @@ pub(crate) fn run(bench: &BenchArguments) -> ExitCode {
         }
     }
     if is_wanted(BenchPart::Slow) {
-        match slow::measure(&program, bench) {
+        match slow::measure(&programs, bench) {
             Ok(part) => parts.push(part),
             Err(exit::UNREACHABLE) => is_whole = false,
             Err(code) => return ExitCode::from(code),

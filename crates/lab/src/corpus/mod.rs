@@ -1,4 +1,4 @@
-//! `unhang zoo`: the bundled programs that misbehave, and the corpus that drives wrappers through them. Hidden, but
+//! `unhang-lab zoo`: the bundled programs that misbehave, and the corpus that drives wrappers through them. They are
 //! documented in `docs/reference/zoo.md` and `docs/reference/score.md`.
 
 mod report;
@@ -6,16 +6,18 @@ mod run;
 
 use std::process::ExitCode;
 
-use crate::arguments::{self, Zoo};
-use crate::output;
+use clap::{CommandFactory as _, Parser as _};
+use unhang_terminal::{output, usage::usage_error};
+
+use crate::arguments::{ZooArguments, ZooRun};
 
 const HELP: &str = "Run one of the bundled servers and clients that misbehave
 
-Usage: unhang zoo NAME [ARGUMENTS...]
-       unhang zoo run [OPTIONS] [-- WRAPPER...]
+Usage: unhang-lab zoo NAME [ARGUMENTS...]
+       unhang-lab zoo run [OPTIONS] [-- WRAPPER...]
 
   NAME      a program: it misbehaves in its own way, on stdin and stdout
-  run       score a wrapper on all of them; `unhang zoo run --help` says more
+  run       score a wrapper on all of them; `unhang-lab zoo run --help` says more
   --list    list the programs (also without any word)
   --page    the same as a page of Markdown
   --help    this help
@@ -24,13 +26,13 @@ Exit codes: 0 done; 2 wrong usage; a program ends as it likes.
 ";
 
 /// Runs the faulty server, runs the corpus, or lists the faulty servers.
-pub(crate) fn run(zoo: &Zoo) -> ExitCode {
+pub(crate) fn run(zoo: &ZooArguments) -> ExitCode {
     match zoo.words.first().map(String::as_str) {
         Some("--help" | "-h" | "help") if zoo.words.len() == 1 => output::data(HELP),
         None => unhang_zoo::command(&["--list".to_owned()]),
-        Some("run") => match arguments::parse_zoo_run(&zoo.words) {
+        Some("run") => match ZooRun::try_parse_from(&zoo.words) {
             Ok(arguments) => run::run(&arguments),
-            Err(error) => output::usage_error(&error, "unhang zoo run"),
+            Err(error) => usage_error(&error, &ZooRun::command()),
         },
         Some(_) => unhang_zoo::command(&zoo.words),
     }

@@ -10,12 +10,12 @@
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The columns that a line takes on a terminal.
-pub(crate) fn width(line: &str) -> usize {
+pub fn width(line: &str) -> usize {
     line.width()
 }
 
 /// As much of a line as has room in so many columns; where that is not all, its last character says so.
-pub(crate) fn fitted(line: &str, columns: usize) -> String {
+pub fn fitted(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_owned();
     }
@@ -32,14 +32,14 @@ pub(crate) fn fitted(line: &str, columns: usize) -> String {
 }
 
 /// A line of just so many columns.
-pub(crate) fn padded(line: &str, columns: usize) -> String {
+pub fn padded(line: &str, columns: usize) -> String {
     let mut padded = fitted(line, columns);
     padded.extend(std::iter::repeat_n(' ', columns.saturating_sub(width(&padded))));
     padded
 }
 
 /// Makes a name or a message fit into one line: control characters and those that turn the direction of text are spelt out.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         if steers(character) {
@@ -52,7 +52,7 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 /// The same for a message of several lines: line feeds and tabs stay as they are.
-pub(crate) fn escaped_lines(text: &str) -> String {
+pub fn escaped_lines(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         if steers(character) && !matches!(character, '\n' | '\t') {
@@ -66,7 +66,7 @@ pub(crate) fn escaped_lines(text: &str) -> String {
 
 /// The same for JSON, which stays JSON of the same meaning: what steers a terminal can only stand in its strings, but for a carriage
 /// return, which is white space between them.
-pub(crate) fn escaped_json(json: &str) -> String {
+pub fn escaped_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {
         match character {
@@ -126,7 +126,7 @@ fn is_format(character: char) -> bool {
 
 /// Makes plain text of bytes that come in pieces, wherever those were cut.
 #[derive(Debug, Default)]
-pub(crate) struct PlainBytes {
+pub struct PlainBytes {
     plain: PlainText,
     /// The beginning of a character whose rest is in the next piece.
     unfinished: Vec<u8>,
@@ -134,7 +134,7 @@ pub(crate) struct PlainBytes {
 
 impl PlainBytes {
     /// The plain text of the next piece.
-    pub(crate) fn take(&mut self, piece: &[u8]) -> String {
+    pub fn take(&mut self, piece: &[u8]) -> String {
         let bytes = [std::mem::take(&mut self.unfinished).as_slice(), piece].concat();
         let mut text = String::with_capacity(bytes.len());
         for chunk in bytes.utf8_chunks() {
@@ -151,7 +151,7 @@ impl PlainBytes {
 
 /// Takes control sequences out of a text that comes in pieces.
 #[derive(Debug, Default)]
-pub(crate) struct PlainText {
+pub struct PlainText {
     state: EscapeState,
     /// A carriage return has come, and what comes next says what it meant.
     has_returned: bool,
@@ -171,7 +171,7 @@ enum EscapeState {
 
 impl PlainText {
     /// The plain text of the next piece.
-    pub(crate) fn take(&mut self, piece: &str) -> String {
+    pub fn take(&mut self, piece: &str) -> String {
         let mut plain = String::with_capacity(piece.len());
         for character in piece.chars() {
             self.state = self.next(character, &mut plain);

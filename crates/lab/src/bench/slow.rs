@@ -1,6 +1,7 @@
 //! Calls that become jobs, beside those that never do: what is measured, the bars, and how it is told.
 
 use serde_json::json;
+use unhang_terminal::progress;
 use unhang_zoo::load::{SlowFigures, SlowPlan, SlowRound, measure_slow, median};
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
     },
     report::{MeasuredPart, WayReport, rows},
 };
-use crate::{arguments::BenchArguments, progress};
+use crate::{arguments::BenchArguments, product::MeasuredPrograms};
 
 /// All rows, in the order of the table.
 const MEASURES: [Measure<SlowRound>; 5] = [
@@ -67,10 +68,11 @@ const MEASURES: [Measure<SlowRound>; 5] = [
 /// # Errors
 ///
 /// The exit code, where they cannot be measured.
-pub(super) fn measure(program: &str, bench: &BenchArguments) -> Result<MeasuredPart, u8> {
+pub(super) fn measure(programs: &MeasuredPrograms, bench: &BenchArguments) -> Result<MeasuredPart, u8> {
     let plan = if bench.quick { SlowPlan::QUICK } else { SlowPlan::FULL };
-    let figures =
-        in_data_folder("slow calls", |folder| measure_slow(program, folder, &plan, progress::show))?;
+    let figures = in_data_folder("slow calls", bench.home.as_deref(), |folder| {
+        measure_slow(programs.of_load(), folder, &plan, progress::show)
+    })?;
     Ok(assemble(&figures, &plan))
 }
 

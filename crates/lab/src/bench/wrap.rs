@@ -4,6 +4,7 @@
 
 use serde_json::json;
 use unhang::exit;
+use unhang_terminal::{output, progress};
 use unhang_zoo::load::{self, LoadPlan, LoadRound, LoadRoute, median};
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
     },
     report::{MeasuredPart, PEER, WayReport, peer_notes, rows},
 };
-use crate::{arguments::BenchArguments, output, progress};
+use crate::{arguments::BenchArguments, product::MeasuredPrograms};
 
 /// Which of the ways, in the order of [`ways`], others are compared with.
 const DIRECT: usize = 0;
@@ -102,10 +103,12 @@ const MEASURES: [Measure<LoadRound>; 8] = [
 /// # Errors
 ///
 /// The exit code, where there is nothing to compare with.
-pub(super) fn measure(program: &str, bench: &BenchArguments) -> Result<(MeasuredPart, bool), u8> {
-    // The server that is measured with: our own binary.
-    let server = [program, "zoo", "echoes"].map(str::to_owned);
-    let ways = ways(program, bench);
+pub(super) fn measure(
+    programs: &MeasuredPrograms,
+    bench: &BenchArguments,
+) -> Result<(MeasuredPart, bool), u8> {
+    let server = [programs.lab(), "zoo", "echoes"].map(str::to_owned);
+    let ways = ways(programs.unhang(), bench);
     let plan = if bench.quick { LoadPlan::QUICK } else { LoadPlan::FULL };
     let only_ways: Vec<LoadRoute> = ways.iter().map(|(_, way)| way.clone()).collect();
     let outcomes = load::measure(&server, &only_ways, &plan, |round| {
@@ -159,8 +162,8 @@ fn assemble(measured: &[(&str, &LoadRoute, Vec<LoadRound>)], plan: LoadPlan) -> 
     MeasuredPart { name: "wrap", plan, rows: rows(&MEASURES), ways, bars, notes }
 }
 
-fn ways(own: &str, bench: &BenchArguments) -> Vec<(String, LoadRoute)> {
-    let guard = [own, "wrap", "--name", "bench", "--"].map(str::to_owned).to_vec();
+fn ways(unhang: &str, bench: &BenchArguments) -> Vec<(String, LoadRoute)> {
+    let guard = [unhang, "wrap", "--name", "bench", "--"].map(str::to_owned).to_vec();
     let mut ways = vec![
         ("direct".to_owned(), LoadRoute::Direct),
         ("floor".to_owned(), LoadRoute::Cats),
@@ -178,7 +181,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::commands::bench::measures::Value;
+    use crate::bench::measures::Value;
 
     /// A round whose times are multiples of a unit and whose rates are fractions of one.
     fn round(slow: u64) -> LoadRound {

@@ -1,0 +1,24 @@
+//! The binary `unhang-lab`: measures `unhang`, runs the faulty programs of the zoo, and scores wrappers on the corpus of hangs.
+//!
+//! Invariant: the lab measures the binary that users run. It starts `unhang` as a process and links none of what it measures.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+use unhang_terminal::usage::usage_error;
+
+mod arguments;
+mod bench;
+mod command_words;
+mod corpus;
+mod product;
+
+use arguments::{LabArguments, LabCommand};
+
+fn main() -> ExitCode {
+    match LabArguments::try_parse() {
+        Ok(LabArguments { command: LabCommand::Bench(bench) }) => bench::run(&bench),
+        Ok(LabArguments { command: LabCommand::Zoo(zoo) }) => corpus::run(&zoo),
+        Err(error) => usage_error(&error, &LabArguments::command()),
+    }
+}

@@ -1,0 +1,92 @@
+//! Finds the two binaries of a run: the `unhang` that is measured, and the lab itself, which plays the servers.
+//!
+//! Invariant: a stale `unhang` is never measured unasked. Where cargo runs the lab, cargo builds `unhang` first, with the same profile.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use unhang_zoo::load::LoadPrograms;
+
+use crate::arguments::ProductArguments;
+
+/// The paths of both binaries.
+#[derive(Debug)]
+pub(crate) struct MeasuredPrograms {
+    unhang: String,
+    lab: String,
+}
+
+impl MeasuredPrograms {
+    /// Finds both; under cargo, builds `unhang` first.
+    ///
+    /// # Errors
+    /// One sentence for a person: which binary is missing, or why cargo did not build it.
+    pub(crate) fn find(arguments: &ProductArguments) -> Result<Self, String> {
+        let lab =
+            env::current_exe().map_err(|error| format!("the path of unhang-lab is unknown: {error}"))?;
+        let unhang = match &arguments.unhang {
+            Some(path) => path.clone(),
+            None => {
+                let beside = lab.with_file_name(format!("unhang{}", env::consts::EXE_SUFFIX));
+                if let Some(cargo) = env::var_os("CARGO") {
+                    build(Path::new(&cargo), &beside)?;
+                }
+                beside
+            }
+        };
+        let unhang = unhang.canonicalize().map_err(|error| {
+            format!("there is no unhang at {}: {error}; name one with --unhang", unhang.display())
+        })?;
+        Ok(Self { unhang: text(unhang)?, lab: text(lab)? })
+    }
+
+    /// Returns both, for the load generators.
+    pub(crate) fn of_load(&self) -> LoadPrograms<'_> {
+        LoadPrograms { unhang: &self.unhang, zoo: &self.lab }
+    }
+
+    /// Returns the path of `unhang`.
+    pub(crate) fn unhang(&self) -> &str {
+        &self.unhang
+    }
+
+    /// Returns the path of the lab.
+    pub(crate) fn lab(&self) -> &str {
+        &self.lab
+    }
+}
+
+fn text(path: PathBuf) -> Result<String, String> {
+    path.into_os_string().into_string().map_err(|path| format!("{} is no text", path.display()))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "cargo builds for as long as it takes, in the person's own session, so that Ctrl-C ends both"
+)]
+/// Has cargo build the `unhang` at this path: the folder's name is the profile's, but for `debug`.
+fn build(cargo: &Path, unhang: &Path) -> Result<(), String> {
+    let folder = unhang.parent().ok_or("unhang-lab lies in no folder")?;
+    let profile = match folder.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/Cargo.toml");
+    let mut command = Command::new(cargo);
+    command
+        .args(["build", "--quiet", "--bin", "unhang", "--profile", profile, "--manifest-path"])
+        .arg(manifest);
+    if let Some(target) = folder.parent() {
+        command.arg("--target-dir").arg(target);
+    }
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo did not build unhang ({status}); name one with --unhang")),
+        Err(error) => {
+            Err(format!("cargo cannot be started to build unhang: {error}; name one with --unhang"))
+        }
+    }
+}
