@@ -37,7 +37,7 @@ use verdict::Judged;
 /// How long the client waits for anything, where nothing else is said.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many visits there are at the same time. Nearly all of them wait, else it could not be as many.
+/// How many trials there are at the same time. Nearly all of them wait, else it could not be as many.
 const AT_ONCE: usize = 6;
 
 /// The promises that have cases: their numbers and names.
@@ -109,15 +109,15 @@ pub fn cases() -> impl Iterator<Item = (u8, &'static Case)> {
 ///
 /// In a few words, why it cannot; with what it said on stderr.
 pub fn try_out(contender: &Contender, program: &str, patience: Duration) -> Result<(), String> {
-    let visit = WrapperTrial::new(contender, program, patience);
+    let trial = WrapperTrial::new(contender, program, patience);
     let mut words = None;
-    let judged = visit.connect(&["well-behaved"]).and_then(|mut client| {
+    let judged = trial.connect(&["well-behaved"]).and_then(|mut client| {
         let judged = client.shake_hands().and_then(|()| client.echo("are you there?"));
         client.close();
         words = judged.is_err().then(|| client.last_words()).flatten();
         judged
     });
-    match visit.end(judged) {
+    match trial.end(judged) {
         CaseVerdict::Kept => Ok(()),
         CaseVerdict::Broken(reason) | CaseVerdict::FailedToRun(reason) => {
             Err(words.map_or(reason.clone(), |words| format!("{reason} ({words})")))
@@ -169,10 +169,10 @@ pub fn run(
                     if number >= count || signals::was_interrupted() {
                         break;
                     }
-                    let visit =
+                    let trial =
                         WrapperTrial::new(&plan.contenders[number % width], plan.program, plan.patience);
-                    let judged = (plan.cases[number / width].judge)(&visit);
-                    lock(&verdicts)[number] = Some(visit.end(judged));
+                    let judged = (plan.cases[number / width].judge)(&trial);
+                    lock(&verdicts)[number] = Some(trial.end(judged));
                     told(done.fetch_add(1, Ordering::Relaxed) + 1);
                 }
             });

@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
         program: programs.lab(),
         patience: arguments.patience,
     };
-    let show = |done| progress::show(&format!("{done} of {count} visits "));
+    let show = |done| progress::show(&format!("{done} of {count} trials "));
     show(0);
     let verdicts = corpus::run(&plan, &show);
     progress::end();

@@ -1,9 +1,9 @@
-//! One visit to a faulty server: what a case is given to work with, and the clearing up after it.
+//! One trial to a faulty server: what a case is given to work with, and the clearing up after it.
 //!
 //! # Invariants
 //!
-//! - Every process of a visit carries its marker, in its environment or among its words, and only such processes are killed.
-//! - A visit waits for a wrapper's own clearing up before it clears up itself, and nothing of it is left then.
+//! - Every process of a trial carries its marker, in its environment or among its words, and only such processes are killed.
+//! - A trial waits for a wrapper's own clearing up before it clears up itself, and nothing of it is left then.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ impl<'a> WrapperTrial<'a> {
     pub(super) fn new(contender: &'a Contender, program: &'a str, patience: Duration) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self { contender, program, marker: format!("zoo-visit-{}-{number}", std::process::id()), patience }
+        Self { contender, program, marker: format!("zoo-trial-{}-{number}", std::process::id()), patience }
     }
 
     /// The program that has the faulty servers.
@@ -79,7 +79,7 @@ impl<'a> WrapperTrial<'a> {
         client.demand_clean_wire()
     }
 
-    /// The name of a file in a folder of this visit's own.
+    /// The name of a file in a folder of this trial's own.
     pub(super) fn file(&self, name: &str) -> Judged<String> {
         let folder = self.folder();
         if !folder.exists() {
@@ -93,12 +93,12 @@ impl<'a> WrapperTrial<'a> {
         std::env::temp_dir().join(&self.marker)
     }
 
-    /// Demands that soon no process of this visit is left.
+    /// Demands that soon no process of this trial is left.
     pub(super) fn demand_nothing_left(&self) -> Judged {
         self.demand_nothing_left_for(QUIET)
     }
 
-    /// Demands that soon no process of this visit is seen for a while.
+    /// Demands that soon no process of this trial is seen for a while.
     pub(super) fn demand_nothing_left_for(&self, quiet: Duration) -> Judged {
         let left = self.wait_for_no_processes(self.patience, quiet);
         demand(left == 0, || match left {

@@ -15,55 +15,55 @@ pub(super) const CASES: &[Case] = &[
         name: "log-lines",
         demands: "Log lines on the server's stdout do not reach the client, and its answers do.",
         ought: NEITHER,
-        judge: |visit| visit.meet(&["stdout-noise"], |client| client.echo("hello")),
+        judge: |trial| trial.meet(&["stdout-noise"], |client| client.echo("hello")),
     },
     Case {
         name: "json-log-lines",
         demands: "8,000 JSON log lines on stdout do not reach the client, and the answer behind them does.",
         ought: NEITHER,
-        judge: |visit| visit.meet(&["json-logs"], |client| client.echo("hello")),
+        judge: |trial| trial.meet(&["json-logs"], |client| client.echo("hello")),
     },
     Case {
         name: "glued-text",
         demands: "Text in front of a message, on the same line, does not reach the client.",
         ought: NEITHER,
-        judge: |visit| answered_cleanly(visit, "glued-text"),
+        judge: |trial| answered_cleanly(trial, "glued-text"),
     },
     Case {
         name: "two-on-a-line",
         demands: "Two messages on one line do not reach the client as one, and the call is answered.",
         ought: NEITHER,
-        judge: |visit| answered_cleanly(visit, "many-on-a-line"),
+        judge: |trial| answered_cleanly(trial, "many-on-a-line"),
     },
     Case {
         name: "invalid-utf8",
         demands: "Bytes that are no UTF-8 do not reach the client, and the call is answered.",
         ought: NEITHER,
-        judge: |visit| answered_cleanly(visit, "invalid-utf8"),
+        judge: |trial| answered_cleanly(trial, "invalid-utf8"),
     },
     Case {
         name: "byte-order-mark",
         demands: "A byte order mark does not reach the client, and the handshake is answered.",
         ought: NEITHER,
-        judge: |visit| answered_cleanly(visit, "crlf"),
+        judge: |trial| answered_cleanly(trial, "crlf"),
     },
     Case {
         name: "result-and-error",
         demands: "An answer with both result and error does not reach the client, and the call is answered.",
         ought: NEITHER,
-        judge: |visit| answered_cleanly(visit, "both-outcomes"),
+        judge: |trial| answered_cleanly(trial, "both-outcomes"),
     },
     Case {
         name: "array-answer",
         demands: "An array does not reach a client whose revision has none, and the call is answered.",
         ought: NEITHER,
-        judge: |visit| answered_cleanly(visit, "batch-answers"),
+        judge: |trial| answered_cleanly(trial, "batch-answers"),
     },
     Case {
         name: "giant-line",
         demands: "A line of 80 MiB that is no message does not reach the client, and the answer behind it does.",
         ought: NEITHER,
-        judge: |visit| answered_cleanly(visit, "giant-line-no-newline"),
+        judge: |trial| answered_cleanly(trial, "giant-line-no-newline"),
     },
     Case {
         name: "payload-bytes",
@@ -75,8 +75,8 @@ pub(super) const CASES: &[Case] = &[
         name: "server-error",
         demands: "An error of the server arrives with its code, message and data.",
         ought: BOTH,
-        judge: |visit| {
-            visit.meet(&["server-error"], |client| {
+        judge: |trial| {
+            trial.meet(&["server-error"], |client| {
                 let answer = client.is_answered("tools/call", &json!({"name": "echo", "arguments": {}}))?;
                 let error = json!({"code": -32603, "message": "Internal error",
                     "data": {"detail": "the database is locked", "retryable": false}});
@@ -88,8 +88,8 @@ pub(super) const CASES: &[Case] = &[
         name: "progress",
         demands: "Progress arrives, and before the answer.",
         ought: BOTH,
-        judge: |visit| {
-            visit.meet(&["well-behaved"], |client| {
+        judge: |trial| {
+            trial.meet(&["well-behaved"], |client| {
                 let params =
                     json!({"name": "sleep", "arguments": {"ms": 300}, "_meta": {"progressToken": "p"}});
                 client.is_answered("tools/call", &params)?;
@@ -102,8 +102,8 @@ pub(super) const CASES: &[Case] = &[
         name: "questions",
         demands: "Requests of the server arrive, and the client's answers go back.",
         ought: BOTH,
-        judge: |visit| {
-            visit.meet(&["requests-to-client"], |client| {
+        judge: |trial| {
+            trial.meet(&["requests-to-client"], |client| {
                 let call = client.call("echo", &json!({}))?;
                 client.wait_for("questions", |received| (received.asked().count() >= 4).then_some(()))?;
                 let ids: Vec<_> = client.received().asked().map(|question| question["id"].clone()).collect();
@@ -117,8 +117,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A session in which one call must be answered, in whichever way, and no line may be anything but a message.
-fn answered_cleanly(visit: &WrapperTrial<'_>, faulty_server: &str) -> Judged {
-    let mut client = visit.connect(&[faulty_server])?;
+fn answered_cleanly(trial: &WrapperTrial<'_>, faulty_server: &str) -> Judged {
+    let mut client = trial.connect(&[faulty_server])?;
     let talk = |client: &mut CorpusClient| {
         client.shake_hands()?;
         client.is_answered("tools/call", &json!({"name": "echo", "arguments": {"text": "hello"}})).map(drop)
@@ -135,10 +135,10 @@ const ODD_PARAMS: &str = r#"{ "name":"echo" ,"arguments":{"text":"caf\u00e9 \/ c
 const ODD_ID: u64 = 4711;
 
 /// What went in and what came out is compared with what a recorder between contender and server has seen.
-fn payload_bytes(visit: &WrapperTrial<'_>) -> Judged {
-    let (sent, answered) = (visit.file("from-client")?, visit.file("from-server")?);
-    let recorder = ["tee", &sent, &answered, "--", visit.program(), "zoo", "well-behaved"];
-    visit.meet(&recorder, |client| {
+fn payload_bytes(trial: &WrapperTrial<'_>) -> Judged {
+    let (sent, answered) = (trial.file("from-client")?, trial.file("from-server")?);
+    let recorder = ["tee", &sent, &answered, "--", trial.program(), "zoo", "well-behaved"];
+    trial.meet(&recorder, |client| {
         let line =
             format!(r#"{{"jsonrpc":"2.0","id":{ODD_ID},"method":"tools/call","params":{ODD_PARAMS}}}"#);
         client.send(format!("{line}\n").as_bytes(), Reads::Always)?;

@@ -19,14 +19,14 @@ pub(super) const CASES: &[Case] = &[
         name: "stderr-flood",
         demands: "1 MiB on stderr stops no server, though the client reads no stderr.",
         ought: NEITHER,
-        judge: |visit| visit.meet(&["stderr-flood"], |client| client.echo("hello")),
+        judge: |trial| trial.meet(&["stderr-flood"], |client| client.echo("hello")),
     },
     Case {
         name: "stderr-heard",
         demands: "1 MiB on stderr stops no server where the client takes it away.",
         ought: ONLY_BARE,
-        judge: |visit| {
-            let mut client = visit.connect_with(&["stderr-flood"], Stdio::null())?;
+        judge: |trial| {
+            let mut client = trial.connect_with(&["stderr-flood"], Stdio::null())?;
             client.shake_hands()?;
             client.echo("hello")?;
             client.demand_clean_wire()
@@ -36,14 +36,14 @@ pub(super) const CASES: &[Case] = &[
         name: "stderr-giant-line",
         demands: "200,000 bytes on stderr without a line end stop no server.",
         ought: NEITHER,
-        judge: |visit| visit.meet(&["stderr-giant-line"], |client| client.echo("hello")),
+        judge: |trial| trial.meet(&["stderr-giant-line"], |client| client.echo("hello")),
     },
     Case {
         name: "long-last-words",
         demands: "A server that dies with 1 MiB of last words does die, and the call is answered.",
         ought: NEITHER,
-        judge: |visit| {
-            visit.meet(&["stderr-flood-while-dying"], |client| {
+        judge: |trial| {
+            trial.meet(&["stderr-flood-while-dying"], |client| {
                 client.is_answered("tools/call", &json!({"name": "echo", "arguments": {}})).map(drop)
             })
         },
@@ -53,25 +53,25 @@ pub(super) const CASES: &[Case] = &[
         demands: "A server that stops reading blocks no write of the client, and its calls are answered.",
         ought: NEITHER,
         // It reads the handshake, which has two messages.
-        judge: |visit| visit.meet(&["stops-reading-after", "2"], large_call_is_answered),
+        judge: |trial| trial.meet(&["stops-reading-after", "2"], large_call_is_answered),
     },
     Case {
         name: "unread-client",
         demands: "A client that does not read for a while may go on writing, and then finds every answer.",
         ought: NEITHER,
-        judge: |visit| visit.meet(&["notification-flood"], write_without_reading),
+        judge: |trial| trial.meet(&["notification-flood"], write_without_reading),
     },
     Case {
         name: "notification-flood",
         demands: "10,000 notifications before an answer do not keep it from the client.",
         ought: BOTH,
-        judge: |visit| visit.meet(&["notification-flood"], |client| client.echo("hello")),
+        judge: |trial| trial.meet(&["notification-flood"], |client| client.echo("hello")),
     },
     Case {
         name: "large-messages",
         demands: "Large messages pass whole, in both directions.",
         ought: BOTH,
-        judge: |visit| visit.meet(&["well-behaved"], |client| client.echo(&"x".repeat(LARGE))),
+        judge: |trial| trial.meet(&["well-behaved"], |client| client.echo(&"x".repeat(LARGE))),
     },
 ];
 

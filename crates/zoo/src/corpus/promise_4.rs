@@ -19,8 +19,8 @@ pub(super) const CASES: &[Case] = &[
         name: "own-input",
         demands: "While a child of the server reads its stdin, only one process has the client's stream.",
         ought: ONLY_PUMP,
-        judge: |visit| {
-            visit.meet(&["stdin-thief"], |client| {
+        judge: |trial| {
+            trial.meet(&["stdin-thief"], |client| {
                 client.call("echo", &json!({}))?;
                 wait_for_thief(client)?;
                 one_holder(client, ProtocolStream::Input)
@@ -31,8 +31,8 @@ pub(super) const CASES: &[Case] = &[
         name: "stolen-input",
         demands: "A request that a child of the server steals is answered.",
         ought: NEITHER,
-        judge: |visit| {
-            visit.meet(&["stdin-thief"], |client| {
+        judge: |trial| {
+            trial.meet(&["stdin-thief"], |client| {
                 client.call("echo", &json!({}))?;
                 wait_for_thief(client)?;
                 client.is_answered("ping", &json!({})).map(drop)
@@ -43,8 +43,8 @@ pub(super) const CASES: &[Case] = &[
         name: "own-output",
         demands: "While a child of the server lives on its stdout, only one process has the client's stream.",
         ought: ONLY_PUMP,
-        judge: |visit| {
-            visit.meet(&["leaves-grandchild"], |client| {
+        judge: |trial| {
+            trial.meet(&["leaves-grandchild"], |client| {
                 client.echo("hello")?;
                 one_holder(client, ProtocolStream::Output)
             })

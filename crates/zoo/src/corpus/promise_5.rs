@@ -26,101 +26,101 @@ pub(super) const CASES: &[Case] = &[
         name: "honest-end",
         demands: "At the end of the client's stream everything ends, with exit code 0.",
         ought: BOTH,
-        judge: |visit| {
-            visit.meet(&["well-behaved"], |client| {
+        judge: |trial| {
+            trial.meet(&["well-behaved"], |client| {
                 client.echo("hello")?;
                 client.close();
                 let status = client.exit()?;
                 demand(status.success(), || status.to_string())
             })?;
-            visit.demand_nothing_left()
+            trial.demand_nothing_left()
         },
     },
     Case {
         name: "leaves-grandchild",
         demands: "A child that holds the server's stdout ends with it, and delays no end.",
         ought: NEITHER,
-        judge: |visit| ends(visit, "leaves-grandchild", End::Closed),
+        judge: |trial| ends(trial, "leaves-grandchild", End::Closed),
     },
     Case {
         name: "leaves-daemon",
         demands: "A daemon ends with the server that has started it.",
         ought: NEITHER,
-        judge: |visit| ends(visit, "leaves-daemon", End::Closed),
+        judge: |trial| ends(trial, "leaves-daemon", End::Closed),
     },
     Case {
         name: "leaves-clean-daemon",
         demands: "A daemon with an empty environment ends with the server that has started it.",
         ought: NEITHER,
-        judge: |visit| ends(visit, "leaves-daemon-empty-env", End::Closed),
+        judge: |trial| ends(trial, "leaves-daemon-empty-env", End::Closed),
     },
     Case {
         name: "leaves-generations",
         demands: "Three generations, each in its own session, end with the server.",
         ought: NEITHER,
-        judge: |visit| ends(visit, "leaves-three-sessions", End::Closed),
+        judge: |trial| ends(trial, "leaves-three-sessions", End::Closed),
     },
     Case {
         name: "forks-forever",
         demands: "A line of processes that fork every 2 ms, each in its own session, ends with the server.",
         ought: NEITHER,
-        judge: |visit| {
-            talk_and_end(visit, "forks-forever", End::Closed)?;
-            visit.demand_nothing_left_for(LINE)
+        judge: |trial| {
+            talk_and_end(trial, "forks-forever", End::Closed)?;
+            trial.demand_nothing_left_for(LINE)
         },
     },
     Case {
         name: "deaf-to-the-end",
         demands: "A server that ignores the end of its stdin ends.",
         ought: NEITHER,
-        judge: |visit| ends(visit, "ignores-stdin-close", End::Closed),
+        judge: |trial| ends(trial, "ignores-stdin-close", End::Closed),
     },
     Case {
         name: "deaf-to-everything",
         demands: "A server that ignores every signal that it can ends.",
         ought: NEITHER,
-        judge: |visit| ends(visit, "ignores-everything", End::Closed),
+        judge: |trial| ends(trial, "ignores-everything", End::Closed),
     },
     Case {
         name: "stopped-at-the-end",
         demands: "A server stopped by SIGSTOP ends.",
         ought: NEITHER,
-        judge: |visit| {
-            let mut client = visit.session(&["stopped"])?;
+        judge: |trial| {
+            let mut client = trial.session(&["stopped"])?;
             client.close();
             client.exit()?;
-            visit.demand_nothing_left()
+            trial.demand_nothing_left()
         },
     },
     Case {
         name: "terminated",
         demands: "SIGTERM to what the client has started ends a daemon of the server too.",
         ought: NEITHER,
-        judge: |visit| ends(visit, "leaves-daemon", End::By(Signal::TERM)),
+        judge: |trial| ends(trial, "leaves-daemon", End::By(Signal::TERM)),
     },
     Case {
         name: "killed",
         demands: "SIGKILL to what the client has started ends a daemon of the server too.",
         ought: NEITHER,
-        judge: |visit| ends(visit, "leaves-daemon", End::By(Signal::KILL)),
+        judge: |trial| ends(trial, "leaves-daemon", End::By(Signal::KILL)),
     },
     Case {
         name: "killed-while-deaf",
         demands: "SIGKILL to what the client has started ends a server that ignores all other signals.",
         ought: ONLY_BARE,
-        judge: |visit| ends(visit, "ignores-everything", End::By(Signal::KILL)),
+        judge: |trial| ends(trial, "ignores-everything", End::By(Signal::KILL)),
     },
 ];
 
 /// A session that ends in this way, after which nothing may be left.
-fn ends(visit: &WrapperTrial<'_>, faulty_server: &str, end: End) -> Judged {
-    talk_and_end(visit, faulty_server, end)?;
-    visit.demand_nothing_left()
+fn ends(trial: &WrapperTrial<'_>, faulty_server: &str, end: End) -> Judged {
+    talk_and_end(trial, faulty_server, end)?;
+    trial.demand_nothing_left()
 }
 
 /// A session that ends in this way.
-fn talk_and_end(visit: &WrapperTrial<'_>, faulty_server: &str, end: End) -> Judged {
-    let mut client = visit.session(&[faulty_server])?;
+fn talk_and_end(trial: &WrapperTrial<'_>, faulty_server: &str, end: End) -> Judged {
+    let mut client = trial.session(&[faulty_server])?;
     client.is_answered("tools/call", &json!({"name": "echo", "arguments": {"text": "hello"}}))?;
     match end {
         End::Closed => client.close(),

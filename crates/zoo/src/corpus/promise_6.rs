@@ -22,8 +22,8 @@ pub(super) const CASES: &[Case] = &[
         name: "dies-idle",
         demands: "A server that has died between two calls is soon there again.",
         ought: NEITHER,
-        judge: |visit| {
-            visit.meet(&["dies-idle", "100"], |client| {
+        judge: |trial| {
+            trial.meet(&["dies-idle", "100"], |client| {
                 let first = client.text("pid", &json!({}))?;
                 soon(client, |client| Ok(client.text("pid", &json!({}))? != first))
             })
@@ -33,8 +33,8 @@ pub(super) const CASES: &[Case] = &[
         name: "back-after-death",
         demands: "After a call that the server died of, the next request gets a result.",
         ought: NEITHER,
-        judge: |visit| {
-            visit.meet(&["dies-every-call"], |client| {
+        judge: |trial| {
+            trial.meet(&["dies-every-call"], |client| {
                 client.is_answered("tools/call", &json!({"name": "echo", "arguments": {}}))?;
                 let list = client.request("tools/list", &json!({}))?;
                 client.result(list).map(drop)
@@ -45,8 +45,8 @@ pub(super) const CASES: &[Case] = &[
         name: "leaves-after-each",
         demands: "A server that exits with 0 after each answer soon answers again, three times in a row.",
         ought: NEITHER,
-        judge: |visit| {
-            visit.meet(&["exits-zero-after-each-answer"], |client| {
+        judge: |trial| {
+            trial.meet(&["exits-zero-after-each-answer"], |client| {
                 (0..3).try_for_each(|_| soon(client, |client| client.echo("hello").map(|()| true)))
             })
         },
@@ -55,8 +55,8 @@ pub(super) const CASES: &[Case] = &[
         name: "session-replayed",
         demands: "A server that comes back has its handshake and its log level again.",
         ought: NEITHER,
-        judge: |visit| {
-            visit.meet(&["well-behaved"], |client| {
+        judge: |trial| {
+            trial.meet(&["well-behaved"], |client| {
                 let level = client.request("logging/setLevel", &json!({"level": "warning"}))?;
                 client.result(level)?;
                 client.is_answered("tools/call", &json!({"name": "die", "arguments": {"code": 1}}))?;
@@ -78,8 +78,8 @@ pub(super) const CASES: &[Case] = &[
         name: "left-alone",
         demands: "A server that is well is the same process from call to call.",
         ought: BOTH,
-        judge: |visit| {
-            visit.meet(&["well-behaved"], |client| {
+        judge: |trial| {
+            trial.meet(&["well-behaved"], |client| {
                 let first = client.text("pid", &json!({}))?;
                 client.is_answered("tools/call", &json!({"name": "fail", "arguments": {"text": "no"}}))?;
                 let second = client.text("pid", &json!({}))?;
@@ -105,9 +105,9 @@ fn soon(client: &mut CorpusClient, mut call: impl FnMut(&mut CorpusClient) -> Ju
     }
 }
 
-fn fenced_off(visit: &WrapperTrial<'_>) -> Judged {
-    let count_file = visit.file("starts")?;
-    visit.meet(&["restarts-broken", "--count-file", &count_file], |client| {
+fn fenced_off(trial: &WrapperTrial<'_>) -> Judged {
+    let count_file = trial.file("starts")?;
+    trial.meet(&["restarts-broken", "--count-file", &count_file], |client| {
         client.is_answered("tools/call", &json!({"name": "die", "arguments": {"code": 1}}))?;
         for _ in 0..REQUESTS {
             client.is_answered("tools/list", &json!({}))?;

@@ -19,8 +19,8 @@ pub(super) const CASES: &[Case] = &[
         name: "stuck-beside-others",
         demands: "While one call is stuck, 64 others are answered, and before it.",
         ought: BOTH,
-        judge: |visit| {
-            visit.meet(&["never-answers", "stuck"], |client| {
+        judge: |trial| {
+            trial.meet(&["never-answers", "stuck"], |client| {
                 let stuck = client.call("stuck", &json!({}))?;
                 let others = many(client, "echo")?;
                 others.into_iter().try_for_each(|id| client.result(id).map(drop))?;
@@ -34,8 +34,8 @@ pub(super) const CASES: &[Case] = &[
         name: "death-beside-others",
         demands: "A call that the server dies of leaves none of the calls beside it unanswered.",
         ought: NEITHER,
-        judge: |visit| {
-            visit.meet(&["well-behaved"], |client| {
+        judge: |trial| {
+            trial.meet(&["well-behaved"], |client| {
                 let mut calls = Vec::new();
                 for _ in 0..8 {
                     calls.push(client.call("sleep", &json!({"ms": 500}))?);
@@ -49,8 +49,8 @@ pub(super) const CASES: &[Case] = &[
         name: "timeout-spares-server",
         demands: "A call that takes too long takes the server from nobody.",
         ought: BOTH,
-        judge: |visit| {
-            visit.meet(&["well-behaved"], |client| {
+        judge: |trial| {
+            trial.meet(&["well-behaved"], |client| {
                 let first = client.text("pid", &json!({}))?;
                 let slow = client.call("sleep", &json!({"ms": 60_000}))?;
                 // Half the patience: whoever gives a call up in time has done so, and whoever does not cannot be blamed.
@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
         name: "slow-writer",
         demands: "An answer that comes byte by byte over a second arrives whole.",
         ought: BOTH,
-        judge: |visit| visit.meet(&["slow-writer"], |client| client.echo("hello")),
+        judge: |trial| trial.meet(&["slow-writer"], |client| client.echo("hello")),
     },
 ];
 
