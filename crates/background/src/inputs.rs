@@ -100,8 +100,8 @@ impl Inputs {
             let mut tasks = self.tasks();
             let open = tasks.get_mut(&id).map(|task| &mut task.open);
             open.and_then(|open| {
-                let place = open.iter().position(|(input, _)| input.key == key)?;
-                Some(open.remove(place))
+                let index = open.iter().position(|(input, _)| input.key == key)?;
+                Some(open.remove(index))
             })
         };
         let Some((_, reply)) = found else { return false };

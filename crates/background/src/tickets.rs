@@ -136,7 +136,7 @@ impl PromotedCalls {
         let id = left.record.job_id;
         let Some(call) = &left.record.call else { return };
         let Some(ticket) = &call.ticket else { return };
-        let Some((servers, place)) = holder_of(&call.server, &ticket.kept_by) else { return };
+        let Some((servers, server_index)) = holder_of(&call.server, &ticket.kept_by) else { return };
         // What a later unhang has written is for a later unhang.
         let Ok(details) = Details::deserialize(&ticket.details) else { return };
         // Whose it is may be no operator any more, and nobody says so here.
@@ -159,7 +159,7 @@ impl PromotedCalls {
         let (asides, said) = mpsc::channel(ASIDES);
         let news = TaskNews::new();
         let deadline = Deadline::after(left_of_it);
-        let answering = servers.take_up(place, &details.task, deadline, asides, &news);
+        let answering = servers.take_up(server_index, &details.task, deadline, asides, &news);
         let seen = watch::channel(None).1;
         // What the session has of the servers for itself lives as long as the call does.
         let answering = Box::pin(async move {

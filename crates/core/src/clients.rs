@@ -160,8 +160,8 @@ pub const LIST_CLOCKS: [(&str, Duration); 2] =
 
 /// After how long clients give a `tools/call` up, by the beginning of their names, in their newest versions.
 pub fn call_clocks() -> impl Iterator<Item = (&'static str, Duration)> {
-    let is_newest = |place: usize| CLOCKS[..place].iter().all(|newer| newer.name != CLOCKS[place].name);
-    let newest = CLOCKS.iter().enumerate().filter(move |(place, _)| is_newest(*place));
+    let is_newest = |index: usize| CLOCKS[..index].iter().all(|newer| newer.name != CLOCKS[index].name);
+    let newest = CLOCKS.iter().enumerate().filter(move |(index, _)| is_newest(*index));
     newest.filter_map(|(_, clock)| Some((clock.name, clock.call?)))
 }
 
@@ -287,9 +287,9 @@ mod tests {
 
     #[test]
     fn every_entry_of_the_table_can_be_found() {
-        for (place, clock) in CLOCKS.iter().enumerate() {
+        for (index, clock) in CLOCKS.iter().enumerate() {
             assert_eq!(plain(clock.name), clock.name);
-            let earlier = CLOCKS[..place].iter().find(|earlier| is_called(clock.name, earlier.name));
+            let earlier = CLOCKS[..index].iter().find(|earlier| is_called(clock.name, earlier.name));
             assert!(
                 earlier.is_none_or(|earlier| earlier.since.is_some()),
                 "{} comes before {clock:?}",

@@ -1,9 +1,9 @@
-//! Whose turn it is where more want a place than there are: pure, without a clock, a task or a lock.
+//! Whose turn it is where more want a permit than there are: pure, without a clock, a task or a lock.
 //!
 //! # Theory of operation
 //!
-//! Who asks is told from others by a name, and has a line of their own. A free place goes to the one of those who wait that has the
-//! fewest places, weighed by what they may have more than others; among equals it is the turn of who was served longest ago. So whoever
+//! Who asks is told from others by a name, and has a line of their own. A free permit goes to the one of those who wait that has the
+//! fewest permits, weighed by what they may have more than others; among equals it is the turn of who was served longest ago. So whoever
 //! asks five hundred times at once has a long line, and who asks once is next.
 //!
 //! All lines together are bounded. Where there is no more room, whoever has the longest line pays for it: with what they ask last, be it
@@ -11,9 +11,9 @@
 //!
 //! # Invariants
 //!
-//! - At most as many places are taken as there are, and nobody waits while one is free.
+//! - At most as many permits are taken as there are, and nobody waits while one is free.
 //! - Who waits is served, withdraws or has to give way: one of these, and once. In one line it is first come, first served.
-//! - Of whoever has no place and waits for none nothing is kept.
+//! - Of whoever has no permit and waits for none nothing is kept.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -25,7 +25,7 @@ use unhang_switches::stands;
 
 use crate::wording::shortened;
 
-/// What one place costs whoever has the weight 1. Weights divide it with little left over, and turns go on for 2^44 places.
+/// What one permit costs whoever has the weight 1. Weights divide it with little left over, and turns go on for 2^44 permits.
 const COST: u64 = 1 << 20;
 
 /// Of what somebody says that they are called, in characters.
@@ -78,8 +78,8 @@ impl FairnessKey {
 /// How much there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many may have a place at the same time.
-    pub places: usize,
+    /// How many may have a permit at the same time.
+    pub permits: usize,
     /// How many may wait for one.
     pub room: usize,
 }
@@ -172,17 +172,17 @@ impl<Waiter> Fair<Waiter> {
         self.waiting
     }
 
-    /// Takes a place that is free; whether there was one.
+    /// Takes a permit that is free; whether there was one.
     pub fn take(&mut self, fairness_key: &FairnessKey) -> bool {
         // Where one is free nobody waits for it.
-        let is_free = self.taken < self.bounds.places;
+        let is_free = self.taken < self.bounds.permits;
         if is_free {
             self.seat(fairness_key, |_| {});
         }
         is_free
     }
 
-    /// Waits for a place, since none is free. Gives who has to give way for that, if anybody has to.
+    /// Waits for a permit, since none is free. Gives who has to give way for that, if anybody has to.
     ///
     /// # Errors
     /// There is no more room, and nobody has a longer line. What would have been kept comes back.
@@ -216,7 +216,7 @@ impl<Waiter> Fair<Waiter> {
         Ok((ticket, displaced.map(|(_, waiter)| waiter)))
     }
 
-    /// Gives a place back; it is the next one's, who is to be told.
+    /// Gives a permit back; it is the next one's, who is to be told.
     pub fn leave(&mut self, fairness_key: &FairnessKey) -> Option<Served<Waiter>> {
         self.taken -= 1;
         self.change(fairness_key, |line| line.taken -= 1);
@@ -230,8 +230,8 @@ impl<Waiter> Fair<Waiter> {
         }
         let (_, waiter) = self.change(fairness_key, |line| {
             // They are in the order in which they came.
-            let place = line.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
-            line.waiters.remove(place)
+            let position = line.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
+            line.waiters.remove(position)
         })?;
         self.waiting -= 1;
         Some(waiter)
@@ -243,9 +243,9 @@ impl<Waiter> Fair<Waiter> {
         std::iter::from_fn(|| self.serve()).collect()
     }
 
-    /// Gives a free place to the next one.
+    /// Gives a free permit to the next one.
     fn serve(&mut self) -> Option<Served<Waiter>> {
-        if self.taken >= self.bounds.places {
+        if self.taken >= self.bounds.permits {
             return None;
         }
         let fairness_key = self.order.first_key_value()?.1.clone();
@@ -313,8 +313,8 @@ mod tests {
         fairness_key(name).weighing(NonZeroU32::new(weight).expect("a weight"))
     }
 
-    fn fair(places: usize, room: usize) -> Fair<u32> {
-        Fair::new(Bounds { places, room })
+    fn fair(permits: usize, room: usize) -> Fair<u32> {
+        Fair::new(Bounds { permits, room })
     }
 
     fn waits(fair: &mut Fair<u32>, fairness_key: &FairnessKey, number: u32) {
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(displaced, None);
     }
 
-    /// Who is served, by their names, when each gives the place back at once.
+    /// Who is served, by their names, when each gives the permit back at once.
     fn served(fair: &mut Fair<u32>, first: &FairnessKey) -> String {
         let mut names = String::new();
         let mut next = fair.leave(first);
@@ -396,9 +396,9 @@ mod tests {
         let (mut fair, one) = (fair(1, 10), fairness_key("o"));
         assert!(fair.take(&one));
         (0..3).for_each(|number| waits(&mut fair, &one, number));
-        let served = fair.bound(Bounds { places: 3, room: 10 });
+        let served = fair.bound(Bounds { permits: 3, room: 10 });
         assert_eq!(served.iter().map(|served| served.waiter).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(fair.bound(Bounds { places: 1, room: 10 }), []);
+        assert_eq!(fair.bound(Bounds { permits: 1, room: 10 }), []);
         assert_eq!((fair.leave(&one), fair.leave(&one)), (None, None), "there are too many yet");
         assert_eq!(fair.leave(&one).map(|served| served.waiter), Some(2));
     }
@@ -416,12 +416,12 @@ mod tests {
             8 => (0..5_u8).prop_map(Event::Ask),
             6 => any::<usize>().prop_map(Event::Leave),
             2 => any::<usize>().prop_map(Event::Withdraw),
-            1 => (1..5_usize, 0..8_usize).prop_map(|(places, room)| Event::Bound(places, room)),
+            1 => (1..5_usize, 0..8_usize).prop_map(|(permits, room)| Event::Bound(permits, room)),
         ]
     }
 
     proptest! {
-        /// Whatever happens: nobody waits while a place is free, each is served, withdrawn or displaced once, a free place goes to one
+        /// Whatever happens: nobody waits while a permit is free, each is served, withdrawn or displaced once, a free permit goes to one
         /// who has least, and nothing is kept of those who are gone.
         #[test]
         fn everybody_has_one_fate_and_places_are_neither_lost_nor_made(
@@ -443,25 +443,25 @@ mod tests {
                         } else if let Ok((ticket, displaced)) = fair.wait(fairness_key, next) {
                             waits.push((fairness_key.clone(), ticket, next));
                             if let Some(displaced) = displaced {
-                                let place = waits.iter().position(|(.., waiter)| *waiter == displaced);
-                                waits.remove(place.expect("it waited"));
+                                let position = waits.iter().position(|(.., waiter)| *waiter == displaced);
+                                waits.remove(position.expect("it waited"));
                             }
                         } else {
                             prop_assert!(waits.len() >= fair.bounds().room);
                         }
                     }
-                    Event::Leave(place) if !has.is_empty() => {
-                        let fairness_key = has.swap_remove(place % has.len());
+                    Event::Leave(position) if !has.is_empty() => {
+                        let fairness_key = has.swap_remove(position % has.len());
                         served.extend(fair.leave(&fairness_key));
                     }
-                    Event::Withdraw(place) if !waits.is_empty() => {
-                        let (fairness_key, ticket, waiter) = waits.remove(place % waits.len());
+                    Event::Withdraw(position) if !waits.is_empty() => {
+                        let (fairness_key, ticket, waiter) = waits.remove(position % waits.len());
                         prop_assert_eq!(fair.withdraw(&fairness_key, ticket), Some(waiter));
                         prop_assert_eq!(fair.withdraw(&fairness_key, ticket), None);
                     }
-                    Event::Bound(places, room) => {
-                        taken_most = places.max(has.len());
-                        served.extend(fair.bound(Bounds { places, room }));
+                    Event::Bound(permits, room) => {
+                        taken_most = permits.max(has.len());
+                        served.extend(fair.bound(Bounds { permits, room }));
                     }
                     Event::Leave(_) | Event::Withdraw(_) => {}
                 }
@@ -471,13 +471,13 @@ mod tests {
                         u64::try_from(count).expect("few") * (COST / u64::from(one.weight.get()))
                     };
                     prop_assert!(waits.iter().all(|(other, ..)| share(&fairness_key) <= share(other)));
-                    let place = waits.iter().position(|(.., known)| *known == waiter).expect("it waited");
-                    prop_assert_eq!(&waits.remove(place).0, &fairness_key);
+                    let position = waits.iter().position(|(.., known)| *known == waiter).expect("it waited");
+                    prop_assert_eq!(&waits.remove(position).0, &fairness_key);
                     has.push(fairness_key);
                 }
                 prop_assert_eq!((fair.taken, fair.waiting()), (has.len(), waits.len()));
                 prop_assert!(has.len() <= taken_most);
-                prop_assert!(waits.is_empty() || has.len() >= fair.bounds().places);
+                prop_assert!(waits.is_empty() || has.len() >= fair.bounds().permits);
                 let known = |line: &Arc<str>| {
                     has.iter().chain(waits.iter().map(|(fairness_key, ..)| fairness_key)).any(|fairness_key| fairness_key.name == *line)
                 };

@@ -77,7 +77,7 @@ impl AdmissionLimits {
         limits: &Limits,
         listener: Arc<NotificationListener>,
     ) -> Self {
-        let bounds = |places| Bounds { places, room: limits.max_waiting };
+        let bounds = |permits| Bounds { permits, room: limits.max_waiting };
         let tools = rules.tools.iter().filter_map(|(name, rule)| {
             let most = rule.max_in_flight?;
             Some((name.clone(), PermitQueue::new(bounds(most))))
@@ -93,7 +93,7 @@ impl AdmissionLimits {
 
     /// How many wait.
     pub(super) fn waiting(&self) -> usize {
-        let tools = self.tools.values().map(|places| places.waiting());
+        let tools = self.tools.values().map(|permits| permits.waiting());
         self.server.waiting() + self.sessions.waiting() + tools.sum::<usize>()
     }
 
@@ -104,16 +104,16 @@ impl AdmissionLimits {
     pub(super) async fn turn(&self, acquire: &PermitRequest<'_>) -> Result<Permits, Error> {
         let tool = acquire.tool.and_then(|tool| self.tools.get_key_value(tool));
         let of_tool = match tool.filter(|_| stands("calls-of-a-tool-bounded")) {
-            Some((tool, places)) => {
-                let place = in_line(&self.listener.waiting, acquire, turn(places, acquire)).await;
-                Some(place.map_err(|refused| self.tool_busy(tool, places, acquire, &refused))?)
+            Some((tool, permits)) => {
+                let permit = in_line(&self.listener.waiting, acquire, turn(permits, acquire)).await;
+                Some(permit.map_err(|refused| self.tool_busy(tool, permits, acquire, &refused))?)
             }
             None => None,
         };
         let of_server = match stands("requests-of-a-server-bounded") {
             true => {
-                let place = in_line(&self.listener.waiting, acquire, turn(&self.server, acquire)).await;
-                Some(place.map_err(|refused| self.busy(acquire, &refused))?)
+                let permit = in_line(&self.listener.waiting, acquire, turn(&self.server, acquire)).await;
+                Some(permit.map_err(|refused| self.busy(acquire, &refused))?)
             }
             false => None,
         };
@@ -181,7 +181,7 @@ impl AdmissionLimits {
         turn(all, acquire).await.map(Some).map_err(|refused| {
             let what = format!(
                 "all servers together have max-in-flight = {} of [gateway] requests at a time",
-                all.bounds().places
+                all.bounds().permits
             );
             self.overloaded(acquire, &refused, "unhang", &what)
         })
@@ -199,7 +199,7 @@ impl AdmissionLimits {
     }
 
     fn busy(&self, acquire: &PermitRequest<'_>, refused: &NotAdmitted) -> Error {
-        let (name, most) = (&self.name, self.server.bounds().places);
+        let (name, most) = (&self.name, self.server.bounds().permits);
         let what = format!("it has max-in-flight = {most} of [servers.{name}.limits] requests at a time");
         self.overloaded(acquire, refused, &format!("`{name}`"), &what)
     }
@@ -207,11 +207,11 @@ impl AdmissionLimits {
     fn tool_busy(
         &self,
         tool: &str,
-        places: &PermitQueue,
+        permits: &PermitQueue,
         acquire: &PermitRequest<'_>,
         refused: &NotAdmitted,
     ) -> Error {
-        let (name, most) = (&self.name, places.bounds().places);
+        let (name, most) = (&self.name, permits.bounds().permits);
         let what = format!("it has max-in-flight = {most} of [servers.{name}.tools.{tool}] calls at a time");
         self.overloaded(acquire, refused, &format!("`{tool}` of `{name}`"), &what)
     }
@@ -253,9 +253,9 @@ impl PermitRequest<'_> {
     }
 }
 
-/// Waits for a place, for as long as the request may.
-async fn turn(places: &Arc<PermitQueue>, acquire: &PermitRequest<'_>) -> Result<Permit, NotAdmitted> {
-    in_time(acquire, places.take(acquire.fairness_key)).await
+/// Waits for a permit, for as long as the request may.
+async fn turn(permits: &Arc<PermitQueue>, acquire: &PermitRequest<'_>) -> Result<Permit, NotAdmitted> {
+    in_time(acquire, permits.take(acquire.fairness_key)).await
 }
 
 /// Waits for what a server's calls keep, so that those whose answers it waits for are hurried. Cancel-safe.
@@ -280,7 +280,7 @@ async fn in_time<T>(
     taking: impl Future<Output = Result<T, QueueFull>>,
 ) -> Result<T, NotAdmitted> {
     match acquire.deadline.timeout(taking).await {
-        Ok(Ok(place)) => Ok(place),
+        Ok(Ok(permit)) => Ok(permit),
         Ok(Err(full)) => Err(NotAdmitted::Full(full)),
         Err(_) => Err(NotAdmitted::Late),
     }
@@ -397,7 +397,7 @@ mod tests {
     async fn all_servers_together_have_so_many_requests_and_no_more() {
         let (_mute, entry) = mute();
         let servers = servers(entry, 1000, 1000);
-        servers.core.all.bound(Bounds { places: 0, room: 1 });
+        servers.core.all.bound(Bounds { permits: 0, room: 1 });
         // It is never ready to be asked; where it is, whoever has no turn asks nothing.
         let (backend, all) = (&servers.core.current()[0], &servers.core.all);
         let fairness_key = FairnessKey::new("one");
@@ -415,10 +415,10 @@ mod tests {
             }
         };
         let Err(Error::Failure(refused)) = backend.admission.turn_of_all(all, &acquire()).await else {
-            panic!("there is no place")
+            panic!("there is no permit")
         };
         assert!(refused.hint.contains("max-in-flight = 0 of [gateway]"), "{}", refused.hint);
-        servers.core.all.bound(Bounds { places: 1, room: 1 });
+        servers.core.all.bound(Bounds { permits: 1, room: 1 });
         assert!(backend.admission.turn_of_all(all, &acquire()).await.is_ok());
         assert_eq!(servers.waiting(), 0);
     }

@@ -56,7 +56,7 @@ pub(super) struct Backend {
     /// Where it is the instance of one session.
     pub(super) own: Option<SessionInstance>,
     /// What it is known by.
-    place: usize,
+    server_index: usize,
     patience: RequestPatience,
     /// What it says that belongs to no call.
     pub(super) listener: Arc<NotificationListener>,
@@ -105,15 +105,20 @@ struct Inherited {
 }
 
 impl Backend {
-    /// Makes the one at this place. What the one before it of the same name offered it offers as well until it has been listed, as far as its own
+    /// Makes the one at this index. What the one before it of the same name offered it offers as well until it has been listed, as far as its own
     /// rules allow that.
-    pub(super) fn new(entry: ServerEntry, place: usize, updates: Updates, before: Option<&Backend>) -> Self {
+    pub(super) fn new(
+        entry: ServerEntry,
+        server_index: usize,
+        updates: Updates,
+        before: Option<&Backend>,
+    ) -> Self {
         let inherited = before.map(|before| {
             let offered = ListedItems::clone(&before.offered());
             let record = Some(Arc::new(before.record.of_successor(entry.secrets.clone())));
             Inherited { offered, metrics: Arc::clone(&before.metrics), record, ..Inherited::default() }
         });
-        Self::made(entry, place, updates, inherited.unwrap_or_default(), None)
+        Self::made(entry, server_index, updates, inherited.unwrap_or_default(), None)
     }
 
     /// Makes the instance of this server that one session has. It is known as the others are, offers what they offer until it has been listed
@@ -128,14 +133,14 @@ impl Backend {
             metrics: Arc::clone(&self.metrics),
             record: Some(Arc::clone(&self.record)),
         };
-        let instance = Self::made(entry, self.place, updates, inherited, Some(own));
+        let instance = Self::made(entry, self.server_index, updates, inherited, Some(own));
         instance.connection().demand.rest();
         instance
     }
 
     fn made(
         entry: ServerEntry,
-        place: usize,
+        server_index: usize,
         updates: Updates,
         inherited: Inherited,
         own: Option<SessionInstance>,
@@ -146,8 +151,13 @@ impl Backend {
         let asked_patience = entry.spec.limits.call_timeout / 10;
         let record = record.unwrap_or_else(|| Arc::new(ServerRecord::new(entry.secrets.clone())));
         let name = entry.spec.name.clone();
-        let listener =
-            Arc::new(NotificationListener::new(name, place, asked_patience, updates, Arc::clone(&record)));
+        let listener = Arc::new(NotificationListener::new(
+            name,
+            server_index,
+            asked_patience,
+            updates,
+            Arc::clone(&record),
+        ));
         let (spec, limits) = effective_spec(&entry.spec, Arc::clone(&listener), patience.longest_call());
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = spec.name.bytes().fold(std::process::id().into(), mixed);
@@ -164,7 +174,7 @@ impl Backend {
             entry,
             spec,
             own,
-            place,
+            server_index,
             patience,
             listener,
             watches: ResourceWatches::default(),
@@ -222,8 +232,8 @@ impl Backend {
         self.own.is_some()
     }
 
-    pub(super) fn place(&self) -> usize {
-        self.place
+    pub(super) fn server_index(&self) -> usize {
+        self.server_index
     }
 
     /// Returns how long requests to it are waited for, where it offers this.

@@ -22,7 +22,7 @@ use unhang_core::clients::Clocks;
 pub struct KnownServers {
     /// What they offer.
     pub catalog: Arc<Catalog>,
-    /// By the place of the server.
+    /// By the index of the server.
     pub patience: Arc<BTreeMap<usize, RequestPatience>>,
     /// Those of the clients that ask.
     pub clocks: Clocks,
@@ -92,7 +92,7 @@ impl KnownServers {
         was_settled: bool,
     ) -> Self {
         let sources = offers.iter().map(|(backend, offered)| CatalogSource {
-            place: backend.place(),
+            server_index: backend.server_index(),
             name: backend.name(),
             prefix: backend.prefix(),
             offered,
@@ -101,8 +101,10 @@ impl KnownServers {
         let own: Vec<&str> = roster.own.iter().map(String::as_str).collect();
         let catalog = Catalog::new(&roster.style, &own, &sources);
         let all = || offers.iter().map(|(backend, _)| backend);
-        let patience: BTreeMap<usize, RequestPatience> =
-            offers.iter().map(|(backend, offered)| (backend.place(), backend.patience(offered))).collect();
+        let patience: BTreeMap<usize, RequestPatience> = offers
+            .iter()
+            .map(|(backend, offered)| (backend.server_index(), backend.patience(offered)))
+            .collect();
         let is_settled = all().all(|backend| backend.lists.was_listed());
         Self {
             catalog: Arc::new(catalog),

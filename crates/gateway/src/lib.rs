@@ -126,7 +126,7 @@ pub struct Capacity {
 
 impl Default for Capacity {
     fn default() -> Self {
-        let requests = Bounds { places: MAX_IN_FLIGHT_OF_ALL, room: MAX_WAITING_OF_ALL };
+        let requests = Bounds { permits: MAX_IN_FLIGHT_OF_ALL, room: MAX_WAITING_OF_ALL };
         Self { requests, instances: MAX_INSTANCES }
     }
 }

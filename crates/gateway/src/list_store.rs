@@ -226,9 +226,9 @@ impl ListStore {
             return;
         }
         drop(pending_write);
-        let place = Arc::clone(&self.0);
+        let store = Arc::clone(&self.0);
         // Nobody waits for it but the end, for a moment.
-        let _on_its_own = spawn_blocking(move || place.work());
+        let _on_its_own = spawn_blocking(move || store.work());
     }
 
     /// What is kept. Blocks.
@@ -352,8 +352,8 @@ impl ListFile {
         }
         files.sort_unstable_by(|one, other| other.cmp(one));
         let is_unused = |then: SystemTime| now.duration_since(then).is_ok_and(|age| age > UNUSED);
-        for (place, (then, path)) in files.into_iter().enumerate() {
-            if (is_unused(then) || place >= MOST_FILES) && stands("old-lists-removed") {
+        for (index, (then, path)) in files.into_iter().enumerate() {
+            if (is_unused(then) || index >= MOST_FILES) && stands("old-lists-removed") {
                 fs::remove_file(path)?;
             }
         }

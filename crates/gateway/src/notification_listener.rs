@@ -48,7 +48,7 @@ pub(super) struct NotificationListener {
     pub(super) waiting: Arc<WaitingRequests>,
     /// How long whoever is asked something may take for the answer while others wait for it.
     patience: Duration,
-    place: usize,
+    server_index: usize,
     updates: Updates,
     /// What is counted of it.
     record: Arc<ServerRecord>,
@@ -57,14 +57,14 @@ pub(super) struct NotificationListener {
 impl NotificationListener {
     pub(super) fn new(
         server: String,
-        place: usize,
+        server_index: usize,
         patience: Duration,
         updates: Updates,
         record: Arc<ServerRecord>,
     ) -> Self {
         let (changed, waiting) = (Notify::new(), Arc::default());
         let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
-        Self { server, changed, asks, asked_one_first, waiting, patience, place, updates, record }
+        Self { server, changed, asks, asked_one_first, waiting, patience, server_index, updates, record }
     }
 
     /// Notes that its lists may have changed.
@@ -148,7 +148,7 @@ impl ServerListener for NotificationListener {
             let params = params.and_then(|params| Json::new(params.get().as_bytes()));
             if let Some(uri) = params.and_then(|params| text_member(params, "uri")) {
                 // Where nobody listens it is for nobody.
-                let _heard = self.updates.send(ResourceUpdate { server: self.place, uri: uri.into() });
+                let _heard = self.updates.send(ResourceUpdate { server: self.server_index, uri: uri.into() });
             }
         } else {
             tracing::debug!("`{}` says {method}: {}", self.server, params.map_or("", RawValue::get));

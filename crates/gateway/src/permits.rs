@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - A place is given back when it is dropped, also one that nobody has picked up.
+//! - A permit is given back when it is dropped, also one that nobody has picked up.
 //! - Who stops waiting has no place in the line from that moment on.
 
 use std::{
@@ -18,7 +18,7 @@ use unhang_core::{
     fair::{Bounds, Fair, FairnessKey, QueueTicket, Served},
 };
 
-/// Of the times for which places were kept, the newest counts for this part of what is expected of the next.
+/// Of the times for which permits were kept, the newest counts for this part of what is expected of the next.
 const NEWEST: u32 = 8;
 
 /// Places, and those who wait for one.
@@ -30,14 +30,14 @@ struct PermitState {
     kept: Duration,
 }
 
-/// One of the places, until it is dropped.
+/// One of the permits, until it is dropped.
 pub(super) struct Permit {
-    places: Arc<PermitQueue>,
+    permits: Arc<PermitQueue>,
     fairness_key: FairnessKey,
     since: Instant,
 }
 
-/// There is neither a place nor room to wait for one.
+/// There is neither a permit nor room to wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueFull {
     /// How much there is.
@@ -48,7 +48,7 @@ pub(super) struct QueueFull {
 
 /// Somebody who waits.
 struct QueuedRequest<'a> {
-    places: &'a PermitQueue,
+    permits: &'a PermitQueue,
     fairness_key: &'a FairnessKey,
     ticket: QueueTicket,
 }
@@ -82,26 +82,26 @@ impl PermitQueue {
         let (entered, given) = {
             let mut state = self.state();
             if state.fair.take(fairness_key) {
-                return Ok(self.place(fairness_key.clone()));
+                return Ok(self.permit(fairness_key.clone()));
             }
             let (give, given) = oneshot::channel();
             (state.fair.wait(fairness_key, give), given)
         };
         let Ok((ticket, displaced)) = entered else { return Err(self.full()) };
-        let _waiting = QueuedRequest { places: self, fairness_key, ticket };
+        let _waiting = QueuedRequest { permits: self, fairness_key, ticket };
         // That is how whoever has to give way is told.
         drop(displaced);
         given.await.map_err(|_displaced| self.full())
     }
 
-    fn place(self: &Arc<Self>, fairness_key: FairnessKey) -> Permit {
-        Permit { places: Arc::clone(self), fairness_key, since: Instant::now() }
+    fn permit(self: &Arc<Self>, fairness_key: FairnessKey) -> Permit {
+        Permit { permits: Arc::clone(self), fairness_key, since: Instant::now() }
     }
 
-    /// Tells those who are served. A place that is not picked up is given back, and comes to the next.
+    /// Tells those who are served. A permit that is not picked up is given back, and comes to the next.
     fn give(self: &Arc<Self>, served: impl IntoIterator<Item = Served<oneshot::Sender<Permit>>>) {
         for Served { fairness_key, waiter } in served {
-            let _not_picked_up = waiter.send(self.place(fairness_key));
+            let _not_picked_up = waiter.send(self.permit(fairness_key));
         }
     }
 
@@ -110,7 +110,7 @@ impl PermitQueue {
         let bounds = state.fair.bounds();
         let count = |count: usize| u32::try_from(count.max(1)).unwrap_or(u32::MAX);
         // By then those who wait now have had theirs, if calls go on to take as long as they did.
-        let rounds = f64::from(count(state.fair.waiting())) / f64::from(count(bounds.places));
+        let rounds = f64::from(count(state.fair.waiting())) / f64::from(count(bounds.permits));
         let retry_after =
             Duration::try_from_secs_f64(state.kept.as_secs_f64() * rounds).unwrap_or(RETRY_MOST);
         QueueFull { bounds, retry_after: retry_after.clamp(RETRY_LEAST, RETRY_MOST) }
@@ -124,21 +124,21 @@ impl PermitQueue {
 impl Drop for Permit {
     fn drop(&mut self) {
         let next = {
-            let mut state = self.places.state();
+            let mut state = self.permits.state();
             state.kept = match state.kept {
                 Duration::ZERO => self.since.elapsed(),
                 kept => kept - kept / NEWEST + self.since.elapsed() / NEWEST,
             };
             state.fair.leave(&self.fairness_key)
         };
-        self.places.give(next);
+        self.permits.give(next);
     }
 }
 
 impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         if stands("who-left-waits-no-more") {
-            drop(self.places.state().fair.withdraw(self.fairness_key, self.ticket));
+            drop(self.permits.state().fair.withdraw(self.fairness_key, self.ticket));
         }
     }
 }
@@ -149,46 +149,46 @@ mod tests {
 
     use super::*;
 
-    fn places(places: usize, room: usize) -> Arc<PermitQueue> {
-        PermitQueue::new(Bounds { places, room })
+    fn permits(permits: usize, room: usize) -> Arc<PermitQueue> {
+        PermitQueue::new(Bounds { permits, room })
     }
 
     #[tokio::test]
     async fn who_stops_waiting_takes_up_no_room_and_no_turn() {
-        let (places, one, other) = (places(1, 1), FairnessKey::new("one"), FairnessKey::new("other"));
-        let held = places.take(&one).await.expect("it is free");
+        let (permits, one, other) = (permits(1, 1), FairnessKey::new("one"), FairnessKey::new("other"));
+        let held = permits.take(&one).await.expect("it is free");
         for _ in 0..3 {
-            let gave_up = timeout(Duration::ZERO, places.take(&one)).await;
+            let gave_up = timeout(Duration::ZERO, permits.take(&one)).await;
             assert!(gave_up.is_err(), "it waits, and there is room for that");
         }
-        let (waiting, fairness_key) = (Arc::clone(&places), other.clone());
+        let (waiting, fairness_key) = (Arc::clone(&permits), other.clone());
         let waiting = tokio::spawn(async move { waiting.take(&fairness_key).await });
         tokio::task::yield_now().await;
-        assert_eq!(places.waiting(), 1);
+        assert_eq!(permits.waiting(), 1);
         drop(held);
         let held = waiting.await.expect("no panic").expect("its turn");
         assert_eq!(held.fairness_key, other);
         // Served, and gone before it could look.
-        let mut served = Box::pin(places.take(&one));
+        let mut served = Box::pin(permits.take(&one));
         assert!(timeout(Duration::ZERO, &mut served).await.is_err());
         drop(held);
         drop(served);
-        places.take(&other).await.expect("nobody has it");
+        permits.take(&other).await.expect("nobody has it");
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_finds_no_room_is_told_when_there_may_be_some() {
-        let (places, many, few) = (places(2, 4), FairnessKey::new("many"), FairnessKey::new("few"));
-        let held = [places.take(&many).await.expect("free"), places.take(&many).await.expect("free")];
+        let (permits, many, few) = (permits(2, 4), FairnessKey::new("many"), FairnessKey::new("few"));
+        let held = [permits.take(&many).await.expect("free"), permits.take(&many).await.expect("free")];
         let wait = || {
-            let (places, many) = (Arc::clone(&places), many.clone());
-            tokio::spawn(async move { places.take(&many).await.map(drop) })
+            let (permits, many) = (Arc::clone(&permits), many.clone());
+            tokio::spawn(async move { permits.take(&many).await.map(drop) })
         };
         let waiting: Vec<_> = (0..4).map(|_| wait()).collect();
         tokio::task::yield_now().await;
         let full = wait().await.expect("no panic").expect_err("there is no room");
         assert_eq!(full.retry_after, RETRY_LEAST, "nothing is known yet");
-        let (served, fairness_key) = (Arc::clone(&places), few.clone());
+        let (served, fairness_key) = (Arc::clone(&permits), few.clone());
         let served = tokio::spawn(async move { served.take(&fairness_key).await });
         advance(Duration::from_secs(6)).await;
         drop(held);
@@ -198,7 +198,7 @@ mod tests {
             outcomes.push(waiting.await.expect("no panic").err());
         }
         assert_eq!(outcomes.iter().flatten().count(), 1, "one had to give way");
-        let held = [places.take(&many).await.expect("free"), places.take(&many).await.expect("free")];
+        let held = [permits.take(&many).await.expect("free"), permits.take(&many).await.expect("free")];
         let _waiting: Vec<_> = (0..4).map(|_| wait()).collect();
         tokio::task::yield_now().await;
         let full = wait().await.expect("no panic").expect_err("there is no room");

@@ -71,7 +71,7 @@ impl RequestMetrics {
     pub fn requests(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + use<'_> {
         let outcomes = |row: &'static str, counts: &'_ [AtomicU64; OUTCOMES.len()]| {
             let counts =
-                array::from_fn::<_, { OUTCOMES.len() }, _>(|place| counts[place].load(Ordering::Relaxed));
+                array::from_fn::<_, { OUTCOMES.len() }, _>(|index| counts[index].load(Ordering::Relaxed));
             OUTCOMES.into_iter().zip(counts).map(move |(outcome, count)| (row, outcome, count))
         };
         let rows = METHODS.into_iter().zip(&self.requests);
@@ -79,13 +79,14 @@ impl RequestMetrics {
     }
 
     fn add(&self, method: &str, outcome: &str, since: Instant) {
-        self.requests[place(&METHODS, method)][place(&OUTCOMES, outcome)].fetch_add(1, Ordering::Relaxed);
+        self.requests[index_of(&METHODS, method)][index_of(&OUTCOMES, outcome)]
+            .fetch_add(1, Ordering::Relaxed);
         self.durations.observe(since.elapsed().as_secs_f64());
     }
 }
 
-/// Where a name stands; the last place is for what has none.
-fn place(names: &[&str], name: &str) -> usize {
+/// Returns the index of a name; the last is for what has none.
+fn index_of(names: &[&str], name: &str) -> usize {
     names.iter().position(|known| *known == name).unwrap_or(names.len() - 1)
 }
 

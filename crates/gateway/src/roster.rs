@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - A place names one server for as long as we live, and is never another's.
+//! - An index names one server for as long as we live, and is never another's.
 //! - A server that stays as it was goes on as if nothing had happened.
 //! - One that goes takes no answer with it: what it was asked it may answer, within the limits of those who wait.
 //! - One that comes in the place of another of its name starts when that one has gone, unless that still has something to answer.
@@ -27,14 +27,14 @@ pub(super) struct Roster {
     pub(super) current: Vec<Arc<Backend>>,
     /// Those that were, until they have gone.
     leaving: Vec<Arc<Backend>>,
-    /// Those that sessions have, each by the place of its server, until they have gone.
+    /// Those that sessions have, each by the index of its server, until they have gone.
     pub(super) instances: Vec<Arc<Backend>>,
     pub(super) style: Style,
     /// The names of tools of ours, which no server's tool can have.
     pub(super) own: Vec<String>,
     /// Those of the clients that ask.
     pub(super) clocks: Clocks,
-    next_place: usize,
+    next_server_index: usize,
     is_closed: bool,
 }
 
@@ -80,10 +80,10 @@ struct LeavingServer {
 }
 
 impl Roster {
-    /// The server at this place, also one that is about to go.
-    pub(super) fn at(&self, place: usize) -> Option<Arc<Backend>> {
+    /// The server at this index, also one that is about to go.
+    pub(super) fn at(&self, server_index: usize) -> Option<Arc<Backend>> {
         let mut all = self.current.iter().chain(&self.leaving);
-        all.find(|backend| backend.place() == place).map(Arc::clone)
+        all.find(|backend| backend.server_index() == server_index).map(Arc::clone)
     }
 
     /// All that have not gone; none comes after this.
@@ -114,10 +114,10 @@ impl Roster {
                 self.current.push(Arc::clone(backend));
                 continue;
             }
-            let place = self.next_place;
-            self.next_place += 1;
+            let server_index = self.next_server_index;
+            self.next_server_index += 1;
             let name = entry.spec.name.clone();
-            let backend = Arc::new(Backend::new(entry, place, core.updates.clone(), known.as_deref()));
+            let backend = Arc::new(Backend::new(entry, server_index, core.updates.clone(), known.as_deref()));
             if let Some(level) = core.level.get() {
                 backend.level.lower_to(level);
             }
@@ -161,26 +161,26 @@ impl Servers {
             backend.lists.recall();
         }
         self.core.publish();
-        let gone: Vec<usize> = leaving.iter().map(|leaving| leaving.backend.place()).collect();
+        let gone: Vec<usize> = leaving.iter().map(|leaving| leaving.backend.server_index()).collect();
         for session_servers in self.core.sessions.all() {
             session_servers.part_with(&gone);
         }
         for leaving in leaving {
             // Nobody asks for its lists any more.
-            self.tasks.stop(leaving.backend.place());
-            let (core, place) = (Arc::downgrade(&self.core), leaving.backend.place());
-            self.tasks.spawn(place, async move {
+            self.tasks.stop(leaving.backend.server_index());
+            let (core, server_index) = (Arc::downgrade(&self.core), leaving.backend.server_index());
+            self.tasks.spawn(server_index, async move {
                 leaving.gone().await;
                 if let Some(core) = core.upgrade() {
-                    core.roster().leaving.retain(|backend| backend.place() != place);
+                    core.roster().leaving.retain(|backend| backend.server_index() != server_index);
                 }
             });
         }
         for backend in new {
-            let place = backend.place();
-            self.tasks.spawn(place, keep_lists(Arc::clone(&self.core), Arc::clone(&backend)));
+            let server_index = backend.server_index();
+            self.tasks.spawn(server_index, keep_lists(Arc::clone(&self.core), Arc::clone(&backend)));
             if let Some(idle) = backend.idle_timeout().filter(|_| backend.scope() != Scope::Session) {
-                self.tasks.spawn(place, backend.rest_after(idle));
+                self.tasks.spawn(server_index, backend.rest_after(idle));
             }
         }
         // Those that have gone have nothing to be kept.
@@ -232,20 +232,20 @@ mod tests {
         let servers = Servers::start(
             vec![named("a", "1", &entry), named("b", "1", &entry), named("c", "1", &entry)].into(),
         );
-        let places =
-            || servers.core.roster().current.iter().map(|backend| backend.place()).collect::<Vec<_>>();
-        assert_eq!(places(), [0, 1, 2]);
+        let server_indexes =
+            || servers.core.roster().current.iter().map(|backend| backend.server_index()).collect::<Vec<_>>();
+        assert_eq!(server_indexes(), [0, 1, 2]);
         let entries = || vec![named("d", "1", &entry), named("c", "1", &entry), named("a", "2", &entry)];
         let change = servers.replace(entries().into());
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let expect = RosterChange { added: names(&["d"]), changed: names(&["a"]), removed: names(&["b"]) };
-        assert_eq!((change, places()), (expect, vec![3, 2, 4]));
+        assert_eq!((change, server_indexes()), (expect, vec![3, 2, 4]));
         let known = servers.known().borrow().clone();
         assert_eq!(known.patience.keys().copied().collect::<Vec<_>>(), [2, 3, 4]);
         assert!(servers.replace(entries().into()).is_empty(), "it is the same");
         servers.close().await;
         assert!(servers.replace(ServerSet::default()).is_empty(), "nothing comes after the end");
-        assert_eq!(places(), [3, 2, 4]);
+        assert_eq!(server_indexes(), [3, 2, 4]);
     }
 
     #[tokio::test]

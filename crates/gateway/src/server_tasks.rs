@@ -10,19 +10,19 @@ use std::{
 
 use tokio::task::JoinSet;
 
-/// The tasks of each server, by its place. Clones are the same tasks.
+/// The tasks of each server, by its index. Clones are the same tasks.
 #[derive(Clone, Default)]
 pub(super) struct ServerTasks(Arc<Mutex<HashMap<usize, JoinSet<()>>>>);
 
 impl ServerTasks {
-    /// Starts a task for the server at this place. Must be called in a runtime.
-    pub(super) fn spawn(&self, place: usize, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks().entry(place).or_default().spawn(task);
+    /// Starts a task for the server at this index. Must be called in a runtime.
+    pub(super) fn spawn(&self, server_index: usize, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks().entry(server_index).or_default().spawn(task);
     }
 
-    /// Stops the tasks of the server at this place.
-    pub(super) fn stop(&self, place: usize) {
-        self.tasks().remove(&place);
+    /// Stops the tasks of the server at this index.
+    pub(super) fn stop(&self, server_index: usize) {
+        self.tasks().remove(&server_index);
     }
 
     /// Stops all tasks.

@@ -95,9 +95,9 @@ impl Servers {
         waited.told_of_owner(None, watched.map_err(|error| self.may_read().error(&waited, error)))
     }
 
-    /// Returns the server at this place, for whoever wants to know more of it later, whatever the configuration has become by then.
-    pub fn whose(&self, place: usize) -> Option<CalledServer> {
-        self.at(place).map(CalledServer)
+    /// Returns the server at this index, for whoever wants to know more of it later, whatever the configuration has become by then.
+    pub fn whose(&self, server_index: usize) -> Option<CalledServer> {
+        self.at(server_index).map(CalledServer)
     }
 
     /// Returns how they are, in their order.
@@ -107,10 +107,14 @@ impl Servers {
             let roster = self.core.roster();
             (roster.current.clone(), roster.instances.clone())
         };
-        let of = |place| -> Vec<Arc<Backend>> {
-            instances.iter().filter(|instance| instance.place() == place).map(Arc::clone).collect()
+        let of = |server_index| -> Vec<Arc<Backend>> {
+            instances
+                .iter()
+                .filter(|instance| instance.server_index() == server_index)
+                .map(Arc::clone)
+                .collect()
         };
-        current.iter().map(|backend| backend.status(&of(backend.place()))).collect()
+        current.iter().map(|backend| backend.status(&of(backend.server_index()))).collect()
     }
 
     /// Returns what came of what clients asked of them, in their order, each with its name.
@@ -189,26 +193,26 @@ impl Servers {
         while ends.join_next().await.is_some() {}
     }
 
-    /// Returns the place of the server of this name that has a task, where it is one of these.
+    /// Returns the index of the server of this name that has a task, where it is one of these.
     pub fn holder_of(&self, name: &str, kept_by: &str) -> Option<usize> {
         let current = self.core.current();
         let holder = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;
         let is_the_same =
             server_identity(holder.endpoint()) == kept_by || !stands("task-is-asked-for-where-it-is");
-        is_the_same.then(|| holder.place())
+        is_the_same.then(|| holder.server_index())
     }
 
     /// Waits for what a task comes to that another process has waited for; no turn is waited for, since the server is at it already.
     /// Whoever stops waiting cancels it, unless it was left.
     pub fn take_up(
         &self,
-        place: usize,
+        server_index: usize,
         task: &ServerTask,
         deadline: Deadline,
         asides: mpsc::Sender<SideMessage>,
         news: &TaskNews,
     ) -> impl Future<Output = ServerAnswer> + Send + use<> {
-        let backend = self.at(place);
+        let backend = self.at(server_index);
         let (task, news, may_read) = (task.clone(), news.clone(), self.may_read());
         async move {
             let era = task.era();

@@ -9,7 +9,7 @@
 //!
 //! # Theory of operation
 //!
-//! A server of [`Scope::Session`] has a place in the roster, as every other. What stands there is asked for its lists and for nothing
+//! A server of [`Scope::Session`] has an index in the roster, as every other. What stands there is asked for its lists and for nothing
 //! else: it is started to say what it offers, and stopped when it has. What sessions ask goes to instances, each made from that one
 //! when its session first wants something, with a process or a connection, limits, a breaker and an idle time of its own. They are
 //! counted under the name of the server, so that what is told of it is told of all of them together.
@@ -69,7 +69,7 @@ pub(super) struct SessionServers {
     updates: OnceLock<Updates>,
     /// From which level on it wants its own instances to log.
     level: RequestedLevel,
-    /// By the places of their servers.
+    /// By the index of their servers.
     instances: Mutex<HashMap<usize, Instance>>,
 }
 
@@ -152,11 +152,11 @@ impl Servers {
             .unwrap_or_default()
     }
 
-    /// The server at this place, as far as it is for whoever asks here.
-    pub(super) fn at(&self, place: usize) -> Option<Arc<Backend>> {
-        let of_all = || self.core.roster().at(place);
+    /// The server at this index, as far as it is for whoever asks here.
+    pub(super) fn at(&self, server_index: usize) -> Option<Arc<Backend>> {
+        let of_all = || self.core.roster().at(server_index);
         match &self.session_servers {
-            Some(session_servers) => session_servers.at(place),
+            Some(session_servers) => session_servers.at(server_index),
             None => of_all().filter(|backend| backend.scope() != Scope::Session),
         }
     }
@@ -219,20 +219,21 @@ impl SessionServers {
         }
     }
 
-    /// The server at this place: the one that all share, or the session's own instance, made now where there is none.
-    fn at(self: &Arc<Self>, place: usize) -> Option<Arc<Backend>> {
+    /// The server at this index: the one that all share, or the session's own instance, made now where there is none.
+    fn at(self: &Arc<Self>, server_index: usize) -> Option<Arc<Backend>> {
         let mut instances = self.instances();
-        if let Some(instance) = instances.get(&place) {
+        if let Some(instance) = instances.get(&server_index) {
             return Some(Arc::clone(&instance.backend));
         }
         let mut roster = self.core.roster();
-        let found = roster.at(place).filter(|backend| self.sees(backend))?;
+        let found = roster.at(server_index).filter(|backend| self.sees(backend))?;
         let SessionKind::Session(owner) = &self.kind else { return Some(found) };
         if found.scope() != Scope::Session || !stands("session-has-its-own-instance") {
             return Some(found);
         }
         // Of one that goes nothing new is made.
-        if roster.is_closed() || !roster.current.iter().any(|backend| backend.place() == place) {
+        if roster.is_closed() || !roster.current.iter().any(|backend| backend.server_index() == server_index)
+        {
             return None;
         }
         let own = SessionInstance {
@@ -252,7 +253,7 @@ impl SessionServers {
         if let Some(idle) = backend.idle_timeout() {
             tasks.spawn(Arc::clone(&backend).rest_after(idle));
         }
-        instances.insert(place, Instance { backend: Arc::clone(&backend), tasks });
+        instances.insert(server_index, Instance { backend: Arc::clone(&backend), tasks });
         Some(backend)
     }
 
@@ -279,7 +280,7 @@ impl SessionServers {
         let instances = self.instances();
         let listed = instances.values().filter(|instance| instance.backend.lists.was_listed());
         let own: HashMap<usize, Arc<ListedItems>> =
-            listed.map(|instance| (instance.backend.place(), instance.backend.offered())).collect();
+            listed.map(|instance| (instance.backend.server_index(), instance.backend.offered())).collect();
         drop(instances);
         let of_all = match self.may_read.now() {
             true => of_all,
@@ -291,7 +292,7 @@ impl SessionServers {
         let roster = self.core.roster();
         let current = roster.current.iter();
         let offers = current.map(|backend| {
-            let own = own.get(&backend.place()).cloned();
+            let own = own.get(&backend.server_index()).cloned();
             (backend, own.unwrap_or_else(|| backend.offered()))
         });
         let offers: Vec<_> = offers.collect();
@@ -311,20 +312,20 @@ impl SessionServers {
     }
 
     /// Its instances of these servers end, once they have answered what they were asked.
-    pub(super) fn part_with(self: &Arc<Self>, places: &[usize]) {
+    pub(super) fn part_with(self: &Arc<Self>, server_indexes: &[usize]) {
         let mut instances = self.instances();
-        for place in places {
-            let Some(instance) = instances.get_mut(place) else { continue };
+        for server_index in server_indexes {
+            let Some(instance) = instances.get_mut(server_index) else { continue };
             // Nobody asks for its lists any more.
             instance.tasks = JoinSet::new();
-            let (session_servers, place, backend) =
-                (Arc::downgrade(self), *place, Arc::clone(&instance.backend));
+            let (session_servers, server_index, backend) =
+                (Arc::downgrade(self), *server_index, Arc::clone(&instance.backend));
             let core = Arc::clone(&self.core);
             tokio::spawn(async move {
                 backend.until_unwanted().await;
                 end(&core, &backend).await;
                 if let Some(session_servers) = session_servers.upgrade() {
-                    session_servers.instances().remove(&place);
+                    session_servers.instances().remove(&server_index);
                 }
             });
         }

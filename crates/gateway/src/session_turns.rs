@@ -1,17 +1,17 @@
 //! A server that has calls of one session at a time: whose turn that is.
 //!
-//! Theory of operation. Calls of one session form a group, and a group has one place. Whoever comes first in a group waits for the place, and
+//! Theory of operation. Calls of one session form a group, and a group has one permit. Whoever comes first in a group waits for the permit, and
 //! the others of the group wait for that one; if it stops waiting, the next of them takes its part. A call joins the newest group of its
-//! session, unless that has the place and somebody else waits: then it begins another group, which waits in its turn. A call of no session is
+//! session, unless that has the permit and somebody else waits: then it begins another group, which waits in its turn. A call of no session is
 //! a group of its own.
 //!
 //! Before a server was seen to ask nobody has turns at it. Where the first that it asks is asked of a session, the calls of that session which
-//! came before count as a group that has the place: those of other sessions, which come later, wait for them. Where it was asked of nobody,
+//! came before count as a group that has the permit: those of other sessions, which come later, wait for them. Where it was asked of nobody,
 //! since several sessions had calls, those are left to end as they may.
 //!
 //! Invariants
 //!
-//! - At no time two groups have the place. It is given back when the last call of its group has ended.
+//! - At no time two groups have the permit. It is given back when the last call of its group has ended.
 //! - A session that goes on calling keeps no other from its turn.
 
 use std::{
@@ -32,7 +32,7 @@ use unhang_core::fair::{Bounds, FairnessKey};
 
 /// The turns of sessions at one server.
 pub(super) struct SessionTurns {
-    place: Arc<PermitQueue>,
+    permits: Arc<PermitQueue>,
     /// The newest group of each session that has one.
     groups: Mutex<HashMap<SessionKey, Weak<Group>>>,
     /// Calls that wait.
@@ -101,9 +101,9 @@ impl Drop for WaitingCount<'_> {
 impl SessionTurns {
     /// With room for so many groups to wait.
     pub(super) fn new(room: usize) -> Arc<Self> {
-        let place = PermitQueue::new(Bounds { places: 1, room });
+        let permits = PermitQueue::new(Bounds { permits: 1, room });
         let (groups, early) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { place, groups, waiting: AtomicUsize::new(0), early, one_less: Notify::new() })
+        Arc::new(Self { permits, groups, waiting: AtomicUsize::new(0), early, one_less: Notify::new() })
     }
 
     /// How many calls wait.
@@ -125,11 +125,11 @@ impl SessionTurns {
         if !group.initialized() {
             let _waiting = WaitingCount::begin(&self.waiting);
             let turn = || async {
-                let place = self.place.take(fairness_key).await?;
+                let permit = self.permits.take(fairness_key).await?;
                 if early_ones_count {
                     self.until_early_ones_are_of(session).await;
                 }
-                Ok(place)
+                Ok(permit)
             };
             group.get_or_try_init(turn).await?;
         }
@@ -162,7 +162,7 @@ impl SessionTurns {
     fn group(&self, session: SessionKey) -> Arc<Group> {
         let mut groups = self.groups();
         let newest = groups.get(&session).and_then(Weak::upgrade);
-        if let Some(group) = newest.filter(|group| !group.initialized() || self.place.waiting() == 0) {
+        if let Some(group) = newest.filter(|group| !group.initialized() || self.permits.waiting() == 0) {
             return group;
         }
         groups.retain(|_, group| group.strong_count() > 0);

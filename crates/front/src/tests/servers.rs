@@ -24,8 +24,8 @@ pub(super) fn known(tools: &[&str], is_settled: bool) -> KnownServers {
     known_at(0, tools, is_settled)
 }
 
-/// The same with a server at this place.
-pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> KnownServers {
+/// The same with a server at this index.
+pub(super) fn known_at(server_index: usize, tools: &[&str], is_settled: bool) -> KnownServers {
     let offered = ListedItems {
         tools: tools.iter().map(|tool| raw(tool)).collect(),
         prompts: vec![raw(r#"{"name":"hello"}"#)],
@@ -36,10 +36,10 @@ pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> KnownS
     let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
     let patience =
         RequestPatience { call: seconds(60), tools, request: seconds(20), ..RequestPatience::default() };
-    let source = CatalogSource { place, name: "srv", prefix: "srv", offered: &offered };
+    let source = CatalogSource { server_index, name: "srv", prefix: "srv", offered: &offered };
     KnownServers {
         catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &[source])),
-        patience: Arc::new([(place, patience)].into()),
+        patience: Arc::new([(server_index, patience)].into()),
         clocks: Clocks::default(),
         is_settled,
         was_settled: is_settled,

@@ -47,8 +47,8 @@ fn a_file_is_named_by_the_server_and_by_its_parts_and_tells_none_of_them() {
         file("srv", &["a", "bc", ""]),
         file("other", &["a", "bc"]),
     ];
-    for (place, one) in files.iter().enumerate() {
-        assert!(!files[..place].contains(one), "{one}");
+    for (index, one) in files.iter().enumerate() {
+        assert!(!files[..index].contains(one), "{one}");
     }
     assert_eq!(files[0], file("srv", &["a", "bc"]), "it is the same tomorrow");
     let odd = file(&"../ä".repeat(100), &["secret"]);

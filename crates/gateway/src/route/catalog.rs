@@ -41,7 +41,7 @@ pub struct ListedItems {
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogSource<'a> {
     /// What it is known by, whatever comes before it in the configuration.
-    pub place: usize,
+    pub server_index: usize,
     /// What it is called.
     pub name: &'a str,
     /// What its names begin with, see [`Style`].
@@ -53,8 +53,8 @@ pub struct CatalogSource<'a> {
 /// All of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
-    /// The places of the servers, in the order in which names and URIs count them.
-    places: Vec<usize>,
+    /// The indexes of the servers, in the order in which names and URIs count them.
+    server_indexes: Vec<usize>,
     tools: Names,
     prompts: Names,
     resources: Uris,
@@ -88,13 +88,13 @@ impl Catalog {
             CachedList::new(ServerList::Resources, &listed_resources),
             CachedList::new(ServerList::ResourceTemplates, &listed_templates),
         ];
-        let places = sources.iter().map(|source| source.place).collect();
-        Self { places, tools, prompts, resources, templates, lists }
+        let server_indexes = sources.iter().map(|source| source.server_index).collect();
+        Self { server_indexes, tools, prompts, resources, templates, lists }
     }
 
-    /// With the place of a server for its number.
+    /// With the index of a server for its number.
     fn of_server(&self, number: usize, name: &str) -> Option<Owner> {
-        Some(Owner { server: *self.places.get(number)?, name: name.to_owned() })
+        Some(Owner { server: *self.server_indexes.get(number)?, name: name.to_owned() })
     }
 
     /// Our own tools are the first that have names.
@@ -144,10 +144,10 @@ impl Catalog {
         self.of_server(server, own)
     }
 
-    /// What clients call a resource that the server at this place has just mentioned. What one says that is no more is as it wrote it.
+    /// What clients call a resource that the server at this index has just mentioned. What one says that is no more is as it wrote it.
     #[must_use]
-    pub fn uri_of(&self, place: usize, uri: &str) -> String {
-        match self.places.iter().position(|known| *known == place) {
+    pub fn uri_of(&self, server_index: usize, uri: &str) -> String {
+        match self.server_indexes.iter().position(|known| *known == server_index) {
             Some(server) => self.resources.public_of(server, uri),
             None => uri.to_owned(),
         }
@@ -241,9 +241,9 @@ impl<'a> CatalogItems<'a> {
             let item = Json::new(raw.get().as_bytes());
             let Some(name) = item.and_then(|item| item.member(member)?.text()) else { continue };
             // Of several with one name the first counts, as with `Names`.
-            if let Entry::Vacant(place) = known.by_name.entry(name.clone().into_owned()) {
+            if let Entry::Vacant(vacant) = known.by_name.entry(name.clone().into_owned()) {
                 known.order.push(name.into_owned());
-                item.map(|item| place.insert(item));
+                item.map(|item| vacant.insert(item));
             }
         }
         known
@@ -279,7 +279,12 @@ mod tests {
         // As after some have gone.
         let sources = (GONE..).zip(sources);
         let sources: Vec<CatalogSource<'_>> = sources
-            .map(|(place, &(name, prefix, offered))| CatalogSource { place, name, prefix, offered })
+            .map(|(server_index, &(name, prefix, offered))| CatalogSource {
+                server_index,
+                name,
+                prefix,
+                offered,
+            })
             .collect();
         Catalog::new(&Style::default(), &["get_job_status"], &sources)
     }

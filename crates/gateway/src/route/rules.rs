@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern_is_told_with_its_place() {
-        for (text, place) in [("a[", 2), ("x***", 4), ("a**b", 1)] {
+        for (text, character) in [("a[", 2), ("x***", 4), ("a**b", 1)] {
             let error = text.parse::<Glob>().expect_err(text);
             let told = error.to_string();
             assert!(told.starts_with(&format!("`{text}` is no pattern: ")), "{told}");
-            assert_eq!(error.character, place, "{told}");
+            assert_eq!(error.character, character, "{told}");
         }
     }
 
@@ -225,7 +225,7 @@ mod tests {
         ];
         assert_eq!(texts(&tools), expect);
         let offered = ListedItems { tools, ..ListedItems::default() };
-        let source = CatalogSource { place: 0, name: "s", prefix: "", offered: &offered };
+        let source = CatalogSource { server_index: 0, name: "s", prefix: "", offered: &offered };
         let catalog = Catalog::new(&Style::default(), &[], &[source]);
         assert_eq!(catalog.list(ServerList::Tools, Era::Modern), format!("[{}]", expect[..3].join(",")));
         assert_eq!((catalog.tool("delete_a"), catalog.tool("delete_b")), (None, None));

@@ -15,8 +15,8 @@ pub(super) fn fits(template: &str, uri: &str) -> bool {
         if !is_followed {
             return rest.ends_with(literal);
         }
-        let Some(place) = rest.find(literal) else { return false };
-        rest = &rest[place + literal.len()..];
+        let Some(offset) = rest.find(literal) else { return false };
+        rest = &rest[offset + literal.len()..];
     }
     true
 }

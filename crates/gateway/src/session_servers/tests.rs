@@ -59,8 +59,11 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 async fn each_session_has_its_own_and_all_have_the_others() {
     let (_mute, servers) = servers();
     let [one, other] = [None, None].map(|owner| servers.for_session(owner));
-    let same = |here: &Servers, there: &Servers, place| {
-        Arc::ptr_eq(&here.at(place).expect("it is there"), &there.at(place).expect("it is there"))
+    let same = |here: &Servers, there: &Servers, server_index| {
+        Arc::ptr_eq(
+            &here.at(server_index).expect("it is there"),
+            &there.at(server_index).expect("it is there"),
+        )
     };
     assert!(same(&one, &other, 0) && same(&one, &servers, 0));
     assert!(!same(&one, &other, 1) && same(&one, &one.clone(), 1), "one for each session, and only one");

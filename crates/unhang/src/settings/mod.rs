@@ -94,10 +94,10 @@ impl GatewaySettings {
     #[must_use]
     pub fn capacity(&self) -> Capacity {
         let count = |said: Option<u32>| said.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
-        let Capacity { requests: Bounds { places, room }, instances } = Capacity::default();
+        let Capacity { requests: Bounds { permits, room }, instances } = Capacity::default();
         Capacity {
             requests: Bounds {
-                places: count(self.max_in_flight).unwrap_or(places),
+                permits: count(self.max_in_flight).unwrap_or(permits),
                 room: count(self.max_waiting).unwrap_or(room),
             },
             instances: count(self.max_instances).unwrap_or(instances),

@@ -279,7 +279,7 @@ impl<'a> SettingValue<'a> {
             .ok_or_else(|| self.expected(&format!("a whole number from {least} to {most}")))
     }
 
-    /// One of these words, by its place among them.
+    /// One of these words, by its index among them.
     pub(super) fn word(&self, words: &[&str]) -> Result<usize, Complaint> {
         let quoted = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or ");
         let found = match self.value.get_ref() {
@@ -307,9 +307,9 @@ impl<'a> SettingValue<'a> {
     /// The items of a list.
     pub(super) fn items(&self) -> Result<Vec<SettingValue<'a>>, Complaint> {
         let DeValue::Array(items) = self.value.get_ref() else { return Err(self.expected("a list")) };
-        let item = |(place, value): (usize, &'a Spanned<DeValue<'a>>)| SettingValue {
+        let item = |(index, value): (usize, &'a Spanned<DeValue<'a>>)| SettingValue {
             source: self.source,
-            path: format!("{}[{place}]", self.path),
+            path: format!("{}[{index}]", self.path),
             at: value.span(),
             value,
         };

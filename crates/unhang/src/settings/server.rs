@@ -188,9 +188,9 @@ pub struct LimitSettings {
 impl LimitSettings {
     /// Puts what was said in the place of what stood there.
     pub fn apply(&self, limits: &mut Limits) {
-        fn put<T>(said: Option<T>, place: &mut T) {
+        fn put<T>(said: Option<T>, slot: &mut T) {
             if let Some(said) = said {
-                *place = said;
+                *slot = said;
             }
         }
         let bytes = |size: Option<u64>| size.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
@@ -429,8 +429,8 @@ mod tests {
             whole("srv", remote("https://a/mcp", "y")),
             whole("srv", remote("https://b/mcp", "x")),
         ];
-        for (place, one) in all.iter().enumerate() {
-            assert!(!all[..place].contains(one), "{one:?}");
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[..index].contains(one), "{one:?}");
         }
     }
 

@@ -173,7 +173,7 @@ fn servers_are_read_with_their_limits() {
     };
     assert_eq!(rules.tools, BTreeMap::from([("get_time".to_owned(), rule)]));
     assert_eq!(search.tool_rules, ToolRules::default());
-    assert_eq!(settings.gateway.capacity().requests, Bounds { places: 9, room: MAX_WAITING_OF_ALL });
+    assert_eq!(settings.gateway.capacity().requests, Bounds { permits: 9, room: MAX_WAITING_OF_ALL });
     assert_eq!(settings.gateway.capacity().instances, 5);
     assert_eq!([time.per_session, search.per_session], [false, true]);
     assert_eq!((time.idle_timeout, search.idle_timeout), (Some(Duration::from_secs(600)), None));
