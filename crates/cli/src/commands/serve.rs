@@ -154,8 +154,17 @@ async fn served(
     handed: HandedSockets,
     diagnostics: &Diagnostics,
 ) -> Result<u8, ServeFailure> {
-    let PreparedServe { path, current, given, table, service, mut lineup, place, http_settings, telemetry } =
-        prepared;
+    let PreparedServe {
+        path,
+        current,
+        given,
+        table,
+        service,
+        mut lineup,
+        meeting_point,
+        http_settings,
+        telemetry,
+    } = prepared;
     let telemetry = telemetry::start(telemetry);
     if let Some(warning) = unused(serve.http.as_deref(), handed.sockets.len()) {
         diagnostics.warn(&warning);
@@ -180,7 +189,7 @@ async fn served(
     lineup.notices = diagnostics.notices();
     lineup.own = toolbox.definitions().iter().map(|tool| tool.name.clone()).collect();
     let sharing = Sharing::start(SharingSpec {
-        place,
+        meeting_point,
         may_follow: serve.http.is_none(),
         lineup,
         limits: limits.clone(),
@@ -306,7 +315,7 @@ struct PreparedServe {
     service: Arc<EngineService>,
     lineup: ServerSet,
     /// Where other windows with the same servers are met.
-    place: Option<MeetingPoint>,
+    meeting_point: Option<MeetingPoint>,
     /// For those who come over HTTP.
     http_settings: Option<PreparedHttp>,
     /// Where requests are told.
@@ -341,7 +350,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<PreparedServe, Se
     let current = Current::of(&plan, before);
     let flags = serve.limits.settings();
     let warn = |text: &str| diagnostics.warn(text);
-    let place = match serve.own {
+    let meeting_point = match serve.own {
         true => None,
         false => plan.meeting_place(&path, &flags).unwrap_or_else(|error| {
             warn(&format!("servers are not shared with other windows: {error}"));
@@ -376,5 +385,15 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<PreparedServe, Se
         .telling_at_first_job(diagnostics.notices(), ties_in_words);
     let service = Arc::new(service);
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _, job_tools)?;
-    Ok(PreparedServe { path, current, given, table, service, lineup, place, http_settings, telemetry })
+    Ok(PreparedServe {
+        path,
+        current,
+        given,
+        table,
+        service,
+        lineup,
+        meeting_point,
+        http_settings,
+        telemetry,
+    })
 }

@@ -32,7 +32,7 @@ const FOLDER: &str = "gateway";
 /// A path of a socket may have 107 bytes.
 const LONGEST: usize = 107;
 
-/// The place of all windows that share a gateway. Clones are the same.
+/// The meeting point of all windows that share a gateway. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct MeetingPoint {
     folder: Arc<File>,
@@ -44,12 +44,12 @@ pub struct MeetingPoint {
 #[derive(Debug)]
 pub struct Leadership {
     _lock: File,
-    place: MeetingPoint,
+    meeting_point: MeetingPoint,
     is_listening: bool,
 }
 
 impl MeetingPoint {
-    /// The place of those who share what this is the name of: in a folder of its own in this one, which is made where it is missing, and
+    /// The meeting point of those who share what this is the name of: in a folder of its own in this one, which is made where it is missing, and
     /// which this user alone can enter.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl MeetingPoint {
     }
 
     fn lead(&self, lock: File) -> Leadership {
-        Leadership { _lock: lock, place: self.clone(), is_listening: false }
+        Leadership { _lock: lock, meeting_point: self.clone(), is_listening: false }
     }
 }
 
@@ -133,7 +133,7 @@ impl Leadership {
     /// # Errors
     /// The socket cannot be made.
     pub fn listen(&mut self) -> io::Result<UnixListener> {
-        let socket = self.place.socket();
+        let socket = self.meeting_point.socket();
         match fs::remove_file(&socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -150,9 +150,9 @@ impl Drop for Leadership {
     fn drop(&mut self) {
         // While the lock is held, so that both are ours. What cannot be removed is removed by the next one.
         if self.is_listening {
-            let _stays = fs::remove_file(self.place.socket());
+            let _stays = fs::remove_file(self.meeting_point.socket());
         }
-        let _stays = fs::remove_file(&self.place.lock);
+        let _stays = fs::remove_file(&self.meeting_point.lock);
     }
 }
 
@@ -167,26 +167,26 @@ mod tests {
     #[test]
     fn one_leads_and_the_next_when_it_has_gone() {
         let folder = tempfile::tempdir().expect("a folder");
-        let place = MeetingPoint::new(folder.path(), "x").expect("a place");
-        let first = place.take().expect("it can be written").expect("nobody leads");
-        assert!(place.take().expect("it can be written").is_none());
-        let other = MeetingPoint::new(folder.path(), "y").expect("a place");
+        let meeting_point = MeetingPoint::new(folder.path(), "x").expect("a meeting point");
+        let first = meeting_point.take().expect("it can be written").expect("nobody leads");
+        assert!(meeting_point.take().expect("it can be written").is_none());
+        let other = MeetingPoint::new(folder.path(), "y").expect("a meeting point");
         assert!(other.take().expect("it can be written").is_some(), "another configuration is of others");
         let waiting = (0..2).map(|_| {
-            let place = place.clone();
+            let meeting_point = meeting_point.clone();
             thread::spawn(move || {
-                let lead = place.wait().expect("it can be written");
+                let lead = meeting_point.wait().expect("it can be written");
                 // It is that of the file, so that nobody else can have it.
-                assert!(place.take().expect("it can be written").is_none());
+                assert!(meeting_point.take().expect("it can be written").is_none());
                 drop(lead);
             })
         });
         let waiting: Vec<_> = waiting.collect();
-        let opened = place.open().expect("it can be opened");
-        assert!(place.is_current(&opened));
+        let opened = meeting_point.open().expect("it can be opened");
+        assert!(meeting_point.is_current(&opened));
         drop(first);
         // Whoever has waited for this one has to look for the next.
-        assert!(!place.is_current(&opened));
+        assert!(!meeting_point.is_current(&opened));
         waiting.into_iter().for_each(|one| one.join().expect("it has led"));
         let left: Vec<_> = fs::read_dir(folder.path().join(FOLDER)).expect("a folder").collect();
         assert!(left.is_empty(), "{left:?}");
@@ -196,13 +196,13 @@ mod tests {
     async fn a_folder_with_a_long_path_has_a_socket_too() {
         let folder = tempfile::tempdir().expect("a folder");
         let deep = folder.path().join("d".repeat(60)).join("e".repeat(60));
-        let place = MeetingPoint::new(&deep, "x").expect("a place");
-        let mut lead = place.take().expect("it can be written").expect("nobody leads");
+        let meeting_point = MeetingPoint::new(&deep, "x").expect("a meeting point");
+        let mut lead = meeting_point.take().expect("it can be written").expect("nobody leads");
         let listener = lead.listen().expect("it can be bound");
         let mode = |path: PathBuf| fs::metadata(path).expect("it is there").mode() & 0o777;
         assert_eq!(mode(deep.join(FOLDER).join("gateway-x.sock")), 0o600);
         assert_eq!(mode(deep.join(FOLDER)), 0o700);
-        UnixStream::connect(place.socket()).await.expect("it listens");
+        UnixStream::connect(meeting_point.socket()).await.expect("it listens");
         drop(listener);
         drop(lead);
         assert!(!deep.join(FOLDER).join("gateway-x.sock").exists());
@@ -214,21 +214,21 @@ mod tests {
         let own = folder.path().join(FOLDER);
         fs::create_dir(&own).expect("a folder");
         fs::set_permissions(&own, Permissions::from_mode(0o755)).expect("it is ours");
-        let _place = MeetingPoint::new(folder.path(), "x").expect("a place");
+        let _meeting_point = MeetingPoint::new(folder.path(), "x").expect("a meeting point");
         assert_eq!(fs::metadata(&own).expect("it is there").mode() & 0o777, 0o700);
     }
 
     #[tokio::test]
     async fn what_a_killed_leader_has_left_is_in_nobodys_way() {
         let folder = tempfile::tempdir().expect("a folder");
-        let place = MeetingPoint::new(folder.path(), "x").expect("a place");
-        let mut killed = place.take().expect("it can be written").expect("nobody leads");
+        let meeting_point = MeetingPoint::new(folder.path(), "x").expect("a meeting point");
+        let mut killed = meeting_point.take().expect("it can be written").expect("nobody leads");
         drop(killed.listen().expect("it can be bound"));
         // As the kernel does it: the lock is let go, and nothing is removed.
         killed._lock.unlock().expect("it is held");
         std::mem::forget(killed);
-        let mut lead = place.take().expect("it can be written").expect("nobody leads");
+        let mut lead = meeting_point.take().expect("it can be written").expect("nobody leads");
         let _listener = lead.listen().expect("it can be bound");
-        UnixStream::connect(place.socket()).await.expect("it listens");
+        UnixStream::connect(meeting_point.socket()).await.expect("it listens");
     }
 }

@@ -72,8 +72,8 @@ const LONGER: Duration = Duration::from_secs(1);
 
 /// What may be shared.
 pub struct SharingSpec {
-    /// Where the others are found; without a place nobody shares.
-    pub place: Option<MeetingPoint>,
+    /// Where the others are found; without a meeting point nobody shares.
+    pub meeting_point: Option<MeetingPoint>,
     /// Whether we follow where somebody leads already.
     pub may_follow: bool,
     /// The servers.
@@ -123,36 +123,36 @@ struct Realm {
 impl Sharing {
     /// Starts the servers, or finds them.
     pub async fn start(spec: SharingSpec) -> Sharing {
-        let SharingSpec { place, may_follow, lineup, limits } = spec;
+        let SharingSpec { meeting_point, may_follow, lineup, limits } = spec;
         let (end, ending) = watch::channel(false);
-        let lead = match place.clone() {
-            Some(place) => right_to_lead(place).await.map(Some).unwrap_or_else(|error| {
+        let lead = match meeting_point.clone() {
+            Some(meeting_point) => right_to_lead(meeting_point).await.map(Some).unwrap_or_else(|error| {
                 tracing::warn!("servers are not shared with other windows: {error}");
                 None
             }),
             None => None,
         };
-        let (servers, own, follows, leading) = match (place, lead) {
-            (Some(place), Some(None)) if may_follow => {
+        let (servers, own, follows, leading) = match (meeting_point, lead) {
+            (Some(meeting_point), Some(None)) if may_follow => {
                 tracing::info!("the servers are those of the gateway that runs already");
-                let socket = place.socket();
+                let socket = meeting_point.socket();
                 let (lineup, here) = apart(socket.clone(), lineup);
                 let servers = Servers::start(here);
                 let own = Arc::new(Mutex::new(OwnServers { lineup, servers: None }));
-                let leading = tokio::spawn(succeed(place, Arc::clone(&own), limits, ending));
+                let leading = tokio::spawn(succeed(meeting_point, Arc::clone(&own), limits, ending));
                 (servers, own, Some(socket), leading)
             }
-            (place, lead) => {
+            (meeting_point, lead) => {
                 lineup.read_ahead().await;
                 let mut own = OwnServers { lineup, servers: None };
                 let servers = own.start();
                 let realm = Realm { servers: servers.clone(), limits, ending };
                 let leading = async move {
-                    match (lead, place) {
+                    match (lead, meeting_point) {
                         (Some(Some(lead)), _) => realm.lead(lead).await,
                         // Somebody else leads, and we may later: what we have stays as it is.
-                        (Some(None), Some(place)) => {
-                            if let Some(lead) = inherited(place, realm.ending.clone()).await {
+                        (Some(None), Some(meeting_point)) => {
+                            if let Some(lead) = inherited(meeting_point, realm.ending.clone()).await {
                                 realm.lead(lead).await;
                             }
                         }
@@ -203,8 +203,8 @@ impl SharedServers {
             let own = own_of(&shared.own).servers.clone();
             let mut servers = std::iter::once(shared.servers.clone()).chain(own);
             servers.find_map(|servers| {
-                let place = servers.holder_of(name, kept_by)?;
-                Some((servers.for_session(None), place))
+                let server_index = servers.holder_of(name, kept_by)?;
+                Some((servers.for_session(None), server_index))
             })
         });
     }
@@ -228,8 +228,8 @@ impl SharedServers {
 }
 
 /// The right to lead, if nobody has it and the disk says so in time.
-async fn right_to_lead(place: MeetingPoint) -> io::Result<Option<Leadership>> {
-    match timeout(DISK_LIMIT, spawn_blocking(move || place.take())).await {
+async fn right_to_lead(meeting_point: MeetingPoint) -> io::Result<Option<Leadership>> {
+    match timeout(DISK_LIMIT, spawn_blocking(move || meeting_point.take())).await {
         // A panic, which has been told.
         Ok(taken) => taken.map_err(io::Error::other)?,
         Err(_late) => Err(io::ErrorKind::TimedOut.into()),
@@ -248,12 +248,13 @@ fn own_of(own: &Mutex<OwnServers>) -> MutexGuard<'_, OwnServers> {
 }
 
 /// The right to lead, once it is ours; none where the end comes first.
-async fn inherited(place: MeetingPoint, mut ending: watch::Receiver<bool>) -> Option<Leadership> {
+async fn inherited(meeting_point: MeetingPoint, mut ending: watch::Receiver<bool>) -> Option<Leadership> {
     let (tell, told) = oneshot::channel();
     // A thread of its own, for the end of a runtime waits for those that it has. It ends with the leader: whoever does not wait for
     // it any more has it let go of what it got.
-    let waiting =
-        thread::Builder::new().name("waits-to-lead".to_owned()).spawn(move || drop(tell.send(place.wait())));
+    let waiting = thread::Builder::new()
+        .name("waits-to-lead".to_owned())
+        .spawn(move || drop(tell.send(meeting_point.wait())));
     let lead = match waiting {
         Ok(_on_its_own) => tokio::select! {
             // It did not panic: then it would have told.
@@ -267,12 +268,12 @@ async fn inherited(place: MeetingPoint, mut ending: watch::Receiver<bool>) -> Op
 
 /// Waits until the leader has gone, and leads in its place.
 async fn succeed(
-    place: MeetingPoint,
+    meeting_point: MeetingPoint,
     own: Arc<Mutex<OwnServers>>,
     limits: Limits,
     ending: watch::Receiver<bool>,
 ) {
-    let Some(lead) = inherited(place, ending.clone()).await else { return };
+    let Some(lead) = inherited(meeting_point, ending.clone()).await else { return };
     tracing::info!("the gateway that had the servers has ended; they are started here");
     let lineup = own_of(&own).lineup.clone();
     lineup.read_ahead().await;
@@ -398,15 +399,15 @@ mod tests {
     #[test]
     fn who_waits_to_lead_holds_no_runtime_up() {
         let folder = tempfile::tempdir().expect("a folder");
-        let place = MeetingPoint::new(folder.path(), "x").expect("a place");
-        let lead = place.take().expect("it can be written").expect("nobody leads");
+        let meeting_point = MeetingPoint::new(folder.path(), "x").expect("a meeting point");
+        let lead = meeting_point.take().expect("it can be written").expect("nobody leads");
         let (tell, told) = std::sync::mpsc::sync_channel(1);
         let follower = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("one");
             runtime.block_on(async {
                 let (_mute, entry) = mute();
                 let _sharing = Sharing::start(SharingSpec {
-                    place: Some(place),
+                    meeting_point: Some(meeting_point),
                     may_follow: true,
                     lineup: vec![entry].into(),
                     limits: Limits::default(),
