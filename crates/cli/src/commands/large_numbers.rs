@@ -22,20 +22,20 @@ pub(crate) fn in_json(json: &[u8]) -> Option<&str> {
     }
 }
 
-/// What is said of one that stands in `place`.
-pub(crate) fn told(number: &str, place: &str) -> String {
+/// What is said of one that stands in `location`.
+pub(crate) fn told(number: &str, location: &str) -> String {
     /// Digits that are shown.
     const SHOWN: usize = 60;
     let dots = if number.len() > SHOWN { "…" } else { "" };
     let shown = &number[..number.len().min(SHOWN)];
     format!(
-        "the whole number {shown}{dots} in {place} does not fit into 64 bits; give it as a text, in quotes"
+        "the whole number {shown}{dots} in {location} does not fit into 64 bits; give it as a text, in quotes"
     )
 }
 
 /// Refuses JSON that has one.
-pub(crate) fn refuse(json: &[u8], place: &str) -> Result<(), CommandFailure> {
-    in_json(json).map_or(Ok(()), |number| Err(CommandFailure::usage(told(number, place), None)))
+pub(crate) fn refuse(json: &[u8], location: &str) -> Result<(), CommandFailure> {
+    in_json(json).map_or(Ok(()), |number| Err(CommandFailure::usage(told(number, location), None)))
 }
 
 /// The length of the text at the beginning, with its quotes.

@@ -106,11 +106,11 @@ fn removed(path: &Path) -> Result<(Vec<TrustReport>, String), CommandFailure> {
         whole(path).map_err(|error| CommandFailure::usage(format!("{}: {error}", path.display()), None))?;
     let whole = whole.to_string_lossy().into_owned();
     let (mut told, mut text) = (Vec::new(), String::new());
-    for (place, consent) in Consents::open()?.all() {
+    for (path, consent) in Consents::open()?.all() {
         if ![consent.named(), &consent.path, &consent.folder].contains(&&*whole) {
             continue;
         }
-        fs::remove_file(&place)
+        fs::remove_file(&path)
             .map_err(|error| CommandFailure::system("the consent cannot be removed", &error))?;
         text.push_str(&format!("no longer trusted: {}\n", escaped(consent.named())));
         told.push(TrustReport { status: "removed", ..of(consent) });

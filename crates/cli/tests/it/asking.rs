@@ -354,13 +354,9 @@ fn servers_are_found_where_clients_keep_them() {
             ["name", "transport", "source", "unused"].map(|name| server[name].as_str().unwrap_or("-"))
         })
         .collect();
-    let place = |file: &str| sandbox.path().join(file).display().to_string();
-    let (mcp, cursor, code, codex) = (
-        place(".mcp.json"),
-        place(".cursor/mcp.json"),
-        place(".vscode/mcp.json"),
-        place(".codex/config.toml"),
-    );
+    let path = |file: &str| sandbox.path().join(file).display().to_string();
+    let (mcp, cursor, code, codex) =
+        (path(".mcp.json"), path(".cursor/mcp.json"), path(".vscode/mcp.json"), path(".codex/config.toml"));
     let unset = format!(
         "{codex}:2:1: mcp_servers.unset.command: the variable NOWHERE is not set; set it, or write `${{NOWHERE:-default}}`"
     );

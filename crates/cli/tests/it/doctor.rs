@@ -411,9 +411,9 @@ fn the_guide_has_every_check_as_it_is() {
     let expected: Vec<String> = CHECKS
         .iter()
         .map(|check| {
-            let place = if check.needs_process { "" } else { " yes" };
+            let without_process = if check.needs_process { "" } else { " yes" };
             format!(
-                "| `{}` | {} |{place} | {} | {} |",
+                "| `{}` | {} |{without_process} | {} | {} |",
                 check.id,
                 check.severity.word(),
                 check.means,

@@ -252,9 +252,9 @@ fn objects(log: &str) -> Vec<Value> {
 fn a_log_for_programs_says_whom_it_is_about() {
     let sandbox = Sandbox::with_jobs();
     write(&sandbox, &[server("one", &["well-behaved"], "limits = { call-timeout = \"1s\" }")]);
-    for place in ["events.log", "-"] {
+    for log_file in ["events.log", "-"] {
         let (mut process, web) =
-            Web::start_with(&sandbox, &[], &["--log-format", "json", "--log-file", place]);
+            Web::start_with(&sandbox, &[], &["--log-format", "json", "--log-file", log_file]);
         settled(&web);
         let session = web.begin();
         web.call(&session, 1, "one__sleep", json!({ "ms": 60_000 })).last();
@@ -262,7 +262,7 @@ fn a_log_for_programs_says_whom_it_is_about() {
         process.signal(Signal::TERM);
         assert_eq!(process.exit_code(), 143, "{}", process.stderr());
         let stderr = process.stderr_at_the_end();
-        let log = match place {
+        let log = match log_file {
             "-" => stderr.clone(),
             file => {
                 let path = sandbox.path().join(file);

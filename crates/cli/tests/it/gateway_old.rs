@@ -33,10 +33,11 @@ fn open(web: &Web) -> (String, WebAnswer) {
     let mut stream = web.ask("GET", "/sse", &[], "");
     assert_eq!((stream.status, stream.header("content-type")), (200, Some("text/event-stream")));
     assert_eq!(stream.line(), "event: endpoint", "before all else");
-    let place = stream.line();
-    let place =
-        place.strip_prefix("data: /messages?sessionId=").unwrap_or_else(|| panic!("a place: {place}"));
-    (format!("/messages?sessionId={place}"), stream)
+    let endpoint = stream.line();
+    let endpoint = endpoint
+        .strip_prefix("data: /messages?sessionId=")
+        .unwrap_or_else(|| panic!("an endpoint: {endpoint}"));
+    (format!("/messages?sessionId={endpoint}"), stream)
 }
 
 fn request(id: u32, method: &str, params: &Value) -> String {
@@ -47,8 +48,8 @@ fn request(id: u32, method: &str, params: &Value) -> String {
 fn what_a_client_of_the_first_revision_asks_is_answered_on_its_stream() {
     let sandbox = Sandbox::with_jobs();
     let (process, web) = gateway(&sandbox, "\n[http]\nsse = true\n", &[]);
-    let (place, mut stream) = open(&web);
-    let post = |message: String| web.ask("POST", &place, &[], &message).status;
+    let (endpoint, mut stream) = open(&web);
+    let post = |message: String| web.ask("POST", &endpoint, &[], &message).status;
     let client = json!({ "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "old", "version": "1" } });
     assert_eq!(post(request(0, "initialize", &client)), 202);
     assert_eq!(stream.next().expect("an answer")["result"]["protocolVersion"], "2024-11-05");
@@ -104,8 +105,8 @@ fn our_own_client_finds_the_way_whether_it_is_told_or_not() {
 fn at_the_end_what_is_in_flight_is_answered_on_the_stream() {
     let sandbox = Sandbox::with_jobs();
     let (process, web) = gateway(&sandbox, "", &["--sse"]);
-    let (place, mut stream) = open(&web);
-    let post = |message: String| web.ask("POST", &place, &[], &message).status;
+    let (endpoint, mut stream) = open(&web);
+    let post = |message: String| web.ask("POST", &endpoint, &[], &message).status;
     let client = json!({ "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "old", "version": "1" } });
     assert_eq!(post(request(0, "initialize", &client)), 202);
     stream.next().expect("an answer");

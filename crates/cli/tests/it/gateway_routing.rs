@@ -212,7 +212,7 @@ fn one_that_is_slow_to_stop_is_started_again_when_it_has_gone() {
     wait_until("it is told to stop", PATIENCE, || client.stderr().contains("rests until it is asked"));
     assert_eq!(client.tool_text("slow__echo", json!({ "text": "x" })), "x");
     let log = client.stderr();
-    let starts: Vec<usize> = log.match_indices("starting `slow`").map(|(place, _)| place).collect();
+    let starts: Vec<usize> = log.match_indices("starting `slow`").map(|(offset, _)| offset).collect();
     let stopped = log.find("ended (").unwrap_or(usize::MAX);
     assert!(matches!(starts[..], [_, again] if again > stopped), "{log}");
     finish(client, &sandbox);

@@ -79,9 +79,9 @@ fn what_a_service_manager_hands_over_is_served_and_nothing_else_has_any_of_it() 
     let process = gateway(&sandbox, HAND_OVER, "2", network.into(), Some(local.into()));
 
     let ready = told(&manager);
-    let place = format!("MCP is at http://{address}/mcp and at {} (/mcp over HTTP)", path.display());
-    assert_eq!(ready, format!("READY=1\nSTATUS={place}\n"));
-    wait_until("a person is told too", PATIENCE, || process.stderr().contains(&place));
+    let status = format!("MCP is at http://{address}/mcp and at {} (/mcp over HTTP)", path.display());
+    assert_eq!(ready, format!("READY=1\nSTATUS={status}\n"));
+    wait_until("a person is told too", PATIENCE, || process.stderr().contains(&status));
     let mut stream = UnixStream::connect(&path).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
     stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("it is read");

@@ -86,6 +86,6 @@ fn every_page_with_a_block_has_a_test() {
     for page in every().iter().filter(|page| !tested(page)) {
         let to_test = |kind: &str| matches!(kind, "sh" | "console" | "toml" | "json" | "jsonc" | "diff");
         let block = blocks(page).into_iter().find(|block| to_test(&block.kind) || block.mark.is_some());
-        assert!(block.is_none(), "{} is in a page without a test", block.expect("one").place);
+        assert!(block.is_none(), "{} is in a page without a test", block.expect("one").location);
     }
 }

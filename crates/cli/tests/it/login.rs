@@ -334,10 +334,10 @@ fn a_browser_that_wants_something_else_holds_nothing_up() {
     let login = Login::start(sandbox.unhang(), &[&server.url]);
     let back = get(&login.page()).header("Location").expect("it consents at once");
     let (callback, _) = back.split_once('?').expect("a query");
-    let place = callback.strip_prefix("http://").and_then(|rest| rest.split('/').next()).expect("a host");
+    let address = callback.strip_prefix("http://").and_then(|rest| rest.split('/').next()).expect("a host");
     // Browsers open more connections than they use, and ask for an icon.
-    let idle: Vec<_> = (0..4).map(|_| TcpStream::connect(place).expect("it listens")).collect();
-    for other in [&format!("http://{place}/favicon.ico"), callback, &format!("{callback}?state=guessed")] {
+    let idle: Vec<_> = (0..4).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+    for other in [&format!("http://{address}/favicon.ico"), callback, &format!("{callback}?state=guessed")] {
         assert_eq!(get(other).status, 404, "{other}");
     }
     // Any page can send a browser here.

@@ -65,9 +65,9 @@ fn f_73_a_client_that_follows_its_list_has_the_tools_with_its_first_job() {
     let (before, _) = names(&mut client, &Value::Null);
     assert!(before.iter().all(|name| !name.starts_with("unhang_")), "{before:?}");
     let job = handed_over(&client.result("slow", lasting(2.0, "x")));
-    let place = |what: &dyn Fn(&Value) -> bool| client.seen().iter().position(what);
-    let told = place(&|message| message["method"] == "notifications/tools/list_changed");
-    let answered = place(&|message| message["result"].to_string().contains(job.as_str().expect("an id")));
+    let index = |what: &dyn Fn(&Value) -> bool| client.seen().iter().position(what);
+    let told = index(&|message| message["method"] == "notifications/tools/list_changed");
+    let answered = index(&|message| message["result"].to_string().contains(job.as_str().expect("an id")));
     assert!(told.is_some() && told < answered, "it is told before its model hears of the tools");
     let (after, _) = names(&mut client, &Value::Null);
     let ours = ["unhang_get_job_status", "unhang_get_job_results", "unhang_terminate_job"];

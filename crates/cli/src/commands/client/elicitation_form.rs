@@ -191,7 +191,7 @@ fn choices(schema: &Value) -> Vec<FieldChoice> {
         Some(FieldChoice { value, title })
     };
     let plain = schema["enum"].as_array().into_iter().flatten().enumerate();
-    let plain = plain.filter_map(|(place, value)| choice(value, &schema["enumNames"][place]));
+    let plain = plain.filter_map(|(index, value)| choice(value, &schema["enumNames"][index]));
     let titled = ["oneOf", "anyOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
     plain.chain(titled.filter_map(|one| choice(&one["const"], &one["title"]))).collect()
 }

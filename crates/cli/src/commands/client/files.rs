@@ -69,12 +69,12 @@ impl ConfiguredServers {
         }
         let here = WorkingFolder::find()?;
         let mut of_project = Vec::new();
-        if let Some(place) = here.own_file() {
-            of_project.extend(known.read_ours(&place)?);
+        if let Some(location) = here.own_file() {
+            of_project.extend(known.read_ours(&location)?);
         }
-        for place in here.files_of_clients() {
-            match ConfigFile::read(&place.path) {
-                Ok(document) => match known.read_foreign(&document, &place) {
+        for location in here.files_of_clients() {
+            match ConfigFile::read(&location.path) {
+                Ok(document) => match known.read_foreign(&document, &location) {
                     Ok(project) => of_project.extend(project),
                     // Files such as Gemini's settings are there without any server as well.
                     Err(complaint)
@@ -84,7 +84,7 @@ impl ConfiguredServers {
                 },
                 Err(error) if is_absent(&error) => {}
                 Err(error) => {
-                    known.warnings.push(format!("{} cannot be read: {error}", place.path.display()));
+                    known.warnings.push(format!("{} cannot be read: {error}", location.path.display()));
                 }
             }
         }
@@ -93,12 +93,12 @@ impl ConfiguredServers {
     }
 
     /// Reads a file that must be right. It is given as well where it needs consent.
-    fn read_ours(&mut self, place: &ConfigLocation) -> Result<Option<ProjectFile>, CommandFailure> {
+    fn read_ours(&mut self, location: &ConfigLocation) -> Result<Option<ProjectFile>, CommandFailure> {
         let usage = |why| CommandFailure::usage(why, None);
-        let told = place.path.display().to_string();
-        let document = ConfigFile::read(&place.path)
+        let told = location.path.display().to_string();
+        let document = ConfigFile::read(&location.path)
             .map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
-        match document.named(&place.path, &|name| env::var(name).ok()).map_err(usage)? {
+        match document.named(&location.path, &|name| env::var(name).ok()).map_err(usage)? {
             NamedFile::Ours(loaded) => {
                 let Loaded { settings, warnings } = *loaded;
                 self.warnings.extend(warnings.iter().map(ToString::to_string));
@@ -107,18 +107,18 @@ impl ConfiguredServers {
             }
             NamedFile::Clients(servers) => self.add_foreign(servers, &told),
         }
-        document.of_project(place).map_err(|complaint| usage(complaint.to_string()))
+        document.of_project(location).map_err(|complaint| usage(complaint.to_string()))
     }
 
     /// Reads a client's file. It is given as well where it needs consent: it has servers, and is one of the project.
     fn read_foreign(
         &mut self,
         document: &ConfigFile,
-        place: &ConfigLocation,
+        location: &ConfigLocation,
     ) -> Result<Option<ProjectFile>, Complaint> {
-        let told = place.path.display().to_string();
-        let servers = document.servers(&told, &place.project, &|name| env::var(name).ok())?;
-        let project = if servers.is_empty() { None } else { document.of_project(place)? };
+        let told = location.path.display().to_string();
+        let servers = document.servers(&told, &location.project, &|name| env::var(name).ok())?;
+        let project = if servers.is_empty() { None } else { document.of_project(location)? };
         self.add_foreign(servers, &told);
         Ok(project)
     }
@@ -181,25 +181,25 @@ pub(crate) fn read_named_with(path: &Path, lookup: &Lookup<'_>) -> Result<NamedF
 /// It may ask a person, and waits for them.
 pub(crate) fn job_settings(choice: &FileChoice) -> Result<(JobSettings, Vec<Complaint>), CommandFailure> {
     let usage = |why| CommandFailure::usage(why, None);
-    let place = match &choice.config {
+    let location = match &choice.config {
         Some(path) => Some(ConfigLocation::of_user(path.clone())),
         None => WorkingFolder::find()?.own_file(),
     };
-    let Some(place) = place else { return Ok((JobSettings::default(), Vec::new())) };
-    let told = place.path.display().to_string();
+    let Some(location) = location else { return Ok((JobSettings::default(), Vec::new())) };
+    let told = location.path.display().to_string();
     let document =
-        ConfigFile::read(&place.path).map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
-    if document.is_of_client(&place.path) {
+        ConfigFile::read(&location.path).map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
+    if document.is_of_client(&location.path) {
         // It says nothing of jobs; that it can be read at all is looked at all the same.
-        let servers = document.named(&place.path, &|name| env::var(name).ok());
+        let servers = document.named(&location.path, &|name| env::var(name).ok());
         return servers.map(|_| (JobSettings::default(), Vec::new())).map_err(usage);
     }
     let read = JobSettings::read(&document.text, &told).map_err(|complaint| usage(complaint.to_string()))?;
-    if place.is_of_project && !speaks_of_jobs(&document.text) {
+    if location.is_of_project && !speaks_of_jobs(&document.text) {
         // Nothing in it counts here.
         return Ok(read);
     }
-    let project = document.of_project(&place).map_err(|complaint| usage(complaint.to_string()))?;
+    let project = document.of_project(&location).map_err(|complaint| usage(complaint.to_string()))?;
     demand_unless_trusted(choice, project.as_slice())?;
     Ok(read)
 }
@@ -258,19 +258,19 @@ impl ConfigFile {
     }
 
     /// It as a file that needs consent; none where it is the user's own.
-    fn of_project(&self, place: &ConfigLocation) -> Result<Option<ProjectFile>, Complaint> {
-        if !place.is_of_project {
+    fn of_project(&self, location: &ConfigLocation) -> Result<Option<ProjectFile>, Complaint> {
+        if !location.is_of_project {
             return Ok(None);
         }
-        let path = place.path.canonicalize().unwrap_or_else(|_| place.path.clone());
-        let folder = place.project.canonicalize().unwrap_or_else(|_| place.project.clone());
+        let path = location.path.canonicalize().unwrap_or_else(|_| location.path.clone());
+        let folder = location.project.canonicalize().unwrap_or_else(|_| location.project.clone());
         // The folder without links and what is below it as it is called there: so a link is found again, and its project with it.
-        let named = std::path::absolute(&place.path).unwrap_or_else(|_| place.path.clone());
-        let named = match named.strip_prefix(&place.project) {
+        let named = std::path::absolute(&location.path).unwrap_or_else(|_| location.path.clone());
+        let named = match named.strip_prefix(&location.project) {
             Ok(below) => folder.join(below),
             Err(_) => path.clone(),
         };
-        let declarations = declared(&self.text, &place.path.display().to_string())?;
+        let declarations = declared(&self.text, &location.path.display().to_string())?;
         let (sha256, env_files) = (sha256(self.text.as_bytes()), self.env_files.borrow().clone());
         Ok(Some(ProjectFile { path, named, folder, sha256, env_files, declarations }))
     }
@@ -341,13 +341,13 @@ pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, CommandFail
     let cannot = |error: io::Error| usage(format!("{} cannot be read: {error}", path.display()));
     let whole = path.canonicalize().map_err(cannot)?;
     let names = || OF_PROJECT.iter().chain(std::iter::once(&FILE));
-    let places: Vec<ConfigLocation> = if whole.is_dir() {
-        let places = names().map(|name| ConfigLocation {
+    let locations: Vec<ConfigLocation> = if whole.is_dir() {
+        let locations = names().map(|name| ConfigLocation {
             path: whole.join(name),
             project: whole.clone(),
             is_of_project: true,
         });
-        places.filter(|place| is_there(&place.path)).collect()
+        locations.filter(|location| is_there(&location.path)).collect()
     } else {
         // As it was named: a link is found where it lies, and so is its project.
         let named = std::path::absolute(path).map_err(cannot)?;
@@ -363,12 +363,12 @@ pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, CommandFail
         vec![ConfigLocation { path: named, project, is_of_project: true }]
     };
     let mut found = Vec::new();
-    for place in places {
-        let told = place.path.display().to_string();
-        let document = ConfigFile::read(&place.path)
+    for location in locations {
+        let told = location.path.display().to_string();
+        let document = ConfigFile::read(&location.path)
             .map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
-        if document.is_of_client(&place.path) {
-            match document.servers(&told, &place.project, &|name| env::var(name).ok()) {
+        if document.is_of_client(&location.path) {
+            match document.servers(&told, &location.project, &|name| env::var(name).ok()) {
                 Ok(servers) if servers.is_empty() => continue,
                 Ok(_) => {}
                 Err(complaint) if complaint.text.starts_with("has none of the keys") && whole.is_dir() => {
@@ -377,7 +377,7 @@ pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, CommandFail
                 Err(complaint) => return Err(usage(complaint.to_string())),
             }
         }
-        found.extend(document.of_project(&place).map_err(|complaint| usage(complaint.to_string()))?);
+        found.extend(document.of_project(&location).map_err(|complaint| usage(complaint.to_string()))?);
     }
     Ok(found)
 }

@@ -145,24 +145,24 @@ pub(super) async fn each<T: Send + 'static>(
     let answers = local
         .run_until(async {
             let mut asking = JoinSet::new();
-            for (place, client) in clients.into_iter().enumerate() {
+            for (index, client) in clients.into_iter().enumerate() {
                 let ask = ask.clone();
-                asking.spawn_local(async move { (place, client.name().to_owned(), ask(client).await) });
+                asking.spawn_local(async move { (index, client.name().to_owned(), ask(client).await) });
             }
             asking.join_all().await
         })
         .await;
     let mut found: Vec<(usize, String, T)> = Vec::new();
-    for (place, name, answer) in answers {
+    for (index, name, answer) in answers {
         match answer {
-            Ok(answer) => found.push((place, name, answer)),
+            Ok(answer) => found.push((index, name, answer)),
             Err(error) => {
                 CommandFailure::from(error).print(context.format);
                 code = exit::UNREACHABLE;
             }
         }
     }
-    found.sort_by_key(|(place, ..)| *place);
+    found.sort_by_key(|(index, ..)| *index);
     Ok((found.into_iter().map(|(_, name, answer)| (name, answer)).collect(), code))
 }
 

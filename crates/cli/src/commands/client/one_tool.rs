@@ -73,9 +73,9 @@ fn kind(property: &Value, root: &Value, depth: usize) -> String {
     if depth > DEEPEST {
         return "...".to_owned();
     }
-    if let Some(place) = property["$ref"].as_str() {
-        let found = place.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-        return found.map_or_else(|| place.to_owned(), |found| kind(found, root, depth + 1));
+    if let Some(reference) = property["$ref"].as_str() {
+        let found = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+        return found.map_or_else(|| reference.to_owned(), |found| kind(found, root, depth + 1));
     }
     if let Some(only) = property.get("const") {
         return plain(only);

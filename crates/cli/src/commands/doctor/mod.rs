@@ -146,15 +146,15 @@ async fn examine_all(asked: Vec<Examinee>, starts: &Arc<Starts>) -> Vec<DoctorRe
     let mut reports: Vec<(usize, DoctorReport)> = Vec::new();
     let mut examinations = JoinSet::new();
     let mut waiting: BTreeMap<usize, String> = BTreeMap::new();
-    for (place, asked) in asked.into_iter().enumerate() {
+    for (index, asked) in asked.into_iter().enumerate() {
         match asked {
             Examinee::Untried(name, failure) => {
-                reports.push((place, DoctorReport::untried(&name, failure.message)));
+                reports.push((index, DoctorReport::untried(&name, failure.message)));
             }
             Examinee::Patient(patient) => {
-                waiting.insert(place, escaped(&patient.spec.name));
+                waiting.insert(index, escaped(&patient.spec.name));
                 let starts = starts.clone();
-                examinations.spawn(async move { (place, examine(&patient, &starts).await) });
+                examinations.spawn(async move { (index, examine(&patient, &starts).await) });
             }
         }
     }
@@ -165,9 +165,9 @@ async fn examine_all(asked: Vec<Examinee>, starts: &Arc<Starts>) -> Vec<DoctorRe
             report = examinations.join_next() => match report {
                 Some(report) => {
                     // A panic has been told.
-                    if let Ok((place, report)) = report {
-                        waiting.remove(&place);
-                        reports.push((place, report));
+                    if let Ok((index, report)) = report {
+                        waiting.remove(&index);
+                        reports.push((index, report));
                     }
                 }
                 None => break,
@@ -179,7 +179,7 @@ async fn examine_all(asked: Vec<Examinee>, starts: &Arc<Starts>) -> Vec<DoctorRe
         }
     }
     progress::end();
-    reports.sort_by_key(|(place, _)| *place);
+    reports.sort_by_key(|(index, _)| *index);
     reports.into_iter().map(|(_, report)| report).collect()
 }
 

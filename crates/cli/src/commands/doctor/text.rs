@@ -69,11 +69,11 @@ fn table(reports: &[DoctorReport], marks: TerminalMarks) -> String {
             verdict(report, marks),
         ]);
     }
-    for (place, column) in table.column_iter_mut().enumerate() {
-        if (1..8).contains(&place) {
+    for (column_index, column) in table.column_iter_mut().enumerate() {
+        if (1..8).contains(&column_index) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
-        if [1, 2, 4, 5, 6, 7].contains(&place) {
+        if [1, 2, 4, 5, 6, 7].contains(&column_index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -83,10 +83,10 @@ fn table(reports: &[DoctorReport], marks: TerminalMarks) -> String {
 /// A line of the table with its mark in colour. Cells cannot have any: they are counted by their characters.
 fn marked(line: &str, marks: TerminalMarks) -> String {
     let found = SIGNS.iter().filter_map(|(sign, colour)| Some((line.rfind(*sign)?, *sign, *colour)));
-    match found.max_by_key(|(place, ..)| *place).filter(|_| marks != TerminalMarks::NONE) {
-        Some((place, sign, colour)) => {
-            let end = place + sign.len_utf8();
-            format!("{}{}{}", &line[..place], marks.paint(colour, &line[place..end]), &line[end..])
+    match found.max_by_key(|(offset, ..)| *offset).filter(|_| marks != TerminalMarks::NONE) {
+        Some((offset, sign, colour)) => {
+            let end = offset + sign.len_utf8();
+            format!("{}{}{}", &line[..offset], marks.paint(colour, &line[offset..end]), &line[end..])
         }
         None => line.to_owned(),
     }

@@ -121,11 +121,11 @@ fn inputs(paths: &[PathBuf]) -> Result<Vec<JobInput>, CommandFailure> {
     let mut inputs: Vec<JobInput> = Vec::with_capacity(paths.len());
     for path in paths {
         let input = input(path)?;
-        if let Some(place) = inputs.iter().position(|earlier| earlier.file == input.file) {
+        if let Some(index) = inputs.iter().position(|earlier| earlier.file == input.file) {
             let name = escaped(&path.file_name().unwrap_or_default().to_string_lossy());
             return Err(usage(format!(
                 "--input {} and --input {}: both would be `{name}` in the folder of the job; copy one under another name",
-                escaped(&paths[place].display().to_string()),
+                escaped(&paths[index].display().to_string()),
                 escaped(&path.display().to_string()),
             )));
         }

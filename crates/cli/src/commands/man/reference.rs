@@ -85,11 +85,11 @@ fn one(page: &mut String, command: &Command, above: &Command, heading: &str) {
     let own = command.get_arguments().filter(|argument| !is_told_above(argument) && !is_everywhere(argument));
     let (limits, others): (Vec<&Arg>, Vec<&Arg>) = own.partition(|argument| is_limit(argument));
     if !others.is_empty() {
-        let (mut places, flags): (Vec<&Arg>, Vec<&Arg>) =
+        let (mut positionals, flags): (Vec<&Arg>, Vec<&Arg>) =
             others.into_iter().partition(|argument| argument.is_positional());
-        places.extend(flags);
+        positionals.extend(flags);
         page.push('\n');
-        arguments(page, "what it says", &places);
+        arguments(page, "what it says", &positionals);
     }
     if !limits.is_empty() {
         let names = limits.iter().filter_map(|limit| limit.get_long()).map(|name| format!("`--{name}`"));

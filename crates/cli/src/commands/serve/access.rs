@@ -154,12 +154,12 @@ fn private(file: &File, path: &Path) -> Result<(), String> {
         ));
     }
     let named = std::path::absolute(path).map_err(cannot)?;
-    for place in named.ancestors() {
-        let link = fs::symlink_metadata(place).map_err(cannot)?;
+    for ancestor in named.ancestors() {
+        let link = fs::symlink_metadata(ancestor).map_err(cannot)?;
         if link.is_symlink() && !is_trusted(link.uid(), own) {
             return Err(format!(
                 "{} is a link that belongs to the user with the number {}; name the file itself",
-                place.display(),
+                ancestor.display(),
                 link.uid()
             ));
         }

@@ -143,7 +143,7 @@ impl HttpListening {
     /// Where MCP is, in words for a person.
     pub(super) fn told(&self, http_settings: &PreparedHttp) -> String {
         let scheme = if http_settings.tls.is_some() { "https" } else { "http" };
-        let place = |listener: &HttpListener| match listener {
+        let url = |listener: &HttpListener| match listener {
             HttpListener::Network(listener) => {
                 listener.local_addr().map(|address| format!("{scheme}://{address}/mcp"))
             }
@@ -154,7 +154,7 @@ impl HttpListening {
                 format!("{path} (/mcp over HTTP)")
             }),
         };
-        let places = self.listeners.iter().map(|listener| place(listener).unwrap_or_default());
-        format!("MCP is at {}", places.collect::<Vec<String>>().join(" and at "))
+        let urls = self.listeners.iter().map(|listener| url(listener).unwrap_or_default());
+        format!("MCP is at {}", urls.collect::<Vec<String>>().join(" and at "))
     }
 }

@@ -87,8 +87,8 @@ pub(super) struct Manager(Option<UnixDatagram>);
 
 impl Manager {
     /// Says that clients can come, and where; and then that the end has begun, once it has.
-    pub(super) async fn follow(self, place: String, mut ending: watch::Receiver<bool>) {
-        self.tell(&[NotifyState::Ready, NotifyState::Status(&place)]).await;
+    pub(super) async fn follow(self, status: String, mut ending: watch::Receiver<bool>) {
+        self.tell(&[NotifyState::Ready, NotifyState::Status(&status)]).await;
         if ending.wait_for(|ending| *ending).await.is_ok() {
             let status = NotifyState::Status("ending: what is in flight gets its time");
             self.tell(&[NotifyState::Stopping, status]).await;

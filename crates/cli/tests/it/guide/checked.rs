@@ -64,10 +64,10 @@ fn ours(words: &[Word]) -> Vec<(Vec<String>, bool)> {
     let is_unhang =
         |word: &Word| matches!(word, Word::Text(text) if text == "unhang" || text.ends_with("/unhang"));
     let mut ours = Vec::new();
-    for (place, _) in words.iter().enumerate().filter(|(_, word)| is_unhang(word)) {
+    for (index, _) in words.iter().enumerate().filter(|(_, word)| is_unhang(word)) {
         let mut arguments = Vec::new();
         let mut command_follows = false;
-        for word in &words[place + 1..] {
+        for word in &words[index + 1..] {
             match word {
                 Word::Text(text) if text == "--" => command_follows = true,
                 Word::Text(text) => arguments.push(text.clone()),
@@ -84,7 +84,7 @@ fn ours(words: &[Word]) -> Vec<(Vec<String>, bool)> {
 
 /// Demands of each `unhang` in a script that the argument parser takes it.
 #[track_caller]
-fn demand_parsed(sandbox: &Sandbox, place: &str, words: &[Word]) {
+fn demand_parsed(sandbox: &Sandbox, location: &str, words: &[Word]) {
     for (arguments, command_follows) in ours(words) {
         let line = arguments.join(" ");
         let run = |arguments: &[&str]| {
@@ -98,15 +98,15 @@ fn demand_parsed(sandbox: &Sandbox, place: &str, words: &[Word]) {
             ["zoo", name, ..] if name != "run" => {
                 let (_, list, _) = run(&["zoo", "--list"]);
                 let known = name == "--list" || list.lines().any(|line| line.split(' ').next() == Some(name));
-                assert!(known, "{place}: `unhang {line}`: no program is called so");
+                assert!(known, "{location}: `unhang {line}`: no program is called so");
             }
             // Everything behind the first word that is no flag would be the command.
             ["wrap", ..] | ["job", "run", ..] if !command_follows => {
-                panic!("{place}: `unhang {line}`: the command comes behind `--`")
+                panic!("{location}: `unhang {line}`: the command comes behind `--`")
             }
             _ => {
                 let (code, help, told) = run(&[&words[..], &["--help"]].concat());
-                assert!(code == 0 && help.contains("Usage: "), "{place}: `unhang {line}`: {told}");
+                assert!(code == 0 && help.contains("Usage: "), "{location}: `unhang {line}`: {told}");
             }
         }
     }
@@ -116,7 +116,7 @@ fn demand_parsed(sandbox: &Sandbox, place: &str, words: &[Word]) {
 #[track_caller]
 pub(super) fn command_lines(sandbox: &Sandbox, block: &Block) {
     for command in block.commands() {
-        demand_parsed(sandbox, &block.place, &words(&command.line));
+        demand_parsed(sandbox, &block.location, &words(&command.line));
     }
 }
 
@@ -137,17 +137,17 @@ pub(super) fn configuration(sandbox: &Sandbox, block: &Block) {
         let mut command = sandbox.unhang();
         command.args(["servers", "--output", "json", "--config"]).arg(&file).envs(variables(&text));
         let (code, listed, told) = run_to_end(command);
-        assert!((code, told.as_str()) == (0, ""), "{}: exit code {code}: {told}", block.place);
+        assert!((code, told.as_str()) == (0, ""), "{}: exit code {code}: {told}", block.location);
         let servers: Value = serde_json::from_str(&listed).expect("a list");
         for server in servers.as_array().expect("a list") {
-            assert!(server.get("unused").is_none(), "{}: {server}", block.place);
+            assert!(server.get("unused").is_none(), "{}: {server}", block.location);
             let arguments = server["args"].as_array().into_iter().flatten();
             let words: Vec<Word> = [&server["command"]]
                 .into_iter()
                 .chain(arguments)
                 .filter_map(|word| Some(Word::Text(word.as_str()?.to_owned())))
                 .collect();
-            demand_parsed(sandbox, &block.place, &words);
+            demand_parsed(sandbox, &block.location, &words);
         }
     }
 }
@@ -199,7 +199,7 @@ fn a_wrong_command_line_and_a_wrong_configuration_are_found() {
     let sandbox = Sandbox::new();
     let fails = |kind: &str, text: &str| {
         let block = Block {
-            place: "page:1".to_owned(),
+            location: "page:1".to_owned(),
             kind: kind.to_owned(),
             mark: None,
             lines: text.lines().map(str::to_owned).collect(),

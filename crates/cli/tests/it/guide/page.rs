@@ -22,7 +22,7 @@ pub(super) enum Mark {
 #[derive(Debug)]
 pub(super) struct Block {
     /// `PAGE:LINE` of its fence.
-    pub(super) place: String,
+    pub(super) location: String,
     pub(super) kind: String,
     pub(super) mark: Option<Mark>,
     pub(super) lines: Vec<String>,
@@ -54,7 +54,7 @@ impl Block {
             } else {
                 let last = commands.last_mut().and_then(|last| last.output.as_mut());
                 let output =
-                    last.unwrap_or_else(|| panic!("{}: no command has printed `{line}`", self.place));
+                    last.unwrap_or_else(|| panic!("{}: no command has printed `{line}`", self.location));
                 output.push(line.clone());
                 continue;
             }
@@ -84,20 +84,20 @@ pub(super) fn blocks_of(page: &str, text: &str) -> Result<Vec<Block>, String> {
     let mut lines = text.lines().enumerate();
     while let Some((number, line)) = lines.next() {
         if let Some(kind) = line.trim_start().strip_prefix("```") {
-            let place = format!("{page}:{}", number + 1);
+            let location = format!("{page}:{}", number + 1);
             if line.starts_with(' ') {
-                return Err(format!("{place}: a fence begins its line"));
+                return Err(format!("{location}: a fence begins its line"));
             }
             if matches!(kind, "" | "shell" | "shell-session" | "zsh") {
-                return Err(format!("{place}: say `sh`, `console` or `text` behind the fence"));
+                return Err(format!("{location}: say `sh`, `console` or `text` behind the fence"));
             }
-            let mark = mark(before, kind).map_err(|error| format!("{place}: {error}"))?;
+            let mark = mark(before, kind).map_err(|error| format!("{location}: {error}"))?;
             if kind == "bash" && !matches!(mark, Some(Mark::File(_))) {
-                return Err(format!("{place}: say `sh` or `console` behind the fence of what is typed"));
+                return Err(format!("{location}: say `sh` or `console` behind the fence of what is typed"));
             }
             let content =
                 lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").map(str::to_owned);
-            blocks.push(Block { kind: kind.to_owned(), mark, lines: content.collect(), place });
+            blocks.push(Block { kind: kind.to_owned(), mark, lines: content.collect(), location });
         }
         before = line;
     }
@@ -144,9 +144,9 @@ pub(super) fn every() -> Vec<String> {
 fn a_block_has_its_kind_its_place_and_its_mark() {
     let text = "<!-- not run: needs npx -->\n```sh\na\n```\n\n```console\n$ b \\\n> c\nd\n$ e\n```\n";
     let blocks = blocks_of("p", text).expect("a page");
-    assert_eq!((blocks[0].place.as_str(), &blocks[0].mark), ("p:2", &Some(Mark::NotRun)));
+    assert_eq!((blocks[0].location.as_str(), &blocks[0].mark), ("p:2", &Some(Mark::NotRun)));
     assert_eq!(blocks[0].commands(), [Command { line: "a\n".to_owned(), output: None }]);
-    assert_eq!((blocks[1].place.as_str(), &blocks[1].mark), ("p:6", &None));
+    assert_eq!((blocks[1].location.as_str(), &blocks[1].mark), ("p:6", &None));
     let shown = |line: &str, output: &[&str]| Command {
         line: line.to_owned(),
         output: Some(output.iter().map(|line| (*line).to_owned()).collect()),

@@ -55,8 +55,8 @@ fn same(pattern: &str, line: &str) -> bool {
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = line.strip_prefix(first) else { return false };
     let parts: Vec<&str> = parts.collect();
-    for (place, part) in parts.iter().enumerate() {
-        if place + 1 == parts.len() {
+    for (index, part) in parts.iter().enumerate() {
+        if index + 1 == parts.len() {
             return rest.ends_with(part);
         }
         let Some((_, behind)) = rest.split_once(part) else { return false };
@@ -76,11 +76,11 @@ fn timeless(line: &str) -> String {
         line = format!("{before}[bar]{behind}");
     }
     let words: Vec<&str> = line.split_whitespace().collect();
-    let word = |(place, word): (usize, &&str)| {
+    let word = |(index, word): (usize, &&str)| {
         let core = word.trim_matches(|sign: char| !sign.is_ascii_alphanumeric() && sign != '…');
         let number = !core.is_empty() && core.bytes().all(|sign| sign.is_ascii_digit());
-        let percent = number && words.get(place + 1) == Some(&"%");
-        let elapsed = place > 0 && words[place - 1] == "\"elapsed_time_seconds\":";
+        let percent = number && words.get(index + 1) == Some(&"%");
+        let elapsed = index > 0 && words[index - 1] == "\"elapsed_time_seconds\":";
         if is_moment(core) {
             word.replace(core, "MOMENT")
         } else if is_length(core) {

@@ -123,12 +123,12 @@ impl Reader {
             Some(Mark::RunsOn) => {
                 for command in block.commands() {
                     let typed = self.typed(&command);
-                    self.await_shown(&typed, &block.place, &command.output.unwrap_or_default());
+                    self.await_shown(&typed, &block.location, &command.output.unwrap_or_default());
                     self.running.push(typed);
                 }
             }
             None if block.is_commands() => {
-                block.commands().iter().for_each(|command| self.command(&block.place, command));
+                block.commands().iter().for_each(|command| self.command(&block.location, command));
             }
             _ => {}
         }
@@ -144,14 +144,14 @@ impl Reader {
         }
     }
 
-    fn command(&mut self, place: &str, command: &Command) {
+    fn command(&mut self, location: &str, command: &Command) {
         let looks = LOOKS.iter().any(|look| command.line.starts_with(look));
         let mut left = if looks { ATTEMPTS } else { 1 };
         loop {
             left -= 1;
-            let (printed, code) = self.run(place, command);
+            let (printed, code) = self.run(location, command);
             let Some(pattern) = &command.output else {
-                assert_eq!(code, 0, "{place}: {}\n{printed}", command.line);
+                assert_eq!(code, 0, "{location}: {}\n{printed}", command.line);
                 return;
             };
             self.meet(pattern, &printed);
@@ -164,15 +164,15 @@ impl Reader {
                 return;
             }
             let page = pattern.join("\n");
-            assert!(left > 0, "{place}: $ {}\n{printed}\n\nthe page has:\n{page}", command.line);
+            assert!(left > 0, "{location}: $ {}\n{printed}\n\nthe page has:\n{page}", command.line);
         }
     }
 
     /// Waits until a command that goes on shows what the page does.
-    fn await_shown(&mut self, typed: &Typed, place: &str, pattern: &[String]) {
+    fn await_shown(&mut self, typed: &Typed, location: &str, pattern: &[String]) {
         let mut looks = 0;
         let mut printed = String::new();
-        wait_until(&format!("{place}: a command that goes on"), 2 * PATIENCE, || {
+        wait_until(&format!("{location}: a command that goes on"), 2 * PATIENCE, || {
             let ended;
             (printed, ended) = typed.look();
             self.meet(pattern, &printed);
@@ -180,19 +180,19 @@ impl Reader {
             ended || looks > ATTEMPTS_TO_LOOK || self.shows(pattern, &printed)
         });
         let page = pattern.join("\n");
-        assert!(self.shows(pattern, &printed), "{place}: shown:\n{printed}\n\nthe page has:\n{page}");
+        assert!(self.shows(pattern, &printed), "{location}: shown:\n{printed}\n\nthe page has:\n{page}");
     }
 
     /// What a command shows at its end, and its code.
-    fn run(&mut self, place: &str, command: &Command) -> (String, i32) {
+    fn run(&mut self, location: &str, command: &Command) -> (String, i32) {
         let mut typed = self.typed(command);
         if let Some(pattern) = &command.output
             && let Some(at) = pattern.iter().position(|line| line == CTRL_C)
         {
-            self.await_shown(&typed, place, &pattern[..at]);
+            self.await_shown(&typed, location, &pattern[..at]);
             typed.interrupt();
         }
-        wait_until(&format!("{place}: the end of `{}`", command.line), PATIENCE, || typed.look().1);
+        wait_until(&format!("{location}: the end of `{}`", command.line), PATIENCE, || typed.look().1);
         (typed.look().0, typed.client.exit_code())
     }
 

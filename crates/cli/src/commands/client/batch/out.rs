@@ -141,10 +141,10 @@ impl EarlierRun {
             return Err(io::Error::other("it is no plain file"));
         }
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        let place = |found: &Metadata| (found.dev(), found.ino());
-        if requests_metadata(requests)
-            .is_some_and(|found| file.metadata().is_ok_and(|own| place(&own) == place(&found)))
-        {
+        let file_identity = |found: &Metadata| (found.dev(), found.ino());
+        if requests_metadata(requests).is_some_and(|found| {
+            file.metadata().is_ok_and(|own| file_identity(&own) == file_identity(&found))
+        }) {
             return Err(io::Error::other("it is what the requests are read from"));
         }
         let mut earlier = EarlierRun::default();
