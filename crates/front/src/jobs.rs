@@ -190,7 +190,7 @@ fn page(all: Vec<JobReport>, after: Option<JobId>) -> TasksTold {
     let begin = match after {
         None => 0,
         Some(after) => match all.iter().position(|job| job.job_id == after) {
-            Some(place) => place + 1,
+            Some(index) => index + 1,
             None => return TasksTold::NoSuchPage,
         },
     };

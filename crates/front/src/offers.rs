@@ -37,8 +37,8 @@ use unhang_upstream::client::ServerList;
 /// Members of a schema that those within it refer to.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 
-/// Words by which a schema refers to places that are not where they were, once it stands in another.
-const PLACES: [&str; 6] =
+/// Words by which a schema refers to schemas that are not where they were, once it stands in another.
+const SCOPE_KEYWORDS: [&str; 6] =
     ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
 
 /// See the module's text.
@@ -306,7 +306,9 @@ fn or_handed_over(schema: Json<'_>) -> Option<String> {
     if let Some(dialect) = own.remove("$schema") {
         both.insert("$schema".to_owned(), dialect);
     }
-    if !own.values().all(refers_to_definitions) || PLACES.iter().any(|place| own.contains_key(*place)) {
+    if !own.values().all(refers_to_definitions)
+        || SCOPE_KEYWORDS.iter().any(|keyword| own.contains_key(*keyword))
+    {
         return None;
     }
     for definitions in DEFINITIONS {
@@ -319,14 +321,14 @@ fn or_handed_over(schema: Json<'_>) -> Option<String> {
     Some(Value::from(both).to_string())
 }
 
-/// Whether everything in it that refers to another place refers to a definition, which stays where it was.
+/// Whether everything in it that refers to another schema refers to a definition, which stays where it was.
 fn refers_to_definitions(value: &Value) -> bool {
     match value {
         Value::Object(members) => members.iter().all(|(name, value)| match (name.as_str(), value) {
-            ("$ref", Value::String(place)) => DEFINITIONS.iter().any(|definitions| {
-                place.strip_prefix("#/").and_then(|rest| rest.strip_prefix(definitions)).is_some()
+            ("$ref", Value::String(reference)) => DEFINITIONS.iter().any(|definitions| {
+                reference.strip_prefix("#/").and_then(|rest| rest.strip_prefix(definitions)).is_some()
             }),
-            (name, Value::String(_)) if PLACES.contains(&name) => false,
+            (name, Value::String(_)) if SCOPE_KEYWORDS.contains(&name) => false,
             (_, value) => refers_to_definitions(value),
         }),
         Value::Array(items) => items.iter().all(refers_to_definitions),

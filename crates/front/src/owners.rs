@@ -119,8 +119,8 @@ pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Resu
     let owner = wanted.owner(catalog).or_else(|| wanted.unlisted(known));
     let RequestedItem { method, member, holder, about } = wanted;
     let Some(about) = about else {
-        let place = if holder.is_some() { "params.ref" } else { "params" };
-        let happened = format!("`{method}` names nothing in {place}.{member}");
+        let parent = if holder.is_some() { "params.ref" } else { "params" };
+        let happened = format!("`{method}` names nothing in {parent}.{member}");
         return Err(told(happened, "name what it is about"));
     };
     let Some(owner) = owner else {

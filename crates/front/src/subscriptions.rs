@@ -41,7 +41,7 @@ const LISTS: [(ServerList, &str, &str); 3] = [
     (ServerList::Resources, "resources", "resourcesListChanged"),
 ];
 
-/// The place of the list of tools.
+/// The index of the list of tools.
 const TOOLS: usize = 0;
 
 /// What a subscription wants to hear of.
@@ -262,7 +262,7 @@ impl WatchedResources {
 fn changed_lists(before: &KnownServers, now: &KnownServers) -> impl Iterator<Item = usize> {
     let is_other =
         |list: ServerList| before.catalog.list(list, Era::Modern) != now.catalog.list(list, Era::Modern);
-    LISTS.iter().enumerate().filter(move |(_, (list, ..))| is_other(*list)).map(|(place, _)| place)
+    LISTS.iter().enumerate().filter(move |(_, (list, ..))| is_other(*list)).map(|(list_index, _)| list_index)
 }
 
 /// Whom changes of lists are told to.
@@ -280,8 +280,8 @@ impl ListListeners<'_> {
         now: &KnownServers,
         effects: &mut impl SessionEffects,
     ) {
-        for place in changed_lists(before, now) {
-            self.tell(place, effects);
+        for list_index in changed_lists(before, now) {
+            self.tell(list_index, effects);
         }
     }
 
@@ -290,9 +290,9 @@ impl ListListeners<'_> {
         self.tell(TOOLS, effects);
     }
 
-    /// Tells that the list at this place of [`LISTS`] has changed.
-    fn tell(&self, place: usize, effects: &mut impl SessionEffects) {
-        let (_, kind, _) = LISTS[place];
+    /// Tells that the list at this index of [`LISTS`] has changed.
+    fn tell(&self, list_index: usize, effects: &mut impl SessionEffects) {
+        let (_, kind, _) = LISTS[list_index];
         let line = |params: &str| {
             format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#)
         };
@@ -301,7 +301,7 @@ impl ListListeners<'_> {
         }
         for (id, call) in self.calls.iter() {
             let Awaited::Changes(filter) = &call.awaited else { continue };
-            if filter.lists[place] || !stands("subscription-hears-what-it-asked") {
+            if filter.lists[list_index] || !stands("subscription-hears-what-it-asked") {
                 let id = id.to_json();
                 let params = format!(r#","params":{{"_meta":{{"{SUBSCRIPTION}":{id}}}}}"#);
                 let class = Class::ListChanged(format!("{kind} {id}").into());

@@ -85,8 +85,8 @@ impl FrontTally {
 
     /// A request over HTTP was answered with this status.
     pub(crate) fn responded(&self, status: u16) {
-        let place = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len() - 1);
-        add_one(&self.responses[place]);
+        let index = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len() - 1);
+        add_one(&self.responses[index]);
     }
 
     /// How many requests over HTTP were answered with each status, of those that there were.

@@ -202,9 +202,12 @@ impl Access {
         let (name, told) = match caller {
             TokenOwner::Anybody => return otherwise(),
             TokenOwner::Token(number) => {
-                let place =
-                    self.tokens.iter().position(|(known, _)| known == number).map_or(0, |place| place + 1);
-                (format!("token {number}"), format!("token {place}"))
+                let position = self
+                    .tokens
+                    .iter()
+                    .position(|(known, _)| known == number)
+                    .map_or(0, |position| position + 1);
+                (format!("token {number}"), format!("token {position}"))
             }
             TokenOwner::Subject(subject) => (format!("subject {subject}"), format!("subject {subject}")),
         };

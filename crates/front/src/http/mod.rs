@@ -2,7 +2,7 @@
 //! whether all is well.
 //!
 //! ```text
-//! connection (net::serve) ─── place ─── handler ─── asked() ─┬ begins ──► a new session ─┐
+//! connection (net::serve) ─── service ─ handler ─── asked() ─┬ begins ──► a new session ─┐
 //!                                                          ├ belongs ─► its session ───┼─ SessionCommand ─► actor ─ front::Machine
 //!                                                          └ alone ───► one of its own ┘
 //! connection ◄─ a status, an answer, or a stream of events ◄─ Reply ◄──────────────────┘
@@ -168,8 +168,8 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
     let budget = Budget::new(message_memory, limits.max_message);
     let http_state = HttpState::new(limits, budget, context, counted, access_policy, ending.clone());
     let _watching = TaskGuard(tokio::spawn(Arc::clone(&http_state).watch_door()));
-    let place = HttpService::new(Arc::clone(&http_state), offers_sse);
-    let mut serving = tokio::spawn(serve::serve(listeners, place, bounds, tls, ending));
+    let service = HttpService::new(Arc::clone(&http_state), offers_sse);
+    let mut serving = tokio::spawn(serve::serve(listeners, service, bounds, tls, ending));
     let code = tokio::select! {
         stop = stops.recv() => stop.unwrap_or(Stop::Terminate).exit_code(),
         // It ends when it is told to; before that it can only panic, which was told.
@@ -414,7 +414,7 @@ impl HttpState {
         drop(context);
         let manner = match way {
             HttpRoute::Streamable => ReplyMode::Streams,
-            HttpRoute::Old => ReplyMode::OneStream(old::place_of(&name)),
+            HttpRoute::Old => ReplyMode::OneStream(old::endpoint_of(&name)),
         };
         let session = HttpSession::new(shown(&name).to_owned(), work, &self.limits, commands, manner);
         let (http_state, own) = (Arc::clone(self), name.clone());
@@ -456,7 +456,7 @@ impl HttpState {
                 OwnedSession { owner: caller.clone(), mailbox: mailbox.clone(), way: HttpRoute::Streamable };
             alone.insert(secret.clone(), owned);
         }
-        let fairness_key = self.access_policy().access.fairness_key(caller, || place_of(peer));
+        let fairness_key = self.access_policy().access.fairness_key(caller, || peer_key(peer));
         let work = SessionRuntime::new(self.limits.clone(), &context, fairness_key, Some(secret.clone()));
         let work =
             work.alone().asks_as(SessionKey::of(&StatelessClient::new(caller, peer))).of_window(window);
@@ -484,7 +484,7 @@ impl HttpState {
 }
 
 /// What tells those who stand alone from others as far as anything does: the process, or the machine.
-fn place_of(peer: PeerAddress) -> FairnessKey {
+fn peer_key(peer: PeerAddress) -> FairnessKey {
     match peer {
         PeerAddress::Local { process: Some(process), .. } => FairnessKey::new(&format!("process {process}")),
         PeerAddress::Local { process: None, .. } => FairnessKey::one_of("local"),

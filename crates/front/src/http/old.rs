@@ -50,7 +50,7 @@ pub(super) fn router() -> Router<Arc<HttpState>> {
 }
 
 /// Where the messages of the session of this name are posted.
-pub(super) fn place_of(name: &str) -> String {
+pub(super) fn endpoint_of(name: &str) -> String {
     format!("{MESSAGES}?{SESSION}{name}")
 }
 
@@ -81,7 +81,7 @@ async fn opened(
     }
 }
 
-/// A message for the session that the place names.
+/// A message for the session that the endpoint names.
 async fn said(
     State(http_state): State<Arc<HttpState>>,
     Extension(peer): Extension<PeerAddress>,

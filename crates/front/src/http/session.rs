@@ -264,8 +264,8 @@ impl HttpEffects {
                     Some(stream) => stream,
                     None => self.stream(SESSION_STREAM),
                 };
-                if let ReplyMode::OneStream(place) = &self.manner {
-                    stream.say_endpoint(place);
+                if let ReplyMode::OneStream(endpoint) = &self.manner {
+                    stream.say_endpoint(endpoint);
                 }
                 let body = stream.read(None);
                 self.listened = Some(stream);

@@ -31,7 +31,7 @@ use unhang_gateway::Servers;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StatelessClient {
     caller: TokenOwner,
-    place: ClientOrigin,
+    origin: ClientOrigin,
 }
 
 /// Where those come from whom nothing else tells from others.
@@ -47,14 +47,14 @@ enum ClientOrigin {
 
 impl StatelessClient {
     pub(super) fn new(caller: &TokenOwner, peer: PeerAddress) -> Self {
-        let place = match (caller, peer) {
+        let origin = match (caller, peer) {
             (TokenOwner::Anybody, PeerAddress::Local { user, .. }) => ClientOrigin::User(user),
             (TokenOwner::Anybody, PeerAddress::Network(address)) => {
                 ClientOrigin::Address(address.ip().to_canonical())
             }
             (TokenOwner::Token(_) | TokenOwner::Subject(_), _) => ClientOrigin::Any,
         };
-        Self { caller: caller.clone(), place }
+        Self { caller: caller.clone(), origin }
     }
 }
 
@@ -106,10 +106,10 @@ impl StatelessClients {
         let kept = match all.entry(who.clone()) {
             Entry::Occupied(kept) => kept.into_mut(),
             Entry::Vacant(_) if is_full => return None,
-            Entry::Vacant(place) => {
+            Entry::Vacant(vacant) => {
                 *next += 1;
                 let (left, number) = (Instant::now(), *next);
-                place.insert(KnownClient { servers: new(), requests: 0, left, is_awaited: false, number })
+                vacant.insert(KnownClient { servers: new(), requests: 0, left, is_awaited: false, number })
             }
         };
         kept.requests += 1;

@@ -156,8 +156,8 @@ impl ResponseStream {
     }
 
     /// Says where messages are to be posted (2024-11-05).
-    pub(super) fn say_endpoint(&self, place: &str) {
-        self.event(Class::Kept, "endpoint", place.as_bytes());
+    pub(super) fn say_endpoint(&self, endpoint: &str) {
+        self.event(Class::Kept, "endpoint", endpoint.as_bytes());
     }
 
     fn event(&self, class: Class, kind: &str, data: &[u8]) {

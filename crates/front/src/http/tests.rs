@@ -76,7 +76,7 @@ impl Toolbox for Tools {
 /// A front without a socket.
 struct Web {
     http_state: Arc<HttpState>,
-    place: HttpService,
+    service: HttpService,
     withdrawn: Arc<AtomicUsize>,
     access_policy: watch::Sender<Arc<AccessPolicy>>,
     _end: watch::Sender<bool>,
@@ -156,7 +156,7 @@ impl Web {
             realm: None,
         });
         Web {
-            place: HttpService::new(Arc::clone(&http_state), offers_sse),
+            service: HttpService::new(Arc::clone(&http_state), offers_sse),
             http_state,
             withdrawn,
             access_policy,
@@ -174,7 +174,7 @@ impl Web {
         }
         let peer = PeerAddress::Network(([127, 0, 0, 1], 1).into());
         let request = request.body(body.into()).expect("a request");
-        self.place.answer(Origin { peer, arrived: None, speaks_tls: false }, request).await
+        self.service.answer(Origin { peer, arrived: None, speaks_tls: false }, request).await
     }
 
     async fn post(&self, headers: &[Header<'_>], body: impl Into<Body>) -> Response {

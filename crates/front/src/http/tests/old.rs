@@ -35,34 +35,35 @@ async fn open(web: &Web, headers: &[Header<'_>]) -> (String, Body) {
     assert!(!response.headers().contains_key("mcp-session-id"));
     let mut body = response.into_body();
     let first = piece(&mut body).await.expect("an event");
-    let place = first.strip_prefix("event: endpoint\ndata: ").and_then(|rest| rest.strip_suffix("\n\n"));
-    let place = place.unwrap_or_else(|| panic!("the first event says where messages are posted: {first:?}"));
-    (place.to_owned(), body)
+    let endpoint = first.strip_prefix("event: endpoint\ndata: ").and_then(|rest| rest.strip_suffix("\n\n"));
+    let endpoint =
+        endpoint.unwrap_or_else(|| panic!("the first event says where messages are posted: {first:?}"));
+    (endpoint.to_owned(), body)
 }
 
-async fn post(web: &Web, place: &str, headers: &[Header<'_>], body: impl Into<Body>) -> u16 {
+async fn post(web: &Web, endpoint: &str, headers: &[Header<'_>], body: impl Into<Body>) -> u16 {
     // Clients of that time say nothing of what they accept.
     let headers = [&[("accept", "")], headers].concat();
-    web.ask("POST", place, &headers, body).await.status().as_u16()
+    web.ask("POST", endpoint, &headers, body).await.status().as_u16()
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_first_event_says_where_to_post_and_all_answers_come_on_the_stream() {
     let web = old(Limits::default());
-    let (place, mut body) = open(&web, &[]).await;
-    assert!(place.starts_with("/messages?sessionId=") && place.len() > 40, "{place}");
-    assert_eq!(post(&web, &place, &[], OLD).await, 202);
+    let (endpoint, mut body) = open(&web, &[]).await;
+    assert!(endpoint.starts_with("/messages?sessionId=") && endpoint.len() > 40, "{endpoint}");
+    assert_eq!(post(&web, &endpoint, &[], OLD).await, 202);
     assert_eq!(
         message(&next(&mut body).await.expect("an answer"))["result"]["protocolVersion"],
         "2024-11-05"
     );
     let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-    assert_eq!(post(&web, &place, &[], initialized).await, 202);
+    assert_eq!(post(&web, &endpoint, &[], initialized).await, 202);
     // Newer clients say what they have come to; here it changes nothing.
     let header = [("mcp-protocol-version", "2024-11-05")];
-    assert_eq!(post(&web, &place, &header, call(1, "slow")).await, 202);
-    assert_eq!(post(&web, &place, &header, call(2, "echo")).await, 202);
-    assert_eq!(post(&web, &place, &[], LIST.replace("\"id\":1", "\"id\":\"three\"")).await, 202);
+    assert_eq!(post(&web, &endpoint, &header, call(1, "slow")).await, 202);
+    assert_eq!(post(&web, &endpoint, &header, call(2, "echo")).await, 202);
+    assert_eq!(post(&web, &endpoint, &[], LIST.replace("\"id\":1", "\"id\":\"three\"")).await, 202);
     let mut answers = Vec::new();
     for _ in 0..3 {
         let answer = message(&next(&mut body).await.expect("an answer"));
@@ -71,39 +72,39 @@ async fn the_first_event_says_where_to_post_and_all_answers_come_on_the_stream()
     }
     assert_eq!(answers, [json!(2), json!("three"), json!(1)], "each when it is there");
     // By the other way it is not there, nor is one of the other way here.
-    let name = place.split_once('=').expect("a name").1;
+    let name = endpoint.split_once('=').expect("a name").1;
     for method in ["POST", "GET", "DELETE"] {
         let response = web.ask(method, "/mcp", &[("mcp-session-id", name)], LIST).await;
         assert_eq!(response.status(), 404, "{method}");
     }
     let streamable = web.begin().await;
     assert_eq!(post(&web, &format!("/messages?sessionId={streamable}"), &[], LIST).await, 404);
-    assert_eq!(post(&web, &place, &[], LIST).await, 202, "it goes on");
+    assert_eq!(post(&web, &endpoint, &[], LIST).await, 202, "it goes on");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_ends_with_its_stream() {
     let web = old(Limits::default());
-    let (place, mut body) = open(&web, &[]).await;
-    post(&web, &place, &[], OLD).await;
+    let (endpoint, mut body) = open(&web, &[]).await;
+    post(&web, &endpoint, &[], OLD).await;
     next(&mut body).await.expect("an answer");
     // However long its client has nothing to say.
     sleep(SESSION_IDLE * 3).await;
-    assert_eq!(post(&web, &place, &[], call(1, "stuck")).await, 202);
+    assert_eq!(post(&web, &endpoint, &[], call(1, "stuck")).await, 202);
     sleep(Duration::from_secs(1)).await;
     drop(body);
     sleep(Duration::from_secs(1)).await;
     assert!(web.http_state.sessions().is_empty(), "nobody can come back to it");
     assert_eq!(web.withdrawn.load(Ordering::SeqCst), 1, "what it had asked is withdrawn");
-    assert_eq!(post(&web, &place, &[], LIST).await, 404);
+    assert_eq!(post(&web, &endpoint, &[], LIST).await, 404);
 }
 
 #[tokio::test(start_paused = true)]
 async fn promise_3_a_session_whose_stream_nobody_reads_is_closed() {
     let web = old(Limits { queue_bytes: 5000, ..Limits::default() });
     let ((deaf, unread), (well, mut read)) = (open(&web, &[]).await, open(&web, &[]).await);
-    for place in [&deaf, &well] {
-        assert_eq!(post(&web, place, &[], OLD).await, 202);
+    for endpoint in [&deaf, &well] {
+        assert_eq!(post(&web, endpoint, &[], OLD).await, 202);
     }
     next(&mut read).await.expect("an answer");
     for id in 1..=2 {
@@ -145,26 +146,26 @@ async fn who_comes_this_way_is_refused_for_the_same_reasons() {
         assert_eq!(is_message, path == "/messages");
         assert_eq!(response.headers()["allow"], verbs);
     }
-    let (place, mut body) = open(&web, &[one]).await;
+    let (endpoint, mut body) = open(&web, &[one]).await;
     let long =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":"{}"}}}}"#, "x".repeat(1000));
     let cases: &[(&str, &[Header<'_>], &str, u16)] = &[
-        (&place, &[two], OLD, 404),
+        (&endpoint, &[two], OLD, 404),
         ("/messages", &[one], OLD, 404),
         ("/messages?sessionId=never-there", &[one], OLD, 404),
-        (&place, &[one, ("content-type", "text/plain")], OLD, 415),
-        (&place, &[one], &long, 413),
-        (&place, &[one], "no JSON", 400),
-        (&place, &[one], r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, 400),
-        (&place, &[one], &format!("{LIST}{LIST}"), 400),
-        (&place, &[one], "", 400),
-        (&place, &[one], OLD, 202),
+        (&endpoint, &[one, ("content-type", "text/plain")], OLD, 415),
+        (&endpoint, &[one], &long, 413),
+        (&endpoint, &[one], "no JSON", 400),
+        (&endpoint, &[one], r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, 400),
+        (&endpoint, &[one], &format!("{LIST}{LIST}"), 400),
+        (&endpoint, &[one], "", 400),
+        (&endpoint, &[one], OLD, 202),
     ];
-    for (place, headers, body, status) in cases {
+    for (endpoint, headers, body, status) in cases {
         assert_eq!(
-            post(&web, place, headers, (*body).to_owned()).await,
+            post(&web, endpoint, headers, (*body).to_owned()).await,
             *status,
-            "{place} {headers:?} {body}"
+            "{endpoint} {headers:?} {body}"
         );
     }
     assert_eq!(message(&next(&mut body).await.expect("an answer"))["id"], 0, "nothing else has come there");
