@@ -15,8 +15,8 @@ use unhang_switches::stands;
 pub(crate) struct ConnectionCounts(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
 impl ConnectionCounts {
-    /// A place for one more of this address; none where it has its share.
-    pub(crate) fn place(&self, address: IpAddr, share: usize) -> Option<ConnectionShare> {
+    /// Counts one more of this address; none where it has its share.
+    pub(crate) fn take_share(&self, address: IpAddr, share: usize) -> Option<ConnectionShare> {
         let address = network_of(address);
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(address).or_default();
@@ -24,7 +24,7 @@ impl ConnectionCounts {
             return None;
         }
         *count += 1;
-        Some(ConnectionShare { crowd: self.clone(), address })
+        Some(ConnectionShare { counts: self.clone(), address })
     }
 }
 
@@ -35,13 +35,13 @@ pub(crate) fn is_one(one: IpAddr, other: IpAddr) -> bool {
 
 /// A connection counts for its address while this lives.
 pub(crate) struct ConnectionShare {
-    crowd: ConnectionCounts,
+    counts: ConnectionCounts,
     address: IpAddr,
 }
 
 impl Drop for ConnectionShare {
     fn drop(&mut self) {
-        let mut counts = self.crowd.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {

@@ -173,7 +173,7 @@ pub async fn serve(
     mut ending: watch::Receiver<bool>,
 ) {
     let room = Arc::new(Semaphore::new(bounds.connections));
-    let crowd = ConnectionCounts::default();
+    let counts = ConnectionCounts::default();
     let silent = SilentConnections::default();
     let mut connections = JoinSet::new();
     let is_over = ending.clone();
@@ -188,18 +188,18 @@ pub async fn serve(
                     IncomingStream::Network(_, peer) => Some(peer.ip()),
                     IncomingStream::Local(_) => None,
                 };
-                let place = match address {
-                    Some(address) => place(&crowd, &silent, address, bounds.of_one).map(Some),
+                let connection_share = match address {
+                    Some(address) => take_share(&counts, &silent, address, bounds.of_one).map(Some),
                     None => Some(None),
                 };
-                let Some(place) = place else {
+                let Some(connection_share) = connection_share else {
                     tracing::info!("one who has {} connections already gets no other", bounds.of_one);
                     continue;
                 };
                 let (site, is_over, tls) = (site.clone(), is_over.clone(), tls.borrow().clone());
                 let newcomer = Arc::new(silent.enter(address));
                 connections.spawn(async move {
-                    let _held = (permit, place);
+                    let _held = (permit, connection_share);
                     match stream {
                         IncomingStream::Network(stream, peer) => {
                             adjust(&stream, bounds);
@@ -236,17 +236,17 @@ async fn permit(room: &Arc<Semaphore>, silent: &SilentConnections) -> Option<Own
     }
 }
 
-/// A place for one more connection of this address; none where it has its share, and all who have it ask for something.
-fn place(
-    crowd: &ConnectionCounts,
+/// Counts one more connection of this address; none where it has its share, and all who have it ask for something.
+fn take_share(
+    counts: &ConnectionCounts,
     silent: &SilentConnections,
     address: IpAddr,
     share: usize,
 ) -> Option<ConnectionShare> {
-    crowd.place(address, share).or_else(|| {
+    counts.take_share(address, share).or_else(|| {
         // That one ends in a moment, so that there is one too many for no longer.
         let has_gone = silent.send_away(|other| is_one(other, address), false);
-        has_gone.then(|| crowd.place(address, usize::MAX)).flatten()
+        has_gone.then(|| counts.take_share(address, usize::MAX)).flatten()
     })
 }
 

@@ -59,7 +59,7 @@ impl Redirect {
     pub fn from_query(query: &str) -> Self {
         let mut redirect = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let place = match &*name {
+            let member = match &*name {
                 "code" => &mut redirect.code,
                 "state" => &mut redirect.state,
                 "iss" => &mut redirect.issuer,
@@ -67,7 +67,7 @@ impl Redirect {
                 "error_description" => &mut redirect.error_description,
                 _ => continue,
             };
-            place.get_or_insert_with(|| value.into_owned());
+            member.get_or_insert_with(|| value.into_owned());
         }
         redirect
     }

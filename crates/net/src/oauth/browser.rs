@@ -170,10 +170,10 @@ mod tests {
         let show = move |url: &str| drop(shown.send(url.to_owned()));
         let browser = Browser::new(Duration::from_secs(30), show).await.expect("a port");
         let back = browser.redirect_uri().expect("an address");
-        let place = back.strip_prefix("http://").and_then(|rest| rest.split('/').next()).expect("a host");
+        let address = back.strip_prefix("http://").and_then(|rest| rest.split('/').next()).expect("a host");
         let visits = async |query: &str| {
-            let mut stream = TcpStream::connect(place).await.expect("it listens");
-            let head = format!("GET /callback?{query} HTTP/1.1\r\nhost: {place}\r\n\r\n");
+            let mut stream = TcpStream::connect(address).await.expect("it listens");
+            let head = format!("GET /callback?{query} HTTP/1.1\r\nhost: {address}\r\n\r\n");
             stream.write_all(head.as_bytes()).await.expect("sent");
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.expect("an answer");

@@ -281,10 +281,10 @@ pub(super) mod tests {
             name("http://example.org/mcp"),
             name("https://[::1]/../../mcp"),
         ];
-        for (place, name) in names.iter().enumerate() {
+        for (index, name) in names.iter().enumerate() {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
             assert!(name.bytes().all(is_plain) && !name.starts_with('.'), "{name}");
-            assert!(!names[..place].contains(name), "{name}");
+            assert!(!names[..index].contains(name), "{name}");
         }
         assert_eq!(names[0], "example_org-25347faf04e6eaab.json", "it is the same tomorrow");
         assert!(name(&format!("https://{}.org/", "a.".repeat(500))).len() < 120);

@@ -276,8 +276,8 @@ impl ResourceServerState {
         let issuer = &self.settings.issuer;
         let wrong = |why: &str| AuthorizationError::Metadata { server: issuer.clone(), why: why.to_owned() };
         let mut metadata = None;
-        for place in places(&url(issuer)?) {
-            if let Some(body) = self.get(place).await? {
+        for metadata_url in metadata_urls(&url(issuer)?) {
+            if let Some(body) = self.get(metadata_url).await? {
                 metadata = Some(serde_json::from_slice::<Value>(&body).map_err(|_| wrong("it is no JSON"))?);
                 break;
             }
@@ -309,16 +309,16 @@ fn url(text: &str) -> Result<Url, AuthorizationError> {
 }
 
 /// Where an authorization server says what it is: as RFC 8414 has it, and as OpenID Connect does.
-fn places(issuer: &Url) -> [Url; 3] {
+fn metadata_urls(issuer: &Url) -> [Url; 3] {
     let path = issuer.path().trim_end_matches('/');
     [
         format!("/.well-known/oauth-authorization-server{path}"),
         format!("/.well-known/openid-configuration{path}"),
         format!("{path}/.well-known/openid-configuration"),
     ]
-    .map(|place| {
+    .map(|path| {
         let mut url = issuer.clone();
-        url.set_path(&place);
+        url.set_path(&path);
         url
     })
 }

@@ -233,11 +233,11 @@ fn where_things_are_is_told_by_their_urls() {
     assert_eq!(bare.metadata_url(), "https://mcp.example.org/.well-known/oauth-protected-resource");
     let insecure = ResourceSettings { issuer: "http://login.example.org".to_owned(), ..settings() };
     assert!(ResourceServer::new(insecure, limits).is_err());
-    let places = places(&Url::parse("https://login.example.org/realms/a").expect("a URL"));
+    let metadata_urls = metadata_urls(&Url::parse("https://login.example.org/realms/a").expect("a URL"));
     let expect = [
         "https://login.example.org/.well-known/oauth-authorization-server/realms/a",
         "https://login.example.org/.well-known/openid-configuration/realms/a",
         "https://login.example.org/realms/a/.well-known/openid-configuration",
     ];
-    assert_eq!(places.map(String::from), expect);
+    assert_eq!(metadata_urls.map(String::from), expect);
 }
