@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::testing::{sleeper, wait_until, without_hanging};
 
-    fn place() -> (tempfile::TempDir, PathBuf) {
+    fn lock_path() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         (folder, path)
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_second_opening_is_refused_until_the_first_is_closed() {
-        let (_folder, path) = place();
+        let (_folder, path) = lock_path();
         assert!(!is_held(&path).unwrap());
         assert!(!path.exists());
         let lock = Lock::try_take(&path).unwrap().unwrap();
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_child_of_the_holder_does_not_hold_it() {
-        let (_folder, path) = place();
+        let (_folder, path) = lock_path();
         let lock = Lock::try_take(&path).unwrap().unwrap();
         let mut child = sleeper();
         drop(lock);
@@ -133,7 +133,7 @@ mod tests {
     /// Those who look and one who starts, all the time.
     #[test]
     fn a_look_never_makes_a_start_fail() {
-        let (_folder, path) = place();
+        let (_folder, path) = lock_path();
         let done = AtomicBool::new(false);
         let refused = thread::scope(|scope| {
             scope.spawn(|| {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_link_in_the_place_of_the_lock_is_not_followed() {
-        let (folder, path) = place();
+        let (folder, path) = lock_path();
         symlink(folder.path().join("elsewhere"), &path).unwrap();
         assert!(Lock::try_take(&path).is_err());
         assert!(!folder.path().join("elsewhere").exists());
@@ -169,7 +169,7 @@ mod tests {
     /// The work can put one there, and whoever opens it the ordinary way waits for ever.
     #[test]
     fn a_named_pipe_in_the_place_of_the_lock_is_not_waited_for() {
-        let (_folder, path) = place();
+        let (_folder, path) = lock_path();
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert!(!without_hanging(move || is_held(&path).unwrap()));
     }

@@ -154,10 +154,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("inner");
         fs::create_dir(&inside).unwrap();
-        for (place, [limit, used, cache]) in [(folder.path(), outer), (&inside, inner)] {
-            fs::write(place.join(names[0]), format!("{limit}\n")).unwrap();
-            fs::write(place.join(names[1]), format!("{used}\n")).unwrap();
-            fs::write(place.join("memory.stat"), format!("anon 5\n{} {cache}\nfile 6\n", names[2])).unwrap();
+        for (group, [limit, used, cache]) in [(folder.path(), outer), (&inside, inner)] {
+            fs::write(group.join(names[0]), format!("{limit}\n")).unwrap();
+            fs::write(group.join(names[1]), format!("{used}\n")).unwrap();
+            fs::write(group.join("memory.stat"), format!("anon 5\n{} {cache}\nfile 6\n", names[2])).unwrap();
         }
         used_of_groups(&inside, 1001).map(MemoryUse::percent)
     }

@@ -199,7 +199,7 @@ pub struct Launch<'a> {
     /// Its standard error.
     pub error: Stream,
     /// Its session or group.
-    pub place: SignalGroup,
+    pub signal_group: SignalGroup,
     /// Descriptors that it gets under the same numbers.
     pub kept: &'a [BorrowedFd<'a>],
     /// Whether the kernel kills it when the *thread* that starts it ends (Linux). For single-threaded callers only.
@@ -222,7 +222,7 @@ impl<'a> Launch<'a> {
             input: Stream::Null,
             output: Stream::Null,
             error: Stream::Null,
-            place: SignalGroup::OwnSession,
+            signal_group: SignalGroup::OwnSession,
             kept: &[],
             dies_with_parent: false,
             control_group: None,
@@ -304,7 +304,7 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
     if let Some(folder) = launch.folder {
         command.current_dir(folder);
     }
-    if launch.place == SignalGroup::OwnGroup && stands("server-own-group") {
+    if launch.signal_group == SignalGroup::OwnGroup && stands("server-own-group") {
         command.process_group(0);
     }
     command
@@ -312,7 +312,7 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
         .stdout(launch.output.into_stdio())
         .stderr(launch.error.into_stdio());
     let kept = launch.kept.iter().map(AsRawFd::as_raw_fd).collect();
-    prepare_child(&mut command, launch.place, launch.dies_with_parent, kept);
+    prepare_child(&mut command, launch.signal_group, launch.dies_with_parent, kept);
     // The lock is held over the fork, so that no sweep can meet a child that is not in the registry yet.
     let mut registry = registry();
     let pid = match launch.control_group {
@@ -327,14 +327,14 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
 }
 
 #[expect(unsafe_code, reason = "work between fork and exec has no safe interface")]
-fn prepare_child(command: &mut Command, place: SignalGroup, dies_with_parent: bool, kept: Vec<RawFd>) {
+fn prepare_child(command: &mut Command, signal_group: SignalGroup, dies_with_parent: bool, kept: Vec<RawFd>) {
     let parent = rustix::process::getpid();
     let descriptors = descriptors::given();
     let prepare = move || {
         if let Some(given) = descriptors {
             setrlimit(Resource::Nofile, given)?;
         }
-        if place == SignalGroup::OwnSession && stands("lifeline-own-session") {
+        if signal_group == SignalGroup::OwnSession && stands("lifeline-own-session") {
             setsid()?;
         }
         if stands("signals-reset") {

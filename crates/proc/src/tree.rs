@@ -100,7 +100,7 @@ pub struct ProcessTree {
 
 impl ProcessTree {
     /// Starts the root in a process group of its own. `launch` says what to start, and is asked again where a start in a
-    /// control group failed; group, place and the death with the caller are added here.
+    /// control group failed; group, signal group and the death with the caller are added here.
     ///
     /// # Errors
     /// What the system said about the start, or what `launch` did.
@@ -259,7 +259,7 @@ fn start_root<'l>(
 ) -> io::Result<Pid> {
     let mut held = || {
         let dies_with_parent = stands("server-dies-with-lifeline");
-        launch().map(|launch| Launch { place: SignalGroup::OwnGroup, dies_with_parent, ..launch })
+        launch().map(|launch| Launch { signal_group: SignalGroup::OwnGroup, dies_with_parent, ..launch })
     };
     if let Some(made) = group.take() {
         let started =

@@ -46,14 +46,14 @@ impl ControlGroup {
     /// caller then does without.
     pub(crate) fn create() -> Option<Self> {
         let name = name(Identity::own()?);
-        own_places(&[Hierarchy::Unified])?.into_iter().find_map(|place| {
-            remove_leftovers(&place);
-            Self::create_in(&place, &name)
+        own_group_folders(&[Hierarchy::Unified])?.into_iter().find_map(|parent| {
+            remove_leftovers(&parent);
+            Self::create_in(&parent, &name)
         })
     }
 
-    fn create_in(place: &Path, name: &str) -> Option<Self> {
-        let path = place.join(name);
+    fn create_in(parent: &Path, name: &str) -> Option<Self> {
+        let path = parent.join(name);
         mkdirat(CWD, &path, Mode::from_raw_mode(0o755)).ok()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // Linux 5.14 has the kill file. Without it a group is of no use to us.
@@ -130,8 +130,8 @@ pub(crate) fn cpu_time(path: &Path) -> Option<Duration> {
 }
 
 /// Removes the empty groups of processes that are no more.
-fn remove_leftovers(place: &Path) {
-    let Ok(entries) = fs::read_dir(place) else { return };
+fn remove_leftovers(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         if maker(&entry.file_name().to_string_lossy()).is_some_and(|process| {
             Identity::of(process.pid) != Some(process) || !stands("living-groups-kept")
@@ -156,7 +156,7 @@ fn maker(name: &str) -> Option<Identity> {
 
 /// Folders of the groups that we are in and that may limit memory, in v2 and in v1.
 pub(crate) fn memory_folders() -> Vec<PathBuf> {
-    own_places(&[Hierarchy::Unified, Hierarchy::Memory]).unwrap_or_default()
+    own_group_folders(&[Hierarchy::Unified, Hierarchy::Memory]).unwrap_or_default()
 }
 
 /// A tree of groups.
@@ -193,9 +193,9 @@ fn has_word(list: &[u8], word: &[u8]) -> bool {
     list.split(|&byte| byte == b',').any(|other| other == word)
 }
 
-fn own_places(hierarchies: &[Hierarchy]) -> Option<Vec<PathBuf>> {
+fn own_group_folders(hierarchies: &[Hierarchy]) -> Option<Vec<PathBuf>> {
     let (mounts, own) = (read("/proc/self/mountinfo").ok()?, read("/proc/self/cgroup").ok()?);
-    Some(hierarchies.iter().flat_map(|&hierarchy| places(&mounts, &own, hierarchy)).collect())
+    Some(hierarchies.iter().flat_map(|&hierarchy| group_folders(&mounts, &own, hierarchy)).collect())
 }
 
 /// Reads a file of the kernel in one go, mostly: it says that its length is 0, and whoever goes by that reads it in ten small bites,
@@ -207,14 +207,14 @@ fn read(path: &str) -> io::Result<Vec<u8>> {
 }
 
 /// The folders that stand for our own group, one for each mount of the hierarchy.
-fn places(mounts: &[u8], own: &[u8], hierarchy: Hierarchy) -> Vec<PathBuf> {
+fn group_folders(mounts: &[u8], own: &[u8], hierarchy: Hierarchy) -> Vec<PathBuf> {
     let mut lines = own.split(|&byte| byte == b'\n');
     let Some(own) = lines.find_map(|line| hierarchy.own_group(line)) else { return Vec::new() };
-    mounts.split(|&byte| byte == b'\n').filter_map(|line| place(line, own, hierarchy)).collect()
+    mounts.split(|&byte| byte == b'\n').filter_map(|line| group_folder(line, own, hierarchy)).collect()
 }
 
 /// `31 23 0:28 /root /mount/point rw,relatime optional... - cgroup2 cgroup2 rw`
-fn place(line: &[u8], own: &Path, hierarchy: Hierarchy) -> Option<PathBuf> {
+fn group_folder(line: &[u8], own: &Path, hierarchy: Hierarchy) -> Option<PathBuf> {
     let mut fields = line.split(|&byte| byte == b' ');
     let (root, point) = (fields.nth(3)?, fields.next()?);
     fields.by_ref().find(|field| *field == b"-")?;
@@ -256,7 +256,7 @@ mod tests {
             32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
             41 31 0:38 / /sys/fs/cgroup/unified rw shared:9 master:1 - cgroup2 cgroup2 rw\n\
             50 31 0:38 /user /my\\040place rw - cgroup2 cgroup2 rw\n";
-        let unified = |own: &[u8]| places(mounts, own, Hierarchy::Unified);
+        let unified = |own: &[u8]| group_folders(mounts, own, Hierarchy::Unified);
         let found = unified(b"9:name=systemd:/\n0::/user/app\n");
         assert_eq!(found, [Path::new("/sys/fs/cgroup/unified/user/app"), Path::new("/my place/app")]);
         assert!(unified(b"9:name=systemd:/\n").is_empty());
@@ -269,7 +269,7 @@ mod tests {
         let mounts = b"32 31 0:29 / /cgroup/cpu rw - cgroup cgroup rw,cpu\n\
             33 31 0:30 /box/7 /cgroup/memory rw - cgroup cgroup rw,memory\n\
             41 31 0:38 / /cgroup/unified rw - cgroup2 cgroup2 rw\n";
-        let memory = |own: &[u8]| places(mounts, own, Hierarchy::Memory);
+        let memory = |own: &[u8]| group_folders(mounts, own, Hierarchy::Memory);
         assert_eq!(
             memory(b"5:cpu:/\n4:hugetlb,memory:/box/7/job\n0::/\n"),
             [Path::new("/cgroup/memory/job")]
@@ -280,23 +280,23 @@ mod tests {
 
     #[test]
     fn only_what_the_dead_left_is_removed() {
-        let place = tempfile::tempdir().unwrap();
+        let parent = tempfile::tempdir().unwrap();
         let own = Identity::own().unwrap();
         let living = name(own);
         for name in [&living, &name(Identity { start: own.start + 1, ..own })] {
-            fs::create_dir(place.path().join(name)).unwrap();
+            fs::create_dir(parent.path().join(name)).unwrap();
         }
-        remove_leftovers(place.path());
+        remove_leftovers(parent.path());
         let left: Vec<_> =
-            fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, [living.as_str()]);
     }
 
     #[test]
     fn a_folder_that_only_looks_like_a_group_is_none() {
-        let place = tempfile::tempdir().unwrap();
+        let parent = tempfile::tempdir().unwrap();
         let process = Identity { pid: 12, start: 345 };
-        let path = place.path().join(name(process));
+        let path = parent.path().join(name(process));
         fs::create_dir(&path).unwrap();
         fs::write(path.join("cgroup.procs"), "1\n").unwrap();
         assert!(!is_made_by(&path, process));

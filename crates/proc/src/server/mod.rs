@@ -291,7 +291,7 @@ fn launch(
         input,
         output,
         error,
-        place: SignalGroup::OwnSession,
+        signal_group: SignalGroup::OwnSession,
         kept: &[lifeline.as_fd()],
         ..Launch::new(&spec.lifeline.program, &arguments)
     })

@@ -233,9 +233,11 @@ async fn g_11_a_process_gets_the_null_device_unless_told_otherwise() {
         file.to_str().unwrap(),
     ];
     let arguments = arguments.map(Into::into);
-    let mut process =
-        spawn(Launch { place: SignalGroup::OwnGroup, ..Launch::new(Path::new("/bin/sh"), &arguments) })
-            .unwrap();
+    let mut process = spawn(Launch {
+        signal_group: SignalGroup::OwnGroup,
+        ..Launch::new(Path::new("/bin/sh"), &arguments)
+    })
+    .unwrap();
     wait_for(|| file.exists(), || "it did not run".to_owned()).await;
     let links = std::fs::read_to_string(&file).unwrap();
     // The middle one is the redirection of the script itself.
