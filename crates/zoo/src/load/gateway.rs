@@ -178,11 +178,11 @@ pub fn measure_gateway(
     plan: &GatewayPlan,
     mut told: impl FnMut(usize),
 ) -> io::Result<GatewayFigures> {
-    let place = GatewayFolder::make()?;
-    let (_server, upstream) = place.upstream(programs.zoo)?;
-    let proxy = nginx.map(|nginx| place.nginx(nginx, upstream)).transpose()?;
+    let gateway_folder = GatewayFolder::make()?;
+    let (_server, upstream) = gateway_folder.upstream(programs.zoo)?;
+    let proxy = nginx.map(|nginx| gateway_folder.nginx(nginx, upstream)).transpose()?;
     let servers = format!("[servers.srv]\nurl = \"http://{upstream}/mcp\"\n");
-    let gateway: ListeningProcess = place.gateway(programs.unhang, &servers)?;
+    let gateway: ListeningProcess = gateway_folder.gateway(programs.unhang, &servers)?;
     let direct = GatewayRoute::open(upstream, "echo")?;
     let through = GatewayRoute::open(gateway.address, "srv__echo")?;
     let proxy = proxy

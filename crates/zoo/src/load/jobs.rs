@@ -17,8 +17,8 @@
 mod ended;
 mod flood;
 mod floors;
+mod jobs_folder;
 mod peer;
-mod place;
 mod server;
 
 use std::fmt;
@@ -26,8 +26,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+pub(super) use jobs_folder::JobsFolder;
 pub use peer::JobPeer;
-pub(super) use place::JobsFolder;
 use server::LoadServer;
 pub(super) use server::call;
 
@@ -193,10 +193,10 @@ pub fn measure_jobs(
     mut told: impl FnMut(&str),
 ) -> Result<JobFigures, JobLoadError> {
     signals::catch_every_end();
-    let place = JobsFolder::make(parent, programs).map_err(during("the folder of the run"))?;
-    let measured = measure_in(&place, peers, plan, &mut told);
+    let jobs_folder = JobsFolder::make(parent, programs).map_err(during("the folder of the run"))?;
+    let measured = measure_in(&jobs_folder, peers, plan, &mut told);
     told("clearing up ");
-    drop(place);
+    drop(jobs_folder);
     match signals::caught() {
         Some(signal) => Err(JobLoadError::Interrupted(Interrupted { signal })),
         None => measured.map_err(Into::into),
@@ -204,23 +204,23 @@ pub fn measure_jobs(
 }
 
 fn measure_in(
-    place: &JobsFolder,
+    jobs_folder: &JobsFolder,
     peers: &[JobPeer],
     plan: &JobPlan,
     told: &mut dyn FnMut(&str),
 ) -> Result<JobFigures, LoadError> {
     told(&format!("making {} ended jobs ", plan.ended));
-    ended::make(place, plan.ended).map_err(during("making ended jobs"))?;
-    let mut figures = JobFigures { file_system: place.file_system(), ..JobFigures::default() };
+    ended::make(jobs_folder, plan.ended).map_err(during("making ended jobs"))?;
+    let mut figures = JobFigures { file_system: jobs_folder.file_system(), ..JobFigures::default() };
     figures.peers = peers.iter().map(|_| Ok(Vec::new())).collect();
     for round in 1..=plan.rounds {
         told(&format!("the jobs, round {round} of {} ", plan.rounds));
-        let (floor, jobs) = measure_once(place, plan)?;
+        let (floor, jobs) = measure_once(jobs_folder, plan)?;
         figures.floor.push(floor);
         figures.jobs.push(jobs);
         for (peer, outcome) in peers.iter().zip(&mut figures.peers) {
             let Ok(rounds) = outcome else { continue };
-            match peer::measure(place, peer, plan) {
+            match peer::measure(jobs_folder, peer, plan) {
                 Ok(round) => rounds.push(round),
                 Err(error) => *outcome = Err(error),
             }
@@ -230,20 +230,21 @@ fn measure_in(
 }
 
 /// The floor and the jobs.
-fn measure_once(place: &JobsFolder, plan: &JobPlan) -> Result<(JobRound, JobRound), LoadError> {
+fn measure_once(jobs_folder: &JobsFolder, plan: &JobPlan) -> Result<(JobRound, JobRound), LoadError> {
     let (mut floor, mut jobs) = (JobRound::default(), JobRound::default());
-    let (pings, polls) = polls(place, plan).map_err(during("polls"))?;
+    let (pings, polls) = polls(jobs_folder, plan).map_err(during("polls"))?;
     (floor.status_p50, floor.status_p99) = (percentile(&pings, 50), percentile(&pings, 99));
     (jobs.status_p50, jobs.status_p99) = (percentile(&polls, 50), percentile(&polls, 99));
-    let (files, submits) = one_client(place, plan).map_err(during("submits"))?;
+    let (files, submits) = one_client(jobs_folder, plan).map_err(during("submits"))?;
     (floor.submit_p50, floor.submit_p99) = (percentile(&files, 50), percentile(&files, 99));
     (jobs.submit_p50, jobs.submit_p99) = (percentile(&submits, 50), percentile(&submits, 99));
-    let (files, submits) = several_clients(place, plan).map_err(during("submits to several servers"))?;
+    let (files, submits) =
+        several_clients(jobs_folder, plan).map_err(during("submits to several servers"))?;
     (floor.crowd_p99, jobs.crowd_p99) = (Some(percentile(&files, 99)), Some(percentile(&submits, 99)));
     floor.jobs_per_second = floors::by_hand(plan.jobs).map_err(during("processes by hand"))?;
-    jobs.jobs_per_second = rate(place, plan.jobs).map_err(during("jobs a second"))?;
-    jobs.log = Some(flood::watch(place, plan.log_bytes).map_err(during("the log of a flood"))?);
-    let (few, many) = ended::compare(place, plan.ended_submits).map_err(during("many ended jobs"))?;
+    jobs.jobs_per_second = rate(jobs_folder, plan.jobs).map_err(during("jobs a second"))?;
+    jobs.log = Some(flood::watch(jobs_folder, plan.log_bytes).map_err(during("the log of a flood"))?);
+    let (few, many) = ended::compare(jobs_folder, plan.ended_submits).map_err(during("many ended jobs"))?;
     (floor.ended, jobs.ended) = (Some(few), Some(many));
     Ok((floor, jobs))
 }
@@ -257,9 +258,9 @@ fn sorted(mut samples: Vec<Duration>) -> SortedDurations {
 }
 
 /// Submits jobs and makes files durable in turn; jobs run meanwhile.
-fn one_client(place: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, SortedDurations)> {
-    let mut server = LoadServer::start(place, "alone", TOGETHER)?;
-    let files = place.sub_folder("files")?;
+fn one_client(jobs_folder: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, SortedDurations)> {
+    let mut server = LoadServer::start(jobs_folder, "alone", TOGETHER)?;
+    let files = jobs_folder.sub_folder("files")?;
     let (mut made, mut submits, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.submits {
         made.push(floors::durable_file(&files)?);
@@ -273,11 +274,14 @@ fn one_client(place: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations
 }
 
 /// The same with several clients at once, each with a server of its own on one folder.
-fn several_clients(place: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, SortedDurations)> {
+fn several_clients(
+    jobs_folder: &JobsFolder,
+    plan: &JobPlan,
+) -> io::Result<(SortedDurations, SortedDurations)> {
     // Started here, for the kernel kills what a thread has started when that thread ends.
     let servers: io::Result<Vec<_>> =
-        (0..plan.writers).map(|_| LoadServer::start(place, "crowd", TOGETHER)).collect();
-    let files = place.sub_folder("files")?;
+        (0..plan.writers).map(|_| LoadServer::start(jobs_folder, "crowd", TOGETHER)).collect();
+    let files = jobs_folder.sub_folder("files")?;
     let made = at_once(vec![(); plan.writers], |()| {
         (0..plan.submits_each).map(|_| floors::durable_file(&files)).collect::<io::Result<Vec<_>>>()
     })?;
@@ -310,11 +314,11 @@ fn at_once<One: Send, Done: Send>(
 }
 
 /// Polls jobs that run, one of which floods, and pings in turn.
-fn polls(place: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, SortedDurations)> {
+fn polls(jobs_folder: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, SortedDurations)> {
     /// More than it can write until it is told to end.
     const WITHOUT_END: &str = r#"{"bytes": 1000000000000}"#;
-    place.close_gate()?;
-    let mut server = LoadServer::start(place, "polled", plan.running)?;
+    jobs_folder.close_gate()?;
+    let mut server = LoadServer::start(jobs_folder, "polled", plan.running)?;
     let mut jobs = vec![server.submit("floods", WITHOUT_END)?.0];
     for _ in 1..plan.running {
         jobs.push(server.submit("waits", "{}")?.0);
@@ -331,7 +335,7 @@ fn polls(place: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, Sor
         }
         polls.push(time);
     }
-    place.open_gate()?;
+    jobs_folder.open_gate()?;
     server.terminate(&jobs[0])?;
     server.expect_completed(&jobs[1..])?;
     server.close()?;
@@ -339,10 +343,10 @@ fn polls(place: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, Sor
 }
 
 /// Runs so many jobs that do nothing, and returns how many ended in a second.
-fn rate(place: &JobsFolder, count: usize) -> io::Result<f64> {
+fn rate(jobs_folder: &JobsFolder, count: usize) -> io::Result<f64> {
     /// When the last few have ended, so have the others, or nearly.
     const LAST: usize = 8;
-    let mut server = LoadServer::start(place, "rate", TOGETHER)?;
+    let mut server = LoadServer::start(jobs_folder, "rate", TOGETHER)?;
     let begin = bounded_waits::now();
     let jobs: io::Result<Vec<String>> =
         (0..count).map(|_| server.submit("trivial", "{}").map(|(job, _)| job)).collect();

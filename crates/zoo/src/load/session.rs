@@ -175,8 +175,8 @@ impl LoadSession {
     /// Whether this is the answer to a request. Notifications are allowed, and everything else is an error.
     fn is_answer(&mut self, line: &AnswerLine) -> io::Result<bool> {
         let Some(id) = line.id() else { return Ok(false) };
-        let place = usize::try_from(id).ok().and_then(|id| self.answered.get_mut(id));
-        match place {
+        let answered = usize::try_from(id).ok().and_then(|id| self.answered.get_mut(id));
+        match answered {
             Some(answered) if !*answered && line.is_result() => {
                 *answered = true;
                 Ok(true)

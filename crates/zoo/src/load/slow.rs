@@ -127,9 +127,9 @@ pub fn measure_slow(
     mut told: impl FnMut(&str),
 ) -> Result<SlowFigures, JobLoadError> {
     signals::catch_every_end();
-    let place = JobsFolder::make_bare(parent, programs).map_err(during("the folder of the run"))?;
-    let measured = measure_in(&SlowCallScene { programs, place: &place }, plan, &mut told);
-    drop(place);
+    let jobs_folder = JobsFolder::make_bare(parent, programs).map_err(during("the folder of the run"))?;
+    let measured = measure_in(&SlowCallScene { programs, jobs_folder: &jobs_folder }, plan, &mut told);
+    drop(jobs_folder);
     match signals::caught() {
         Some(signal) => Err(JobLoadError::Interrupted(Interrupted { signal })),
         None => measured.map_err(Into::into),
@@ -197,7 +197,7 @@ impl Promoter {
 /// Where it all takes place.
 struct SlowCallScene<'a> {
     programs: LoadPrograms<'a>,
-    place: &'a JobsFolder,
+    jobs_folder: &'a JobsFolder,
 }
 
 /// The servers of calls that are answered in time, by what becomes of their calls.
@@ -207,7 +207,7 @@ impl SlowCallScene<'_> {
     /// A session with this command of ours, with its data in this folder.
     fn open(&self, data: &str, command: &[&str]) -> io::Result<LoadSession> {
         jobs::go_on()?;
-        let data = text(&self.place.path(data))?;
+        let data = text(&self.jobs_folder.path(data))?;
         let command: Vec<String> =
             [self.programs.unhang].iter().chain(command).map(|word| (*word).to_owned()).collect();
         let mut session = LoadSession::open_alone(&command, ("UNHANG_HOME", &data), PATIENCE)?;
@@ -219,7 +219,7 @@ impl SlowCallScene<'_> {
 
     /// A session with `unhang serve` in front of these servers.
     fn serve(&self, data: &str, servers: &str) -> io::Result<LoadSession> {
-        let configuration = self.place.path("slow.toml");
+        let configuration = self.jobs_folder.path("slow.toml");
         fs::write(&configuration, servers)?;
         self.open(data, &["serve", "--own", "--stdio", "--config", &text(&configuration)?])
     }
@@ -407,8 +407,8 @@ fn become_jobs(
             return Err(io::Error::new(io::ErrorKind::TimedOut, told));
         };
         let now = bounded_waits::now();
-        let place = line.id().and_then(|id| usize::try_from(id.checked_sub(first)?).ok());
-        let sent = place.and_then(|place| sent.get(place)).ok_or(io::ErrorKind::InvalidData)?;
+        let index = line.id().and_then(|id| usize::try_from(id.checked_sub(first)?).ok());
+        let sent = index.and_then(|index| sent.get(index)).ok_or(io::ErrorKind::InvalidData)?;
         let told = || io::Error::other(format!("a call that has not become a job: {}", line.beginning()));
         let message = line.message().ok_or_else(told)?;
         let id = &message["result"]["structuredContent"]["job_id"];

@@ -35,9 +35,9 @@ const CROWD: usize = 200;
 
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let method = arguments.text(0, "METHOD")?.to_owned();
-    let place = arguments.option("elsewhere")?;
-    let (elsewhere, late) = (place.is_some(), place == Some("late"));
-    let endless = arguments.option("endless")?.map(|place| place == "listing");
+    let elsewhere = arguments.option("elsewhere")?;
+    let (elsewhere, late) = (elsewhere.is_some(), elsewhere == Some("late"));
+    let endless = arguments.option("endless")?.map(|endless| endless == "listing");
     let (asks, is_open, answer) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None::<Value>));
     serve_with(PROGRAM.name, move |_, asked, wire| {
         if let Some(listing) = endless {

@@ -31,9 +31,9 @@ fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
         let mut other = None;
         wire.wait_until(|| {
             let waiting = lock(&waiting);
-            let place = waiting.iter().position(|(id, _)| *id == own);
-            let place = place.map(|place| place ^ 1);
-            other = place.and_then(|place| waiting.get(place)).map(|(_, answer)| answer.clone());
+            let index = waiting.iter().position(|(id, _)| *id == own);
+            let index = index.map(|index| index ^ 1);
+            other = index.and_then(|index| waiting.get(index)).map(|(_, answer)| answer.clone());
             other.is_some()
         });
         match other {

@@ -98,11 +98,11 @@ fn encoded(value: &str) -> String {
     }
     let mut text = String::new();
     for bytes in value.as_bytes().chunks(3) {
-        let byte = |place: usize| u32::from(bytes.get(place).copied().unwrap_or_default());
+        let byte = |index: usize| u32::from(bytes.get(index).copied().unwrap_or_default());
         let number = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let digit = DIGITS[(number >> (18 - 6 * place)) as usize & 63];
-            text.push(if place > bytes.len() { '=' } else { char::from(digit) });
+        for index in 0..4 {
+            let digit = DIGITS[(number >> (18 - 6 * index)) as usize & 63];
+            text.push(if index > bytes.len() { '=' } else { char::from(digit) });
         }
     }
     format!("=?base64?{text}?=")

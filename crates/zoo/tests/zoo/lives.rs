@@ -240,8 +240,12 @@ const SESSION: usize = 3;
 /// Whether the main thread of a process waits in a system call whose kernel function has `word` in its name, or, where the
 /// kernel does not tell, whether it sleeps.
 fn in_call(pid: u32, word: &str) -> bool {
-    let place = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
-    if place.is_empty() || place == "0" { stat(pid, 0) == "S" } else { place.contains(word) }
+    let wait_channel = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    if wait_channel.is_empty() || wait_channel == "0" {
+        stat(pid, 0) == "S"
+    } else {
+        wait_channel.contains(word)
+    }
 }
 
 /// Whether a signal waits to be taken by a process.

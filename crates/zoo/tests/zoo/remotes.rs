@@ -23,12 +23,13 @@ impl Remote {
 
     /// Sends a request and returns head and body, as far as they come until the limit.
     fn ask(&self, request: &str, headers: &str, body: &str, limit: u64) -> (String, String) {
-        let place = self.base.strip_prefix("http://").expect("http");
-        let mut stream = TcpStream::connect(place).expect("it listens");
+        let address = self.base.strip_prefix("http://").expect("http");
+        let mut stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
         let length = body.len();
-        let request =
-            format!("{request} HTTP/1.1\r\nHost: {place}\r\n{headers}Content-Length: {length}\r\n\r\n{body}");
+        let request = format!(
+            "{request} HTTP/1.1\r\nHost: {address}\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+        );
         stream.write_all(request.as_bytes()).expect("sent");
         let mut bytes = Vec::new();
         stream.take(limit).read_to_end(&mut bytes).expect("an answer");

@@ -38,7 +38,7 @@ impl Seen {
 /// A server, and the header that names the session with it.
 struct Web {
     visitor: Visitor,
-    place: String,
+    address: String,
     path: String,
     session: String,
 }
@@ -47,10 +47,10 @@ impl Web {
     fn meet(line: &str) -> Self {
         let visitor = Visitor::meet(line);
         let url = String::from_utf8(visitor.line().expect("its URL")).expect("text");
-        let (place, path) =
+        let (address, path) =
             url.trim().strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a URL");
-        let (place, path) = (place.to_owned(), format!("/{path}"));
-        Self { visitor, place, path, session: String::new() }
+        let (address, path) = (address.to_owned(), format!("/{path}"));
+        Self { visitor, address, path, session: String::new() }
     }
 
     /// The same with a session.
@@ -66,16 +66,16 @@ impl Web {
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.place).expect("it listens");
+        let stream = TcpStream::connect(&self.address).expect("it listens");
         stream.set_read_timeout(Some(SILENCE)).expect("a limit");
         stream
     }
 
     fn send(&self, stream: &mut TcpStream, verb: &str, headers: &str, body: &str) {
-        let Self { place, path, session, .. } = self;
+        let Self { address, path, session, .. } = self;
         let length = body.len();
         let request = format!(
-            "{verb} {path} HTTP/1.1\r\nHost: {place}\r\nAccept: application/json, text/event-stream\r\n{session}{headers}Content-Length: {length}\r\n\r\n{body}"
+            "{verb} {path} HTTP/1.1\r\nHost: {address}\r\nAccept: application/json, text/event-stream\r\n{session}{headers}Content-Length: {length}\r\n\r\n{body}"
         );
         stream.write_all(request.as_bytes()).expect("sent");
     }

@@ -121,8 +121,8 @@ fn crowded(
     plan: &CrowdPlan,
     told: &mut impl FnMut(&str),
 ) -> io::Result<(f64, Vec<Duration>, Vec<Duration>)> {
-    let place = GatewayFolder::make()?;
-    let gateway = place.gateway(programs.unhang, &servers(programs.zoo, plan.servers))?;
+    let gateway_folder = GatewayFolder::make()?;
+    let gateway = gateway_folder.gateway(programs.unhang, &servers(programs.zoo, plan.servers))?;
     let address = gateway.address;
     let mut probe = Probe::open(address)?;
     // What the first ones need is needed once.
@@ -146,8 +146,8 @@ fn crowded(
 
 /// Servers, of which the first is asked, the second logs without an end, the third never answers and the fourth is asked for much.
 fn servers(zoo: &str, count: usize) -> String {
-    let server = |(place, name, words): (usize, &str, &[&str])| {
-        let name = if name.is_empty() { format!("quiet{place}") } else { name.to_owned() };
+    let server = |(index, name, words): (usize, &str, &[&str])| {
+        let name = if name.is_empty() { format!("quiet{index}") } else { name.to_owned() };
         let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
         format!("[servers.{name}]\ncommand = {zoo:?}\nargs = [\"zoo\", {}]\n", words.join(", "))
     };
@@ -157,8 +157,8 @@ fn servers(zoo: &str, count: usize) -> String {
         ("mute", &["never-answers"]),
         ("large", &["echoes"]),
     ];
-    let quiet = (special.len()..count).map(|place| (place, "", &["echoes"] as &[&str]));
-    let special = special.iter().enumerate().map(|(place, (name, words))| (place, *name, *words));
+    let quiet = (special.len()..count).map(|index| (index, "", &["echoes"] as &[&str]));
+    let special = special.iter().enumerate().map(|(index, (name, words))| (index, *name, *words));
     special.chain(quiet).take(count).map(server).collect()
 }
 
@@ -231,8 +231,8 @@ fn flooded(address: SocketAddr) -> io::Result<JoinHandle<()>> {
 
 /// Bytes and descriptors that sessions have left which came, asked something, and went.
 fn passing(programs: LoadPrograms<'_>, plan: &CrowdPlan) -> io::Result<(f64, f64)> {
-    let place = GatewayFolder::make()?;
-    let gateway = place.gateway(programs.unhang, &servers(programs.zoo, 1))?;
+    let gateway_folder = GatewayFolder::make()?;
+    let gateway = gateway_folder.gateway(programs.unhang, &servers(programs.zoo, 1))?;
     let connections = (0..CARRIERS).map(|_| LoadConnection::open(gateway.address));
     let mut connections = connections.collect::<io::Result<Vec<LoadConnection>>>()?;
     let size = plan.passing / plan.waves.max(1);
@@ -249,15 +249,15 @@ fn passing(programs: LoadPrograms<'_>, plan: &CrowdPlan) -> io::Result<(f64, f64
 /// So many sessions begin, ask something, and end.
 fn wave(connections: &mut [LoadConnection], size: usize) -> io::Result<()> {
     let mut sessions = Vec::with_capacity(size);
-    for place in 0..size {
-        let connection = &mut connections[place % CARRIERS];
+    for index in 0..size {
+        let connection = &mut connections[index % CARRIERS];
         let session = web::begin(connection)?;
         connection.call(session.as_deref(), "probed__echo", SMALL)?;
         is_result(&connection.answer()?)?;
         sessions.push(session);
     }
-    for (place, session) in sessions.iter().enumerate() {
-        let connection = &mut connections[place % CARRIERS];
+    for (index, session) in sessions.iter().enumerate() {
+        let connection = &mut connections[index % CARRIERS];
         connection.send("DELETE", PATH, session.as_deref(), "")?;
         connection.answer()?;
     }

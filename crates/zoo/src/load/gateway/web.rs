@@ -163,7 +163,7 @@ pub(super) fn ask(address: SocketAddr, verb: &str, path: &str) -> io::Result<Htt
 }
 
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
-    bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|place| place + 4)
+    bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|index| index + 4)
 }
 
 fn text(bytes: &[u8]) -> io::Result<&str> {

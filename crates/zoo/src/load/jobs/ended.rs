@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::fs::syncfs;
 
-use super::place::JobsFolder;
+use super::jobs_folder::JobsFolder;
 use super::server::LoadServer;
 use super::{EndedUse, TOGETHER, go_on, sorted};
 use crate::bounded_waits;
@@ -30,29 +30,29 @@ const POLLS: usize = 5;
 const DATABASE: [&str; 3] = ["unhang.db", "unhang.db-wal", "unhang.db-shm"];
 
 /// Makes both folders, one of them with so many ended jobs.
-pub(super) fn make(place: &JobsFolder, count: usize) -> io::Result<()> {
-    run_one(place, FEW)?;
-    let template = run_one(place, MANY)?;
-    let jobs = place.path(MANY).join("jobs");
+pub(super) fn make(jobs_folder: &JobsFolder, count: usize) -> io::Result<()> {
+    run_one(jobs_folder, FEW)?;
+    let template = run_one(jobs_folder, MANY)?;
+    let jobs = jobs_folder.path(MANY).join("jobs");
     let copied = EndedJobTemplate::read(&jobs, &template)?.copy(&jobs, count.saturating_sub(1))?;
     for file in DATABASE {
-        match fs::remove_file(place.path(MANY).join(file)) {
+        match fs::remove_file(jobs_folder.path(MANY).join(file)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
     // Hundreds of thousands of files that are still to be written would be what is measured.
     syncfs(File::open(&jobs)?)?;
-    let mut server = LoadServer::start_anew(place, MANY, TOGETHER)?;
+    let mut server = LoadServer::start_anew(jobs_folder, MANY, TOGETHER)?;
     // Were it not for this, a folder full of what is not understood would be measured.
     server.expect_completed(&[vec![template], copied].concat())?;
     server.close()
 }
 
 /// Submits to both in turn and polls in turn what was submitted; the one with few comes first.
-pub(super) fn compare(place: &JobsFolder, submits: usize) -> io::Result<(EndedUse, EndedUse)> {
-    let (mut few, few_start) = started(place, FEW)?;
-    let (mut many, many_start) = started(place, MANY)?;
+pub(super) fn compare(jobs_folder: &JobsFolder, submits: usize) -> io::Result<(EndedUse, EndedUse)> {
+    let (mut few, few_start) = started(jobs_folder, FEW)?;
+    let (mut many, many_start) = started(jobs_folder, MANY)?;
     let servers = [&mut few, &mut many];
     let (mut submitted, mut polled) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
     let mut jobs = [const { Vec::new() }; 2];
@@ -79,15 +79,15 @@ pub(super) fn compare(place: &JobsFolder, submits: usize) -> io::Result<(EndedUs
     ))
 }
 
-fn started<'a>(place: &'a JobsFolder, data: &str) -> io::Result<(LoadServer<'a>, Duration)> {
+fn started<'a>(jobs_folder: &'a JobsFolder, data: &str) -> io::Result<(LoadServer<'a>, Duration)> {
     let begin = bounded_waits::now();
-    let server = LoadServer::start(place, data, TOGETHER)?;
+    let server = LoadServer::start(jobs_folder, data, TOGETHER)?;
     Ok((server, begin.elapsed()))
 }
 
 /// Runs one job in this folder, and returns its id.
-fn run_one(place: &JobsFolder, data: &str) -> io::Result<String> {
-    let mut server = LoadServer::start(place, data, TOGETHER)?;
+fn run_one(jobs_folder: &JobsFolder, data: &str) -> io::Result<String> {
+    let mut server = LoadServer::start(jobs_folder, data, TOGETHER)?;
     let (job, _) = server.submit("trivial", "{}")?;
     server.expect_completed(std::slice::from_ref(&job))?;
     server.close()?;
@@ -150,8 +150,8 @@ fn id(number: usize) -> String {
     /// Odd, so that no two numbers come to the same.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     let spread = u64::try_from(number).unwrap_or(u64::MAX).wrapping_mul(SPREAD);
-    let digit = |place: u32| usize::try_from(spread >> (5 * place) & 31).unwrap_or_default();
-    (0..12).map(|place| char::from(DIGITS[digit(place)])).collect()
+    let digit = |digit_index: u32| usize::try_from(spread >> (5 * digit_index) & 31).unwrap_or_default();
+    (0..12).map(|digit_index| char::from(DIGITS[digit(digit_index)])).collect()
 }
 
 /// The content with another id, of the same length, wherever its own stands.

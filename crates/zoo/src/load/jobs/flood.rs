@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::place::JobsFolder;
+use super::jobs_folder::JobsFolder;
 use super::server::LoadServer;
 use super::{LogUse, TOGETHER, go_on};
 use crate::bounded_waits;
@@ -19,10 +19,10 @@ const LIMIT: Duration = Duration::from_secs(110);
 const BLOCK: u64 = 512;
 
 /// Lets a job write so many bytes to each of its streams, and watches its logs.
-pub(super) fn watch(place: &JobsFolder, bytes: u64) -> io::Result<LogUse> {
-    let mut server = LoadServer::start(place, "log", TOGETHER)?;
+pub(super) fn watch(jobs_folder: &JobsFolder, bytes: u64) -> io::Result<LogUse> {
+    let mut server = LoadServer::start(jobs_folder, "log", TOGETHER)?;
     let (job, _) = server.submit("floods", &format!("{{\"bytes\": {bytes}}}"))?;
-    let folder = place.path("log").join("jobs").join(&job);
+    let folder = jobs_folder.path("log").join("jobs").join(&job);
     let (logs, end) =
         (["stdout.log", "stderr.log"].map(|log| folder.join(log)), bounded_waits::now() + LIMIT);
     let mut peak = 0;

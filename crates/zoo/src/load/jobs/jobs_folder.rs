@@ -35,9 +35,9 @@ pub(in crate::load) struct JobsFolder {
 impl JobsFolder {
     /// With tools that are jobs.
     pub(super) fn make(parent: &Path, programs: LoadPrograms<'_>) -> io::Result<Self> {
-        let place = Self::make_bare(parent, programs)?;
-        fs::write(place.configuration(), configuration(programs.zoo, &place.waiting()))?;
-        Ok(place)
+        let jobs_folder = Self::make_bare(parent, programs)?;
+        fs::write(jobs_folder.configuration(), configuration(programs.zoo, &jobs_folder.waiting()))?;
+        Ok(jobs_folder)
     }
 
     /// With nothing in it.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::place::JobsFolder;
+use super::jobs_folder::JobsFolder;
 use super::server::{JOB_LIMIT, LOOK, call};
 use super::{JobPlan, JobRound, sorted};
 use crate::bounded_waits;
@@ -54,18 +54,18 @@ impl JobPeer {
     ///
     /// # Errors
     ///
-    /// What is wrong: it is not JSON, a member is missing or unknown, or a call has no place for what it is about.
+    /// What is wrong: it is not JSON, a member is missing or unknown, or a call has no placeholder for what it is about.
     pub fn parse(text: &str) -> Result<Self, String> {
         let peer: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if peer.command.is_empty() {
             return Err("its `command` is empty".to_owned());
         }
-        for (name, call, places) in
+        for (name, call, placeholders) in
             [("submit", &peer.submit, &[COMMAND, WORDS][..]), ("status", &peer.status, &[JOB])]
         {
-            if !places.iter().any(|place| call.has(place)) {
-                let places = places.join(" nor ");
-                return Err(format!("the arguments of `{name}` have no {places}"));
+            if !placeholders.iter().any(|placeholder| call.has(placeholder)) {
+                let placeholders = placeholders.join(" nor ");
+                return Err(format!("the arguments of `{name}` have no {placeholders}"));
             }
         }
         Ok(peer)
@@ -97,12 +97,12 @@ impl JobPeer {
 }
 
 impl PeerCall {
-    fn has(&self, place: &str) -> bool {
-        let taken = self.filled(&[(place, Value::Null)]);
+    fn has(&self, placeholder: &str) -> bool {
+        let taken = self.filled(&[(placeholder, Value::Null)]);
         taken != Value::Object(self.arguments.clone())
     }
 
-    /// Its arguments, with these in their places.
+    /// Its arguments, with these for the placeholders.
     fn filled(&self, values: &[(&str, Value)]) -> Value {
         fill(&Value::Object(self.arguments.clone()), values)
     }
@@ -111,7 +111,7 @@ impl PeerCall {
 fn fill(value: &Value, values: &[(&str, Value)]) -> Value {
     match value {
         Value::String(text) => {
-            let own = values.iter().find(|(place, _)| place == text);
+            let own = values.iter().find(|(placeholder, _)| placeholder == text);
             own.map_or_else(|| value.clone(), |(_, own)| own.clone())
         }
         Value::Array(items) => items.iter().map(|item| fill(item, values)).collect(),
@@ -141,7 +141,7 @@ fn for_a_shell(words: &[String]) -> String {
 
 /// A peer's server with its session.
 struct PeerServer<'a> {
-    place: &'a JobsFolder,
+    jobs_folder: &'a JobsFolder,
     peer: &'a JobPeer,
     session: LoadSession,
 }
@@ -149,16 +149,16 @@ struct PeerServer<'a> {
 impl Drop for PeerServer<'_> {
     fn drop(&mut self) {
         // Before the session waits for what stands below its server.
-        let _the_folder_may_be_full = self.place.open_gate();
+        let _the_folder_may_be_full = self.jobs_folder.open_gate();
     }
 }
 
 impl<'a> PeerServer<'a> {
-    fn start(place: &'a JobsFolder, peer: &'a JobPeer) -> io::Result<Self> {
-        let home = place.sub_folder("peer")?;
+    fn start(jobs_folder: &'a JobsFolder, peer: &'a JobPeer) -> io::Result<Self> {
+        let home = jobs_folder.sub_folder("peer")?;
         let home = home.to_str().ok_or_else(|| io::Error::other("the path of the folder is no text"))?;
         let session = LoadSession::open_alone(&peer.command, ("UNHANG_HOME", home), PATIENCE)?;
-        Ok(Self { place, peer, session })
+        Ok(Self { jobs_folder, peer, session })
     }
 
     fn submit(&mut self, words: &[String]) -> io::Result<(String, Duration)> {
@@ -196,8 +196,8 @@ impl<'a> PeerServer<'a> {
 
     /// Polls jobs that run.
     fn polls(&mut self, plan: &JobPlan) -> io::Result<Vec<Duration>> {
-        self.place.close_gate()?;
-        let waiting = self.place.waiting();
+        self.jobs_folder.close_gate()?;
+        let waiting = self.jobs_folder.waiting();
         let jobs: io::Result<Vec<String>> =
             (0..plan.running).map(|_| self.submit(&waiting).map(|(job, _)| job)).collect();
         let jobs = jobs?;
@@ -211,7 +211,7 @@ impl<'a> PeerServer<'a> {
             }
             times.push(time);
         }
-        self.place.open_gate()?;
+        self.jobs_folder.open_gate()?;
         self.expect_ended(&jobs)?;
         Ok(times)
     }
@@ -228,8 +228,12 @@ impl<'a> PeerServer<'a> {
 }
 
 /// Measures a peer: what of a round can be told of it.
-pub(super) fn measure(place: &JobsFolder, peer: &JobPeer, plan: &JobPlan) -> Result<JobRound, LoadError> {
-    let mut server = PeerServer::start(place, peer).map_err(during("the start"))?;
+pub(super) fn measure(
+    jobs_folder: &JobsFolder,
+    peer: &JobPeer,
+    plan: &JobPlan,
+) -> Result<JobRound, LoadError> {
+    let mut server = PeerServer::start(jobs_folder, peer).map_err(during("the start"))?;
     let polls = sorted(server.polls(plan).map_err(during("polls"))?);
     let (submits, _) = server.submits(plan.submits).map_err(during("submits"))?;
     let submits = sorted(submits);

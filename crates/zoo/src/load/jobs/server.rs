@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::go_on;
-use super::place::JobsFolder;
+use super::jobs_folder::JobsFolder;
 use crate::bounded_waits;
 use crate::load::answers::PATIENCE;
 use crate::load::session::LoadSession;
@@ -25,7 +25,7 @@ const REBUILD_LIMIT: Duration = Duration::from_secs(900);
 
 /// A server with its session.
 pub(super) struct LoadServer<'a> {
-    place: &'a JobsFolder,
+    jobs_folder: &'a JobsFolder,
     /// None once it was closed.
     session: Option<LoadSession>,
 }
@@ -34,33 +34,33 @@ impl Drop for LoadServer<'_> {
     fn drop(&mut self) {
         if self.session.is_some() {
             // Before the session waits for what stands below its server.
-            self.place.end_jobs();
+            self.jobs_folder.end_jobs();
         }
     }
 }
 
 impl<'a> LoadServer<'a> {
-    /// Starts one with its data in this folder of the place; returns when `initialize` is answered.
-    pub(super) fn start(place: &'a JobsFolder, data: &str, at_once: usize) -> io::Result<Self> {
-        Self::start_within(place, data, at_once, PATIENCE)
+    /// Starts one with its data in this part of the folder; returns when `initialize` is answered.
+    pub(super) fn start(jobs_folder: &'a JobsFolder, data: &str, at_once: usize) -> io::Result<Self> {
+        Self::start_within(jobs_folder, data, at_once, PATIENCE)
     }
 
     /// The same on a folder without its database, which is made anew from the jobs' folders.
-    pub(super) fn start_anew(place: &'a JobsFolder, data: &str, at_once: usize) -> io::Result<Self> {
-        Self::start_within(place, data, at_once, REBUILD_LIMIT)
+    pub(super) fn start_anew(jobs_folder: &'a JobsFolder, data: &str, at_once: usize) -> io::Result<Self> {
+        Self::start_within(jobs_folder, data, at_once, REBUILD_LIMIT)
     }
 
     fn start_within(
-        place: &'a JobsFolder,
+        jobs_folder: &'a JobsFolder,
         data: &str,
         at_once: usize,
         patience: Duration,
     ) -> io::Result<Self> {
         go_on()?;
-        let home = place.path(data);
+        let home = jobs_folder.path(data);
         let home = home.to_str().ok_or_else(|| io::Error::other("the path of the folder is no text"))?;
-        let session = LoadSession::open_alone(&place.server(at_once), ("UNHANG_HOME", home), patience)?;
-        Ok(Self { place, session: Some(session) })
+        let session = LoadSession::open_alone(&jobs_folder.server(at_once), ("UNHANG_HOME", home), patience)?;
+        Ok(Self { jobs_folder, session: Some(session) })
     }
 
     fn session(&mut self) -> io::Result<&mut LoadSession> {

@@ -94,12 +94,12 @@ impl Authority {
     }
 
     pub(super) fn issuer(&self) -> String {
-        format!("{}{}", self.base, self.place())
+        format!("{}{}", self.base, self.issuer_path())
     }
 
     /// Below which path it is.
-    fn place(&self) -> &'static str {
-        lock(&self.state).place()
+    fn issuer_path(&self) -> &'static str {
+        lock(&self.state).issuer_path()
     }
 
     /// Becomes another one, which knows nobody.
@@ -126,10 +126,10 @@ impl Authority {
     }
 
     pub(super) fn answer(&self, request: &AuthRequest) -> Option<AuthAnswer> {
-        let place = self.place();
+        let issuer_path = self.issuer_path();
         let metadata = request.path.strip_prefix("/.well-known/oauth-authorization-server");
-        Some(match (request.method, request.path.strip_prefix(place)) {
-            ("GET", None) if metadata == Some(place) => AuthAnswer::json(200, &self.metadata()),
+        Some(match (request.method, request.path.strip_prefix(issuer_path)) {
+            ("GET", None) if metadata == Some(issuer_path) => AuthAnswer::json(200, &self.metadata()),
             ("GET", Some("/keys")) => {
                 lock(&self.state).log.push("keys".to_owned());
                 AuthAnswer::json(200, &lock(&self.signer).keys())
@@ -308,7 +308,7 @@ impl Authority {
         let Some(resource) = &self.habits.resource else { return Ok(name) };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let claims = json!({
-            "iss": format!("{}{}", self.base, state.place()), "aud": resource, "sub": grant.client, "scope": grant.scope,
+            "iss": format!("{}{}", self.base, state.issuer_path()), "aud": resource, "sub": grant.client, "scope": grant.scope,
             "iat": now, "exp": now + self.habits.expires.unwrap_or(LIFE), "jti": name,
         });
         let token = lock(&self.signer).token(&Value::Null, &claims, "own");
@@ -328,7 +328,7 @@ impl Authority {
 }
 
 impl AuthorityState {
-    fn place(&self) -> &'static str {
+    fn issuer_path(&self) -> &'static str {
         if self.has_moved { "/moved" } else { "/as" }
     }
 
@@ -372,7 +372,7 @@ fn unbase64(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for chunk in digits.chunks(4) {
         let bits = (0..4).fold(0, |bits, at| bits << 6 | chunk.get(at).copied().unwrap_or(0));
-        bytes.extend((0..chunk.len().saturating_sub(1)).map(|place| (bits >> (16 - 8 * place) & 255) as u8));
+        bytes.extend((0..chunk.len().saturating_sub(1)).map(|index| (bits >> (16 - 8 * index) & 255) as u8));
     }
     bytes
 }

@@ -85,8 +85,8 @@ pub(super) fn base64(bytes: &[u8]) -> String {
     for chunk in bytes.chunks(3) {
         let bits =
             (0..3).fold(0_usize, |bits, at| bits << 8 | chunk.get(at).map_or(0, |byte| usize::from(*byte)));
-        for place in 0..=chunk.len() {
-            text.push(char::from(LETTERS[bits >> (18 - 6 * place) & 63]));
+        for index in 0..=chunk.len() {
+            text.push(char::from(LETTERS[bits >> (18 - 6 * index) & 63]));
         }
     }
     text
