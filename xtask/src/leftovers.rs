@@ -54,7 +54,10 @@ pub(crate) fn with_variable(variable: &str) -> Vec<MarkedProcess> {
 
 /// Returns the living processes that work in this folder or below it.
 pub(crate) fn working_below(folder: &Path) -> Vec<MarkedProcess> {
-    others(|pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|place| place.starts_with(folder)))
+    others(|pid| {
+        fs::read_link(format!("/proc/{pid}/cwd"))
+            .is_ok_and(|working_folder| working_folder.starts_with(folder))
+    })
 }
 
 /// Whether one of the items that `/proc` has of a process is this one.

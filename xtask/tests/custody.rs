@@ -27,16 +27,17 @@ until [ -s left ]; do sleep 0.01; done
 
 /// `cargo xtask ci --only fmt`, where `cargo fmt` is this script.
 fn chore(folder: &Path, script: &str) -> Command {
-    let place = folder.display();
-    let metadata = format!(r#"{{"packages": [], "target_directory": "{place}/target"}}"#);
-    let cargo =
-        format!("#!/bin/sh\nif [ $1 = metadata ]; then echo '{metadata}'; exit; fi\ncd {place}\n{script}\n");
+    let folder_path = folder.display();
+    let metadata = format!(r#"{{"packages": [], "target_directory": "{folder_path}/target"}}"#);
+    let cargo = format!(
+        "#!/bin/sh\nif [ $1 = metadata ]; then echo '{metadata}'; exit; fi\ncd {folder_path}\n{script}\n"
+    );
     let program = folder.join("cargo");
     fs::write(&program, cargo).expect("the folder is ours");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("the file is ours");
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     let path = std::env::var("PATH").expect("a path");
-    command.args(["ci", "--only", "fmt"]).env("PATH", format!("{place}:{path}")).stdin(Stdio::null());
+    command.args(["ci", "--only", "fmt"]).env("PATH", format!("{folder_path}:{path}")).stdin(Stdio::null());
     command
 }
 

@@ -1,4 +1,4 @@
-//! The place of a case: its folder, its marker, its environment, and the guarded command lines.
+//! The folder of a case, its marker, its environment, and the guarded command lines.
 
 use std::ffi::OsString;
 use std::fs;
@@ -56,17 +56,17 @@ impl CaseContext {
         self.sources.join(path)
     }
 
-    /// Makes an empty place for a case.
-    pub(crate) fn place(&self, name: &str) -> Result<CaseFolder, ChoreFailure> {
+    /// Makes an empty folder for a case.
+    pub(crate) fn case_folder(&self, name: &str) -> Result<CaseFolder, ChoreFailure> {
         let folder = self.runs.join(name.replace('/', "-"));
         if folder.exists() {
             fs::remove_dir_all(&folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
         }
-        let place = CaseFolder { folder, marker: Marker::unique() };
-        for part in [place.path("home"), place.work(), place.meeting()] {
+        let case_folder = CaseFolder { folder, marker: Marker::unique() };
+        for part in [case_folder.path("home"), case_folder.work(), case_folder.meeting()] {
             fs::create_dir_all(&part).map_err(|error| ChoreFailure::io(part.display(), &error))?;
         }
-        Ok(place)
+        Ok(case_folder)
     }
 
     /// `unhang wrap -- SERVER`.
@@ -75,8 +75,8 @@ impl CaseContext {
     }
 
     /// `unhang zoo tee FROM_CLIENT FROM_SERVER -- COMMAND`, with logs that begin with `side`.
-    pub(crate) fn teed(&self, place: &CaseFolder, side: &str, command: &[OsString]) -> Vec<OsString> {
-        let log = |direction: &str| place.path(&format!("{side}-{direction}")).into_os_string();
+    pub(crate) fn teed(&self, case_folder: &CaseFolder, side: &str, command: &[OsString]) -> Vec<OsString> {
+        let log = |direction: &str| case_folder.path(&format!("{side}-{direction}")).into_os_string();
         let mut words = self.unhang(&["zoo", "tee"], &[]);
         words.extend([log("from-client"), log("from-server"), OsString::from("--")]);
         words.extend_from_slice(command);
@@ -84,9 +84,9 @@ impl CaseContext {
     }
 
     /// A tee on each side of a guard that has nothing to add, and the server behind them.
-    pub(crate) fn observed(&self, place: &CaseFolder, server: &[OsString]) -> Vec<OsString> {
+    pub(crate) fn observed(&self, case_folder: &CaseFolder, server: &[OsString]) -> Vec<OsString> {
         let guard = ["wrap", "--promote-after", "off", "--"];
-        self.teed(place, "outside", &self.unhang(&guard, &self.teed(place, "inside", server)))
+        self.teed(case_folder, "outside", &self.unhang(&guard, &self.teed(case_folder, "inside", server)))
     }
 
     /// `unhang WORDS REST`.

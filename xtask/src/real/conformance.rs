@@ -58,13 +58,13 @@ impl Requirements {
 /// Goes through one set.
 pub(crate) fn check(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     requirements: Requirements,
 ) -> Result<(), ChoreFailure> {
     match requirements.side {
         Side::Client => {
             let client = format!("'{}' conformance-client", bench.binary().display());
-            place.run(suite(bench, place, requirements, ["client", "--command", &client]))?;
+            case_folder.run(suite(bench, case_folder, requirements, ["client", "--command", &client]))?;
         }
         Side::Server { eras } => {
             let command = [bench.binary().as_os_str(), "zoo".as_ref(), "conformance-fixture".as_ref()];
@@ -72,27 +72,32 @@ pub(crate) fn check(
             let command = command.map(OsStr::to_owned).collect();
             let fixture =
                 GatewayEntry { name: "fixture".to_owned(), command, prefix: Some(""), settings: "" };
-            gateway::serve(bench, place, &[fixture], |gateway| {
+            gateway::serve(bench, case_folder, &[fixture], |gateway| {
                 // What is left of it is looked for when the gateway has ended.
-                run::start(suite(bench, place, requirements, ["server", "--url", &gateway.url]))?.wait()
+                run::start(suite(bench, case_folder, requirements, ["server", "--url", &gateway.url]))?.wait()
             })?;
         }
     }
-    judge(place, requirements)
+    judge(case_folder, requirements)
 }
 
 /// The suite with one set; its last words are the summary.
-fn suite(bench: &CaseContext, place: &CaseFolder, requirements: Requirements, whom: [&str; 3]) -> ProgramRun {
-    place
-        .task(&bench.installed.recent_node(), &place.work(), "summary")
+fn suite(
+    bench: &CaseContext,
+    case_folder: &CaseFolder,
+    requirements: Requirements,
+    whom: [&str; 3],
+) -> ProgramRun {
+    case_folder
+        .task(&bench.installed.recent_node(), &case_folder.work(), "summary")
         .arguments([bench.installed.package("conformance/dist/index.js")])
         .arguments(whom)
         .arguments(["--requirements", requirements.revision, "--output-dir", "results"])
 }
 
 /// Compares what passed with what is required.
-fn judge(place: &CaseFolder, requirements: Requirements) -> Result<(), ChoreFailure> {
-    let summary = place.path("summary");
+fn judge(case_folder: &CaseFolder, requirements: Requirements) -> Result<(), ChoreFailure> {
+    let summary = case_folder.path("summary");
     let text = fs::read_to_string(&summary).map_err(|error| ChoreFailure::io(summary.display(), &error))?;
     let passed = passed(&text);
     if passed.len() >= requirements.required {

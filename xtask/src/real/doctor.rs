@@ -27,14 +27,17 @@ const SERVERS: [PublicServer; 5] = [
 const OF_THE_MACHINE: &[&str] = &["slow-start"];
 
 /// Examines all of them by one configuration file, as a client has it.
-pub(crate) fn check(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
-    let file = place.work().join("mcp.json");
+pub(crate) fn check(bench: &CaseContext, case_folder: &CaseFolder) -> Result<(), ChoreFailure> {
+    let file = case_folder.work().join("mcp.json");
     let mut servers = Map::new();
     for server in SERVERS {
-        server.furnish(place)?;
-        let words: Vec<String> =
-            server.command(bench, place).iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let variables = place.environment().into_iter();
+        server.furnish(case_folder)?;
+        let words: Vec<String> = server
+            .command(bench, case_folder)
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        let variables = case_folder.environment().into_iter();
         let variables: Map<String, Value> =
             variables.map(|(name, value)| (name.to_owned(), value.to_string_lossy().into())).collect();
         let [command, arguments @ ..] = &words[..] else { continue };
@@ -45,10 +48,11 @@ pub(crate) fn check(bench: &CaseContext, place: &CaseFolder) -> Result<(), Chore
     }
     let text = json!({ "mcpServers": servers }).to_string();
     fs::write(&file, text).map_err(|error| ChoreFailure::io(file.display(), &error))?;
-    let task =
-        place.task(bench.binary(), &place.work(), "report").arguments(["doctor", "--json", "--config"]);
-    let status = place.finish_in_any_way(&run::start(task.arguments([&file]))?)?;
-    let path = place.path("report");
+    let task = case_folder
+        .task(bench.binary(), &case_folder.work(), "report")
+        .arguments(["doctor", "--json", "--config"]);
+    let status = case_folder.finish_in_any_way(&run::start(task.arguments([&file]))?)?;
+    let path = case_folder.path("report");
     let report = fs::read(&path).map_err(|error| ChoreFailure::io(path.display(), &error))?;
     let reports: Vec<Value> = serde_json::from_slice(&report)
         .map_err(|error| ChoreFailure::new(format!("no report but {error} ({status})")).with_output(path))?;

@@ -25,9 +25,9 @@ const GONE_LIMIT: Duration = Duration::from_secs(5);
 const CALL_SECONDS: u32 = 300;
 
 /// Kills the guard in the middle of a call and looks for what is left.
-pub(crate) fn check(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
+pub(crate) fn check(bench: &CaseContext, case_folder: &CaseFolder) -> Result<(), ChoreFailure> {
     let server = ["npx", "-y", "@modelcontextprotocol/server-everything"].map(OsString::from);
-    let command = bench.teed(place, "outside", &bench.wrapped(&server));
+    let command = bench.teed(case_folder, "outside", &bench.wrapped(&server));
     let step = json!({
         "do": "call",
         "tool": "trigger-long-running-operation",
@@ -39,31 +39,31 @@ pub(crate) fn check(bench: &CaseContext, place: &CaseFolder) -> Result<(), Chore
     let (way, steps) = (ClientTransport::Command(&command), [step]);
     let walk =
         Walk { name: "client", language: Language::Python, era: SdkEra::Legacy, way, folder, steps: &steps };
-    let client = run::start(walk.task(bench, place)?)?;
-    let outcome = kill_and_look(bench, place);
+    let client = run::start(walk.task(bench, case_folder)?)?;
+    let outcome = kill_and_look(bench, case_folder);
     // The client has lost its server and may say so as it likes, but it must end by itself too.
-    let ended = if outcome.is_ok() { ended(place, &client) } else { Ok(()) };
+    let ended = if outcome.is_ok() { ended(case_folder, &client) } else { Ok(()) };
     client.end();
     outcome.and(ended)
 }
 
-fn kill_and_look(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
-    let seen = place.path("outside-from-server");
+fn kill_and_look(bench: &CaseContext, case_folder: &CaseFolder) -> Result<(), ChoreFailure> {
+    let seen = case_folder.path("outside-from-server");
     if !clock::wait_until(START_LIMIT, || contains(&seen, "notifications/progress")) {
         return Err(
-            ChoreFailure::new("no progress of the call was seen").with_output(place.path("client.log"))
+            ChoreFailure::new("no progress of the call was seen").with_output(case_folder.path("client.log"))
         );
     }
-    let guard = the_guard(bench, place)?;
-    let servers = place.marker.processes();
+    let guard = the_guard(bench, case_folder)?;
+    let servers = case_folder.marker.processes();
     if !servers
         .iter()
         .any(|process| process.command.contains("server-everything") && process.pid != guard.pid)
     {
         return Err(ChoreFailure::new(format!("the server is not to be seen among {}", commands(&servers))));
     }
-    run::kill([guard.pid.to_string()], &place.work());
-    let left = place.left_after(GONE_LIMIT, |process| !is_outside(bench, process));
+    run::kill([guard.pid.to_string()], &case_folder.work());
+    let left = case_folder.left_after(GONE_LIMIT, |process| !is_outside(bench, process));
     if left.is_empty() {
         Ok(())
     } else {
@@ -77,9 +77,9 @@ fn contains(path: &Path, text: &str) -> bool {
 }
 
 /// The process that was started as `unhang wrap`, and not what it has forked.
-fn the_guard(bench: &CaseContext, place: &CaseFolder) -> Result<MarkedProcess, ChoreFailure> {
+fn the_guard(bench: &CaseContext, case_folder: &CaseFolder) -> Result<MarkedProcess, ChoreFailure> {
     let start = format!("{} wrap -- ", bench.binary().display());
-    let mut guards = place.marker.processes();
+    let mut guards = case_folder.marker.processes();
     guards.retain(|process| process.command.starts_with(&start));
     let pids: Vec<_> = guards.iter().map(|process| process.pid).collect();
     guards.retain(|process| leftovers::parent(process.pid).is_none_or(|parent| !pids.contains(&parent)));
@@ -99,9 +99,9 @@ fn is_outside(bench: &CaseContext, process: &MarkedProcess) -> bool {
     process.command.contains("python_client.py") || process.command.starts_with(&tee)
 }
 
-fn ended(place: &CaseFolder, client: &RunningProgram) -> Result<(), ChoreFailure> {
+fn ended(case_folder: &CaseFolder, client: &RunningProgram) -> Result<(), ChoreFailure> {
     // A failing client is no failure here; a client that hangs is one, and is among what is left.
     let _ = client.wait();
-    let left = place.left_after(GONE_LIMIT, |_| true);
+    let left = case_folder.left_after(GONE_LIMIT, |_| true);
     if left.is_empty() { Ok(()) } else { Err(ChoreFailure::new(format!("left behind: {}", commands(&left)))) }
 }

@@ -87,40 +87,40 @@ struct Inspection<'a> {
 /// Makes one request and compares both sides of the guard.
 pub(crate) fn visit(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     visit: &ObservedRequest,
 ) -> Result<(), ChoreFailure> {
-    visit.server.furnish(place)?;
-    let command = bench.observed(place, &visit.server.command(bench, place));
+    visit.server.furnish(case_folder)?;
+    let command = bench.observed(case_folder, &visit.server.command(bench, case_folder));
     let request = [&["--protocol-era", visit.era], visit.request].concat();
     let inspection = Inspection {
         name: "inspector",
         request: &request,
         way: ClientTransport::Command(&command),
-        folder: &place.work(),
+        folder: &case_folder.work(),
     };
-    let printed = inspection.run(bench, place)?;
+    let printed = inspection.run(bench, case_folder)?;
     if !printed.to_string().contains(visit.expect) {
         return Err(ChoreFailure::new(format!(
             "the Inspector did not print {:?} but {printed}",
             visit.expect
         )));
     }
-    observed::same_on_both_sides(place)?;
+    observed::same_on_both_sides(case_folder)?;
     Ok(())
 }
 
 /// Starts the Inspector on `unhang wrap -- npx -y @modelcontextprotocol/server-everything`, lists the tools and calls
 /// each of them.
-pub(crate) fn every_tool(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
+pub(crate) fn every_tool(bench: &CaseContext, case_folder: &CaseFolder) -> Result<(), ChoreFailure> {
     let server = ["npx", "-y", "@modelcontextprotocol/server-everything"].map(OsString::from);
     let command = bench.wrapped(&server);
-    let scenario = Scenario::read(bench, place, PublicServer::Everything)?;
+    let scenario = Scenario::read(bench, case_folder, PublicServer::Everything)?;
     // npx finds the installed package in the current folder.
     let folder = bench.installed.node_folder();
     let way = ClientTransport::Command(&command);
     let list = Inspection { name: "list", request: &["--method", "tools/list"], way, folder };
-    let names = scenario::tool_names(&list.run(bench, place)?["result"]);
+    let names = scenario::tool_names(&list.run(bench, case_folder)?["result"]);
     let (ours, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.starts_with(OURS));
     if ours != OURS_ALL {
         return Err(ChoreFailure::new(format!(
@@ -141,7 +141,7 @@ pub(crate) fn every_tool(bench: &CaseContext, place: &CaseFolder) -> Result<(), 
         let arguments = step["arguments"].to_string();
         let request = ["--method", "tools/call", "--tool-name", &tool, "--tool-args-json", &arguments];
         let call = Inspection { name: &format!("call-{tool}"), request: &request, way, folder };
-        scenario::expected_in(&without_roots(step), &call.run(bench, place)?)?;
+        scenario::expected_in(&without_roots(step), &call.run(bench, case_folder)?)?;
     }
     Ok(())
 }
@@ -170,11 +170,11 @@ const AT_ONCE: usize = 3;
 /// Makes requests of a gateway, some at once, and looks for the texts that they are to bring.
 pub(crate) fn visit_gateway(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     (name, way, era): (&str, ClientTransport<'_>, &str),
     requests: &[(Vec<String>, Value)],
 ) -> Result<(), ChoreFailure> {
-    let folder = place.work();
+    let folder = case_folder.work();
     for (round, requests) in requests.chunks(AT_ONCE).enumerate() {
         let mut running = Vec::new();
         for (number, (words, step)) in requests.iter().enumerate() {
@@ -182,11 +182,11 @@ pub(crate) fn visit_gateway(
             let request: Vec<_> =
                 ["--protocol-era", era].into_iter().chain(words.iter().map(String::as_str)).collect();
             let inspection = Inspection { name: &name, request: &request, way, folder: &folder };
-            running.push((run::start(inspection.task(bench, place))?, name, step));
+            running.push((run::start(inspection.task(bench, case_folder))?, name, step));
         }
         for (running, name, step) in running {
             running.wait()?;
-            scenario::expected_in(step, &printed(place, &name)?)?;
+            scenario::expected_in(step, &printed(case_folder, &name)?)?;
         }
     }
     Ok(())
@@ -194,18 +194,18 @@ pub(crate) fn visit_gateway(
 
 impl Inspection<'_> {
     /// Returns what the Inspector printed.
-    fn run(&self, bench: &CaseContext, place: &CaseFolder) -> Result<Value, ChoreFailure> {
-        place.run(self.task(bench, place))?;
-        printed(place, self.name)
+    fn run(&self, bench: &CaseContext, case_folder: &CaseFolder) -> Result<Value, ChoreFailure> {
+        case_folder.run(self.task(bench, case_folder))?;
+        printed(case_folder, self.name)
     }
 
-    fn task(&self, bench: &CaseContext, place: &CaseFolder) -> ProgramRun {
+    fn task(&self, bench: &CaseContext, case_folder: &CaseFolder) -> ProgramRun {
         let launcher = bench.installed.package("inspector/clients/launcher/build/index.js");
-        let mut task = place
-            .task(&bench.installed.recent_node(), &place.work(), self.name)
+        let mut task = case_folder
+            .task(&bench.installed.recent_node(), &case_folder.work(), self.name)
             .arguments([launcher.as_os_str(), "--cli".as_ref()])
             .arguments(["--format".as_ref(), "json".as_ref(), "--cwd".as_ref(), self.folder.as_os_str()]);
-        for (variable, value) in place.environment() {
+        for (variable, value) in case_folder.environment() {
             task = task.arguments(["-e".into(), [variable.into(), value].join("=".as_ref())]);
         }
         match self.way {
@@ -221,8 +221,8 @@ impl Inspection<'_> {
 }
 
 /// What an Inspector has printed.
-fn printed(place: &CaseFolder, name: &str) -> Result<Value, ChoreFailure> {
-    let path = place.path(name);
+fn printed(case_folder: &CaseFolder, name: &str) -> Result<Value, ChoreFailure> {
+    let path = case_folder.path(name);
     let text = fs::read(&path).map_err(|error| ChoreFailure::io(path.display(), &error))?;
     serde_json::from_slice(&text).map_err(|error| {
         ChoreFailure::new(format!("the Inspector's output is not JSON: {error}")).with_output(path)

@@ -166,22 +166,24 @@ impl RealCase {
     }
 
     fn check(&self, bench: &CaseContext) -> Result<(), ChoreFailure> {
-        let place = bench.place(&self.name)?;
+        let case_folder = bench.case_folder(&self.name)?;
         match &self.kind {
             RealCaseKind::Sdk(language, server, era) => {
-                sdk_client::check(bench, &place, *language, *server, *era)
+                sdk_client::check(bench, &case_folder, *language, *server, *era)
             }
-            RealCaseKind::Inspector(visit) => inspector::visit(bench, &place, visit),
-            RealCaseKind::InspectorEveryTool => inspector::every_tool(bench, &place),
-            RealCaseKind::GuardKilled => guard_killed::check(bench, &place),
-            RealCaseKind::Conformance(requirements) => conformance::check(bench, &place, *requirements),
-            RealCaseKind::ConformanceTasks(giver) => conformance::tasks::check(bench, &place, *giver),
-            RealCaseKind::GatewayDirect(language) => gateway::direct::check(bench, &place, *language),
-            RealCaseKind::GatewaySix(language) => gateway::six::sdk(bench, &place, *language),
-            RealCaseKind::GatewayInspector => gateway::six::inspector(bench, &place),
-            RealCaseKind::GatewayServerKilled => gateway::server_killed::check(bench, &place),
-            RealCaseKind::Tasks(between, driver) => gateway::tasks::check(bench, &place, *between, *driver),
-            RealCaseKind::Doctor => doctor::check(bench, &place),
+            RealCaseKind::Inspector(visit) => inspector::visit(bench, &case_folder, visit),
+            RealCaseKind::InspectorEveryTool => inspector::every_tool(bench, &case_folder),
+            RealCaseKind::GuardKilled => guard_killed::check(bench, &case_folder),
+            RealCaseKind::Conformance(requirements) => conformance::check(bench, &case_folder, *requirements),
+            RealCaseKind::ConformanceTasks(giver) => conformance::tasks::check(bench, &case_folder, *giver),
+            RealCaseKind::GatewayDirect(language) => gateway::direct::check(bench, &case_folder, *language),
+            RealCaseKind::GatewaySix(language) => gateway::six::sdk(bench, &case_folder, *language),
+            RealCaseKind::GatewayInspector => gateway::six::inspector(bench, &case_folder),
+            RealCaseKind::GatewayServerKilled => gateway::server_killed::check(bench, &case_folder),
+            RealCaseKind::Tasks(between, driver) => {
+                gateway::tasks::check(bench, &case_folder, *between, *driver)
+            }
+            RealCaseKind::Doctor => doctor::check(bench, &case_folder),
         }
     }
 }

@@ -15,20 +15,20 @@ const SHOWN_LINE: usize = 300;
 const SHOWN_BEFORE: usize = 60;
 
 /// Compares both directions of a case; returns how many lines the client sent.
-pub(crate) fn same_on_both_sides(place: &CaseFolder) -> Result<usize, ChoreFailure> {
-    let sent = compare(place, "from-client", ["outside", "inside"], "client to server")?;
-    compare(place, "from-server", ["inside", "outside"], "server to client")?;
+pub(crate) fn same_on_both_sides(case_folder: &CaseFolder) -> Result<usize, ChoreFailure> {
+    let sent = compare(case_folder, "from-client", ["outside", "inside"], "client to server")?;
+    compare(case_folder, "from-server", ["inside", "outside"], "server to client")?;
     Ok(sent)
 }
 
 fn compare(
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     direction: &str,
     sides: [&str; 2],
     title: &str,
 ) -> Result<usize, ChoreFailure> {
     let read = |side: &str| {
-        let path = place.path(&format!("{side}-{direction}"));
+        let path = case_folder.path(&format!("{side}-{direction}"));
         fs::read(&path).map_err(|error| ChoreFailure::io(path.display(), &error))
     };
     let (before, after) = (read(sides[0])?, read(sides[1])?);

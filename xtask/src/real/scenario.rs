@@ -29,17 +29,17 @@ pub(crate) struct Scenario(Vec<Value>);
 const SHOWN_OUTCOME: usize = 600;
 
 impl Scenario {
-    /// Reads the scenario of a server and fills in what belongs to the place.
+    /// Reads the scenario of a server and fills in what belongs to the case.
     pub(crate) fn read(
         bench: &CaseContext,
-        place: &CaseFolder,
+        case_folder: &CaseFolder,
         server: PublicServer,
     ) -> Result<Self, ChoreFailure> {
         let path = bench.source(&format!("scenarios/{}.json", server.name()));
         let text = fs::read(&path).map_err(|error| ChoreFailure::io(path.display(), &error))?;
         let broken = |error| ChoreFailure::new(format!("{} is not a list of steps: {error}", path.display()));
         let mut steps: Vec<Value> = serde_json::from_slice(&text).map_err(broken)?;
-        let folder = place.work().to_string_lossy().into_owned();
+        let folder = case_folder.work().to_string_lossy().into_owned();
         let values = [("{folder}", folder), ("{large}", servers::large_text())];
         steps.iter_mut().for_each(|step| fill_in(step, &values));
         Ok(Self(steps))

@@ -43,7 +43,7 @@ pub(crate) enum ClientTransport<'a> {
 /// One client that walks through some steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walk<'a> {
-    /// What its files in the place are called after.
+    /// What its files in the case's folder are called after.
     pub(crate) name: &'a str,
     pub(crate) language: Language,
     pub(crate) era: SdkEra,
@@ -107,21 +107,21 @@ impl SdkEra {
 /// Walks through a server's scenario and compares both sides of the guard.
 pub(crate) fn check(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     language: Language,
     server: PublicServer,
     era: SdkEra,
 ) -> Result<(), ChoreFailure> {
-    server.furnish(place)?;
-    let scenario = Scenario::read(bench, place, server)?;
-    let command = bench.observed(place, &server.command(bench, place));
-    let folder = place.work();
+    server.furnish(case_folder)?;
+    let scenario = Scenario::read(bench, case_folder, server)?;
+    let command = bench.observed(case_folder, &server.command(bench, case_folder));
+    let folder = case_folder.work();
     let (way, steps) = (ClientTransport::Command(&command), scenario.steps());
     let walk = Walk { name: "client", language, era, way, folder: &folder, steps };
-    place.run(walk.task(bench, place)?)?;
+    case_folder.run(walk.task(bench, case_folder)?)?;
     let revision = era.revision(server.is_stateless_too());
-    scenario.judge(&walk.transcript(place)?, revision, server.is_called_completely())?;
-    let sent = observed::same_on_both_sides(place)?;
+    scenario.judge(&walk.transcript(case_folder)?, revision, server.is_called_completely())?;
+    let sent = observed::same_on_both_sides(case_folder)?;
     if sent < scenario.steps().len() / 2 {
         return Err(ChoreFailure::new(format!("the client sent only {sent} lines")));
     }
@@ -130,19 +130,23 @@ pub(crate) fn check(
 
 impl Walk<'_> {
     /// Writes down for the script what it is to do, and returns the task that does it.
-    pub(crate) fn task(&self, bench: &CaseContext, place: &CaseFolder) -> Result<ProgramRun, ChoreFailure> {
-        let path = place.path(&format!("{}-plan.json", self.name));
-        fs::write(&path, self.plan(place).to_string())
+    pub(crate) fn task(
+        &self,
+        bench: &CaseContext,
+        case_folder: &CaseFolder,
+    ) -> Result<ProgramRun, ChoreFailure> {
+        let path = case_folder.path(&format!("{}-plan.json", self.name));
+        fs::write(&path, self.plan(case_folder).to_string())
             .map_err(|error| ChoreFailure::io(path.display(), &error))?;
         let (interpreter, script) = self.language.command(bench);
         // The TypeScript client finds its packages in the current folder.
-        let task = place.task(&interpreter, bench.installed.node_folder(), self.name);
+        let task = case_folder.task(&interpreter, bench.installed.node_folder(), self.name);
         Ok(task.arguments([script, path]))
     }
 
-    fn plan(&self, place: &CaseFolder) -> Value {
+    fn plan(&self, case_folder: &CaseFolder) -> Value {
         let text = |value: &OsString| value.to_string_lossy().into_owned();
-        let environment = place.environment();
+        let environment = case_folder.environment();
         let environment: Map<_, _> =
             environment.iter().map(|(name, value)| ((*name).to_owned(), text(value).into())).collect();
         let mut plan = json!({
@@ -151,8 +155,8 @@ impl Walk<'_> {
             "environment": environment,
             "era": self.era.name(),
             "steps": self.steps,
-            "meeting": place.meeting(),
-            "transcript": self.transcript_file(place),
+            "meeting": case_folder.meeting(),
+            "transcript": self.transcript_file(case_folder),
         });
         match self.way {
             ClientTransport::Command(command) => plan["command"] = command.iter().map(text).collect(),
@@ -161,13 +165,13 @@ impl Walk<'_> {
         plan
     }
 
-    fn transcript_file(&self, place: &CaseFolder) -> PathBuf {
-        place.path(&format!("{}-transcript.json", self.name))
+    fn transcript_file(&self, case_folder: &CaseFolder) -> PathBuf {
+        case_folder.path(&format!("{}-transcript.json", self.name))
     }
 
     /// What it has written down.
-    pub(crate) fn transcript(&self, place: &CaseFolder) -> Result<Value, ChoreFailure> {
-        let path = self.transcript_file(place);
+    pub(crate) fn transcript(&self, case_folder: &CaseFolder) -> Result<Value, ChoreFailure> {
+        let path = self.transcript_file(case_folder);
         let text = fs::read(&path).map_err(|error| ChoreFailure::io(path.display(), &error))?;
         serde_json::from_slice(&text)
             .map_err(|error| ChoreFailure::new(format!("{}: {error}", path.display())))

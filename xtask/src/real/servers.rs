@@ -69,7 +69,7 @@ impl PublicServer {
     }
 
     /// The command that starts it.
-    pub(crate) fn command(self, bench: &CaseContext, place: &CaseFolder) -> Vec<OsString> {
+    pub(crate) fn command(self, bench: &CaseContext, case_folder: &CaseFolder) -> Vec<OsString> {
         let node = |name: &str| {
             let script = bench.installed.package(&format!("server-{name}/dist/index.js"));
             vec![OsString::from("node"), script.into()]
@@ -77,24 +77,24 @@ impl PublicServer {
         let python = |name: &str| vec![bench.installed.python(name).into_os_string()];
         match self {
             Self::Everything | Self::Memory => node(self.name()),
-            Self::Filesystem => [node(self.name()), vec![place.work().into()]].concat(),
+            Self::Filesystem => [node(self.name()), vec![case_folder.work().into()]].concat(),
             Self::Time => python("mcp-server-time"),
             Self::Git => {
-                [python("mcp-server-git"), vec!["--repository".into(), place.work().into()]].concat()
+                [python("mcp-server-git"), vec!["--repository".into(), case_folder.work().into()]].concat()
             }
             Self::Gms => python("gms-mcp"),
         }
     }
 
-    /// Puts into the place's folder what the scenario relies on.
-    pub(crate) fn furnish(self, place: &CaseFolder) -> Result<(), ChoreFailure> {
-        let work = place.work();
+    /// Puts into the case's folder what the scenario relies on.
+    pub(crate) fn furnish(self, case_folder: &CaseFolder) -> Result<(), ChoreFailure> {
+        let work = case_folder.work();
         match self {
             Self::Filesystem => {
                 write(&work.join("large.txt"), large_text().as_bytes())?;
                 write(&work.join("dot.png"), PICTURE)
             }
-            Self::Git => make_repository(place),
+            Self::Git => make_repository(case_folder),
             Self::Gms => write(&work.join("unhang.yyp"), GAMEMAKER_PROJECT.as_bytes()),
             Self::Everything | Self::Memory | Self::Time => Ok(()),
         }
@@ -107,18 +107,22 @@ pub(crate) fn large_text() -> String {
 }
 
 /// One commit on `trunk` and one change that is not staged.
-fn make_repository(place: &CaseFolder) -> Result<(), ChoreFailure> {
-    let file = place.work().join("file.txt");
+fn make_repository(case_folder: &CaseFolder) -> Result<(), ChoreFailure> {
+    let file = case_folder.work().join("file.txt");
     write(&file, b"original\n")?;
     for arguments in [
         ["init", "--quiet", "--initial-branch=trunk"].as_slice(),
         &["add", "file.txt"],
         &["commit", "--quiet", "--message=the first commit"],
     ] {
-        let task = ProgramRun::new("git", &place.work(), place.path("git.log"), Duration::from_secs(30))
-            .arguments(arguments);
+        let task =
+            ProgramRun::new("git", &case_folder.work(), case_folder.path("git.log"), Duration::from_secs(30))
+                .arguments(arguments);
         run::run(
-            place.environment().into_iter().fold(task, |task, (name, value)| task.variable(name, value)),
+            case_folder
+                .environment()
+                .into_iter()
+                .fold(task, |task, (name, value)| task.variable(name, value)),
         )?;
     }
     write(&file, b"changed\n")

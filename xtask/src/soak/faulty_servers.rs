@@ -60,15 +60,21 @@ pub(crate) fn names() -> Vec<&'static str> {
 }
 
 /// The command of a faulty server, to follow `wrap --`.
-pub(crate) fn command(faulty_server: &str, place: CommandWords<'_>) -> Vec<String> {
+pub(crate) fn command(faulty_server: &str, command_words: CommandWords<'_>) -> Vec<String> {
     let own =
         ARGUMENTS.iter().find(|(name, _)| *name == faulty_server).map_or(&[][..], |(_, arguments)| arguments);
-    [place.unhang, "zoo", faulty_server].iter().chain(own).map(|word| fill(word, place)).collect()
+    [command_words.unhang, "zoo", faulty_server]
+        .iter()
+        .chain(own)
+        .map(|word| fill(word, command_words))
+        .collect()
 }
 
-fn fill(word: &str, place: CommandWords<'_>) -> String {
-    let folder = place.folder.to_string_lossy();
-    word.replace("{marker}", place.marker).replace("{folder}", &folder).replace("{unhang}", place.unhang)
+fn fill(word: &str, command_words: CommandWords<'_>) -> String {
+    let folder = command_words.folder.to_string_lossy();
+    word.replace("{marker}", command_words.marker)
+        .replace("{folder}", &folder)
+        .replace("{unhang}", command_words.unhang)
 }
 
 /// What a faulty server is known for, in the summary.
@@ -113,7 +119,7 @@ pub(crate) fn group(faulty_server: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn place() -> CommandWords<'static> {
+    fn command_words() -> CommandWords<'static> {
         CommandWords { marker: "m-1", folder: Path::new("/f"), unhang: "/bin/unhang" }
     }
 
@@ -124,7 +130,7 @@ mod tests {
         {
             let needs = !faulty_server.usage.is_empty() && !faulty_server.usage.starts_with('[');
             assert!(
-                !needs || command(faulty_server.name, place()).len() > 3,
+                !needs || command(faulty_server.name, command_words()).len() > 3,
                 "{} {}",
                 faulty_server.name,
                 faulty_server.usage
@@ -142,9 +148,9 @@ mod tests {
     #[test]
     fn places_are_filled_in() {
         assert_eq!(
-            command("leaves-daemon", place()),
+            command("leaves-daemon", command_words()),
             ["/bin/unhang", "zoo", "leaves-daemon", "--marker", "m-1"]
         );
-        assert_eq!(command("tee", place())[3..5], ["/f/from-client", "/f/from-server"]);
+        assert_eq!(command("tee", command_words())[3..5], ["/f/from-client", "/f/from-server"]);
     }
 }

@@ -157,9 +157,9 @@ impl Stand<'_> {
         let Some((id, pid)) = shim else { return Ok(()) };
         let open = pidfd_open(pid, PidfdFlags::empty());
         // The number may have gone to another process before it was opened.
-        let place = fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero()));
-        if let (Ok(process), Ok(place)) = (open, place)
-            && place == self.job(&id)
+        let working_folder = fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero()));
+        if let (Ok(process), Ok(working_folder)) = (open, working_folder)
+            && working_folder == self.job(&id)
         {
             pidfd_send_signal(&process, Signal::KILL)
                 .map_err(|error| format!("cannot kill a shim: {error}"))?;

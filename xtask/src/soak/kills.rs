@@ -40,9 +40,9 @@ pub(crate) fn kills(stage: &SoakStage, seed: u64, numbers: Range<u64>, progress:
     let broken = side_by_side(numbers, AT_ONCE, progress, |number| {
         let plan = KillPlan::draw(seed, number);
         let round = kill_round::perform(&plan, stage).map_err(|broken| {
-            let place = broken.keep(stage, &format!("kills-{number}"), &plan);
+            let kept_path = broken.keep(stage, &format!("kills-{number}"), &plan);
             format!(
-                "round {number} ({:?} killed): {}\n  {place}\n  again: cargo xtask soak --only kills --seed {seed} --session {number}",
+                "round {number} ({:?} killed): {}\n  {kept_path}\n  again: cargo xtask soak --only kills --seed {seed} --session {number}",
                 plan.victim, broken.what
             )
         })?;

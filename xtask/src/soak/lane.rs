@@ -88,8 +88,9 @@ pub(crate) fn drive(
     flags.extend(lane.flags.iter().map(|flag| (*flag).to_owned()));
     let log_limit = format!("{}B", lane.log_limit);
     flags.extend(["--name", lane.name, "--stderr-log", &log_limit].map(str::to_owned));
-    let place = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
-    let task = stage.wrap(&room, &marker, &flags, &faulty_servers::command(lane.faulty_server, place));
+    let command_words = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
+    let task =
+        stage.wrap(&room, &marker, &flags, &faulty_servers::command(lane.faulty_server, command_words));
     let client = SoakClient::start(&task, true, "2025-11-25", lane.patience).map_err(plainly)?;
     let mut at_work = LaneWork { lane, client, run: LaneResult::default() };
     let outcome = begin(&mut at_work.client)

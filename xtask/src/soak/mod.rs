@@ -182,8 +182,8 @@ fn note(
         Err(SessionFailure { what, story }) => {
             let file = stage.folder.join(format!("broken-{part}.txt"));
             let written = fs::write(&file, format!("{what}\n\n{story}"));
-            let place = written.map_or_else(|error| error.to_string(), |()| file.display().to_string());
-            broken.push(format!("{part}: {what}\n  more in {place}"));
+            let details = written.map_or_else(|error| error.to_string(), |()| file.display().to_string());
+            broken.push(format!("{part}: {what}\n  more in {details}"));
         }
     }
 }

@@ -121,12 +121,13 @@ pub(crate) fn perform(plan: &SessionPlan, stage: &SoakStage) -> Result<WireTally
     let plainly = |what| SessionFailure { what, story: String::new() };
     let room = stage.room(&format!("session-{}", plan.number)).map_err(plainly)?;
     let marker = Marker::unique();
-    let place = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
+    let command_words = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
     let mut flags = PATIENCE.flags();
     flags.extend(FLAGS.iter().map(|flag| (*flag).to_owned()));
     flags.extend(plan.quiet.then(|| "--quiet".to_owned()));
     flags.extend(["--name".to_owned(), plan.faulty_server.to_owned()]);
-    let task = stage.wrap(&room, &marker, &flags, &faulty_servers::command(plan.faulty_server, place));
+    let task =
+        stage.wrap(&room, &marker, &flags, &faulty_servers::command(plan.faulty_server, command_words));
     let mut client = SoakClient::start(&task, plan.reads_stderr, plan.revision, PATIENCE).map_err(plainly)?;
     client.answers_asks = plan.answers_asks;
     let outcome = play(plan, &mut client).and_then(|()| demand_nothing_left(&marker));

@@ -62,9 +62,9 @@ pub(crate) fn sessions(
 /// Writes down what happened and returns the sentence for the summary.
 fn report(plan: &SessionPlan, broken: &SessionFailure, stage: &SoakStage) -> String {
     let (seed, number, faulty_server) = (plan.seed, plan.number, plan.faulty_server);
-    let place = broken.keep(stage, &format!("session-{number}"), plan);
+    let kept_path = broken.keep(stage, &format!("session-{number}"), plan);
     format!(
-        "session {number} ({faulty_server}): {}\n  {place}\n  again: cargo xtask soak --only sessions --seed {seed} --session {number}",
+        "session {number} ({faulty_server}): {}\n  {kept_path}\n  again: cargo xtask soak --only sessions --seed {seed} --session {number}",
         broken.what
     )
 }

@@ -101,14 +101,16 @@ impl Giver {
 }
 
 /// Goes through every scenario, even when some fail.
-pub(crate) fn check(bench: &CaseContext, place: &CaseFolder, giver: Giver) -> Result<(), ChoreFailure> {
+pub(crate) fn check(bench: &CaseContext, case_folder: &CaseFolder, giver: Giver) -> Result<(), ChoreFailure> {
     let failed = match giver.behind() {
-        None => at_server(bench, place, |url| go_through(bench, place, giver, url))?,
+        None => at_server(bench, case_folder, |url| go_through(bench, case_folder, giver, url))?,
         Some((faulty_server, settings)) => {
             let command = [bench.binary().as_os_str(), "zoo".as_ref()].into_iter();
             let command = command.chain(faulty_server.iter().map(OsStr::new)).map(OsStr::to_owned).collect();
             let entry = GatewayEntry { name: "tasks".to_owned(), command, prefix: Some(""), settings };
-            gateway::serve(bench, place, &[entry], |gateway| go_through(bench, place, giver, &gateway.url))?
+            gateway::serve(bench, case_folder, &[entry], |gateway| {
+                go_through(bench, case_folder, giver, &gateway.url)
+            })?
         }
     };
     let Some(first) = failed.first() else { return Ok(()) };
@@ -118,27 +120,28 @@ pub(crate) fn check(bench: &CaseContext, place: &CaseFolder, giver: Giver) -> Re
         giver.scenarios().len(),
         failed.join(", ")
     );
-    Err(ChoreFailure::new(happened).with_output(place.path(first)))
+    Err(ChoreFailure::new(happened).with_output(case_folder.path(first)))
 }
 
 /// Does something with the server of the zoo, and makes sure that it ends with its stdin.
 fn at_server<T>(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     work: impl FnOnce(&str) -> Result<T, ChoreFailure>,
 ) -> Result<T, ChoreFailure> {
-    let task = place.task(bench.binary(), &place.work(), SERVER).arguments(["zoo", "http-tasks-modern"]);
+    let task =
+        case_folder.task(bench.binary(), &case_folder.work(), SERVER).arguments(["zoo", "http-tasks-modern"]);
     let mut server = run::start(task.open_stdin())?;
-    let outcome = address(place).and_then(|url| work(&url));
+    let outcome = address(case_folder).and_then(|url| work(&url));
     server.close_stdin();
-    let ended = place.finish(&server);
+    let ended = case_folder.finish(&server);
     let outcome = outcome?;
     ended.map(|()| outcome)
 }
 
 /// Waits until the server says where it is.
-fn address(place: &CaseFolder) -> Result<String, ChoreFailure> {
-    let output = place.path(SERVER);
+fn address(case_folder: &CaseFolder) -> Result<String, ChoreFailure> {
+    let output = case_folder.path(SERVER);
     let mut found = None;
     clock::wait_until(START_LIMIT, || {
         let text = fs::read_to_string(&output).unwrap_or_default();
@@ -147,22 +150,22 @@ fn address(place: &CaseFolder) -> Result<String, ChoreFailure> {
     });
     found.ok_or_else(|| {
         ChoreFailure::new("the server did not say where it is")
-            .with_output(place.path(&format!("{SERVER}.log")))
+            .with_output(case_folder.path(&format!("{SERVER}.log")))
     })
 }
 
 /// Returns those scenarios that did not pass.
 fn go_through(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     giver: Giver,
     url: &str,
 ) -> Result<Vec<&'static str>, ChoreFailure> {
     let mut failed = Vec::new();
     for scenario in giver.scenarios() {
         // How it ends says less than what it reports: a scenario that was skipped ends well. What is left of it is looked for at the end.
-        run::start(suite(bench, place, url, scenario))?.status()?;
-        let report = place.path(scenario);
+        run::start(suite(bench, case_folder, url, scenario))?.status()?;
+        let report = case_folder.path(scenario);
         let text = fs::read_to_string(&report).map_err(|error| ChoreFailure::io(report.display(), &error))?;
         if !has_passed(&text) {
             failed.push(scenario);
@@ -172,9 +175,9 @@ fn go_through(
 }
 
 /// The suite with one scenario; its last line is the summary.
-fn suite(bench: &CaseContext, place: &CaseFolder, url: &str, scenario: &str) -> ProgramRun {
-    place
-        .task(&bench.installed.recent_node(), &place.work(), scenario)
+fn suite(bench: &CaseContext, case_folder: &CaseFolder, url: &str, scenario: &str) -> ProgramRun {
+    case_folder
+        .task(&bench.installed.recent_node(), &case_folder.work(), scenario)
         .arguments([bench.installed.package("conformance/dist/index.js")])
         .arguments(["server", "--url", url, "--scenario", scenario])
         // It is an extension, so it is of no revision, and would be skipped.

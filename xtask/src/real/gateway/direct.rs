@@ -62,17 +62,24 @@ const FIRST_CALL: &str = "echo";
 const SHOWN: usize = 1500;
 
 /// Walks without a gateway and with one, over stdio and over HTTP and in every era, and compares.
-pub(crate) fn check(bench: &CaseContext, place: &CaseFolder, language: Language) -> Result<(), ChoreFailure> {
+pub(crate) fn check(
+    bench: &CaseContext,
+    case_folder: &CaseFolder,
+    language: Language,
+) -> Result<(), ChoreFailure> {
     let server = PublicServer::Everything;
-    let entry =
-        GatewayEntry { prefix: Some(""), settings: UNTOUCHED, ..GatewayEntry::real(bench, place, server)? };
-    let scenario = Scenario::read(bench, place, server)?;
+    let entry = GatewayEntry {
+        prefix: Some(""),
+        settings: UNTOUCHED,
+        ..GatewayEntry::real(bench, case_folder, server)?
+    };
+    let scenario = Scenario::read(bench, case_folder, server)?;
     let through = after_a_call(&scenario.through_gateway())?;
-    let folder = place.work();
+    let folder = case_folder.work();
     let walk = |name: &str, era: SdkEra, way: ClientTransport<'_>, steps: &[Value]| {
         let walk = Walk { name, language, era, way, folder: &folder, steps };
-        run::start(walk.task(bench, place)?)?.wait()?;
-        walk.transcript(place)
+        run::start(walk.task(bench, case_folder)?)?.wait()?;
+        walk.transcript(case_folder)
     };
     let direct = walk("direct", SdkEra::Legacy, ClientTransport::Command(&entry.command), scenario.steps())?;
     scenario.judge(&direct, SdkEra::Legacy.revision(false), true)?;
@@ -86,12 +93,12 @@ pub(crate) fn check(bench: &CaseContext, place: &CaseFolder, language: Language)
         }
         Err(ChoreFailure::new(format!("{name}:\n{}", differences.join("\n"))))
     };
-    let file = configure(place, std::slice::from_ref(&entry))?;
+    let file = configure(case_folder, std::slice::from_ref(&entry))?;
     let own = bench.unhang(&["serve", "--own", "--config"], &[OsString::from(file)]);
     for era in language.eras() {
         compare("stdio", *era, ClientTransport::Command(&own))?;
     }
-    serve(bench, place, &[entry], |gateway: &Gateway| {
+    serve(bench, case_folder, &[entry], |gateway: &Gateway| {
         language.eras().iter().try_for_each(|era| compare("http", *era, ClientTransport::Url(&gateway.url)))
     })
 }
@@ -202,8 +209,8 @@ fn shape_of_text(text: &str) -> String {
 
 fn compare(step: &Value, direct: &Value, through: &Value, found: &mut Vec<String>) {
     if let Some(steps) = step["steps"].as_array() {
-        for (place, step) in steps.iter().enumerate() {
-            compare(step, &direct["together"][place], &through["together"][place], found);
+        for (step_index, step) in steps.iter().enumerate() {
+            compare(step, &direct["together"][step_index], &through["together"][step_index], found);
         }
         return;
     }
@@ -266,8 +273,8 @@ fn difference(direct: &Value, through: &Value, at: &str) -> String {
             }
         }
         (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
-            if let Some(place) = one.iter().zip(other).position(|(one, other)| one != other) {
-                return difference(&one[place], &other[place], &format!("{at}/{place}"));
+            if let Some(item_index) = one.iter().zip(other).position(|(one, other)| one != other) {
+                return difference(&one[item_index], &other[item_index], &format!("{at}/{item_index}"));
             }
         }
         _ => {}

@@ -63,13 +63,13 @@ impl GatewayEntry {
     /// A real server under its own name, with what it relies on.
     pub(crate) fn real(
         bench: &CaseContext,
-        place: &CaseFolder,
+        case_folder: &CaseFolder,
         server: PublicServer,
     ) -> Result<Self, ChoreFailure> {
-        server.furnish(place)?;
+        server.furnish(case_folder)?;
         Ok(Self {
             name: server.name().to_owned(),
-            command: server.command(bench, place),
+            command: server.command(bench, case_folder),
             prefix: None,
             settings: "",
         })
@@ -115,17 +115,17 @@ impl Gateway {
 
 /// `unhang serve` over stdio, which asks a gateway that runs with the same file. Clients pass few variables on, and windows share servers
 /// only where both would give them the same environment (F-21), so that it is given those of the gateway.
-pub(crate) fn window(bench: &CaseContext, place: &CaseFolder) -> Vec<OsString> {
+pub(crate) fn window(bench: &CaseContext, case_folder: &CaseFolder) -> Vec<OsString> {
     let is_given = |name: &str| SERVERS_INHERIT.contains(&name) || name.starts_with("LC_");
     let own = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_given));
-    let of_case = place.environment().into_iter().map(|(name, value)| (OsString::from(name), value));
+    let of_case = case_folder.environment().into_iter().map(|(name, value)| (OsString::from(name), value));
     let mut words = vec![OsString::from("env")];
     words.extend(own.chain(of_case).map(|(mut word, value)| {
         word.push("=");
         word.push(value);
         word
     }));
-    words.extend(bench.unhang(&["serve", "--config"], &[configuration(place).into()]));
+    words.extend(bench.unhang(&["serve", "--config"], &[configuration(case_folder).into()]));
     words
 }
 
@@ -133,10 +133,10 @@ pub(crate) fn window(bench: &CaseContext, place: &CaseFolder) -> Vec<OsString> {
 const SERVERS_INHERIT: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
 
 /// Writes the configuration file of a gateway in front of these servers, with the environment of the case for each.
-pub(crate) fn configure(place: &CaseFolder, entries: &[GatewayEntry]) -> Result<PathBuf, ChoreFailure> {
+pub(crate) fn configure(case_folder: &CaseFolder, entries: &[GatewayEntry]) -> Result<PathBuf, ChoreFailure> {
     // A string of JSON is one of TOML.
     let text = |word: &OsString| json!(word.to_string_lossy()).to_string();
-    let environment = place.environment();
+    let environment = case_folder.environment();
     let variables: Vec<_> =
         environment.iter().map(|(name, value)| format!("{name} = {}", text(value))).collect();
     let mut file = String::new();
@@ -150,33 +150,33 @@ pub(crate) fn configure(place: &CaseFolder, entries: &[GatewayEntry]) -> Result<
             "[servers.{}]\ncommand = {command}\nargs = [{}]\ncwd = {}\nenv = {{ {} }}\n{}{}",
             entry.name,
             arguments.join(", "),
-            text(&place.work().into()),
+            text(&case_folder.work().into()),
             variables.join(", "),
             prefix.unwrap_or_default(),
             entry.settings,
         );
     }
-    let path = configuration(place);
+    let path = configuration(case_folder);
     fs::write(&path, file).map_err(|error| ChoreFailure::io(path.display(), &error))?;
     Ok(path)
 }
 
-fn configuration(place: &CaseFolder) -> PathBuf {
-    place.path("unhang.toml")
+fn configuration(case_folder: &CaseFolder) -> PathBuf {
+    case_folder.path("unhang.toml")
 }
 
 /// Does something with a gateway that serves HTTP, and makes sure that it ends well after it.
 pub(crate) fn serve<T>(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     entries: &[GatewayEntry],
     work: impl FnOnce(&Gateway) -> Result<T, ChoreFailure>,
 ) -> Result<T, ChoreFailure> {
-    let file = configure(place, entries)?;
-    let task = place.task(bench.binary(), &place.work(), NAME).arguments(["serve", "--config"]);
+    let file = configure(case_folder, entries)?;
+    let task = case_folder.task(bench.binary(), &case_folder.work(), NAME).arguments(["serve", "--config"]);
     let running = run::start(task.arguments([&file]).arguments(["--http", "127.0.0.1:0"]))?;
     let gateway = Gateway { running, url: String::new() };
-    let (gateway, outcome) = match address(place) {
+    let (gateway, outcome) = match address(case_folder) {
         Ok(url) => {
             let gateway = Gateway { url, ..gateway };
             let outcome = work(&gateway);
@@ -185,7 +185,7 @@ pub(crate) fn serve<T>(
         Err(failure) => (gateway, Err(failure)),
     };
     gateway.running.ask_to_end();
-    let ended = place.finish_in_any_way(&gateway.running);
+    let ended = case_folder.finish_in_any_way(&gateway.running);
     let outcome = outcome?;
     let status = ended?;
     if status.code() == Some(TERMINATED) {
@@ -195,8 +195,8 @@ pub(crate) fn serve<T>(
 }
 
 /// Waits until the gateway says where it is.
-fn address(place: &CaseFolder) -> Result<String, ChoreFailure> {
-    let log = place.path(&format!("{NAME}.log"));
+fn address(case_folder: &CaseFolder) -> Result<String, ChoreFailure> {
+    let log = case_folder.path(&format!("{NAME}.log"));
     let mut found = None;
     clock::wait_until(START_LIMIT, || {
         found = fs::read_to_string(&log).ok().and_then(|text| named(&text).map(str::to_owned));

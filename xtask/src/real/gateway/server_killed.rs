@@ -53,20 +53,20 @@ const LIMIT: Duration = Duration::from_secs(20);
 const SERVER_EXITED: &str = "-31002";
 
 /// Kills one server after the other.
-pub(crate) fn check(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
+pub(crate) fn check(bench: &CaseContext, case_folder: &CaseFolder) -> Result<(), ChoreFailure> {
     let mut entries = Vec::new();
     for (server, _) in VICTIMS {
-        entries.push(GatewayEntry::real(bench, place, server)?);
+        entries.push(GatewayEntry::real(bench, case_folder, server)?);
     }
-    let mut bystander = GatewayEntry::real(bench, place, PublicServer::Everything)?;
+    let mut bystander = GatewayEntry::real(bench, case_folder, PublicServer::Everything)?;
     BYSTANDER.clone_into(&mut bystander.name);
     // It is what that server does anyway, and tells the two apart.
     bystander.command.push("stdio".into());
     entries.push(bystander);
-    serve(bench, place, &entries, |gateway| {
+    serve(bench, case_folder, &entries, |gateway| {
         gateway.until_ready()?;
-        let (folder, command) = (place.work(), window(bench, place));
-        let (first, second) = (first(bench, place)?, second(bench, place)?);
+        let (folder, command) = (case_folder.work(), window(bench, case_folder));
+        let (first, second) = (first(bench, case_folder)?, second(bench, case_folder)?);
         let over_http = Walk {
             name: "first",
             language: Language::Python,
@@ -83,25 +83,27 @@ pub(crate) fn check(bench: &CaseContext, place: &CaseFolder) -> Result<(), Chore
             folder: &folder,
             steps: &second,
         };
-        let clients =
-            [run::start(over_http.task(bench, place)?)?, run::start(over_stdio.task(bench, place)?)?];
+        let clients = [
+            run::start(over_http.task(bench, case_folder)?)?,
+            run::start(over_stdio.task(bench, case_folder)?)?,
+        ];
         for (entry, (server, _)) in entries.iter().zip(VICTIMS) {
-            kill(place, gateway, entry, server)?;
+            kill(case_folder, gateway, entry, server)?;
         }
         clients.iter().try_for_each(run::RunningProgram::wait)?;
         for walk in [over_http, over_stdio] {
             let revision = walk.era.revision(true);
-            Scenario::of(walk.steps.to_vec()).judge(&walk.transcript(place)?, revision, false)?;
+            Scenario::of(walk.steps.to_vec()).judge(&walk.transcript(case_folder)?, revision, false)?;
         }
         each_was_started_again_and_the_bystander_not(&gateway.servers()?)
     })
 }
 
 /// What the first client does: in each round it calls the one that is killed, and calls it again.
-fn first(bench: &CaseContext, place: &CaseFolder) -> Result<Vec<Value>, ChoreFailure> {
+fn first(bench: &CaseContext, case_folder: &CaseFolder) -> Result<Vec<Value>, ChoreFailure> {
     let mut steps = vec![json!({ "do": "list_tools", "expect": ["everything__echo"] })];
     for (server, tool) in VICTIMS {
-        let again = call(bench, place, server, tool)?;
+        let again = call(bench, case_folder, server, tool)?;
         let mut lost = again.clone();
         if server == PublicServer::Everything {
             lost = long_call("everything", ENDLESS_SECONDS);
@@ -116,12 +118,12 @@ fn first(bench: &CaseContext, place: &CaseFolder) -> Result<Vec<Value>, ChoreFai
 }
 
 /// What the second client does: in each round it calls all the others.
-fn second(bench: &CaseContext, place: &CaseFolder) -> Result<Vec<Value>, ChoreFailure> {
+fn second(bench: &CaseContext, case_folder: &CaseFolder) -> Result<Vec<Value>, ChoreFailure> {
     let mut steps = vec![json!({ "do": "list_tools", "expect": ["everything__echo"] })];
     for (victim, _) in VICTIMS {
         let mut together = vec![long_call(BYSTANDER, CALL_SECONDS)];
         for (server, tool) in VICTIMS.into_iter().filter(|(server, _)| *server != victim) {
-            together.push(call(bench, place, server, tool)?);
+            together.push(call(bench, case_folder, server, tool)?);
         }
         steps.push(json!({ "do": "meet", "name": meeting("second", victim), "expect": [] }));
         steps.push(json!({ "do": "together", "steps": together, "expect": [] }));
@@ -136,11 +138,11 @@ fn meeting(client: &str, victim: PublicServer) -> String {
 /// A call as the scenario of its server has it.
 fn call(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     server: PublicServer,
     tool: &str,
 ) -> Result<Value, ChoreFailure> {
-    let scenario = Scenario::read(bench, place, server)?.named_by(server.name());
+    let scenario = Scenario::read(bench, case_folder, server)?.named_by(server.name());
     let tool = format!("{}__{tool}", server.name());
     let mut step = scenario.call_of(&tool).cloned();
     if server == PublicServer::Memory
@@ -164,19 +166,20 @@ fn long_call(server: &str, seconds: u32) -> Value {
 
 /// One round: stops a server, lets both clients call, and kills it.
 fn kill(
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     gateway: &Gateway,
     entry: &GatewayEntry,
     server: PublicServer,
 ) -> Result<(), ChoreFailure> {
-    let at = |client: &str, sign: &str| place.meeting().join(format!("{}.{sign}", meeting(client, server)));
+    let at =
+        |client: &str, sign: &str| case_folder.meeting().join(format!("{}.{sign}", meeting(client, server)));
     let have_met = || ["first", "second"].iter().all(|client| at(client, "here").exists());
     if !clock::wait_until(LIMIT, have_met) {
         return Err(ChoreFailure::new(format!("not both clients came to the round of {}", server.name())));
     }
     let victim = process(gateway, entry)?;
     if server != PublicServer::Everything {
-        run::pause(victim.pid, &place.work());
+        run::pause(victim.pid, &case_folder.work());
         if !clock::wait_until(LIMIT, || leftovers::is_stopped(victim.pid)) {
             return Err(ChoreFailure::new(format!("{} does not stop", commands(&[victim]))));
         }
@@ -198,7 +201,7 @@ fn kill(
             gateway.servers()?
         )));
     }
-    run::kill([victim.pid.to_string()], &place.work());
+    run::kill([victim.pid.to_string()], &case_folder.work());
     Ok(())
 }
 

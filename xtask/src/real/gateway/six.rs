@@ -37,19 +37,23 @@ const GRAPH: &str = r#"{"type":"entity","name":"Engine","entityType":"machine","
 "#;
 
 /// Walks through what all servers have, over HTTP and over stdio and in every era.
-pub(crate) fn sdk(bench: &CaseContext, place: &CaseFolder, language: Language) -> Result<(), ChoreFailure> {
-    with_six(bench, place, |gateway| {
-        let command = window(bench, place);
-        let folder = place.work();
+pub(crate) fn sdk(
+    bench: &CaseContext,
+    case_folder: &CaseFolder,
+    language: Language,
+) -> Result<(), ChoreFailure> {
+    with_six(bench, case_folder, |gateway| {
+        let command = window(bench, case_folder);
+        let folder = case_folder.work();
         for (name, way) in
             [("http", ClientTransport::Url(&gateway.url)), ("stdio", ClientTransport::Command(&command))]
         {
             for &era in language.eras() {
                 let name = &format!("{name}-{}", era.name());
-                let steps = steps(bench, place, name)?;
+                let steps = steps(bench, case_folder, name)?;
                 let walk = Walk { name, language, era, way, folder: &folder, steps: &steps };
-                run::start(walk.task(bench, place)?)?.wait()?;
-                let transcript = walk.transcript(place)?;
+                run::start(walk.task(bench, case_folder)?)?.wait()?;
+                let transcript = walk.transcript(case_folder)?;
                 Scenario::of(steps).judge(&transcript, era.revision(true), false)?;
             }
         }
@@ -58,20 +62,20 @@ pub(crate) fn sdk(bench: &CaseContext, place: &CaseFolder, language: Language) -
 }
 
 /// Lets the Inspector make one request after the other, over HTTP and over stdio and in both eras.
-pub(crate) fn inspector(bench: &CaseContext, place: &CaseFolder) -> Result<(), ChoreFailure> {
-    with_six(bench, place, |gateway| {
-        let command = window(bench, place);
-        let requests = requests(bench, place)?;
+pub(crate) fn inspector(bench: &CaseContext, case_folder: &CaseFolder) -> Result<(), ChoreFailure> {
+    with_six(bench, case_folder, |gateway| {
+        let command = window(bench, case_folder);
+        let requests = requests(bench, case_folder)?;
         for era in ["legacy", "modern"] {
             inspector::visit_gateway(
                 bench,
-                place,
+                case_folder,
                 ("http", ClientTransport::Url(&gateway.url), era),
                 &requests,
             )?;
             // Each of these is a window of its own, which has to start: one request of each kind will do.
             let way = ClientTransport::Command(&command);
-            inspector::visit_gateway(bench, place, ("stdio", way, era), &requests[..ONE_OF_EACH_KIND])?;
+            inspector::visit_gateway(bench, case_folder, ("stdio", way, era), &requests[..ONE_OF_EACH_KIND])?;
         }
         Ok(())
     })
@@ -80,14 +84,14 @@ pub(crate) fn inspector(bench: &CaseContext, place: &CaseFolder) -> Result<(), C
 /// Does something with all six, and makes sure that each of them was started once.
 fn with_six(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     work: impl FnOnce(&Gateway) -> Result<(), ChoreFailure>,
 ) -> Result<(), ChoreFailure> {
-    let graph = place.path("memory.json");
+    let graph = case_folder.path("memory.json");
     fs::write(&graph, GRAPH).map_err(|error| ChoreFailure::io(graph.display(), &error))?;
     let entries: Result<Vec<_>, _> =
-        PublicServer::ALL.into_iter().map(|server| GatewayEntry::real(bench, place, server)).collect();
-    serve(bench, place, &entries?, |gateway| {
+        PublicServer::ALL.into_iter().map(|server| GatewayEntry::real(bench, case_folder, server)).collect();
+    serve(bench, case_folder, &entries?, |gateway| {
         gateway.until_ready()?;
         work(gateway)?;
         let servers = gateway.servers()?;
@@ -99,9 +103,9 @@ fn with_six(
 }
 
 /// Everything that server-everything has, one tool of each other server, and the lists of all of them.
-fn steps(bench: &CaseContext, place: &CaseFolder, walk: &str) -> Result<Vec<Value>, ChoreFailure> {
-    let everything = Scenario::read(bench, place, PublicServer::Everything)?.through_gateway();
-    let mut steps = vec![harmless(bench, place, PublicServer::Everything, "echo")?];
+fn steps(bench: &CaseContext, case_folder: &CaseFolder, walk: &str) -> Result<Vec<Value>, ChoreFailure> {
+    let everything = Scenario::read(bench, case_folder, PublicServer::Everything)?.through_gateway();
+    let mut steps = vec![harmless(bench, case_folder, PublicServer::Everything, "echo")?];
     steps.extend_from_slice(everything.named_by(PublicServer::Everything.name()).steps());
     let subscribed = steps.iter().position(|step| step["do"] == "subscribe");
     let subscribed = subscribed.ok_or_else(|| ChoreFailure::new("the scenario subscribes to nothing"))?;
@@ -116,7 +120,7 @@ fn steps(bench: &CaseContext, place: &CaseFolder, walk: &str) -> Result<Vec<Valu
         ],
     );
     for (server, tool) in HARMLESS {
-        steps.push(harmless(bench, place, server, tool)?);
+        steps.push(harmless(bench, case_folder, server, tool)?);
     }
     steps.push(json!({ "do": "read", "uri": "memory://knowledge-graph", "expect": ["Engine"] }));
     steps.push(json!({
@@ -125,7 +129,7 @@ fn steps(bench: &CaseContext, place: &CaseFolder, walk: &str) -> Result<Vec<Valu
     for what in ["list_tools", "list_resources", "list_templates", "list_prompts"] {
         let mut expected = Vec::new();
         for server in PublicServer::ALL {
-            let texts = Scenario::read(bench, place, server)?.expected_of(what);
+            let texts = Scenario::read(bench, case_folder, server)?.expected_of(what);
             let has_a_name_given = matches!(what, "list_tools" | "list_prompts");
             let given = |text| if has_a_name_given { format!("{}__{text}", server.name()) } else { text };
             expected.extend(texts.into_iter().map(given));
@@ -138,18 +142,21 @@ fn steps(bench: &CaseContext, place: &CaseFolder, walk: &str) -> Result<Vec<Valu
 /// The call of a tool, as the scenario of its server has it.
 fn harmless(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     server: PublicServer,
     tool: &str,
 ) -> Result<Value, ChoreFailure> {
-    let scenario = Scenario::read(bench, place, server)?.named_by(server.name());
+    let scenario = Scenario::read(bench, case_folder, server)?.named_by(server.name());
     let tool = format!("{}__{tool}", server.name());
     let step = scenario.call_of(&tool).and_then(scenario::through_gateway);
     step.ok_or_else(|| ChoreFailure::new(format!("no scenario calls {tool}")))
 }
 
 /// What the Inspector asks for, and the texts that it must print.
-fn requests(bench: &CaseContext, place: &CaseFolder) -> Result<Vec<(Vec<String>, Value)>, ChoreFailure> {
+fn requests(
+    bench: &CaseContext,
+    case_folder: &CaseFolder,
+) -> Result<Vec<(Vec<String>, Value)>, ChoreFailure> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let mut requests = vec![
         (
@@ -168,7 +175,7 @@ fn requests(bench: &CaseContext, place: &CaseFolder) -> Result<Vec<(Vec<String>,
             json!({ "expect": ["Oslo"] }),
         ),
     ];
-    let steps = steps(bench, place, "")?;
+    let steps = steps(bench, case_folder, "")?;
     for (kind, method) in [
         ("list_tools", "tools/list"),
         ("list_resources", "resources/list"),
@@ -179,7 +186,7 @@ fn requests(bench: &CaseContext, place: &CaseFolder) -> Result<Vec<(Vec<String>,
         requests.push((words(&["--method", method]), step));
     }
     for (server, tool) in [(PublicServer::Everything, "echo")].into_iter().chain(HARMLESS) {
-        let step = harmless(bench, place, server, tool)?;
+        let step = harmless(bench, case_folder, server, tool)?;
         let arguments = step["arguments"].to_string();
         let name = step["tool"].as_str().unwrap_or_default();
         let request = ["--method", "tools/call", "--tool-name", name, "--tool-args-json", &arguments];

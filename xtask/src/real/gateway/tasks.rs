@@ -97,12 +97,12 @@ impl Driver {
 /// Has it call, and compares what it has seen with what there was to see.
 pub(crate) fn check(
     bench: &CaseContext,
-    place: &CaseFolder,
+    case_folder: &CaseFolder,
     between: Between,
     driver: Driver,
 ) -> Result<(), ChoreFailure> {
     let server = bench.unhang(&["zoo", "slow-answers"], &[]);
-    let transcript = place.path("transcript.json");
+    let transcript = case_folder.path("transcript.json");
     let (library, era) = driver.library();
     let mut plan = json!({
         "library": library, "era": era, "tool": "slow", "transcript": transcript,
@@ -117,22 +117,22 @@ pub(crate) fn check(
                 prefix: Some(""),
                 settings: SETTINGS,
             };
-            serve(bench, place, &[entry], |gateway| {
+            serve(bench, case_folder, &[entry], |gateway| {
                 gateway.until_ready()?;
                 plan["url"] = gateway.url.clone().into();
                 // What is left of it is looked for when the gateway has ended.
-                run::start(drive(bench, place, &plan)?)?.wait()
+                run::start(drive(bench, case_folder, &plan)?)?.wait()
             })?;
         }
         Between::Guard => {
             let text = |word: &OsString| word.to_string_lossy().into_owned();
             let guard = bench.unhang(&["wrap", "--promote-after", "300ms", "--"], &server);
             plan["command"] = guard.iter().map(text).collect();
-            let environment = place.environment();
+            let environment = case_folder.environment();
             let environment =
                 environment.iter().map(|(name, value)| ((*name).to_owned(), text(value).into()));
             plan["environment"] = Value::Object(environment.collect());
-            place.run(drive(bench, place, &plan)?)?;
+            case_folder.run(drive(bench, case_folder, &plan)?)?;
         }
     }
     let text = fs::read(&transcript).map_err(|error| ChoreFailure::io(transcript.display(), &error))?;
@@ -143,12 +143,12 @@ pub(crate) fn check(
 }
 
 /// The client that goes by this plan.
-fn drive(bench: &CaseContext, place: &CaseFolder, plan: &Value) -> Result<ProgramRun, ChoreFailure> {
-    let path = place.path("plan.json");
+fn drive(bench: &CaseContext, case_folder: &CaseFolder, plan: &Value) -> Result<ProgramRun, ChoreFailure> {
+    let path = case_folder.path("plan.json");
     fs::write(&path, plan.to_string()).map_err(|error| ChoreFailure::io(path.display(), &error))?;
     let script = bench.source("clients/tasks_client.mjs");
     // The client finds its packages in the current folder.
-    let task = place.task(&bench.installed.recent_node(), bench.installed.node_folder(), "client");
+    let task = case_folder.task(&bench.installed.recent_node(), bench.installed.node_folder(), "client");
     Ok(task.arguments([script, path]))
 }
 
