@@ -59,10 +59,10 @@ impl<'a> Splice<'a> {
             let name = name.text().unwrap_or_default();
             let set = self.set.iter().position(|(known, _)| *known == name);
             match set {
-                Some(place) => {
-                    found[place] = true;
+                Some(index) => {
+                    found[index] = true;
                     work.keep(begin, end);
-                    let new = &self.set[place].1;
+                    let new = &self.set[index].1;
                     if *new != value.get() {
                         work.replace(work.offset(value), end, new);
                     }

@@ -55,8 +55,8 @@ pub fn judge(seen: &Observations) -> Vec<Finding> {
     verdict.lists(&seen.lists);
     verdict.tools(&seen.tools);
     verdict.start_without_a_name(seen);
-    let place = |finding: &Finding| checks::CHECKS.iter().position(|check| check.id == finding.check.id);
-    verdict.findings.sort_by_key(|finding| (Reverse(finding.check.severity), place(finding)));
+    let rank = |finding: &Finding| checks::CHECKS.iter().position(|check| check.id == finding.check.id);
+    verdict.findings.sort_by_key(|finding| (Reverse(finding.check.severity), rank(finding)));
     verdict.findings
 }
 

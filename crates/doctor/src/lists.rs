@@ -49,9 +49,9 @@ fn schema_fault(schema: &Value, must_be_object: bool) -> Option<String> {
     }
     let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
     options.build(schema).err().map(|error| {
-        let place = error.instance_path().to_string();
-        let place = if place.is_empty() { String::new() } else { format!(" at {place}") };
-        unhang_core::wording::shortened(&format!("is no JSON schema{place}: {error}"), 160).into_owned()
+        let location = error.instance_path().to_string();
+        let location = if location.is_empty() { String::new() } else { format!(" at {location}") };
+        unhang_core::wording::shortened(&format!("is no JSON schema{location}: {error}"), 160).into_owned()
     })
 }
 

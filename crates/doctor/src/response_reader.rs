@@ -151,8 +151,8 @@ impl ReaderState {
 
     /// Whether this request was answered, and that other one after it or not at all.
     pub(super) fn came_first(&self, id: i64, other: i64) -> bool {
-        let place = |wanted: i64| self.order.iter().position(|id| *id == wanted);
-        place(id).is_some_and(|first| place(other).is_none_or(|second| first < second))
+        let position = |wanted: i64| self.order.iter().position(|id| *id == wanted);
+        position(id).is_some_and(|first| position(other).is_none_or(|second| first < second))
     }
 
     fn settle(&mut self, id: i64, reply: ObservedReply) {

@@ -114,9 +114,9 @@ impl FileError {
     }
 
     /// Whether it is about what lies there, and not about the disk: no file, or no folder, where there should be one.
-    pub(crate) fn is_of_the_place(&self) -> bool {
+    pub(crate) fn is_of_another_kind(&self) -> bool {
         match self {
-            Self::System { source, .. } => is_of_the_place(source),
+            Self::System { source, .. } => is_of_another_kind(source),
             Self::Damaged { .. } => true,
         }
     }
@@ -132,7 +132,7 @@ impl FileError {
 }
 
 /// Whether something of another kind lies where a file or a folder of ours belongs: a folder, a link, a socket.
-pub(crate) fn is_of_the_place(error: &io::Error) -> bool {
+pub(crate) fn is_of_another_kind(error: &io::Error) -> bool {
     use io::ErrorKind::{DirectoryNotEmpty, IsADirectory, NotADirectory};
     const NONE_OF_OURS: [Errno; 3] = [Errno::LOOP, Errno::NXIO, Errno::NODEV];
     matches!(error.kind(), DirectoryNotEmpty | IsADirectory | NotADirectory)
@@ -269,7 +269,7 @@ impl JobFolder {
     }
 
     /// Refuses what would be done in another folder, where something else has come into the place of this one.
-    fn check_place(&self) -> Result<(), FileError> {
+    fn check_not_replaced(&self) -> Result<(), FileError> {
         match self.is_something_else() {
             true => Err(FileError::damaged(&self.0, "something else lies in the place of the job's folder")),
             false => Ok(()),
@@ -278,7 +278,7 @@ impl JobFolder {
 
     /// Removes one of our files, where it is there.
     pub(crate) fn remove_file(&self, name: &str) -> Result<(), FileError> {
-        self.check_place()?;
+        self.check_not_replaced()?;
         let path = self.file(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -290,7 +290,7 @@ impl JobFolder {
 
     /// Puts one of our files aside that is none, so that another can be put in its place.
     pub(crate) fn put_aside(&self, name: &str) -> Result<(), FileError> {
-        self.check_place()?;
+        self.check_not_replaced()?;
         let path = self.file(name);
         let mut aside = self.file(&format!("{name}.damaged"));
         if is_there(&aside) {
@@ -302,7 +302,7 @@ impl JobFolder {
 
     /// Reads one of our files; none where it is not there.
     pub(crate) fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, FileError> {
-        self.check_place()?;
+        self.check_not_replaced()?;
         let path = self.file(name);
         let Some(bytes) = read_at_most(&path, MAX_FILE)? else { return Ok(None) };
         serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
@@ -315,25 +315,25 @@ impl JobFolder {
 
     /// Puts one of our files in its place, unless it stands there word for word.
     pub(crate) fn restore(&self, name: &str, content: &str) -> Result<(), FileError> {
-        self.check_place()?;
+        self.check_not_replaced()?;
         restore(&self.0, name, self.text(name, content.len()).as_deref(), content)
     }
 
     /// Puts one of our files in its place, durably.
     pub(crate) fn write(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
-        self.check_place()?;
+        self.check_not_replaced()?;
         replace(&self.0, name, to_json(value).as_bytes(), Durability::Disk)
     }
 
     /// Puts one of our files in its place. It may be gone after a power failure, not after a crash of a program.
     pub(crate) fn write_lightly(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
-        self.check_place()?;
+        self.check_not_replaced()?;
         replace(&self.0, name, to_json(value).as_bytes(), Durability::Memory)
     }
 
     /// Puts one of our files in its place, unless there is one. It may be gone after a power failure.
     pub(crate) fn write_if_missing(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
-        self.check_place()?;
+        self.check_not_replaced()?;
         let (temporary, path) = (temporary(&self.0, name)?, self.file(name));
         // A rename that replaces nothing is not to be had on every file system.
         let put = if stands("newer-copy-kept") { fs::hard_link } else { fs::rename };
@@ -369,7 +369,7 @@ impl JobFolder {
 
     /// Makes an empty file, durably, unless something of that name is there: it takes a name and nothing else of the disk.
     pub(crate) fn make_if_missing(&self, name: &str) -> Result<(), FileError> {
-        self.check_place()?;
+        self.check_not_replaced()?;
         if self.has(name) {
             return Ok(());
         }

@@ -87,7 +87,7 @@ pub(crate) fn judge_as(
             return settle(data, store, id, &ending, admission).map(JobFinding::Settled);
         }
         // Somebody has put it there while a shim held what lay there before, or before one came.
-        Err(error) if error.is_of_the_place() => match folder.read::<RunRecord>(RUN) {
+        Err(error) if error.is_of_another_kind() => match folder.read::<RunRecord>(RUN) {
             Ok(Some(run)) if is_alive(&run, admission.starter) => return Ok(JobFinding::Alive),
             _ => (None, Some(error.to_string())),
         },

@@ -159,7 +159,7 @@ fn apply(data: &DataFolder, turn: &DocumentTurn, record: &mut JobRecord) -> Resu
     let outcome = match value(data, record) {
         Ok(value) => match turn.write(record.patched(), &patch.field, &value) {
             // It will not go away by itself, and nobody else shall wait for that.
-            Err(error) if error.is_of_the_place() => Some(error.to_string()),
+            Err(error) if error.is_of_another_kind() => Some(error.to_string()),
             written => written.map(|()| None)?,
         },
         Err(reason) => Some(reason),

@@ -31,9 +31,12 @@ impl ArgumentSchema {
     pub fn new(schema: Value) -> Result<ArgumentSchema, String> {
         let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
         let compiled = options.build(&schema).map_err(|error| {
-            let place = error.instance_path().as_str();
-            let place = if place.is_empty() { String::new() } else { format!("`{place}`: ") };
-            format!("is no usable JSON schema: {place}{}", shortened(&error.to_string(), LONGEST_COMPLAINT))
+            let location = error.instance_path().as_str();
+            let location = if location.is_empty() { String::new() } else { format!("`{location}`: ") };
+            format!(
+                "is no usable JSON schema: {location}{}",
+                shortened(&error.to_string(), LONGEST_COMPLAINT)
+            )
         })?;
         Ok(ArgumentSchema { schema, compiled })
     }
@@ -59,16 +62,16 @@ impl ArgumentSchema {
             .iter_errors(arguments)
             .take(MOST_COMPLAINTS)
             .map(|error| {
-                let place = error.instance_path().as_str().trim_start_matches('/');
+                let location = error.instance_path().as_str().trim_start_matches('/');
                 let told = match error.kind() {
                     // Said by a schema without properties of whatever it is given.
                     ValidationErrorKind::FalseSchema => "there is no such argument".to_owned(),
                     _ => error.masked().to_string(),
                 };
                 let told = shortened(&told, LONGEST_COMPLAINT);
-                match place {
+                match location {
                     "" => told.into_owned(),
-                    place => format!("`{}`: {told}", shortened(place, LONGEST_COMPLAINT)),
+                    location => format!("`{}`: {told}", shortened(location, LONGEST_COMPLAINT)),
                 }
             })
             .collect();

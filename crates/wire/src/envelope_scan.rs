@@ -33,7 +33,7 @@ pub(crate) struct ScannedEnvelope {
 /// The scanner. Feed it the bytes of one line in order.
 #[derive(Debug, Default)]
 pub(crate) struct EnvelopeScan {
-    place: ScanState,
+    state: ScanState,
     expect: Expect,
     depth: u64,
     /// Which of the containers are arrays, a bit for each depth; those nested deeper than this has bits are not checked.
@@ -97,12 +97,12 @@ impl EnvelopeScan {
     /// Looks at the next bytes.
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let used = match self.place {
+            let used = match self.state {
                 ScanState::Done => return,
                 ScanState::Outside => self.outside(bytes),
                 ScanState::InString => self.in_string(bytes),
                 ScanState::AfterBackslash => {
-                    self.place = ScanState::InString;
+                    self.state = ScanState::InString;
                     self.keep(&bytes[..1]);
                     1
                 }
@@ -114,7 +114,7 @@ impl EnvelopeScan {
     /// What was found; the line has ended.
     pub(crate) fn finish(mut self) -> ScannedEnvelope {
         // A number that was cut off is another number, and a string counts only where JSON went on as it should.
-        let cut_off = self.place == ScanState::Done || self.expect != Expect::Comma;
+        let cut_off = self.state == ScanState::Done || self.expect != Expect::Comma;
         self.overflow |= cut_off && stands("skimmed-id-whole");
         self.end_value();
         let shape = Shape::of(
@@ -141,7 +141,7 @@ impl EnvelopeScan {
             }
             self.significant(byte);
             self.last = byte;
-            if self.place != ScanState::Outside {
+            if self.state != ScanState::Outside {
                 return index + 1;
             }
         }
@@ -152,7 +152,7 @@ impl EnvelopeScan {
         if self.depth == 0 {
             match byte {
                 b'{' => self.depth = 1,
-                _ => self.place = ScanState::Done,
+                _ => self.state = ScanState::Done,
             }
             return;
         }
@@ -163,9 +163,9 @@ impl EnvelopeScan {
             b',' | b':' if self.depth > 1 => {}
             b',' => self.comma(),
             b':' => self.colon(),
-            _ if after_string => self.place = ScanState::Done,
+            _ if after_string => self.state = ScanState::Done,
             b'{' | b'[' => self.open(byte),
-            b'\\' => self.place = ScanState::Done,
+            b'\\' => self.state = ScanState::Done,
             _ if self.depth == 1 => self.scalar(byte),
             _ => {}
         }
@@ -173,17 +173,17 @@ impl EnvelopeScan {
 
     fn open_string(&mut self) {
         if !matches!(self.last, b'{' | b'[' | b',' | b':') && stands("skim-stops-at-doubt") {
-            self.place = ScanState::Done;
+            self.state = ScanState::Done;
             return;
         }
-        self.place = ScanState::InString;
+        self.state = ScanState::InString;
         if self.depth > 1 {
             return;
         }
         match self.expect {
             Expect::Name => self.begin(ScannedText::Name),
             Expect::Value => {}
-            Expect::Colon | Expect::Scalar | Expect::Comma => self.place = ScanState::Done,
+            Expect::Colon | Expect::Scalar | Expect::Comma => self.state = ScanState::Done,
         }
         self.keep(b"\"");
     }
@@ -196,9 +196,9 @@ impl EnvelopeScan {
         };
         self.keep(&bytes[..=index]);
         if bytes[index] == b'\\' {
-            self.place = ScanState::AfterBackslash;
+            self.state = ScanState::AfterBackslash;
         } else {
-            self.place = ScanState::Outside;
+            self.state = ScanState::Outside;
             if self.depth == 1 {
                 // The value counts when a comma or a brace follows: otherwise this quote may not have been its end.
                 self.expect = if self.expect == Expect::Name { Expect::Colon } else { Expect::Comma };
@@ -210,7 +210,7 @@ impl EnvelopeScan {
     fn open(&mut self, byte: u8) {
         if self.depth == 1 {
             if self.expect != Expect::Value {
-                self.place = ScanState::Done;
+                self.state = ScanState::Done;
                 return;
             }
             // Neither an id nor a method may be an object or an array.
@@ -227,12 +227,12 @@ impl EnvelopeScan {
         let bit = self.depth_bit();
         if bit != 0 && (self.arrays & bit != 0) != (byte == b']') {
             // A bracket that closes a brace: which of them is missing is unknown, and so is the depth.
-            self.place = ScanState::Done;
+            self.state = ScanState::Done;
             return;
         }
         if self.depth == 1 {
             self.end_value();
-            self.place = ScanState::Done;
+            self.state = ScanState::Done;
         }
         self.depth -= 1;
     }
@@ -248,13 +248,13 @@ impl EnvelopeScan {
                 self.end_value();
                 self.expect = Expect::Name;
             }
-            Expect::Name | Expect::Colon | Expect::Value => self.place = ScanState::Done,
+            Expect::Name | Expect::Colon | Expect::Value => self.state = ScanState::Done,
         }
     }
 
     fn colon(&mut self) {
         if self.expect != Expect::Colon {
-            self.place = ScanState::Done;
+            self.state = ScanState::Done;
             return;
         }
         self.expect = Expect::Value;
@@ -282,7 +282,7 @@ impl EnvelopeScan {
                 self.expect = Expect::Scalar;
                 self.keep(&[byte]);
             }
-            Expect::Name | Expect::Colon | Expect::Comma => self.place = ScanState::Done,
+            Expect::Name | Expect::Colon | Expect::Comma => self.state = ScanState::Done,
         }
     }
 

@@ -22,18 +22,18 @@ static SCHEMAS: LazyLock<Vec<(&str, Value)>> = LazyLock::new(|| {
 /// Demands that a message is valid as this type.
 #[track_caller]
 pub(crate) fn assert_valid(revision: &str, kind: &str, value: &Value) {
-    let (place, known) = types(revision);
+    let (keyword, known) = types(revision);
     assert!(known.get(kind).is_some(), "{revision} has {kind}");
-    assert_fits(revision, json!({ "$ref": format!("#/{place}/{kind}") }), value);
+    assert_fits(revision, json!({ "$ref": format!("#/{keyword}/{kind}") }), value);
 }
 
 /// Demands that a message fits this schema, which may refer to the types of a revision.
 #[track_caller]
 pub(crate) fn assert_fits(revision: &str, mut schema: Value, value: &Value) {
-    let (place, known) = types(revision);
+    let (keyword, known) = types(revision);
     let name = schema["$ref"].as_str().unwrap_or("what is wanted").to_owned();
     schema["$schema"] = of(revision)["$schema"].clone();
-    schema[place] = known.clone();
+    schema[keyword] = known.clone();
     let validator = jsonschema::validator_for(&schema).expect("a schema");
     let wrong: Vec<String> = validator.iter_errors(value).map(|error| error.to_string()).collect();
     assert!(wrong.is_empty(), "{name} of {revision}: {wrong:?} in {value}");
@@ -41,8 +41,8 @@ pub(crate) fn assert_fits(revision: &str, mut schema: Value, value: &Value) {
 
 /// The types of a revision, and where its schema has them.
 pub(crate) fn types(revision: &str) -> (&'static str, &'static Value) {
-    let place = if of(revision).get("$defs").is_some() { "$defs" } else { "definitions" };
-    (place, &of(revision)[place])
+    let keyword = if of(revision).get("$defs").is_some() { "$defs" } else { "definitions" };
+    (keyword, &of(revision)[keyword])
 }
 
 fn of(revision: &str) -> &'static Value {

@@ -3,7 +3,7 @@
 //! Invariants
 //!
 //! - A disk that hangs delays a caller no longer than the limit of what is done.
-//! - The threads that wait for the disk have a bound, and what only looks takes no place from what changes something.
+//! - The threads that wait for the disk have a bound, and what only looks takes no permit from what changes something.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ const MOST_LOOKS: usize = 32;
 /// Threads that change something on the disk at the same time. Whoever cancels a job waits for its end.
 const MOST_CHANGES: usize = 64;
 
-/// The places of those threads.
+/// The permits of those threads.
 #[derive(Debug)]
 pub(super) struct DiskThreads {
     /// The folder that an error names.
@@ -52,19 +52,19 @@ impl DiskThreads {
         self.within(limit, &self.changes, work).await
     }
 
-    /// Does it on a thread that has one of these places.
+    /// Does it on a thread that has one of these permits.
     pub(super) async fn within<T: Send + 'static>(
         &self,
         limit: Duration,
-        places: &Arc<Semaphore>,
+        permits: &Arc<Semaphore>,
         work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
-        let places = Arc::clone(places);
+        let permits = Arc::clone(permits);
         let done = async {
             // Nobody closes it.
-            let place = places.acquire_owned().await.map_err(|_| JobError::Closed)?;
+            let permit = permits.acquire_owned().await.map_err(|_| JobError::Closed)?;
             let done = tokio::task::spawn_blocking(move || {
-                let _until_the_disk_answers = place;
+                let _until_the_disk_answers = permit;
                 work()
             });
             // A panic in it is a bug, and the runtime's end leaves nobody to answer.

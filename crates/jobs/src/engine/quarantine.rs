@@ -111,7 +111,7 @@ fn sort_one(
                     Ok(None) => return Ok(()),
                     Ok(lock) => lock,
                     // It is a part of the damage.
-                    Err(error) if error.is_of_the_place() => None,
+                    Err(error) if error.is_of_another_kind() => None,
                     Err(error) => return Err(error),
                 },
             };
@@ -141,7 +141,7 @@ fn judge(folder: &JobFolder, id: JobId, limit: Moment) -> Result<Orphan, FileErr
         Ok(None) => Ok(Orphan::Nobodys),
         Ok(Some(record)) => Ok(of(folder, &record, limit)),
         Err(error @ FileError::Damaged { .. }) => Ok(Orphan::Damaged(error.to_string())),
-        Err(error) if error.is_of_the_place() => Ok(Orphan::Damaged(error.to_string())),
+        Err(error) if error.is_of_another_kind() => Ok(Orphan::Damaged(error.to_string())),
         Err(error) => Err(error),
     }
 }

@@ -54,12 +54,12 @@ async fn f_30_a_look_for_a_job_that_is_not_known_by_heart_holds_up_nobody_else()
 async fn f_30_a_disk_that_hangs_is_waited_for_as_long_as_the_limit_and_by_a_bounded_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
     let engine = engine(&folder);
-    let (places, hanging) = (Arc::new(Semaphore::new(1)), Arc::new(AtomicUsize::new(0)));
+    let (permits, hanging) = (Arc::new(Semaphore::new(1)), Arc::new(AtomicUsize::new(0)));
     let (release, released) = sync_channel::<()>(0);
     let mut released = Some(released);
     for _ in 0..3 {
         let (released, hanging) = (released.take(), Arc::clone(&hanging));
-        let late = engine.inner.disk.within(Duration::from_millis(50), &places, move || {
+        let late = engine.inner.disk.within(Duration::from_millis(50), &permits, move || {
             hanging.fetch_add(1, Ordering::Relaxed);
             let _over = released.map(|released| released.recv());
             Ok(())
@@ -69,5 +69,5 @@ async fn f_30_a_disk_that_hangs_is_waited_for_as_long_as_the_limit_and_by_a_boun
     }
     assert_eq!(hanging.load(Ordering::Relaxed), 1, "the others found no place");
     drop(release);
-    engine.inner.disk.within(HANG, &places, || Ok(())).await.unwrap();
+    engine.inner.disk.within(HANG, &permits, || Ok(())).await.unwrap();
 }

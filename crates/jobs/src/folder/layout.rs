@@ -59,7 +59,7 @@ impl JobFolder {
     /// Gives the work of a job of the first format a folder of its own, with all of its files. The caller holds the job's lock, and the
     /// work does not run.
     pub(crate) fn move_work(&self) -> Result<(), FileError> {
-        self.check_place()?;
+        self.check_not_replaced()?;
         let (gathering, work) = (self.file(GATHERING), self.file(WORK));
         let mark = |far: &str| replace(self.path(), LAYOUT, far.as_bytes(), Durability::Memory);
         let is_gathered = match self.text(LAYOUT, MOVING.len()).as_deref() {

@@ -119,8 +119,8 @@ impl Store {
             let mut restored = Vec::new();
             for job in open_jobs(transaction)? {
                 let id = job.record.job_id;
-                let place = without.iter().position(|other| other == id.as_str());
-                let was_without = place.map(|place| without.swap_remove(place)).is_some();
+                let index = without.iter().position(|other| other == id.as_str());
+                let was_without = index.map(|index| without.swap_remove(index)).is_some();
                 if !is_new_boot && !was_without {
                     continue;
                 }

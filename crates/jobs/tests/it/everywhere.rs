@@ -59,8 +59,8 @@ impl Scene {
         Self { folder, ids: self.ids.clone() }
     }
 
-    fn job(&self, place: usize) -> PathBuf {
-        self.folder.path().join("jobs").join(self.ids[place].as_str())
+    fn job(&self, index: usize) -> PathBuf {
+        self.folder.path().join("jobs").join(self.ids[index].as_str())
     }
 
     /// Waits until the end of the first job is noted and its shim has gone.
@@ -98,8 +98,8 @@ async fn kill_everywhere(
 ) {
     for nth in 0..MANY {
         let scene = scene().await;
-        let (words, place) = deed(&scene);
-        let (end, said) = kills::run(fixture(), words, place, nth).await;
+        let (words, folder) = deed(&scene);
+        let (end, said) = kills::run(fixture(), words, folder, nth).await;
         let when = format!("change {nth}: {end:?}");
         check(Killed { scene, said: &said, when: &when }).await;
         if let End::Itself(code) = end {
@@ -290,12 +290,12 @@ async fn a_replacement_of_the_database_killed_anywhere_loses_no_job() {
     .await;
 }
 
-/// What of a data folder was made durable, in order, each with its place in `seen`.
+/// What of a data folder was made durable, in order, each with its index in `seen`.
 fn synced<'a>(folder: &Home, seen: &'a [String]) -> Vec<(usize, &'a str)> {
     let folder = format!("sync {}", folder.path().canonicalize().unwrap().display());
     let synced =
-        seen.iter().enumerate().filter_map(|(place, call)| Some((place, call.strip_prefix(&folder)?)));
-    synced.map(|(place, path)| (place, path.trim_start_matches('/'))).collect()
+        seen.iter().enumerate().filter_map(|(index, call)| Some((index, call.strip_prefix(&folder)?)));
+    synced.map(|(index, path)| (index, path.trim_start_matches('/'))).collect()
 }
 
 #[tokio::test]
@@ -324,7 +324,7 @@ async fn j_12_a_job_outlives_a_power_failure_before_its_id_goes_out() {
     }
     let log = seen.iter().position(|call| call.starts_with("write to ") && call.ends_with("/unhang.db-wal"));
     assert!(
-        synced.iter().any(|(place, name)| name.is_empty() && *place < log.unwrap()),
+        synced.iter().any(|(index, name)| name.is_empty() && *index < log.unwrap()),
         "a new log has a name"
     );
 }
@@ -400,7 +400,7 @@ async fn an_end_outlives_a_power_failure_before_it_is_known() {
     let words = ["shim", "none", scene.ids[0].as_str()].map(OsString::from).into();
     let seen = kills::watch(fixture(), words, scene.job(0)).await;
     let synced = synced(&scene.folder, &seen);
-    let of = |name: &str| synced.iter().find(|(_, synced)| synced.contains(name)).map(|(place, _)| *place);
+    let of = |name: &str| synced.iter().find(|(_, synced)| synced.contains(name)).map(|(index, _)| *index);
     let (file, row) = (of("/.exit.json.").unwrap(), of("unhang.db-wal").unwrap());
     let job = format!("jobs/{}", scene.ids[0]);
     let name = synced.iter().find(|(_, synced)| *synced == job).unwrap().0;

@@ -154,15 +154,15 @@ async fn f_92_a_job_that_never_ran_keeps_no_orders() {
     let cancelled = bench.submit_with("true", secret).await;
     bench.engine.cancel(cancelled).await.unwrap();
     // Its folder to work in goes before its turn comes.
-    let place = bench.folder.path().join("place");
-    fs::create_dir(&place).unwrap();
+    let folder = bench.folder.path().join("place");
+    fs::create_dir(&folder).unwrap();
     let failed = bench
         .submit_with("true", |submission| {
             secret(submission);
-            submission.folder.clone_from(&place);
+            submission.folder.clone_from(&folder);
         })
         .await;
-    fs::remove_dir(&place).unwrap();
+    fs::remove_dir(&folder).unwrap();
     bench.engine.cancel(running).await.unwrap();
     let ending = bench.end(failed).await.record.ending.unwrap();
     assert_eq!(ending.reason, Some(EndReason::StartFailed), "{ending:?}");

@@ -199,8 +199,8 @@ mod tests {
     }
 
     fn value<'a>(values: &'a [Option<Value>], key: &str) -> &'a Value {
-        let place = MEASURES.iter().position(|measure| measure.key == key).expect("a measure");
-        values[place].as_ref().expect("a value")
+        let index = MEASURES.iter().position(|measure| measure.key == key).expect("a measure");
+        values[index].as_ref().expect("a value")
     }
 
     fn close(left: Option<f64>, right: f64) -> bool {

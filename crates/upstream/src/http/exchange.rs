@@ -129,11 +129,11 @@ async fn answered(
                     Err(error) => break Some(error),
                 }
             };
-            let place =
+            let resume_point =
                 Some(ResumePoint { last_id: events.last_id().map(str::to_owned), retry: events.retry() });
             match ended {
-                Some(error) => Close::Broke(error, place),
-                None => Close::Ended(place),
+                Some(error) => Close::Broke(error, resume_point),
+                None => Close::Ended(resume_point),
             }
         }
         (ExchangeKind::Request(_) | ExchangeKind::Stream(_), _) => no_message(reply).await,

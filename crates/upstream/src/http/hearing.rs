@@ -171,8 +171,8 @@ impl HttpActor {
     fn stream_closed(&mut self, close: Close) {
         self.listens_by = None;
         let Some(stream) = &mut self.stream else { return };
-        if let HttpTransport::Sse(place) = &self.way {
-            let what = match (place, self.dialect) {
+        if let HttpTransport::Sse(endpoint) = &self.way {
+            let what = match (endpoint, self.dialect) {
                 (Some(_), _) => "has ended the stream on which it answers",
                 (None, Some(_)) => "opens no stream",
                 (None, None) => "speaks neither Streamable HTTP nor the old HTTP+SSE",
@@ -180,21 +180,21 @@ impl HttpActor {
             let why = format!("{what}: {}", close.told());
             return self.lose(FaultKind::ServerExited, &why);
         }
-        let place = match close {
+        let resume_point = match close {
             // It has none to offer, which it may, or not to us.
             Close::NoMessage(..) => return self.stream = None,
             Close::Refused(status, _) if !stream.has_been_open || !matches!(status, 429 | 500..) => {
                 return self.stream = None;
             }
-            Close::Ended(place) | Close::Broke(_, place) => place,
+            Close::Ended(resume_point) | Close::Broke(_, resume_point) => resume_point,
             _ => None,
         };
         let was_well = stream.open.take().is_some_and(|open| open.elapsed() >= MOST_RETRY);
         if was_well || !stands("stream-retry-grows") {
             stream.pause = Duration::ZERO;
         }
-        let retry = place.as_ref().and_then(|place| place.retry).unwrap_or(RETRY);
-        stream.last_id = place.and_then(|place| place.last_id).or(stream.last_id.take());
+        let retry = resume_point.as_ref().and_then(|resume_point| resume_point.retry).unwrap_or(RETRY);
+        stream.last_id = resume_point.and_then(|resume_point| resume_point.last_id).or(stream.last_id.take());
         stream.at = Some(Instant::now() + retry.max(LEAST_RETRY).max(stream.pause));
         stream.pause = (stream.pause * 2).clamp(LEAST_RETRY, MOST_RETRY);
     }
@@ -278,9 +278,13 @@ impl HttpActor {
         let Some(exchange) = self.exchanges.get_mut(id).filter(|_| has_streams_of_old) else { return false };
         let (last_id, retry, is_vain) = match close {
             Close::Broke(HttpError::TooLarge(_), _) => return false,
-            Close::Ended(place) | Close::Broke(_, place) => {
-                let place = place.as_ref();
-                (place.and_then(|place| place.last_id.clone()), place.and_then(|place| place.retry), false)
+            Close::Ended(resume_point) | Close::Broke(_, resume_point) => {
+                let resume_point = resume_point.as_ref();
+                (
+                    resume_point.and_then(|resume_point| resume_point.last_id.clone()),
+                    resume_point.and_then(|resume_point| resume_point.retry),
+                    false,
+                )
             }
             Close::Failed(HttpError::Unreachable(_) | HttpError::Broken(_))
             | Close::Refused(429 | 500.., _) => (None, None, true),

@@ -170,8 +170,8 @@ impl Model {
     }
 
     fn take(&mut self, id: &Id) -> Option<u32> {
-        let place = self.waiting.iter().position(|(other, ..)| other == id)?;
-        Some(self.waiting.remove(place).2)
+        let index = self.waiting.iter().position(|(other, ..)| other == id)?;
+        Some(self.waiting.remove(index).2)
     }
 
     fn forget(&mut self, id: &Id) -> bool {
@@ -221,9 +221,9 @@ impl Model {
 
     fn expire(&mut self, now: Duration) -> Option<(Id, u32)> {
         let earliest = self.next_deadline().filter(|earliest| *earliest <= now);
-        let place =
+        let index =
             self.waiting.iter().position(|(_, deadline, _)| earliest.is_some() && *deadline == earliest)?;
-        let (id, _, entry) = self.waiting.remove(place);
+        let (id, _, entry) = self.waiting.remove(index);
         self.remember(id.clone());
         Some((id, entry))
     }

@@ -120,10 +120,10 @@ fn what_is_json_and_what_is_not() {
 #[test]
 fn every_byte_at_every_place_of_a_string() {
     for length in [0, 1, 62, 63, 64, 65, 130] {
-        for place in 0..=length {
+        for offset in 0..=length {
             for byte in 0..=u8::MAX {
                 let mut text = [b"[\"", "x".repeat(length).as_bytes(), b"\"]"].concat();
-                text.insert(2 + place, byte);
+                text.insert(2 + offset, byte);
                 check(&text);
             }
         }
@@ -225,13 +225,13 @@ proptest! {
         check(&text);
         prop_assert!(Json::new(&text).is_some());
         let mut damaged = text;
-        for (place, byte, kind) in damage {
-            let place = place.index(damaged.len().max(1));
+        for (offset, byte, kind) in damage {
+            let offset = offset.index(damaged.len().max(1));
             match kind {
-                0 => damaged.insert(place, byte),
-                1 => damaged.insert(place, b"{}[]\",:\\0e.- "[usize::from(byte) % 13]),
-                2 if place < damaged.len() => damaged[place] = byte,
-                _ => damaged.truncate(place),
+                0 => damaged.insert(offset, byte),
+                1 => damaged.insert(offset, b"{}[]\",:\\0e.- "[usize::from(byte) % 13]),
+                2 if offset < damaged.len() => damaged[offset] = byte,
+                _ => damaged.truncate(offset),
             }
         }
         check(&damaged);

@@ -253,12 +253,12 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(part, 0..24).prop_map(|parts| parts.concat())
 }
 
-/// Cuts a stream at these places.
+/// Cuts a stream at these offsets.
 fn cut<'a>(stream: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
-    let mut places: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
-    places.extend([0, stream.len()]);
-    places.sort_unstable();
-    places.windows(2).map(|pair| &stream[pair[0]..pair[1]]).collect()
+    let mut offsets: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+    offsets.extend([0, stream.len()]);
+    offsets.sort_unstable();
+    offsets.windows(2).map(|pair| &stream[pair[0]..pair[1]]).collect()
 }
 
 fn pieces(lines: &[Owned]) -> Vec<String> {
