@@ -18,10 +18,10 @@ use unhang_jobs::{
     engine::{Engine, JobStatus},
     folder::FileName,
     id::JobId,
-    moment::Moment,
     record::{JobState, Patch},
     store::JobOwnerFilter,
     submission::{InputSource, JobInput, STOP_GRACE, Submission},
+    timestamp::JobTimestamp,
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
@@ -373,7 +373,7 @@ impl JobService for EngineService {
         })
     }
 
-    fn set_state(&self, field: Field, value: Value) -> JobFuture<'_, Moment> {
+    fn set_state(&self, field: Field, value: Value) -> JobFuture<'_, JobTimestamp> {
         Box::pin(
             async move { Ok(self.engine().await?.set_document_of(self.holder(&field), field, value).await?) },
         )

@@ -10,7 +10,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
-use unhang_jobs::moment::Moment;
+use unhang_jobs::timestamp::JobTimestamp;
 use unhang_switches::stands;
 
 use super::{
@@ -38,7 +38,7 @@ pub(super) struct ServerConnection {
     not_before: Instant,
     starts: u64,
     /// When it was last started.
-    started: Moment,
+    started: JobTimestamp,
     in_flight: usize,
     /// Who wants something of it.
     pub(super) demand: Demand,
@@ -72,7 +72,7 @@ impl ServerConnection {
             origin: now,
             not_before: now,
             starts: 0,
-            started: Moment::now(),
+            started: JobTimestamp::now(),
             in_flight: 0,
             demand: Demand::new(),
             is_closed: false,
@@ -137,7 +137,7 @@ impl ServerConnection {
         self.record.started(self.starts > 0);
         self.starts += 1;
         self.demand.started();
-        self.started = Moment::now();
+        self.started = JobTimestamp::now();
         self.starts
     }
 

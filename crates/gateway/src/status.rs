@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde::Serialize;
-use unhang_jobs::moment::Moment;
+use unhang_jobs::timestamp::JobTimestamp;
 
 use unhang_core::{breaker::BreakerPhase, config::TAIL_LINES, fault::FaultKind, secrets::Secrets};
 use unhang_upstream::client::{Error, Failure};
@@ -55,7 +55,7 @@ pub struct ServerStatus {
     pub last_error: Option<String>,
     /// When that was.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_error_at: Option<Moment>,
+    pub last_error_at: Option<JobTimestamp>,
     /// How its process last ended, where it did so by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,
@@ -109,7 +109,7 @@ pub struct BreakerStatus {
     pub state: BreakerState,
     /// Until when.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<Moment>,
+    pub until: Option<JobTimestamp>,
 }
 
 /// Whether a server that kept failing is left alone.
@@ -131,7 +131,7 @@ impl From<BreakerPhase> for BreakerStatus {
             BreakerPhase::Closed => Self { state: BreakerState::Closed, until: None },
             BreakerPhase::Open(rest) => {
                 let rest = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
-                let until = Moment::from_millis(Moment::now().millis().saturating_add(rest));
+                let until = JobTimestamp::from_millis(JobTimestamp::now().millis().saturating_add(rest));
                 Self { state: BreakerState::Open, until: Some(until) }
             }
             BreakerPhase::Trial => Self { state: BreakerState::Trial, until: None },
@@ -260,7 +260,7 @@ impl ServerRecord {
 #[derive(Debug, Default)]
 pub(super) struct LastFailure {
     secrets: Secrets,
-    error: Option<(FailureTexts, Moment)>,
+    error: Option<(FailureTexts, JobTimestamp)>,
     exit: Option<String>,
     stderr_tail: Vec<String>,
 }
@@ -284,26 +284,26 @@ impl LastFailure {
     /// This went wrong just now.
     pub(super) fn note(&mut self, error: &Error) {
         match error {
-            Error::Failure(failure) => self.note_failure(failure, Moment::now()),
+            Error::Failure(failure) => self.note_failure(failure, JobTimestamp::now()),
             error => {
                 let whole = self.secrets.hide(&error.to_string()).into_owned();
                 let (cause, unquoted) = (whole.clone(), whole.clone());
-                self.error = Some((FailureTexts { whole, cause, unquoted }, Moment::now()));
+                self.error = Some((FailureTexts { whole, cause, unquoted }, JobTimestamp::now()));
             }
         }
     }
 
     /// It has ended, as long after its start as the failure says.
-    pub(super) fn note_end(&mut self, failure: &Failure, started: Moment) {
+    pub(super) fn note_end(&mut self, failure: &Failure, started: JobTimestamp) {
         let after = u64::try_from(failure.elapsed.as_millis()).unwrap_or(u64::MAX);
-        let at = Moment::from_millis(started.millis().saturating_add(after));
+        let at = JobTimestamp::from_millis(started.millis().saturating_add(after));
         // Whoever was waiting has told of it, and knows what for.
         if self.error.as_ref().is_none_or(|(_, known)| at.since(*known) > Duration::ZERO) {
             self.note_failure(failure, at);
         }
     }
 
-    fn note_failure(&mut self, failure: &Failure, at: Moment) {
+    fn note_failure(&mut self, failure: &Failure, at: JobTimestamp) {
         if matches!(failure.kind, FaultKind::BreakerOpen | FaultKind::Cancelled | FaultKind::ShuttingDown) {
             // It says nothing of the server that was not known.
             return;

@@ -35,7 +35,7 @@ use crate::{
     folder::{
         DataFolder, Durability, FileError, make_folder, read_at_most, remove_unfinished, replace, sync_all,
     },
-    moment::Moment,
+    timestamp::JobTimestamp,
     wait::{WaitLimit, look_until},
 };
 
@@ -176,7 +176,7 @@ pub struct Document {
     /// What it holds.
     pub value: Value,
     /// When it was last replaced.
-    pub updated_at: Moment,
+    pub updated_at: JobTimestamp,
 }
 
 /// What the list of documents says of one.
@@ -187,7 +187,7 @@ pub struct DocumentEntry {
     /// Bytes of its file.
     pub bytes: u64,
     /// When it was last replaced.
-    pub updated_at: Moment,
+    pub updated_at: JobTimestamp,
 }
 
 /// All documents of a data folder that are one owner's.
@@ -313,13 +313,13 @@ impl DocumentTurn {
     }
 
     /// When a document of this owner was last changed.
-    pub(crate) fn changed_at(&self, owner: Option<&str>, field: &Field) -> Result<Moment, FileError> {
+    pub(crate) fn changed_at(&self, owner: Option<&str>, field: &Field) -> Result<JobTimestamp, FileError> {
         changed_at(&folder_of(&self.state, owner).join(file_name(field)))
     }
 }
 
 /// When a document was last changed.
-fn changed_at(path: &Path) -> Result<Moment, FileError> {
+fn changed_at(path: &Path) -> Result<JobTimestamp, FileError> {
     let changed = path.metadata().and_then(|metadata| metadata.modified());
     Ok(changed.map_err(|error| FileError::system("cannot read", path, error))?.into())
 }

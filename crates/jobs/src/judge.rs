@@ -20,10 +20,10 @@ use crate::{
     folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LOCK, RUN},
     id::JobId,
     judge_call::judge_call,
-    moment::Moment,
     record::{EndReason, EndRecord, JobEnd, RunRecord},
     settle::{JobAdmission, Settled, settle, write_ending},
     store::{self, JobRow, ShimStarter, Store, StoreError},
+    timestamp::JobTimestamp,
     verdict::{JobEvidence, JobVerdict, LossReason},
 };
 
@@ -244,7 +244,7 @@ fn is_about_to(starter: &ShimStarter, this: &ShimStarter) -> bool {
         true => Identity::from(starter.process).is_alive(),
         false => is_same_boot(&starter.boot_id, &this.boot_id),
     };
-    may_live && Moment::now().since(starter.since) < START_LIMIT
+    may_live && JobTimestamp::now().since(starter.since) < START_LIMIT
 }
 
 /// Ends what a dead shim left.

@@ -11,10 +11,10 @@ use unhang_switches::stands;
 use crate::{
     folder::{CANCEL, DataFolder, EXIT, FileError, LOCK},
     judge::JobFinding,
-    moment::Moment,
     record::{CallRecord, EndReason, EndRecord, JobEnd, JobRecord},
     settle::{JobAdmission, settle, write_ending},
     store::{self, JobRow, ShimStarter, Store, StoreError},
+    timestamp::JobTimestamp,
 };
 
 /// Whether whoever waited for a call has left it.
@@ -37,7 +37,7 @@ pub(crate) fn left(call: &CallRecord, starter: &ShimStarter) -> CallHolder {
 /// Whether there is still time for somebody to ask for the answer.
 pub(crate) fn may_be_taken_up(record: &JobRecord) -> bool {
     let has_ticket = record.call.as_ref().is_some_and(|call| call.ticket.is_some());
-    let since = Moment::now().since(record.started_at.unwrap_or(record.created_at));
+    let since = JobTimestamp::now().since(record.started_at.unwrap_or(record.created_at));
     let has_time =
         record.timeout().is_some_and(|timeout| since < timeout) || !stands("left-call-has-its-time");
     has_ticket && has_time

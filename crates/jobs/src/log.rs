@@ -148,13 +148,13 @@ const TRIES: usize = 8;
 
 /// Reads from this offset on. The head of the log may be dropped at any moment, and what is dropped reads as zeros: so the look at where
 /// the data begins is repeated after the read.
-fn read_piece(file: &File, wanted: u64, max_bytes: usize) -> io::Result<LogPiece> {
+fn read_piece(file: &File, start: u64, max_bytes: usize) -> io::Result<LogPiece> {
     let mut dropped_before = first_byte(file)?;
     let mut tries = 0;
     loop {
         // Whoever asks for what is not there yet waits at the end.
         let end = file.metadata()?.len();
-        let mut offset = wanted.clamp(dropped_before, end.max(dropped_before));
+        let mut offset = start.clamp(dropped_before, end.max(dropped_before));
         let mut bytes = vec![0; max_bytes];
         let length = read_full(file, &mut bytes, offset)?;
         bytes.truncate(length);
@@ -172,12 +172,12 @@ fn read_piece(file: &File, wanted: u64, max_bytes: usize) -> io::Result<LogPiece
 
 fn read(
     file: &File,
-    wanted: u64,
+    start: u64,
     max_bytes: usize,
     has_ended: bool,
     cut: PageBoundary,
 ) -> io::Result<LogPage<Vec<u8>>> {
-    let LogPiece { mut bytes, mut offset, dropped_before, end } = read_piece(file, wanted, max_bytes)?;
+    let LogPiece { mut bytes, mut offset, dropped_before, end } = read_piece(file, start, max_bytes)?;
     let reached_end = offset + wide(bytes.len()) >= end;
     // A page may have been begun in the middle of a character, by a hole or by whoever asked.
     if cut == PageBoundary::BetweenCharacters && stands("pages-cut-between-characters") {

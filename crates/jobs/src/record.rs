@@ -24,8 +24,8 @@ use serde_json::Value;
 use crate::{
     document::{Field, Pointer},
     id::JobId,
-    moment::Moment,
     room::Rules,
+    timestamp::JobTimestamp,
 };
 
 /// The version of the files' format.
@@ -255,10 +255,10 @@ pub struct JobRecord {
     /// Where it is.
     pub status: JobState,
     /// When it was accepted.
-    pub created_at: Moment,
+    pub created_at: JobTimestamp,
     /// When its shim took it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<Moment>,
+    pub started_at: Option<JobTimestamp>,
     /// How it ended, as in `exit.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<EndRecord>,
@@ -341,9 +341,9 @@ pub struct EndRecord {
     pub detail: Option<String>,
     /// When the shim took the job; absent where none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<Moment>,
+    pub started_at: Option<JobTimestamp>,
     /// When it ended, or when it was found to have ended.
-    pub completed_at: Moment,
+    pub completed_at: JobTimestamp,
     /// Processes that it left behind, and that were ended.
     #[serde(default)]
     pub leaked: u32,
@@ -364,7 +364,7 @@ impl EndRecord {
             reason: None,
             detail: None,
             started_at: None,
-            completed_at: Moment::now(),
+            completed_at: JobTimestamp::now(),
             leaked: 0,
             unkilled: 0,
         }
@@ -402,7 +402,7 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_group: Option<PathBuf>,
     /// When the shim took the job.
-    pub started_at: Moment,
+    pub started_at: JobTimestamp,
 }
 
 impl From<unhang_proc::identity::Identity> for ProcessRecord {

@@ -26,9 +26,9 @@ use crate::{
     document::{DocumentTurn, Documents, Field, MAX_DOCUMENT},
     folder::{DataFolder, EXIT, FileError, FileName, LAUNCH, RECORD, sync},
     id::JobId,
-    moment::Moment,
     record::{EndRecord, JobEnd, JobRecord, JobState},
     store::{self, ShimStarter, Store, StoreError},
+    timestamp::JobTimestamp,
 };
 
 /// What came of settling a job.
@@ -235,7 +235,7 @@ pub(crate) fn set_document<S: DerefMut<Target = Store>>(
     owner: Option<&str>,
     field: &Field,
     value: &Value,
-) -> Result<Moment, StoreError> {
+) -> Result<JobTimestamp, StoreError> {
     let turn = Documents::of(data).turn()?;
     finish_patches(data, &mut store(), &turn)?;
     turn.write(owner, field, value)?;

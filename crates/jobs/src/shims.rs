@@ -12,7 +12,9 @@ use unhang_proc::{
     spawn::{Environment, Launch, spawn},
 };
 
-use crate::{folder::DataFolder, id::JobId, moment::Moment, record::ProcessRecord, store::ShimStarter};
+use crate::{
+    folder::DataFolder, id::JobId, record::ProcessRecord, store::ShimStarter, timestamp::JobTimestamp,
+};
 
 /// What a shim is called in the process list.
 pub const NAME: &str = "mcp-job";
@@ -58,5 +60,5 @@ pub(crate) fn this_process() -> io::Result<ShimStarter> {
     let unknown =
         || io::Error::new(io::ErrorKind::Unsupported, "the system does not tell when a process was started");
     let process: ProcessRecord = unhang_proc::identity::Identity::own().ok_or_else(unknown)?.into();
-    Ok(ShimStarter { boot_id: unhang_proc::identity::boot_id()?, process, since: Moment::now() })
+    Ok(ShimStarter { boot_id: unhang_proc::identity::boot_id()?, process, since: JobTimestamp::now() })
 }

@@ -32,10 +32,10 @@ use crate::{
     },
     id::JobId,
     launch::{LaunchFiles, LaunchOrders, shown},
-    moment::Moment,
     record::{FORMAT, JobRecord, JobState, Patch},
     room::Rules,
     submitting::SubmissionMark,
+    timestamp::JobTimestamp,
 };
 
 /// Bytes on the disk for each of a job's logs.
@@ -267,7 +267,7 @@ impl Submission {
             log_limit: self.log_limit.max(MIN_LOG_LIMIT),
             rules,
             status: JobState::Queued,
-            created_at: Moment::now(),
+            created_at: JobTimestamp::now(),
             started_at: None,
             ending: None,
             state_applied: None,

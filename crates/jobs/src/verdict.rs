@@ -87,7 +87,7 @@ impl JobEvidence<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{moment::Moment, record::ProcessRecord};
+    use crate::{record::ProcessRecord, timestamp::JobTimestamp};
 
     const BOOT: &str = "6b2c";
 
@@ -99,7 +99,7 @@ mod tests {
             shim: identity,
             work: work.then_some(identity),
             control_group: None,
-            started_at: Moment::now(),
+            started_at: JobTimestamp::now(),
         }
     }
 

@@ -12,7 +12,7 @@ use std::{path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json, value::RawValue};
-use unhang_jobs::{document::Field, folder::ERROR, id::JobId, moment::Moment, record::JobState};
+use unhang_jobs::{document::Field, folder::ERROR, id::JobId, record::JobState, timestamp::JobTimestamp};
 use unhang_switches::stands;
 
 use super::{
@@ -445,7 +445,7 @@ pub(super) fn state(found: &Located<DocumentReport>) -> AnswerText {
 }
 
 /// A document that was replaced; its value is known to whoever sent it.
-pub(super) fn state_set(field: &Field, updated_at: Moment) -> AnswerText {
+pub(super) fn state_set(field: &Field, updated_at: JobTimestamp) -> AnswerText {
     let set = json!({ "field": field, "updated_at": updated_at });
     AnswerText::new(format!("`{field}` is set."), fields(&set))
 }

@@ -13,8 +13,8 @@ use unhang_jobs::{
     folder::FileName,
     id::JobId,
     log::LogStream,
-    moment::Moment,
     record::{JobState, Patch},
+    timestamp::JobTimestamp,
 };
 
 use super::template::TemplateWord;
@@ -94,7 +94,7 @@ pub trait JobService: Send + Sync + 'static {
     /// A document of the named state.
     fn get_state(&self, field: Field) -> JobFuture<'_, Located<DocumentReport>>;
     /// Replaces a document of the named state; answers when.
-    fn set_state(&self, field: Field, value: Value) -> JobFuture<'_, Moment>;
+    fn set_state(&self, field: Field, value: Value) -> JobFuture<'_, JobTimestamp>;
     /// All documents of the named state, by name.
     fn list_state(&self) -> JobFuture<'_, Vec<ListedReport>>;
 }

@@ -2,8 +2,8 @@
 
 use unhang_bridge::Era;
 use unhang_jobs::{
-    moment::Moment,
     record::{CallRecord, EndReason, Holder, JobEnd, JobState, ProcessRecord},
+    timestamp::JobTimestamp,
 };
 
 use super::{
@@ -256,7 +256,7 @@ fn told(front: &mut TestSession, id: u32, method: &str, params: &str, told: &Tas
 fn ended(reason: Option<EndReason>, answer: Option<CallAnswer>) -> TasksTold {
     let outcome = if reason.is_some() { JobEnd::Failed } else { JobEnd::Completed };
     let mut ending = unhang_jobs::record::EndRecord::without_run(outcome);
-    ending.completed_at = Moment::from_millis(1_800_000_000_000);
+    ending.completed_at = JobTimestamp::from_millis(1_800_000_000_000);
     if let Some(reason) = reason {
         ending = ending.because(reason, "so it is");
     }

@@ -165,11 +165,11 @@ async fn who_finds_no_seat_is_told_and_starts_nothing() {
             assert_eq!(failure.method.as_deref(), Some("tools/call"));
             assert!(failure.hint.contains("max-instances = 1 of [gateway]"), "{}", failure.hint);
         }
-        other => panic!("there is no seat: {other:?}"),
+        other => panic!("there is no instance: {other:?}"),
     }
     assert_eq!(other.at(1).expect("it is there").starts(), 0);
     asked.abort();
     drop(one);
-    until("there is a seat", || servers.core.instance_limit.take(None).is_ok()).await;
+    until("there is an instance", || servers.core.instance_limit.take(None).is_ok()).await;
     servers.close().await;
 }

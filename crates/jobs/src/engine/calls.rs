@@ -47,12 +47,12 @@ use crate::{
     folder::{ARGUMENTS, DataFolder, ERROR, FileError, LOCK, RESULT, STDOUT, WorkFolder},
     id::JobId,
     judge_call::unhang_ended,
-    moment::Moment,
     progress::JobProgress,
     record::{CallRecord, CallTicket, EndReason, EndRecord, FORMAT, Holder, JobEnd, JobRecord, JobState},
     settle::{settle, write_ending},
     store::{self, ShimStarter, Store, StoreError},
     submission::{LOG_LIMIT, PreparedSubmission, STOP_GRACE, discard, millis},
+    timestamp::JobTimestamp,
 };
 
 /// How long what was logged may take to the disk before the end is written without it.
@@ -109,7 +109,7 @@ impl Adoption {
 
     fn record(&self, inner: &EngineState) -> JobRecord {
         let ShimStarter { boot_id, process, .. } = inner.starter.clone();
-        let now = Moment::now();
+        let now = JobTimestamp::now();
         JobRecord {
             format: FORMAT,
             job_id: self.id,
@@ -134,7 +134,7 @@ impl Adoption {
             rules: inner.options.rules,
             status: JobState::Running,
             created_at: now,
-            started_at: Some(Moment::from_millis(now.millis().saturating_sub(millis(self.elapsed)))),
+            started_at: Some(JobTimestamp::from_millis(now.millis().saturating_sub(millis(self.elapsed)))),
             ending: None,
             state_applied: None,
             state_reason: None,

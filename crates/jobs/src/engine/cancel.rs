@@ -64,7 +64,7 @@ pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<JobStatus, JobErr
         folder.create_if_missing()?;
         leave_wish(&folder)?;
     }
-    let patience = WaitLimit::after(status.record.stop_grace() + SHIM_LIMIT);
+    let wait_limit = WaitLimit::after(status.record.stop_grace() + SHIM_LIMIT);
     let end = WaitLimit::after(longest(&status.record));
     let (mut was_told, mut was_killed, mut gone) = (false, false, None);
     // One of our own: to settle a job may take as long as others hold the state, and whoever only looks is not to wait for that.
@@ -97,7 +97,7 @@ pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<JobStatus, JobErr
                         let cause = "its work has ended, and the disk is full".to_owned();
                         return Err(JobError::EndUnwritten { id, cause });
                     }
-                } else if patience.is_over() && !was_killed && stands("deaf-shim-killed") {
+                } else if wait_limit.is_over() && !was_killed && stands("deaf-shim-killed") {
                     was_killed = signal_shim(&folder, Signal::KILL);
                 }
             }

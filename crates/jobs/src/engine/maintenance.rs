@@ -20,7 +20,7 @@ use rustix::{
 use unhang_proc::{spawn::reap_departed, tree::now};
 use unhang_switches::stands;
 
-use super::{EngineState, sweep::Sweeps};
+use super::{EngineState, prune_schedule::PruneSchedule};
 use crate::{
     error::JobError,
     folder::{CANCEL, DataFolder, FileError, RUN, STDOUT},
@@ -72,7 +72,7 @@ impl MaintenanceThread {
             removals: NEVER,
             lengths: HashMap::new(),
             looked_at: None,
-            sweeps: Sweeps::default(),
+            prune_schedule: PruneSchedule::default(),
             last_error: None,
             inner: inner.clone(),
         };
@@ -123,14 +123,14 @@ struct MaintenanceRounds {
     /// Bytes of stdout at the last look, by job.
     lengths: HashMap<JobId, u64>,
     looked_at: Option<Duration>,
-    sweeps: Sweeps,
+    prune_schedule: PruneSchedule,
     last_error: Option<String>,
 }
 
 impl MaintenanceRounds {
     fn run(mut self, stop: &OwnedFd) {
         // What is due at the opening is removed by those too that end soon (F-06).
-        let mut done = self.sweeps.round(&self.inner, &mut self.store);
+        let mut done = self.prune_schedule.round(&self.inner, &mut self.store);
         loop {
             match done {
                 Ok(()) => self.last_error = None,
@@ -145,7 +145,7 @@ impl MaintenanceRounds {
             if self.wait(stop) {
                 return;
             }
-            done = self.round().and_then(|()| self.sweeps.round(&self.inner, &mut self.store));
+            done = self.round().and_then(|()| self.prune_schedule.round(&self.inner, &mut self.store));
         }
     }
 

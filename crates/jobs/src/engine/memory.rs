@@ -16,10 +16,10 @@ use unhang_switches::stands;
 
 use crate::{
     id::JobId,
-    moment::Moment,
     progress::JobProgress,
     record::{JobRecord, JobState},
     store::JobRow,
+    timestamp::JobTimestamp,
 };
 
 /// Ended jobs that are known by heart. Others are looked up on the disk.
@@ -43,7 +43,7 @@ impl JobStatus {
     #[must_use]
     pub fn elapsed(&self) -> std::time::Duration {
         let ending = self.record.ending.as_ref();
-        let end = ending.map_or_else(Moment::now, |ending| ending.completed_at);
+        let end = ending.map_or_else(JobTimestamp::now, |ending| ending.completed_at);
         end.since(self.record.started_at.unwrap_or(self.record.created_at))
     }
 }
@@ -148,7 +148,7 @@ impl Memory {
         &self,
         id: JobId,
         state: JobState,
-        started_at: Option<Moment>,
+        started_at: Option<JobTimestamp>,
         progress: Option<JobProgress>,
     ) {
         let mut jobs = self.write();

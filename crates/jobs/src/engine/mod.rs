@@ -25,10 +25,10 @@ mod migration;
 mod open;
 mod options;
 mod outputs;
+mod prune_schedule;
 mod quarantine;
 mod retention;
 mod state;
-mod sweep;
 mod system;
 #[cfg(test)]
 mod tests;
@@ -66,11 +66,11 @@ use crate::{
     folder::{FileError, JobFolder},
     id::JobId,
     limits::{self, Announced},
-    moment::Moment,
     record::{FORMAT, JobRecord, JobState},
     settle::set_document,
     store::{self, JobOwnerFilter, Rebuilt, Store},
     submission::Submission,
+    timestamp::JobTimestamp,
 };
 
 /// How long a submit may take. With a disk that is well it takes milliseconds.
@@ -80,7 +80,7 @@ const SUBMIT_LIMIT: Duration = Duration::from_secs(10);
 const CHANGE_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long it may take to remove folders, or to read all of them.
-const SWEEP_LIMIT: Duration = Duration::from_secs(10 * 60);
+const PRUNE_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// How long the end may take: one round of the maintenance thread.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
@@ -280,7 +280,7 @@ impl Engine {
     /// # Errors
     /// Where there is no such job or it has not ended.
     pub async fn remove(&self, id: JobId) -> Result<(), JobError> {
-        self.run_write(SWEEP_LIMIT, move |inner| retention::remove(inner, id)).await
+        self.run_write(PRUNE_LIMIT, move |inner| retention::remove(inner, id)).await
     }
 
     /// Removes every job that ended longer ago than this.
@@ -288,15 +288,15 @@ impl Engine {
     /// # Errors
     /// Where the database or a folder cannot be used.
     pub async fn prune(&self, older_than: Duration) -> Result<RemovedJobs, JobError> {
-        self.run_write(SWEEP_LIMIT, move |inner| retention::prune(inner, older_than)).await
+        self.run_write(PRUNE_LIMIT, move |inner| retention::prune(inner, older_than)).await
     }
 
     /// Removes every job whose retention is over: that of this engine, and that which the job was accepted with.
     ///
     /// # Errors
     /// Where the database or a folder cannot be used.
-    pub async fn sweep(&self) -> Result<RemovedJobs, JobError> {
-        self.run_write(SWEEP_LIMIT, retention::sweep).await
+    pub async fn prune_expired(&self) -> Result<RemovedJobs, JobError> {
+        self.run_write(PRUNE_LIMIT, retention::prune_expired).await
     }
 
     /// Lists the folders that nobody could understand, and that the retention has put aside. Nothing removes them but a person.
@@ -312,7 +312,7 @@ impl Engine {
     /// # Errors
     /// Where database or folders cannot be used.
     pub async fn rebuild(&self) -> Result<Rebuilt, JobError> {
-        self.run_write(SWEEP_LIMIT, |inner| {
+        self.run_write(PRUNE_LIMIT, |inner| {
             let rebuilt = inner.store().rebuild(&inner.data)?;
             Ok(rebuilt)
         })
@@ -365,7 +365,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub async fn set_document(&self, field: Field, value: Value) -> Result<Moment, JobError> {
+    pub async fn set_document(&self, field: Field, value: Value) -> Result<JobTimestamp, JobError> {
         self.set_document_of(None, field, value).await
     }
 
@@ -378,7 +378,7 @@ impl Engine {
         owner: Option<String>,
         field: Field,
         value: Value,
-    ) -> Result<Moment, JobError> {
+    ) -> Result<JobTimestamp, JobError> {
         self.run_write(CHANGE_LIMIT, move |inner| {
             Ok(set_document(&inner.data, || inner.store(), owner.as_deref(), &field, &value)?)
         })

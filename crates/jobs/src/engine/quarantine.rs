@@ -21,10 +21,10 @@ use crate::{
     error::JobError,
     folder::{DataFolder, FileError, JobFolder, LOCK, RECORD, RUN},
     id::JobId,
-    moment::Moment,
     record::{JobRecord, RunRecord},
     store::{self, look_into},
     submitting::is_being_submitted,
+    timestamp::JobTimestamp,
 };
 
 /// How old a folder has to be for it to be no job that is being accepted right now.
@@ -61,7 +61,7 @@ enum Orphan {
 }
 
 /// Sorts the folders that no row knows. What ended before `limit` has had its time.
-pub(super) fn sort(inner: &EngineState, limit: Moment) -> Result<SortedOrphans, JobError> {
+pub(super) fn sort(inner: &EngineState, limit: JobTimestamp) -> Result<SortedOrphans, JobError> {
     let (jobs, mut sorted) = (inner.data.jobs(), SortedOrphans::default());
     let failed = |error| FileError::system("cannot read", &jobs, error);
     for entry in fs::read_dir(&jobs).map_err(failed)? {
@@ -90,7 +90,7 @@ fn is_old(entry: &fs::DirEntry) -> bool {
 fn sort_one(
     data: &DataFolder,
     id: JobId,
-    limit: Moment,
+    limit: JobTimestamp,
     sorted: &mut SortedOrphans,
 ) -> Result<(), FileError> {
     let folder = data.job(id);
@@ -127,7 +127,7 @@ fn take_lock(folder: &JobFolder) -> Result<Option<Lock>, FileError> {
     Lock::try_take(&path).map_err(|error| FileError::system("cannot lock", &path, error))
 }
 
-fn judge(folder: &JobFolder, id: JobId, limit: Moment) -> Result<Orphan, FileError> {
+fn judge(folder: &JobFolder, id: JobId, limit: JobTimestamp) -> Result<Orphan, FileError> {
     if folder.is_something_else() {
         return Ok(Orphan::Damaged("it is no folder".to_owned()));
     }
@@ -146,7 +146,7 @@ fn judge(folder: &JobFolder, id: JobId, limit: Moment) -> Result<Orphan, FileErr
     }
 }
 
-fn of(folder: &JobFolder, record: &JobRecord, limit: Moment) -> Orphan {
+fn of(folder: &JobFolder, record: &JobRecord, limit: JobTimestamp) -> Orphan {
     match &record.ending {
         Some(ending) if ending.completed_at < limit => Orphan::Nobodys,
         Some(_) => {
@@ -164,7 +164,7 @@ fn move_away(data: &DataFolder, folder: &JobFolder, id: JobId) -> Result<PathBuf
     let quarantine = data.make_quarantine()?;
     let mut target = quarantine.join(id.as_str());
     if fs::symlink_metadata(&target).is_ok() {
-        target = quarantine.join(format!("{id}-{}", Moment::now().millis()));
+        target = quarantine.join(format!("{id}-{}", JobTimestamp::now().millis()));
     }
     fs::rename(folder.path(), &target)
         .map_err(|error| FileError::system("cannot move to quarantine", folder.path(), error))?;

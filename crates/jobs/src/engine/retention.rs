@@ -3,7 +3,7 @@
 //! Invariants
 //!
 //! - A job that has not ended is never removed, whatever its age.
-//! - The row goes first, then the folder: a crash in between leaves a folder that nobody knows, which a later sweep removes.
+//! - The row goes first, then the folder: a crash in between leaves a folder that nobody knows, which a later pruning removes.
 //! - One folder that cannot be removed keeps no other from that. What becomes of folders that no row knows, `quarantine.rs` says.
 //! - A folder that is gone already is no error (J-156).
 
@@ -17,8 +17,8 @@ use crate::{
     error::JobError,
     folder::{DataFolder, FileError},
     id::JobId,
-    moment::Moment,
     store,
+    timestamp::JobTimestamp,
     wait::WaitLimit,
 };
 
@@ -57,7 +57,7 @@ pub(super) fn prune(inner: &EngineState, age: Duration) -> Result<RemovedJobs, J
 }
 
 /// Removes what ended longer ago than our retention and than the job's own.
-pub(super) fn sweep(inner: &EngineState) -> Result<RemovedJobs, JobError> {
+pub(super) fn prune_expired(inner: &EngineState) -> Result<RemovedJobs, JobError> {
     let age = inner.options.retention.max(inner.retention_of_others());
     let expired = expire(inner, age, store::KeptAsAccepted::AsAccepted, None)?;
     with_folders(inner, expired, age)
@@ -74,9 +74,9 @@ pub(super) struct Expired {
 }
 
 /// The moment before which a job has to have ended to be older than `age`.
-fn ended_by(age: Duration) -> Moment {
+fn ended_by(age: Duration) -> JobTimestamp {
     let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    Moment::from_millis(Moment::now().millis().saturating_sub(age))
+    JobTimestamp::from_millis(JobTimestamp::now().millis().saturating_sub(age))
 }
 
 /// Removes jobs that ended longer ago than `age`, until all are gone or the limit is reached.
@@ -103,7 +103,7 @@ pub(super) fn expire(
             if inner.store().write(|transaction| store::remove(transaction, id))? {
                 inner.memory.clear_ended(id);
                 expired.jobs.push(id);
-                // Nobody knows it any more, so it is looked at again with every sweep.
+                // Nobody knows it any more, so it is looked at with every pruning again.
                 if let Err(error) = remove_folder(&inner.data, id) {
                     expired.left.push((inner.data.job(id).path().to_owned(), error.to_string()));
                 }

@@ -297,10 +297,10 @@ struct BatchOutcome {
 
 /// Whether two records are of one submission, however far the job has come.
 fn is_same<'a>(one: &'a JobRecord, other: &'a JobRecord) -> bool {
-    let made = |record: &'a JobRecord| {
+    let identity = |record: &'a JobRecord| {
         (record.job_id, record.created_at, &record.command, &record.folder, &record.name, &record.owner)
     };
-    made(one) == made(other)
+    identity(one) == identity(other)
 }
 
 fn commit(

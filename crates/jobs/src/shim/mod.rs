@@ -52,12 +52,12 @@ use crate::{
     judge::{JobFinding, judge},
     launch::LaunchOrders as Orders,
     limits,
-    moment::Moment,
     record::{EndReason, EndRecord, FORMAT, JobEnd, JobRecord, JobState, RunRecord},
     room::MemoryGauge,
     settle::{JobAdmission, settle, write_ending},
     shims::{self, ShimCommand},
     store::{self, ShimStarter, Store, StoreError},
+    timestamp::JobTimestamp,
     wait::{WaitLimit, look_until, pause},
 };
 
@@ -229,14 +229,14 @@ impl<'a> Shim<'a> {
             shim: Identity::own().ok_or(io::ErrorKind::Unsupported).map_err(io::Error::from)?.into(),
             work: None,
             control_group: None,
-            started_at: Moment::now(),
+            started_at: JobTimestamp::now(),
         };
         // Before anybody reads who we are: whoever wants the job to end signals us.
         let stops = StopSignals::listen(&[Signal::TERM, Signal::INT, Signal::HUP])?;
         // It need not outlive a power failure: a job that had a slot before one is taken for begun anyway.
         let begin = || {
             let is_wanted = !self.folder.has(CANCEL);
-            run.started_at = Moment::now();
+            run.started_at = JobTimestamp::now();
             if is_wanted && stands("run-before-work") {
                 self.folder.write_lightly(RUN, &run)?;
             }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::row::{COLUMNS, JobRow, column, select};
-use crate::{id::JobId, moment::Moment, record::JobState, room::Rules};
+use crate::{id::JobId, record::JobState, room::Rules, timestamp::JobTimestamp};
 
 /// Whose jobs are meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,11 +80,11 @@ pub(crate) enum KeptAsAccepted {
 /// Jobs that ended before `moment`, oldest first.
 pub(crate) fn ended_before(
     connection: &Connection,
-    moment: Moment,
+    moment: JobTimestamp,
     kept: KeptAsAccepted,
     limit: u32,
 ) -> rusqlite::Result<Vec<JobRow>> {
-    let bounded = |moment: Moment| i64::try_from(moment.millis()).unwrap_or(i64::MAX);
+    let bounded = |moment: JobTimestamp| i64::try_from(moment.millis()).unwrap_or(i64::MAX);
     // A retention without end is longer than any integer, and then a real number here.
     let rest = "WHERE completed_at IS NOT NULL AND completed_at < ?1
         AND (?2 OR completed_at + iif(json_valid(record), coalesce(json_extract(record, '$.rules.retention_ms'), 0), 0) < ?3)
@@ -92,7 +92,7 @@ pub(crate) fn ended_before(
     select(
         connection,
         rest,
-        params![bounded(moment), kept == KeptAsAccepted::No, bounded(Moment::now()), limit],
+        params![bounded(moment), kept == KeptAsAccepted::No, bounded(JobTimestamp::now()), limit],
     )
 }
 

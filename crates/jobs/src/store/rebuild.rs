@@ -277,7 +277,8 @@ impl Store {
     /// Puts a damaged database aside and makes a new one from the folders. Returns where the old one lies.
     pub(crate) fn replace_damaged(data: &DataFolder) -> Result<(PathBuf, Rebuilt), StoreError> {
         let path = data.database();
-        let aside = data.path().join(format!("unhang.db.damaged-{}", crate::moment::Moment::now().millis()));
+        let aside =
+            data.path().join(format!("unhang.db.damaged-{}", crate::timestamp::JobTimestamp::now().millis()));
         for suffix in ["", "-wal", "-shm"] {
             let with_suffix = |path: &PathBuf| {
                 let mut name = path.clone().into_os_string();

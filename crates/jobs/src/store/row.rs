@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::unreadable;
 use crate::{
     id::JobId,
-    moment::Moment,
     record::{JobRecord, JobState, ProcessRecord},
+    timestamp::JobTimestamp,
 };
 
 /// Who is to start a job's shim, and since when.
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct ShimStarter {
     pub(crate) boot_id: String,
     pub(crate) process: ProcessRecord,
-    pub(crate) since: Moment,
+    pub(crate) since: JobTimestamp,
 }
 
 /// A row.

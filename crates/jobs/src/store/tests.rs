@@ -3,11 +3,11 @@ use std::{sync::mpsc, thread, time::Duration};
 use super::*;
 use crate::{
     id::JobId,
-    moment::Moment,
     record::{EndRecord, JobEnd, JobRecord, JobState},
     room::Rules,
     settle,
     submission::{PreparedSubmission, Submission},
+    timestamp::JobTimestamp,
 };
 
 /// A data folder, its database, and who starts shims.
@@ -94,7 +94,7 @@ fn f_05_of_different_retentions_the_longest_holds_unless_somebody_says_otherwise
         test_store.settle(id, JobEnd::Failed);
         id
     });
-    let later = Moment::from_millis(Moment::now().millis() + 1000);
+    let later = JobTimestamp::from_millis(JobTimestamp::now().millis() + 1000);
     let ended = |test_store: &mut TestStore, kept| {
         let jobs = test_store.store.read(|connection| ended_before(connection, later, kept, 10)).unwrap();
         jobs.into_iter().map(|job| job.record.job_id).collect::<Vec<_>>()
@@ -106,8 +106,8 @@ fn f_05_of_different_retentions_the_longest_holds_unless_somebody_says_otherwise
 
 /// What ended in this millisecond has not ended before it.
 fn wait_for_the_clock() {
-    let begin = Moment::now().millis();
-    while Moment::now().millis() <= begin {
+    let begin = JobTimestamp::now().millis();
+    while JobTimestamp::now().millis() <= begin {
         thread::yield_now();
     }
 }
@@ -133,7 +133,7 @@ fn one_of_two_takes_a_job_over() {
     let mut take = |starter: &ShimStarter| {
         test_store.store.write(|transaction| take_over(transaction, id, seen.as_ref(), starter)).unwrap()
     };
-    let other = ShimStarter { since: Moment::from_millis(1), ..crate::shims::this_process().unwrap() };
+    let other = ShimStarter { since: JobTimestamp::from_millis(1), ..crate::shims::this_process().unwrap() };
     assert!(take(&other));
     assert!(!take(&other));
 }

@@ -223,7 +223,7 @@ async fn x_08_only_what_has_ended_long_enough_ago_is_removed() {
     // The clock of the database counts milliseconds.
     bench
         .seen(ended, "it is older than nothing", |status| {
-            let is_over = status.record.ending?.completed_at < unhang_jobs::moment::Moment::now();
+            let is_over = status.record.ending?.completed_at < unhang_jobs::timestamp::JobTimestamp::now();
             is_over.then_some(())
         })
         .await;
@@ -315,8 +315,8 @@ fn first_format() -> Home {
 async fn after_a_reboot_nobody_is_taken_for_what_a_shim_left() {
     let folder = first_format();
     let arguments = ["3600".into()];
-    let mut stranger = spawn(Launch::new(Path::new("/bin/sleep"), &arguments)).unwrap();
-    let identity = Identity::of(stranger.pid()).unwrap();
+    let mut foreign_process = spawn(Launch::new(Path::new("/bin/sleep"), &arguments)).unwrap();
+    let identity = Identity::of(foreign_process.pid()).unwrap();
     let path = folder.path().join("jobs/runningaaaaa/run.json");
     let mut run: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     run["shim"] = json!({ "pid": identity.pid, "start": identity.start });
@@ -324,8 +324,8 @@ async fn after_a_reboot_nobody_is_taken_for_what_a_shim_left() {
     let (engine, opened) = open_with_shim(folder.path(), "none", |_| {});
     let status = Bench { folder, engine, opened }.end("runningaaaaa".parse().unwrap()).await;
     let is_alive = identity.is_alive();
-    stranger.signal(Signal::KILL);
-    until("it has gone", || stranger.try_reap()).await;
+    foreign_process.signal(Signal::KILL);
+    until("it has gone", || foreign_process.try_reap()).await;
     assert_eq!(status.record.ending.unwrap().reason, Some(EndReason::Reboot));
     assert!(is_alive, "a stranger was killed");
 }

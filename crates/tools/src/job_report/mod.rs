@@ -20,8 +20,8 @@ use unhang_jobs::{
     error::JobError,
     id::JobId,
     log::LogPage,
-    moment::Moment,
     record::{EndReason, JobRecord, JobState},
+    timestamp::JobTimestamp,
 };
 
 pub use system::{MachineReport, SystemReport};
@@ -103,13 +103,13 @@ pub struct JobReport {
     #[serde(skip)]
     pub does: CallActivity,
     /// When it was accepted.
-    pub created_at: Moment,
+    pub created_at: JobTimestamp,
     /// When it was started.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<Moment>,
+    pub started_at: Option<JobTimestamp>,
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub completed_at: Option<Moment>,
+    pub completed_at: Option<JobTimestamp>,
     /// How long it has been running, or ran; of a queued job, how long it has waited.
     pub elapsed_time_seconds: f64,
     /// The part that is done, 0 to 1, as it says itself.
@@ -202,7 +202,7 @@ pub struct DocumentReport {
     /// What it holds.
     pub value: Value,
     /// When it was last replaced.
-    pub updated_at: Moment,
+    pub updated_at: JobTimestamp,
 }
 
 /// What the list of documents says of one.
@@ -213,7 +213,7 @@ pub struct ListedReport {
     /// Bytes of its file.
     pub bytes: u64,
     /// When it was last replaced.
-    pub updated_at: Moment,
+    pub updated_at: JobTimestamp,
 }
 
 impl Accepted {

@@ -21,7 +21,7 @@ pub fn status(change: impl FnOnce(&mut JobRecord)) -> JobStatus {
 pub fn ended(outcome: JobEnd, change: impl FnOnce(&mut EndRecord)) -> JobStatus {
     status(|record| {
         record.started_at = Some(record.created_at);
-        let completed_at = Moment::from_millis(record.created_at.millis() + 1500);
+        let completed_at = JobTimestamp::from_millis(record.created_at.millis() + 1500);
         let mut ending = EndRecord { completed_at, ..EndRecord::without_run(outcome) };
         change(&mut ending);
         record.end(&ending);

@@ -13,9 +13,9 @@ use unhang_jobs::{
     document::Field,
     engine::Machine,
     id::JobId,
-    moment::Moment,
     progress::JobProgress,
     record::{EndReason, JobEnd, JobState},
+    timestamp::JobTimestamp,
 };
 use unhang_tools::{
     job_report::{
@@ -227,7 +227,7 @@ impl JobService for MemoryService {
             let value =
                 value.ok_or_else(|| JobServiceError(format!("the state field `{field}` was never set")))?;
             let path = Path::new("/data/state/x.json").to_owned();
-            let report = DocumentReport { field, value, updated_at: Moment::from_millis(0) };
+            let report = DocumentReport { field, value, updated_at: JobTimestamp::from_millis(0) };
             Ok(Located { report, path })
         })
     }
@@ -236,15 +236,15 @@ impl JobService for MemoryService {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    fn set_state(&self, _field: Field, value: Value) -> JobFuture<'_, Moment> {
+    fn set_state(&self, _field: Field, value: Value) -> JobFuture<'_, JobTimestamp> {
         self.asked().value = Some(value);
-        Box::pin(async { Ok(Moment::from_millis(0)) })
+        Box::pin(async { Ok(JobTimestamp::from_millis(0)) })
     }
 
     fn list_state(&self) -> JobFuture<'_, Vec<ListedReport>> {
         let entry = |number| ListedReport {
             field: format!("field_{number}").parse().expect("a name"),
-            updated_at: Moment::from_millis(0),
+            updated_at: JobTimestamp::from_millis(0),
             bytes: 12,
         };
         let entries = (0..self.asked().jobs).map(entry).collect();

@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use unhang::{
     exit,
     job_report::{JobReport, ReportReader},
-    jobs::{moment::Moment, record::JobState, store::JobOwnerFilter},
+    jobs::{record::JobState, store::JobOwnerFilter, timestamp::JobTimestamp},
     units::in_words,
 };
 use unhang_terminal::{
@@ -38,7 +38,7 @@ pub(super) async fn run(context: &JobContext, arguments: &JobList) -> CommandOut
             let table = text(
                 &reports,
                 arguments.status,
-                Moment::now(),
+                JobTimestamp::now(),
                 TerminalMarks::of_stdout(),
                 output::columns(io::stdout()),
             );
@@ -50,7 +50,7 @@ pub(super) async fn run(context: &JobContext, arguments: &JobList) -> CommandOut
 fn text(
     reports: &[JobReport],
     state: Option<JobState>,
-    now: Moment,
+    now: JobTimestamp,
     marks: TerminalMarks,
     columns: usize,
 ) -> String {
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn report(name: &str, status: JobState) -> JobReport {
-        let created_at = Moment::from_millis(1_774_872_000_000);
+        let created_at = JobTimestamp::from_millis(1_774_872_000_000);
         JobReport {
             job_id: "abcdefgh2345".parse::<JobId>().unwrap(),
             name: name.to_owned(),
@@ -181,7 +181,7 @@ mod tests {
         let mut failed = report("a\nb", JobState::Failed);
         failed.reason = Some(EndReason::ResultsInvalid);
         failed.detail = Some("results.json is not JSON: expected value at line 1 column 1".to_owned());
-        let now = Moment::from_millis(1_774_872_000_000 + 4_000_000);
+        let now = JobTimestamp::from_millis(1_774_872_000_000 + 4_000_000);
         let text = text(&[running, failed], None, now, TerminalMarks::NONE, 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(text.lines().count(), 3, "one line each: {text}");
@@ -195,7 +195,7 @@ mod tests {
         failed.detail = Some(
             "the unhang process that waited ended\nbefore it came; look before calling it again".repeat(9),
         );
-        let text = text(&[failed], None, Moment::now(), TerminalMarks::NONE, 80);
+        let text = text(&[failed], None, JobTimestamp::now(), TerminalMarks::NONE, 80);
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80) && text.contains('…'), "{text}");
     }
@@ -206,11 +206,11 @@ mod tests {
         wide.detail = Some("结果不是有效的".repeat(20));
         for columns in [80, 60, 40, 10, 1, 200] {
             let reports = [wide.clone(), report("short", JobState::Running)];
-            let text = text(&reports, None, Moment::now(), TerminalMarks::NONE, columns);
+            let text = text(&reports, None, JobTimestamp::now(), TerminalMarks::NONE, columns);
             assert!(text.lines().all(|line| width(line) <= columns), "{columns}: {text}");
             assert_eq!(text.lines().count(), 3, "one line each: {text}");
         }
-        let text = text(&[wide], None, Moment::now(), TerminalMarks::NONE, 80);
+        let text = text(&[wide], None, JobTimestamp::now(), TerminalMarks::NONE, 80);
         let status = |line: &str, word: &str| line.split_once(word).map(|(before, _)| width(before));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(status(lines[0], "STATUS"), status(lines[1], "failed"), "{text}");
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn nothing_is_said_to_be_nothing() {
         assert_eq!(
-            text(&[], Some(JobState::Lost), Moment::now(), TerminalMarks::NONE, 80),
+            text(&[], Some(JobState::Lost), JobTimestamp::now(), TerminalMarks::NONE, 80),
             "There are no lost jobs.\n"
         );
     }

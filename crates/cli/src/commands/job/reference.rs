@@ -39,11 +39,11 @@ impl JobContext {
             return newest.into_iter().next().ok_or_else(|| unknown("there are no jobs yet".to_owned()));
         };
         let mut found: BTreeSet<JobId> = newest.filter(|id| id.as_str().starts_with(beginning)).collect();
-        let (folder, wanted) = (self.options.folder.join("jobs"), beginning.clone());
+        let (folder, beginning_of_id) = (self.options.folder.join("jobs"), beginning.clone());
         let in_folders = self.blocking("be looked through", move || {
             let names = fs::read_dir(folder).into_iter().flatten().flatten();
             let ids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<JobId>().ok());
-            Ok(ids.filter(|id| id.as_str().starts_with(&wanted)).collect::<Vec<_>>())
+            Ok(ids.filter(|id| id.as_str().starts_with(&beginning_of_id)).collect::<Vec<_>>())
         });
         for id in in_folders.await? {
             // A folder without a record is no job.

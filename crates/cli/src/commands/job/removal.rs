@@ -118,7 +118,7 @@ pub(super) async fn prune(context: &JobContext, arguments: &JobPrune) -> Command
     let engine = context.engine().await?;
     let (age, pruned) = match arguments.older_than {
         Some(age) => (age, engine.prune(age).await),
-        None => (context.options.retention, engine.sweep().await),
+        None => (context.options.retention, engine.prune_expired().await),
     };
     let pruned = pruned.map_err(|error| failure(&error))?;
     for (folder, reason) in &pruned.left {

@@ -93,11 +93,11 @@ async fn what_a_killed_submitter_leaves_is_no_job_and_is_removed_when_it_is_old(
         fs::File::open(path).unwrap().set_modified(hours_ago).unwrap();
     };
     age(job.path());
-    assert_eq!(engine.sweep().await.unwrap().orphans, 0, "it is somebody's");
+    assert_eq!(engine.prune_expired().await.unwrap().orphans, 0, "it is somebody's");
     drop(prepared);
     engine.rebuild().await.unwrap();
     assert!(!is_known(&engine, id).await);
-    assert_eq!(engine.sweep().await.unwrap().orphans, 1);
+    assert_eq!(engine.prune_expired().await.unwrap().orphans, 1);
     assert!(!job.is_there());
 }
 

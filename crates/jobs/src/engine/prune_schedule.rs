@@ -1,8 +1,8 @@
-//! The sweep that a process makes by itself: what is due when it opens the data folder, and then every hour (J-131).
+//! The pruning that a process does by itself: what is due when it opens the data folder, and then every hour (J-131).
 //!
 //! Invariants
 //!
-//! - Whoever waits for the maintenance thread waits no longer for a sweep than [`SLICE`]; what is left is for the next round.
+//! - Whoever waits for the maintenance thread waits no longer for pruning than [`SLICE`]; what is left is for the next round.
 //! - A clock that was set removes nothing (F-07).
 //! - A process that was not told how long jobs are kept removes nothing that another one was told to keep.
 
@@ -21,12 +21,12 @@ use super::{
 };
 use crate::{
     error::JobError,
-    moment::Moment,
     store::{KeptAsAccepted, Store, figures},
+    timestamp::JobTimestamp,
     wait::WaitLimit,
 };
 
-/// What a sweep may take of one round.
+/// What pruning may take of one round.
 const SLICE: Duration = Duration::from_millis(100);
 
 /// How often jobs whose time is over are looked for.
@@ -34,19 +34,19 @@ const EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// When the next one is due.
 #[derive(Debug, Default)]
-pub(super) struct Sweeps {
-    /// When the last one was over.
-    over: Option<Duration>,
+pub(super) struct PruneSchedule {
+    /// When the last one ended.
+    finished_at: Option<Duration>,
     /// Jobs that the one that goes on has removed.
     removed: usize,
     /// Something was due here before, so that folders of no job are looked for too. Whoever comes and goes leaves those to others.
     is_later: bool,
 }
 
-impl Sweeps {
-    /// Removes what is due, for a slice of time, where a sweep is due.
+impl PruneSchedule {
+    /// Removes what is due, for a slice of time, where pruning is due.
     pub(super) fn round(&mut self, inner: &EngineState, store: &mut Store) -> Result<(), JobError> {
-        if !is_due(self.over, now()) {
+        if !is_due(self.finished_at, now()) {
             return Ok(());
         }
         let retention = retention_of(inner, store)?.max(inner.retention_of_others());
@@ -71,12 +71,12 @@ impl Sweeps {
         if self.removed > 0 {
             tracing::info!("removed {} jobs whose retention is over", self.removed);
         }
-        *self = Self { over: Some(now()), removed: 0, is_later: true };
+        *self = Self { finished_at: Some(now()), removed: 0, is_later: true };
         Ok(())
     }
 }
 
-/// Whether a sweep is due, the last of which was over at this time.
+/// Returns whether pruning is due, the last of which ended at this time.
 fn is_due(last: Option<Duration>, now: Duration) -> bool {
     last.is_none_or(|last| now.saturating_sub(last) >= EVERY)
 }
@@ -124,7 +124,7 @@ fn reading() -> Option<ClockReading> {
         u64::from_str_radix(&digits, 16).ok().map(u64::cast_signed)
     });
     let millis = |since: Duration| i64::try_from(since.as_millis()).ok();
-    let wall = i64::try_from(Moment::now().millis()).ok()?;
+    let wall = i64::try_from(JobTimestamp::now().millis()).ok()?;
     Some(ClockReading { boot: boot?, wall, since_boot: millis(since_boot()?)? })
 }
 
