@@ -198,7 +198,7 @@ pub struct Connection {
     authorization: Option<Authorization>,
     limit: usize,
     /// How long nobody may be there.
-    patience: Duration,
+    takeover_limit: Duration,
 }
 
 impl Connection {
@@ -228,8 +228,8 @@ impl Connection {
             builder = builder.unix_socket(socket.as_path()).pool_max_idle_per_host(0);
         }
         let client = builder.build().map_err(|error| HttpError::Address(told(&error)))?;
-        let patience = address.socket.as_ref().map_or(Duration::ZERO, |_| HAND_OVER);
-        Ok(Self { client, url, headers, authorization, limit, patience })
+        let takeover_limit = address.socket.as_ref().map_or(Duration::ZERO, |_| HAND_OVER);
+        Ok(Self { client, url, headers, authorization, limit, takeover_limit })
     }
 
     /// Where it leads.
@@ -314,7 +314,7 @@ impl Connection {
                 Ok(response) => response.status() == StatusCode::SERVICE_UNAVAILABLE,
                 Err(error) => error.is_connect() || was_unread(error),
             };
-            if is_not_taken && began.elapsed() < self.patience && stands("asks-whoever-leads-next") {
+            if is_not_taken && began.elapsed() < self.takeover_limit && stands("asks-whoever-leads-next") {
                 sleep(AGAIN).await;
                 continue;
             }

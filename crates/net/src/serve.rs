@@ -137,12 +137,12 @@ pub struct Origin {
 pub struct UnprovenClient;
 
 /// Who answers what is asked.
-pub trait Site: Clone + Send + Sync + 'static {
+pub trait HttpHandler: Clone + Send + Sync + 'static {
     /// Answers one request.
     fn answer(&self, from: Origin, request: Request<Body>) -> impl Future<Output = Response> + Send;
 }
 
-impl Site for Router {
+impl HttpHandler for Router {
     async fn answer(&self, from: Origin, mut request: Request<Body>) -> Response {
         request.extensions_mut().insert(from.peer);
         // A router is ready at any time, and answers everything.
@@ -167,7 +167,7 @@ pub struct ConnectionLimits {
 /// While there is an acceptor TLS is all that is spoken over the network; those who are there go on as they began.
 pub async fn serve(
     listeners: Vec<HttpListener>,
-    site: impl Site,
+    handler: impl HttpHandler,
     bounds: ConnectionLimits,
     tls: watch::Receiver<Option<Acceptor>>,
     mut ending: watch::Receiver<bool>,
@@ -196,16 +196,16 @@ pub async fn serve(
                     tracing::info!("one who has {} connections already gets no other", bounds.of_one);
                     continue;
                 };
-                let (site, is_over, tls) = (site.clone(), is_over.clone(), tls.borrow().clone());
+                let (handler, is_over, tls) = (handler.clone(), is_over.clone(), tls.borrow().clone());
                 let newcomer = Arc::new(silent.enter(address));
                 connections.spawn(async move {
                     let _held = (permit, connection_share);
                     match stream {
                         IncomingStream::Network(stream, peer) => {
                             adjust(&stream, bounds);
-                            over_network(stream, peer, site, bounds, tls, newcomer, is_over).await;
+                            over_network(stream, peer, handler, bounds, tls, newcomer, is_over).await;
                         }
-                        IncomingStream::Local(stream) => among_the_files(stream, site, bounds, newcomer, is_over).await,
+                        IncomingStream::Local(stream) => among_the_files(stream, handler, bounds, newcomer, is_over).await,
                     }
                 });
             }
@@ -215,7 +215,13 @@ pub async fn serve(
         if let HttpListener::Local(listener, Some(claim)) = listener {
             for stream in last(listener, claim) {
                 let newcomer = Arc::new(silent.enter(None));
-                connections.spawn(among_the_files(stream, site.clone(), bounds, newcomer, is_over.clone()));
+                connections.spawn(among_the_files(
+                    stream,
+                    handler.clone(),
+                    bounds,
+                    newcomer,
+                    is_over.clone(),
+                ));
             }
         }
     }
@@ -314,7 +320,7 @@ impl Origin {
 /// socket and of its folder have become. The system has no clock for those who take nothing, so there is one here.
 async fn among_the_files(
     stream: UnixStream,
-    site: impl Site,
+    handler: impl HttpHandler,
     bounds: ConnectionLimits,
     newcomer: Arc<UnprovenConnection>,
     ending: watch::Receiver<bool>,
@@ -324,7 +330,7 @@ async fn among_the_files(
         tracing::warn!("a process of another user came to our socket and was sent away: {:?}", from.peer);
         return;
     }
-    talk(WriteDeadline::new(stream, bounds.deaf), from, site, bounds, newcomer, ending).await;
+    talk(WriteDeadline::new(stream, bounds.deaf), from, handler, bounds, newcomer, ending).await;
 }
 
 /// Whether somebody at a socket among the files is of this user.
@@ -337,8 +343,8 @@ fn adjust(stream: &TcpStream, bounds: ConnectionLimits) {
     // Without either the connection works, if not as well.
     let _faster = stream.set_nodelay(true);
     if stands("deaf-connection-ends") {
-        let patience = u32::try_from(bounds.deaf.as_millis()).unwrap_or(u32::MAX);
-        let _safer = rustix::net::sockopt::set_tcp_user_timeout(stream, patience);
+        let user_timeout = u32::try_from(bounds.deaf.as_millis()).unwrap_or(u32::MAX);
+        let _safer = rustix::net::sockopt::set_tcp_user_timeout(stream, user_timeout);
     }
 }
 
@@ -346,7 +352,7 @@ fn adjust(stream: &TcpStream, bounds: ConnectionLimits) {
 async fn over_network(
     stream: TcpStream,
     peer: SocketAddr,
-    site: impl Site,
+    handler: impl HttpHandler,
     bounds: ConnectionLimits,
     tls: Option<Acceptor>,
     newcomer: Arc<UnprovenConnection>,
@@ -354,25 +360,25 @@ async fn over_network(
 ) {
     let arrived = stream.local_addr().ok();
     let from = Origin { peer: PeerAddress::Network(peer), arrived, speaks_tls: tls.is_some() };
-    let Some(tls) = tls else { return talk(stream, from, site, bounds, newcomer, ending).await };
-    let patience = if stands("slow-handshake-ends") { bounds.head } else { Duration::MAX };
+    let Some(tls) = tls else { return talk(stream, from, handler, bounds, newcomer, ending).await };
+    let limit = if stands("slow-handshake-ends") { bounds.head } else { Duration::MAX };
     let shaken = tokio::select! {
-        shaken = timeout(patience, tls.accept(stream)) => shaken,
+        shaken = timeout(limit, tls.accept(stream)) => shaken,
         () = newcomer.sent_away() => return,
         // There is no request yet that an answer could be waited for.
         _over_or_gone = ending.wait_for(|ending| *ending) => return,
     };
     match shaken {
-        Ok(Ok(stream)) => talk(stream, from, site, bounds, newcomer, ending).await,
+        Ok(Ok(stream)) => talk(stream, from, handler, bounds, newcomer, ending).await,
         Ok(Err(error)) => tracing::info!("{peer} did not come to speak TLS with us: {error}"),
-        Err(_) => tracing::info!("{peer} did not come to speak TLS with us within {patience:?}"),
+        Err(_) => tracing::info!("{peer} did not come to speak TLS with us within {limit:?}"),
     }
 }
 
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     from: Origin,
-    site: impl Site,
+    handler: impl HttpHandler,
     bounds: ConnectionLimits,
     newcomer: Arc<UnprovenConnection>,
     mut ending: watch::Receiver<bool>,
@@ -380,10 +386,10 @@ async fn talk(
     let speaker = Arc::clone(&newcomer);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         speaker.speaks();
-        let (site, speaker) = (site.clone(), Arc::clone(&speaker));
+        let (handler, speaker) = (handler.clone(), Arc::clone(&speaker));
         async move {
             let answer = match head_length(&request) {
-                0..=READ_AHEAD => site.answer(from, request.map(Body::new)).await,
+                0..=READ_AHEAD => handler.answer(from, request.map(Body::new)).await,
                 // What comes in one piece may be longer than what is read ahead.
                 _ => head_too_long(from.peer),
             };
@@ -418,7 +424,7 @@ async fn talk(
                 // What it was answered it may still take.
                 connection.as_mut().graceful_shutdown();
             }
-            () = over(&mut ending, from.peer), if !is_ending => {
+            () = until_ending(&mut ending, from.peer), if !is_ending => {
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }
@@ -449,7 +455,7 @@ fn head_too_long(peer: PeerAddress) -> Response {
 }
 
 /// The end, for whoever has come and may still be about to ask.
-async fn over(ending: &mut watch::Receiver<bool>, peer: PeerAddress) {
+async fn until_ending(ending: &mut watch::Receiver<bool>, peer: PeerAddress) {
     // What it gives is not to be held over the next wait.
     let _over_or_gone = ending.wait_for(|ending| *ending).await.is_ok();
     if matches!(peer, PeerAddress::Local { .. }) {

@@ -17,14 +17,14 @@ use tokio::{
 /// A connection with an end to each wait for its reader.
 pub(crate) struct WriteDeadline<S> {
     inner: S,
-    patience: Duration,
+    limit: Duration,
     /// When the wait that goes on is over.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> WriteDeadline<S> {
-    pub(crate) fn new(inner: S, patience: Duration) -> Self {
-        Self { inner, patience, stuck: None }
+    pub(crate) fn new(inner: S, limit: Duration) -> Self {
+        Self { inner, limit, stuck: None }
     }
 
     /// What came of an attempt to write, or that it has been in vain for too long.
@@ -33,10 +33,10 @@ impl<S> WriteDeadline<S> {
             self.stuck = None;
             return attempt;
         }
-        let patience = self.patience;
-        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let limit = self.limit;
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(limit)));
         stuck.as_mut().poll(context).map(|()| {
-            let why = format!("the other side took nothing for {patience:?}");
+            let why = format!("the other side took nothing for {limit:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, why))
         })
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use unhang_net::{
     oauth::RESOURCE_METADATA,
     serve::{
-        Origin, Site,
+        HttpHandler, Origin,
         axum::{
             Router,
             extract::Request,
@@ -134,7 +134,7 @@ impl HttpService {
     }
 }
 
-impl Site for HttpService {
+impl HttpHandler for HttpService {
     async fn answer(&self, from: Origin, request: Request) -> Response {
         let response = self.guarded(from, request).await;
         self.http_state.context.tally.responded(response.status().as_u16());

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use tokio::time::{sleep, timeout};
 use unhang_net::serve::{
-    Origin, PeerAddress, Site,
+    HttpHandler, Origin, PeerAddress,
     axum::{
         body::{Body, Bytes, HttpBody, to_bytes},
         http::Request,

@@ -395,12 +395,12 @@ impl AuthorizationState {
     }
 
     /// Gets a token with a person. Nobody is asked anything where no person is there.
-    async fn log_in(&self, challenge: Option<&str>, wanted: WantedScopes) -> Result<(), AuthorizationError> {
+    async fn log_in(&self, challenge: Option<&str>, scopes: WantedScopes) -> Result<(), AuthorizationError> {
         self.agent.redirect_uri()?;
         // One that cannot be read is replaced.
         let before = self.store.load(&self.server.url).await.unwrap_or_default();
         let mut discovered = discover(&self.server, challenge).await?;
-        let login = discovered.log_in(&*self.agent, wanted, before.as_ref()).await?;
+        let login = discovered.log_in(&*self.agent, scopes, before.as_ref()).await?;
         self.keep(login).await
     }
 

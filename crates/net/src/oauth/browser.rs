@@ -171,7 +171,7 @@ mod tests {
         let browser = Browser::new(Duration::from_secs(30), show).await.expect("a port");
         let back = browser.redirect_uri().expect("an address");
         let address = back.strip_prefix("http://").and_then(|rest| rest.split('/').next()).expect("a host");
-        let visits = async |query: &str| {
+        let redirect = async |query: &str| {
             let mut stream = TcpStream::connect(address).await.expect("it listens");
             let head = format!("GET /callback?{query} HTTP/1.1\r\nhost: {address}\r\n\r\n");
             stream.write_all(head.as_bytes()).await.expect("sent");
@@ -179,16 +179,16 @@ mod tests {
             stream.read_to_string(&mut answer).await.expect("an answer");
             answer[9..12].to_owned()
         };
-        let visitors = async {
+        let redirects = async {
             for query in
                 ["error=access_denied", "error=access_denied&state=guessed", "code=a&state=", "code=a"]
             {
-                assert_eq!(visits(query).await, "400", "{query}");
+                assert_eq!(redirect(query).await, "400", "{query}");
             }
-            assert_eq!(visits("code=right&state=s+1").await, "200");
+            assert_eq!(redirect("code=right&state=s+1").await, "200");
         };
         let url = "https://as.example.org/authorize?client_id=x&state=s%201".to_owned();
-        let (redirect, ()) = tokio::join!(browser.authorize(url), visitors);
+        let (redirect, ()) = tokio::join!(browser.authorize(url), redirects);
         assert_eq!(redirect.expect("it came").code.as_deref(), Some("right"));
     }
 }

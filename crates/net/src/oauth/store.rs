@@ -141,7 +141,7 @@ impl TokenStore {
             loop {
                 match self.on_disk(server, |path| try_lock(&path)).await? {
                     LockTry::Locked(file) => return Ok(Some(TokenLock { _file: file })),
-                    LockTry::Absent => return Ok(None),
+                    LockTry::NoFile => return Ok(None),
                     LockTry::Held => sleep(LOCK_PAUSE).await,
                 }
             }
@@ -227,11 +227,11 @@ fn write(path: &Path, login: &StoredLogin) -> io::Result<()> {
 enum LockTry {
     Locked(File),
     Held,
-    Absent,
+    NoFile,
 }
 
 fn try_lock(path: &Path) -> io::Result<LockTry> {
-    let Some(file) = open(path)? else { return Ok(LockTry::Absent) };
+    let Some(file) = open(path)? else { return Ok(LockTry::NoFile) };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(error) if error == rustix::io::Errno::WOULDBLOCK => return Ok(LockTry::Held),

@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(300);
 /// One connection at a time, so that the next one tells when the first has ended.
 const ONE: ConnectionLimits = ConnectionLimits { connections: 1, of_one: 100, head: LONG, deaf: LONG };
 
-struct Up {
+struct TestServer {
     address: SocketAddr,
     end: watch::Sender<bool>,
     /// Rung when `/slow` is being answered.
@@ -24,12 +24,12 @@ struct Up {
     serving: JoinHandle<()>,
 }
 
-impl Up {
-    async fn new(bounds: ConnectionLimits) -> Up {
-        Up::speaking(bounds, None).await
+impl TestServer {
+    async fn new(bounds: ConnectionLimits) -> TestServer {
+        TestServer::speaking(bounds, None).await
     }
 
-    async fn speaking(bounds: ConnectionLimits, tls: Option<Acceptor>) -> Up {
+    async fn speaking(bounds: ConnectionLimits, tls: Option<Acceptor>) -> TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (end, ending) = watch::channel(false);
@@ -45,7 +45,7 @@ impl Up {
             .route("/slow", get(slow))
             .route("/health", get(|| async { (axum::Extension(UnprovenClient), "well") }))
             .route("/large", get(|| async { vec![b'x'; 64 << 20] }));
-        Up {
+        TestServer {
             address,
             end,
             begun,
@@ -84,9 +84,9 @@ impl Up {
 
 #[tokio::test]
 async fn there_are_so_many_connections_at_a_time() {
-    let up = Up::new(ONE).await;
-    let first = up.heard().await;
-    let mut asking = pin!(up.asks("/"));
+    let server = TestServer::new(ONE).await;
+    let first = server.heard().await;
+    let mut asking = pin!(server.asks("/"));
     assert!(timeout(Duration::from_millis(300), asking.as_mut()).await.is_err());
     drop(first);
     let answer = timeout(PATIENCE, asking).await.expect("there is room");
@@ -96,18 +96,19 @@ async fn there_are_so_many_connections_at_a_time() {
 #[tokio::test]
 async fn who_is_slow_with_a_head_is_let_go() {
     // Where there is no room, a silent connection goes for that reason.
-    let up = Up::new(ConnectionLimits { head: Duration::from_millis(200), connections: 10, ..ONE }).await;
-    let mut half = up.says("GET / HTT").await;
+    let server =
+        TestServer::new(ConnectionLimits { head: Duration::from_millis(200), connections: 10, ..ONE }).await;
+    let mut half = server.says("GET / HTT").await;
     // Hyper has a limit of its own, of 30 s.
     let ended = timeout(PATIENCE / 2, half.read_to_end(&mut Vec::new())).await;
     let _closed_or_reset = ended.expect("it ends");
-    let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
+    let answer = timeout(PATIENCE, server.asks("/")).await.expect("there is room");
     assert!(answer.ends_with("hello"), "{answer}");
 }
 
 #[tokio::test]
 async fn a_head_has_its_limit_however_it_comes() {
-    let up = Up::new(ConnectionLimits { connections: 10, ..ONE }).await;
+    let server = TestServer::new(ConnectionLimits { connections: 10, ..ONE }).await;
     for (target, length, is_taken) in [
         ("/", READ_AHEAD, true),
         ("/", READ_AHEAD + 1, false),
@@ -121,7 +122,7 @@ async fn a_head_has_its_limit_however_it_comes() {
         let (one, two) = ("a".repeat(rest / 2), "b".repeat(rest - rest / 2));
         let head = [begin.as_str(), names[0], &one, names[1], &two, end].concat();
         assert_eq!(head.len(), length);
-        let mut stream = up.says(&head).await;
+        let mut stream = server.says(&head).await;
         let mut answer = Vec::new();
         let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("it ends");
         let answer = String::from_utf8_lossy(&answer);
@@ -132,9 +133,9 @@ async fn a_head_has_its_limit_however_it_comes() {
 
 #[tokio::test]
 async fn of_one_address_there_are_so_many_connections() {
-    let up = Up::new(ConnectionLimits { connections: 10, of_one: 1, ..ONE }).await;
-    let first = up.heard().await;
-    let mut second = up.says("").await;
+    let server = TestServer::new(ConnectionLimits { connections: 10, of_one: 1, ..ONE }).await;
+    let first = server.heard().await;
+    let mut second = server.says("").await;
     // It ends at once and keeps nobody waiting.
     let read = timeout(PATIENCE, second.read(&mut [0])).await.expect("it ends");
     assert_eq!(read.expect("its end"), 0);
@@ -142,7 +143,7 @@ async fn of_one_address_there_are_so_many_connections() {
     let again = async {
         let mut answer = String::new();
         while !answer.ends_with("hello") {
-            let mut stream = up.says("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+            let mut stream = server.says("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
             let _until_the_first_is_gone = stream.read_to_string(&mut answer).await;
         }
     };
@@ -156,15 +157,15 @@ async fn f_31_whoever_asks_for_nothing_makes_room_for_those_who_do() {
         ConnectionLimits { connections: 100, of_one: 3, ..ONE },
         ConnectionLimits { connections: 3, of_one: 100, ..ONE },
     ] {
-        let up = Up::new(bounds).await;
-        let heard = up.heard().await;
+        let server = TestServer::new(bounds).await;
+        let heard = server.heard().await;
         let mut silent = Vec::new();
         for _ in 0..2 {
-            silent.push(up.says("").await);
+            silent.push(server.says("").await);
         }
         // Longer than those who have only just been accepted by then may be silent.
         sleep(SILENCE * 2).await;
-        let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
+        let answer = timeout(PATIENCE, server.asks("/")).await.expect("there is room");
         assert!(answer.ends_with("hello"), "{answer}");
         // The first has gone, and whoever has asked before has not.
         let read = timeout(PATIENCE, silent[0].read(&mut [0])).await.expect("it has ended");
@@ -183,18 +184,18 @@ async fn f_31_whoever_has_shown_no_token_makes_room_however_often_they_ask() {
         ConnectionLimits { connections: 100, of_one: 3, ..ONE },
         ConnectionLimits { connections: 3, of_one: 100, ..ONE },
     ] {
-        let up = Up::new(bounds).await;
-        let mut heard = up.heard().await;
+        let server = TestServer::new(bounds).await;
+        let mut heard = server.heard().await;
         // Has shown a token, and asks for what needs none since.
         heard.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("it is read");
-        let mut strangers = Vec::new();
+        let mut connections = Vec::new();
         for _ in 0..2 {
-            let mut stranger = up.says("").await;
-            strangers.push(tokio::spawn(async move {
+            let mut connection = server.says("").await;
+            connections.push(tokio::spawn(async move {
                 let mut answer = [0; 512];
                 loop {
-                    let sent = stranger.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await;
-                    if sent.is_err() || !matches!(stranger.read(&mut answer).await, Ok(1..)) {
+                    let sent = connection.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await;
+                    if sent.is_err() || !matches!(connection.read(&mut answer).await, Ok(1..)) {
                         return;
                     }
                     sleep(SILENCE / 8).await;
@@ -203,17 +204,17 @@ async fn f_31_whoever_has_shown_no_token_makes_room_however_often_they_ask() {
         }
         sleep(SILENCE * 2).await;
         // Room for the next one is made in advance, and a place of one address where one more comes.
-        let has_made_room = strangers.iter().any(JoinHandle::is_finished);
+        let has_made_room = connections.iter().any(JoinHandle::is_finished);
         assert_eq!(has_made_room, bounds.connections == 3);
-        let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
+        let answer = timeout(PATIENCE, server.asks("/")).await.expect("there is room");
         assert!(answer.ends_with("hello"), "{answer}");
         // The first has gone with an answer to all that it asked.
-        timeout(PATIENCE, strangers.remove(0)).await.expect("it has ended").expect("it does not panic");
+        timeout(PATIENCE, connections.remove(0)).await.expect("it has ended").expect("it does not panic");
         heard.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.expect("it is read");
         let mut rest = String::new();
         timeout(PATIENCE, heard.read_to_string(&mut rest)).await.expect("in time").expect("an answer");
         assert!(rest.ends_with("hello"), "{rest}");
-        strangers.iter().for_each(JoinHandle::abort);
+        connections.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -222,12 +223,14 @@ async fn who_is_slow_with_the_handshake_is_let_go() {
     let certificate = include_bytes!("../../../cli/tests/certificates/server.pem");
     let key = include_bytes!("../../../cli/tests/certificates/server.key");
     let tls = Acceptor::new(certificate, key).expect("they fit");
-    let up =
-        Up::speaking(ConnectionLimits { connections: 2, head: Duration::from_millis(200), ..ONE }, Some(tls))
-            .await;
+    let server = TestServer::speaking(
+        ConnectionLimits { connections: 2, head: Duration::from_millis(200), ..ONE },
+        Some(tls),
+    )
+    .await;
     // One that says nothing, one that stops in the middle, and one that says something else.
     for words in ["", "\x16\x03\x01", "GET / HTTP/1.1\r\nhost: x\r\n\r\n"] {
-        let mut stream = up.says(words).await;
+        let mut stream = server.says(words).await;
         let ended = timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
         let _closed_or_reset = ended.expect("it ends");
     }
@@ -235,9 +238,9 @@ async fn who_is_slow_with_the_handshake_is_let_go() {
 
 #[tokio::test]
 async fn who_does_not_read_is_let_go() {
-    let up = Up::new(ConnectionLimits { deaf: Duration::from_millis(500), ..ONE }).await;
-    let _deaf = up.says("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
+    let server = TestServer::new(ConnectionLimits { deaf: Duration::from_millis(500), ..ONE }).await;
+    let _deaf = server.says("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let answer = timeout(PATIENCE, server.asks("/")).await.expect("there is room");
     assert!(answer.ends_with("hello"), "{answer}");
 }
 
@@ -276,19 +279,19 @@ fn f_23_only_our_own_user_comes_to_a_socket_among_the_files() {
 
 #[tokio::test]
 async fn the_end_waits_for_answers_and_for_nothing_else() {
-    let up = Up::new(ConnectionLimits { connections: 3, ..ONE }).await;
-    let _idle = up.says("").await;
-    let mut used = up.says("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let server = TestServer::new(ConnectionLimits { connections: 3, ..ONE }).await;
+    let _idle = server.says("").await;
+    let mut used = server.says("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
     let mut byte = [0];
     used.read_exact(&mut byte).await.expect("an answer");
-    let mut slow = up.says("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    up.begun.notified().await;
-    up.end.send_replace(true);
+    let mut slow = server.says("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    server.begun.notified().await;
+    server.end.send_replace(true);
     let mut answer = Vec::new();
     slow.read_to_end(&mut answer).await.expect("an answer");
     assert!(answer.ends_with(b"slow"), "{}", String::from_utf8_lossy(&answer));
-    timeout(PATIENCE, up.serving).await.expect("it ends").expect("it does not panic");
-    assert!(TcpStream::connect(up.address).await.is_err(), "nobody listens any more");
+    timeout(PATIENCE, server.serving).await.expect("it ends").expect("it does not panic");
+    assert!(TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
 }
 
 #[tokio::test]

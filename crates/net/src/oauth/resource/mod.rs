@@ -210,17 +210,17 @@ impl ResourceServer {
 
     /// Fetches the keys, unless that of the token came or they were asked for meanwhile. What went wrong last.
     async fn fetch(&self, signed: &ParsedToken<'_>) -> Option<AuthorizationError> {
-        let wanted = (signed.key.clone(), signed.algorithm);
+        let awaited_key = (signed.key.clone(), signed.algorithm);
         // It does not panic; if it did, nothing would be known of the key.
-        let _panicked = self.begin_fetch(Some(wanted)).await;
+        let _panicked = self.begin_fetch(Some(awaited_key)).await;
         self.0.known().tried.as_ref().and_then(|(_, failure)| failure.clone())
     }
 
-    fn begin_fetch(&self, wanted: Option<(Option<String>, Algorithm)>) -> JoinHandle<()> {
+    fn begin_fetch(&self, awaited_key: Option<(Option<String>, Algorithm)>) -> JoinHandle<()> {
         let inner = Arc::clone(&self.0);
         tokio::spawn(async move {
             let _turn = inner.turn.lock().await;
-            let has_come = wanted.is_some_and(|(id, algorithm)| {
+            let has_come = awaited_key.is_some_and(|(id, algorithm)| {
                 inner.keys().is_some_and(|keys| keys.key(id.as_deref(), algorithm).is_some())
             });
             if !has_come && inner.may_ask() {
