@@ -21,10 +21,10 @@ static GIVEN: OnceLock<Rlimit> = OnceLock::new();
 /// What the system said; the limit stays as it was.
 pub fn raise() -> io::Result<()> {
     let given = getrlimit(Resource::Nofile);
-    let wanted = given.maximum.map_or(MOST, |maximum| maximum.min(MOST));
-    let raised = Rlimit { current: Some(wanted), maximum: given.maximum };
+    let limit = given.maximum.map_or(MOST, |maximum| maximum.min(MOST));
+    let raised = Rlimit { current: Some(limit), maximum: given.maximum };
     // It is kept before it is raised, so that nothing that is started meanwhile misses it.
-    if given.current.is_some_and(|current| current < wanted) && GIVEN.set(given).is_ok() {
+    if given.current.is_some_and(|current| current < limit) && GIVEN.set(given).is_ok() {
         setrlimit(Resource::Nofile, raised)?;
     }
     Ok(())

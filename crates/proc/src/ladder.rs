@@ -17,14 +17,14 @@ const REPORT_LIMIT: Duration = Duration::from_secs(3);
 
 /// How patient a stop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StopPatience {
+pub struct StopTimeouts {
     /// The wait after the input was closed, and again after SIGTERM.
     pub grace: Duration,
     /// The whole stop; `grace` is cut to a third of it where it is longer.
     pub limit: Duration,
 }
 
-impl StopPatience {
+impl StopTimeouts {
     fn grace(self) -> Duration {
         if stands("grace-within-limit") { self.grace.min(self.limit / 3) } else { self.grace }
     }
@@ -64,7 +64,7 @@ enum Rung {
 /// Where a stop has got to.
 #[derive(Clone, Debug)]
 pub struct Ladder {
-    patience: StopPatience,
+    timeouts: StopTimeouts,
     rung: Rung,
     /// When the stop has to be over, once there is one.
     last: Option<Duration>,
@@ -73,15 +73,15 @@ pub struct Ladder {
 impl Ladder {
     /// A ladder nobody has stepped on.
     #[must_use]
-    pub fn new(patience: StopPatience) -> Self {
-        Self { patience, rung: Rung::Ground, last: None }
+    pub fn new(timeouts: StopTimeouts) -> Self {
+        Self { timeouts, rung: Rung::Ground, last: None }
     }
 
     /// Starts the stop, the input being closed at this moment. Does nothing when it has started already.
     pub fn begin(&mut self, now: Duration) {
         if self.rung == Rung::Ground || !stands("stop-begins-once") {
-            self.rung = Rung::Closed(now + self.patience.grace());
-            self.last = Some(now + 2 * self.patience.grace() + self.patience.last_wait());
+            self.rung = Rung::Closed(now + self.timeouts.grace());
+            self.last = Some(now + 2 * self.timeouts.grace() + self.timeouts.last_wait());
         }
     }
 
@@ -90,7 +90,7 @@ impl Ladder {
         if stands("kill-once") && matches!(self.rung, Rung::Killed(_) | Rung::Top) {
             return false;
         }
-        self.rung = Rung::Killed(now + self.patience.last_wait());
+        self.rung = Rung::Killed(now + self.timeouts.last_wait());
         true
     }
 
@@ -120,10 +120,10 @@ impl Ladder {
     pub fn step(&mut self, now: Duration) -> Option<StopAction> {
         let (rung, action) = match self.rung {
             Rung::Closed(at) if now >= at => {
-                (Rung::Terminated(now + self.patience.grace()), StopAction::Terminate)
+                (Rung::Terminated(now + self.timeouts.grace()), StopAction::Terminate)
             }
             Rung::Terminated(at) if now >= at && stands("sigkill-at-last") => {
-                (Rung::Killed(now + self.patience.last_wait()), StopAction::Kill)
+                (Rung::Killed(now + self.timeouts.last_wait()), StopAction::Kill)
             }
             Rung::Killed(at) if now >= at && stands("lifeline-given-up") => (Rung::Top, StopAction::Abandon),
             _ => return None,
@@ -137,8 +137,8 @@ impl Ladder {
 mod tests {
     use super::*;
 
-    const PATIENCE: StopPatience =
-        StopPatience { grace: Duration::from_secs(1), limit: Duration::from_secs(3) };
+    const PATIENCE: StopTimeouts =
+        StopTimeouts { grace: Duration::from_secs(1), limit: Duration::from_secs(3) };
 
     fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_long_grace_is_cut_so_that_the_limit_holds() {
-        let mut ladder = Ladder::new(StopPatience { grace: ms(5_000), limit: ms(3_000) });
+        let mut ladder = Ladder::new(StopTimeouts { grace: ms(5_000), limit: ms(3_000) });
         ladder.begin(ms(0));
         check(
             &mut ladder,

@@ -33,7 +33,7 @@ use unhang_switches::stands;
 use crate::{
     file_limit,
     inherited::{ForeignDescriptors, adopt, leave_folder, leave_streams},
-    ladder::{Ladder, StopAction, StopPatience},
+    ladder::{Ladder, StopAction, StopTimeouts},
     server::{LIFELINE_NAME, LifelineReport, command},
     spawn::{Launch, Stream},
     system,
@@ -61,7 +61,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// What the owner asked for.
 struct LifelinePlan {
     link: RawFd,
-    patience: StopPatience,
+    stop_timeouts: StopTimeouts,
     best_tier: Tier,
     program: PathBuf,
     name: OsString,
@@ -87,7 +87,7 @@ impl LifelinePlan {
         }
         Some(Self {
             link: link?,
-            patience: StopPatience {
+            stop_timeouts: StopTimeouts {
                 grace: Duration::from_millis(grace?),
                 limit: Duration::from_millis(limit?),
             },
@@ -116,7 +116,7 @@ impl Lifeline {
     /// Starts the server. None when that failed and the owner was told.
     fn start(plan: &LifelinePlan) -> io::Result<Option<Self>> {
         let link = adopt(plan.link)?;
-        let strangers = ForeignDescriptors::find(&[link.as_fd()]);
+        let foreign_descriptors = ForeignDescriptors::find(&[link.as_fd()]);
         if stands("lifeline-name")
             && let Ok(name) = CString::new(LIFELINE_NAME)
         {
@@ -132,11 +132,11 @@ impl Lifeline {
         };
         // Before the word: whoever hears it may count on the ends of the pipes.
         leave_streams()?;
-        strangers.close();
+        foreign_descriptors.close();
         leave_folder();
         let group = tree.group().map(ToOwned::to_owned);
         say(&link, &LifelineReport::Started { pid: tree.pid(), tier: tree.tier(), group });
-        let ladder = Ladder::new(plan.patience);
+        let ladder = Ladder::new(plan.stop_timeouts);
         Ok(Some(Self { link, is_owned: true, is_condemned: false, exit_told: false, tree, ladder }))
     }
 

@@ -104,12 +104,12 @@ impl LossyWriter {
 
     /// Hands over a piece, waiting at most `patience` for room; not again until there was room, so that a stuck sink costs
     /// one wait and not one for each line. Blocks the thread: not for async code.
-    pub fn send_patiently(&self, bytes: &[u8], patience: Duration) {
+    pub fn send_patiently(&self, bytes: &[u8], limit: Duration) {
         let mut state = self.shared.state();
         let may_fit = bytes.len() <= self.shared.capacity || !stands("no-wait-for-the-impossible");
         if stands("waits-for-room") && !self.shared.fits(&state, bytes) && !state.is_stuck && may_fit {
             let fits = |state: &LossyState| state.is_broken || self.shared.fits(state, bytes);
-            state = self.shared.wait_until(state, patience, fits);
+            state = self.shared.wait_until(state, limit, fits);
             state.is_stuck = stands("patience-once") && !self.shared.fits(&state, bytes);
         }
         self.shared.put(&mut state, bytes);

@@ -44,13 +44,13 @@ pub fn adopt_orphans() -> io::Result<()> {
 
 /// One rescue, made of rounds.
 #[derive(Debug, Default)]
-pub(crate) struct Rescue {
+pub(crate) struct TreeRescue {
     sweep: Sweep,
     lifeline_killed: bool,
     alive: u32,
 }
 
-impl Rescue {
+impl TreeRescue {
     /// Kills what is in sight. True when nothing is left and the lifeline itself has been reaped.
     pub(crate) fn round(&mut self, lifeline: &mut Process, group: Option<&PathBuf>) -> bool {
         let select = {

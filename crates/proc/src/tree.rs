@@ -261,14 +261,14 @@ fn start_root<'l>(
         let dies_with_parent = stands("server-dies-with-lifeline");
         launch().map(|launch| Launch { signal_group: SignalGroup::OwnGroup, dies_with_parent, ..launch })
     };
-    if let Some(made) = group.take() {
+    if let Some(control_group) = group.take() {
         let started =
-            held().and_then(|launch| spawn(Launch { control_group: Some(made.folder()), ..launch }));
+            held().and_then(|launch| spawn(Launch { control_group: Some(control_group.folder()), ..launch }));
         if let Ok(root) = started {
-            *group = Some(made);
+            *group = Some(control_group);
             return Ok(root.release());
         }
-        control_group::remove(made.path());
+        control_group::remove(control_group.path());
     }
     spawn(held()?).map(Process::release)
 }

@@ -135,18 +135,18 @@ impl PipeWriter {
     /// `WouldBlock` when there is no room at the moment; anything else means that the reader has gone.
     pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let kind = self.kind;
-        let patience = if stands("sockets-never-wait") { SendFlags::DONTWAIT } else { SendFlags::empty() };
+        let flags = if stands("sockets-never-wait") { SendFlags::DONTWAIT } else { SendFlags::empty() };
         let result = self.descriptor.try_io(Interest::WRITABLE, |descriptor| {
             retry(|| match kind {
                 PipeKind::Pipe => rustix::io::writev(descriptor, parts),
                 PipeKind::Socket => {
                     let mut nothing = SendAncillaryBuffer::default();
-                    sendmsg(descriptor, parts, &mut nothing, patience | NO_SIGNAL)
+                    sendmsg(descriptor, parts, &mut nothing, flags | NO_SIGNAL)
                 }
             })
         });
-        let wanted: usize = parts.iter().map(|part| part.len()).sum();
-        if result.as_ref().is_ok_and(|count| *count < wanted) {
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        if result.as_ref().is_ok_and(|count| *count < total) {
             grow(self.descriptor.get_ref(), kind, &mut self.grown);
         }
         result

@@ -37,7 +37,7 @@ use unhang_switches::stands;
 pub(crate) use self::report::LifelineReport;
 use self::supervision::Supervision;
 use crate::{
-    ladder::StopPatience,
+    ladder::StopTimeouts,
     lookup,
     pipe::{self, PipeReader, PipeWriter},
     spawn::{Environment, Launch, Process, SignalGroup, SpawnError, Stream, spawn},
@@ -144,8 +144,8 @@ impl Server {
             lifeline_pair().map_err(|source| SpawnError::Pipe { action: "making a socket", source })?;
         let process = launch(spec, &program, streams.far, &far)
             .map_err(|source| SpawnError::Shim { program: spec.lifeline.program.clone(), source })?;
-        let patience = StopPatience { grace: spec.grace, limit: spec.stop_limit };
-        let supervision = Supervision::new(process, program, spec.lifeline.program.clone(), patience);
+        let stop_timeouts = StopTimeouts { grace: spec.grace, limit: spec.stop_limit };
+        let supervision = Supervision::new(process, program, spec.lifeline.program.clone(), stop_timeouts);
         let server = Self {
             input: Some(streams.input),
             output: streams.output,

@@ -22,8 +22,8 @@ use unhang_switches::stands;
 
 use super::{Exit, LifelineReport, ServerEvent, SweptTree, command};
 use crate::{
-    ladder::{Ladder, StopAction, StopPatience},
-    rescue::Rescue,
+    ladder::{Ladder, StopAction, StopTimeouts},
+    rescue::TreeRescue,
     spawn::{Process, SpawnError, reap_departed},
     sweep,
     system::{self, control_group},
@@ -48,7 +48,7 @@ enum StopPhase {
     },
     /// It failed, and we sweep by ourselves.
     Rescuing {
-        rescue: Rescue,
+        rescue: TreeRescue,
         until: Instant,
     },
     Gone,
@@ -72,7 +72,7 @@ pub(super) struct Supervision {
     ladder: Ladder,
     origin: Instant,
     /// The start of a report whose end has not come yet.
-    heard: Vec<u8>,
+    report_start: Vec<u8>,
     events: VecDeque<ServerEvent>,
     server: Option<Pid>,
     group: Option<PathBuf>,
@@ -85,16 +85,16 @@ impl Supervision {
         lifeline: Process,
         program: PathBuf,
         lifeline_program: PathBuf,
-        patience: StopPatience,
+        stop_timeouts: StopTimeouts,
     ) -> Self {
         Self {
             lifeline,
             program,
             lifeline_program,
             phase: StopPhase::Held,
-            ladder: Ladder::new(patience),
+            ladder: Ladder::new(stop_timeouts),
             origin: Instant::now(),
-            heard: Vec::new(),
+            report_start: Vec::new(),
             events: VecDeque::new(),
             server: None,
             group: None,
@@ -159,7 +159,7 @@ impl Supervision {
         let flags = if stands("link-never-waited-for") { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
         match recv(link, &mut buffer, flags) {
             Ok((0, _)) => self.lost(),
-            Ok((count, _)) => self.heard(buffer.get(..count).unwrap_or_default()),
+            Ok((count, _)) => self.read_report(buffer.get(..count).unwrap_or_default()),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return false,
             Err(_) => self.lost(),
@@ -167,16 +167,16 @@ impl Supervision {
         true
     }
 
-    fn heard(&mut self, bytes: &[u8]) {
-        self.heard.extend(bytes);
-        while let Some(end) = self.heard.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.heard.drain(..=end).collect();
+    fn read_report(&mut self, bytes: &[u8]) {
+        self.report_start.extend(bytes);
+        while let Some(end) = self.report_start.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.report_start.drain(..=end).collect();
             if let Some(report) = LifelineReport::parse(line.strip_suffix(b"\n").unwrap_or(&line)) {
                 self.reported(report);
             }
         }
         if stands("report-bounded") {
-            self.heard.truncate(LONGEST_REPORT);
+            self.report_start.truncate(LONGEST_REPORT);
         }
     }
 
@@ -229,7 +229,7 @@ impl Supervision {
     }
 
     fn rescue(&mut self, now: Instant) {
-        self.phase = StopPhase::Rescuing { rescue: Rescue::default(), until: now + sweep::LIMIT };
+        self.phase = StopPhase::Rescuing { rescue: TreeRescue::default(), until: now + sweep::LIMIT };
     }
 
     /// Does what is due.

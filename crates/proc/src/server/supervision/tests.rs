@@ -19,9 +19,9 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let patience = StopPatience { grace: Duration::from_secs(1), limit: Duration::from_secs(3) };
+        let stop_timeouts = StopTimeouts { grace: Duration::from_secs(1), limit: Duration::from_secs(3) };
         let (near, far) = UnixStream::pair().unwrap();
-        let supervision = Supervision::new(sleeper(), "server".into(), "lifeline".into(), patience);
+        let supervision = Supervision::new(sleeper(), "server".into(), "lifeline".into(), stop_timeouts);
         Self { supervision, link: near.into(), far: Some(far) }
     }
 
@@ -112,7 +112,7 @@ fn a_lifeline_that_says_nothing_is_not_waited_for() {
 fn a_report_without_end_is_cut() {
     let mut scene = Scene::new();
     for _ in 0..100 {
-        scene.supervision.heard(&[b'x'; 1000]);
+        scene.supervision.read_report(&[b'x'; 1000]);
     }
-    assert!(scene.supervision.heard.len() <= LONGEST_REPORT);
+    assert!(scene.supervision.report_start.len() <= LONGEST_REPORT);
 }
