@@ -108,8 +108,8 @@ pub fn cases() -> impl Iterator<Item = (u8, &'static Case)> {
 /// # Errors
 ///
 /// In a few words, why it cannot; with what it said on stderr.
-pub fn try_out(contender: &Contender, program: &str, patience: Duration) -> Result<(), String> {
-    let trial = WrapperTrial::new(contender, program, patience);
+pub fn try_out(contender: &Contender, program: &str, timeout: Duration) -> Result<(), String> {
+    let trial = WrapperTrial::new(contender, program, timeout);
     let mut words = None;
     let judged = trial.connect(&["well-behaved"]).and_then(|mut client| {
         let judged = client.shake_hands().and_then(|()| client.echo("are you there?"));
@@ -134,7 +134,7 @@ pub struct CorpusPlan<'a> {
     /// The program that has the faulty servers: this one.
     pub program: &'a str,
     /// How long the client waits for anything.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// A run was cut short from outside; nothing of it is left.
@@ -145,7 +145,7 @@ pub struct Interrupted {
 }
 
 /// Runs all cases with all contenders, a few at a time; the verdicts are by case, then by contender, in the plan's order.
-/// `told` hears how many are done.
+/// `on_progress` hears how many are done.
 ///
 /// From here on SIGINT, SIGTERM and SIGHUP do not end this process by themselves: the run is cut short, clears up and says so.
 ///
@@ -154,7 +154,7 @@ pub struct Interrupted {
 /// When one of those signals came.
 pub fn run(
     plan: &CorpusPlan<'_>,
-    told: &(dyn Fn(usize) + Sync),
+    on_progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<Vec<CaseVerdict>>, Interrupted> {
     signals::catch_every_end();
     let (width, next, done) = (plan.contenders.len(), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -170,10 +170,10 @@ pub fn run(
                         break;
                     }
                     let trial =
-                        WrapperTrial::new(&plan.contenders[number % width], plan.program, plan.patience);
+                        WrapperTrial::new(&plan.contenders[number % width], plan.program, plan.timeout);
                     let judged = (plan.cases[number / width].judge)(&trial);
                     lock(&verdicts)[number] = Some(trial.end(judged));
-                    told(done.fetch_add(1, Ordering::Relaxed) + 1);
+                    on_progress(done.fetch_add(1, Ordering::Relaxed) + 1);
                 }
             });
         }

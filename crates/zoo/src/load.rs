@@ -168,18 +168,18 @@ fn during(action: &'static str) -> impl FnOnce(io::Error) -> LoadError {
 }
 
 /// Measures all ways, round by round; the outcomes are in the order of `ways`. `server` is the command that runs the
-/// helper `echoes`. `told` hears the number of each round, from 1, as it begins.
+/// helper `echoes`. `on_progress` hears the number of each round, from 1, as it begins.
 ///
 /// A way that fails is left out from then on, and the others go on.
 pub fn measure(
     server: &[String],
     ways: &[LoadRoute],
     plan: &LoadPlan,
-    mut told: impl FnMut(usize),
+    mut on_progress: impl FnMut(usize),
 ) -> Vec<Result<Vec<LoadRound>, LoadError>> {
     let mut outcomes: Vec<Result<Vec<LoadRound>, LoadError>> = ways.iter().map(|_| Ok(Vec::new())).collect();
     for round in 1..=plan.rounds {
-        told(round);
+        on_progress(round);
         for (way, outcome) in ways.iter().zip(&mut outcomes) {
             let Ok(rounds) = outcome else { continue };
             match measure_once(server, way, plan) {

@@ -132,6 +132,6 @@ impl Plain {
 
 /// Returns the revision for the answer to an `initialize`: the client's own if it has a handshake, else the newest that has.
 pub(crate) fn settle_revision(message: &ClientMessage) -> &str {
-    let wanted = message.params()["protocolVersion"].as_str().unwrap_or_default();
-    HANDSHAKE_REVISIONS.into_iter().find(|known| *known == wanted).unwrap_or(HANDSHAKE_REVISIONS[0])
+    let requested = message.params()["protocolVersion"].as_str().unwrap_or_default();
+    HANDSHAKE_REVISIONS.into_iter().find(|known| *known == requested).unwrap_or(HANDSHAKE_REVISIONS[0])
 }

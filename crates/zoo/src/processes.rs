@@ -52,10 +52,10 @@ impl WatchedProcess {
 
     /// Whether its first words after the program are these.
     #[must_use]
-    pub fn begins_with(&self, wanted: &[&str]) -> bool {
+    pub fn begins_with(&self, expected: &[&str]) -> bool {
         words(self.pid)
             .get(1..)
-            .is_some_and(|rest| rest.len() >= wanted.len() && rest[..wanted.len()] == *wanted)
+            .is_some_and(|rest| rest.len() >= expected.len() && rest[..expected.len()] == *expected)
     }
 
     /// Its peak of resident memory in bytes.

@@ -153,19 +153,19 @@ impl Tasks {
 }
 
 /// Hears what becomes of tasks.
-pub(crate) struct Ear {
+pub(crate) struct StatusWatcher {
     /// Those that it listens to; all where there is nothing.
     ids: Option<Vec<String>>,
     /// What was told of each, or known before there was anybody to tell.
     told: BTreeMap<String, (&'static str, u64)>,
 }
 
-impl Ear {
+impl StatusWatcher {
     /// What has happened already is no news: it is for whoever polls.
     pub(crate) fn new(tasks: &Tasks, ids: Option<Vec<String>>) -> Self {
-        let mut ear = Self { ids, told: BTreeMap::new() };
-        ear.news(tasks);
-        ear
+        let mut watcher = Self { ids, told: BTreeMap::new() };
+        watcher.news(tasks);
+        watcher
     }
 
     /// Returns the tasks whose status has changed since the last time. One that is new has not changed.
@@ -260,12 +260,12 @@ mod tests {
     fn a_change_is_news_once() {
         let tasks = open("");
         let plan = plan::find("slow_compute").expect("it is there");
-        let mut ear = Ear::new(&tasks, None);
+        let mut watcher = StatusWatcher::new(&tasks, None);
         let task = tasks.begin(plan, &json!({"seconds": 3600}), json!({}), None).expect("begun");
-        assert!(ear.news(&tasks).is_empty());
+        assert!(watcher.news(&tasks).is_empty());
         tasks.cancel(&task.id).expect("it is there").expect("saved");
-        assert_eq!(ear.news(&tasks).len(), 1);
-        assert!(ear.news(&tasks).is_empty());
-        assert!(Ear::new(&tasks, Some(vec!["other".to_owned()])).news(&tasks).is_empty());
+        assert_eq!(watcher.news(&tasks).len(), 1);
+        assert!(watcher.news(&tasks).is_empty());
+        assert!(StatusWatcher::new(&tasks, Some(vec!["other".to_owned()])).news(&tasks).is_empty());
     }
 }

@@ -38,7 +38,7 @@ const MEASURES: [Measure<SlowRound>; 5] = [
         key: "crowd_p99_ms",
         title: "many at the same moment, p99",
         show: show_milliseconds,
-        of: |round| round.promoted.map(|promoted| milliseconds(promoted.crowd_p99)),
+        of: |round| round.promoted.map(|promoted| milliseconds(promoted.many_p99)),
         over_rounds: median,
         beside: Baseline::Nothing,
         bar: None,
@@ -118,7 +118,7 @@ mod tests {
     const AT: PromotedUse = PromotedUse {
         added_p50: Duration::from_millis(5),
         added_p99: Duration::from_secs(1),
-        crowd_p99: Duration::from_secs(1),
+        many_p99: Duration::from_secs(1),
         call_bytes: 20_480.0,
     };
 

@@ -23,7 +23,7 @@ pub(super) struct CaseRow {
 pub(super) struct CorpusReport {
     pub(super) contenders: Vec<Contender>,
     pub(super) rows: Vec<CaseRow>,
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
 }
 
 /// Whether this contender ought to keep this case, where that is known.
@@ -96,8 +96,8 @@ impl CorpusReport {
                 format!("{} {kept} of {all}", contender.name)
             })
             .collect();
-        let patience = in_words(self.patience);
-        let _infallible = writeln!(text, "{} (patience {patience})", summary.join(", "));
+        let timeout = in_words(self.timeout);
+        let _infallible = writeln!(text, "{} (patience {timeout})", summary.join(", "));
         text
     }
 
@@ -174,8 +174,8 @@ impl CorpusReport {
                 json!({"name": contender.name, "command": contender.command, "kept": kept, "cases": all})
             })
             .collect();
-        let patience = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
-        format!("{:#}\n", json!({"patience_ms": patience, "contenders": contenders, "cases": cases}))
+        let timeout = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
+        format!("{:#}\n", json!({"patience_ms": timeout, "contenders": contenders, "cases": cases}))
     }
 }
 
@@ -215,7 +215,7 @@ mod tests {
         let contenders = vec![Contender { name: name.to_owned(), command: vec!["pump".to_owned()] }];
         let rows =
             corpus::cases().map(|(promise, case)| CaseRow { promise, case, verdicts: vec![choose(case)] });
-        CorpusReport { contenders, rows: rows.collect(), patience: corpus::PATIENCE }
+        CorpusReport { contenders, rows: rows.collect(), timeout: corpus::PATIENCE }
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
         cases: &cases,
         contenders: &contenders,
         program: programs.lab(),
-        patience: arguments.patience,
+        timeout: arguments.patience,
     };
     let show = |done| progress::show(&format!("{done} of {count} trials "));
     show(0);
@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
         .zip(verdicts)
         .map(|((promise, case), verdicts)| CaseRow { promise, case, verdicts })
         .collect();
-    let report = CorpusReport { contenders, rows, patience: arguments.patience };
+    let report = CorpusReport { contenders, rows, timeout: arguments.patience };
     conclude(&report, arguments)
 }
 
@@ -113,8 +113,8 @@ fn contenders(programs: &MeasuredPrograms, arguments: &ZooRun) -> Vec<Contender>
     ]
 }
 
-fn try_out(contender: &Contender, program: &str, patience: Duration) -> Result<(), String> {
-    corpus::try_out(contender, program, patience).map_err(|reason| {
+fn try_out(contender: &Contender, program: &str, timeout: Duration) -> Result<(), String> {
+    corpus::try_out(contender, program, timeout).map_err(|reason| {
         let what = if contender.command.is_empty() { &contender.name } else { &contender.command.join(" ") };
         format!("an honest server cannot be reached through `{what}`: {reason}")
     })

@@ -17,16 +17,16 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let times = arguments.number(0, 8)?.max(1);
-    let mut visits = Vec::new();
+    let mut clients = Vec::new();
     for _ in 0..times {
-        let mut guest = Guest::arrive(PROGRAM.name, arguments)?;
-        guest.shake_hands()?;
-        guest.close_stdin();
-        guest.close_stdout();
-        visits.push(guest);
+        let mut client = Guest::arrive(PROGRAM.name, arguments)?;
+        client.shake_hands()?;
+        client.close_stdin();
+        client.close_stdout();
+        clients.push(client);
     }
-    let last = visits.pop();
-    let mut ends = visits.iter_mut().map(Guest::await_end).collect::<io::Result<Vec<_>>>()?;
+    let last = clients.pop();
+    let mut ends = clients.iter_mut().map(Guest::await_end).collect::<io::Result<Vec<_>>>()?;
     let Some(mut last) = last else { return Ok(ExitCode::SUCCESS) };
     ends.push(last.await_end()?);
     last.note("ends", ends);

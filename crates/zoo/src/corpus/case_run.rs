@@ -33,14 +33,14 @@ pub(crate) struct WrapperTrial<'a> {
     /// The program that has the faulty servers.
     program: &'a str,
     marker: String,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl<'a> WrapperTrial<'a> {
-    pub(super) fn new(contender: &'a Contender, program: &'a str, patience: Duration) -> Self {
+    pub(super) fn new(contender: &'a Contender, program: &'a str, timeout: Duration) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self { contender, program, marker: format!("zoo-trial-{}-{number}", std::process::id()), patience }
+        Self { contender, program, marker: format!("zoo-trial-{}-{number}", std::process::id()), timeout }
     }
 
     /// The program that has the faulty servers.
@@ -59,7 +59,7 @@ impl<'a> WrapperTrial<'a> {
         let words = [&[self.program, "zoo", name, "--marker", &self.marker], rest].concat();
         let command: Vec<_> =
             self.contender.command.iter().cloned().chain(words.into_iter().map(str::to_owned)).collect();
-        CorpusClient::start(&command, (MARKER_VARIABLE, &self.marker), errors, self.patience)
+        CorpusClient::start(&command, (MARKER_VARIABLE, &self.marker), errors, self.timeout)
     }
 
     /// Connects to a faulty server and does the handshake.
@@ -100,7 +100,7 @@ impl<'a> WrapperTrial<'a> {
 
     /// Demands that soon no process of this trial is seen for a while.
     pub(super) fn demand_nothing_left_for(&self, quiet: Duration) -> Judged {
-        let left = self.wait_for_no_processes(self.patience, quiet);
+        let left = self.wait_for_no_processes(self.timeout, quiet);
         demand(left == 0, || match left {
             1 => "a process is left".to_owned(),
             count => format!("{count} processes are left"),

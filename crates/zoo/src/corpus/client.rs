@@ -63,7 +63,7 @@ pub(crate) struct CorpusClient {
     stdout: Option<ChildStdout>,
     received: Received,
     last_id: u64,
-    patience: Duration,
+    timeout: Duration,
     /// Whether it has kept the client waiting for too long.
     has_hung: bool,
 }
@@ -74,7 +74,7 @@ impl CorpusClient {
         command: &[String],
         variable: (&str, &str),
         errors: Stdio,
-        patience: Duration,
+        timeout: Duration,
     ) -> Judged<Self> {
         let (program, arguments) = command.split_first().ok_or(Flaw::Failed("no command".to_owned()))?;
         let streams = ChildStreams { stderr: errors, ..ChildStreams::default() };
@@ -87,7 +87,7 @@ impl CorpusClient {
             return Err(Flaw::Failed("the process cannot be watched".to_owned()));
         };
         let received = Received::default();
-        Ok(Self { child, process, stdin, stdout, received, last_id: 0, patience, has_hung: false })
+        Ok(Self { child, process, stdin, stdout, received, last_id: 0, timeout, has_hung: false })
     }
 
     /// What has come so far.
@@ -99,8 +99,8 @@ impl CorpusClient {
         self.child.id()
     }
 
-    pub(crate) fn patience(&self) -> Duration {
-        self.patience
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Whether the stream of answers has ended, or it has kept the client waiting for too long.
@@ -170,7 +170,7 @@ impl CorpusClient {
 
     /// Sends a line, or whatever else the bytes are.
     pub(crate) fn send(&mut self, bytes: &[u8], reads: Reads) -> Judged {
-        let until = bounded_waits::now() + self.patience;
+        let until = bounded_waits::now() + self.timeout;
         let mut rest = bytes;
         while !rest.is_empty() {
             let overdue =
@@ -209,12 +209,12 @@ impl CorpusClient {
 
     /// Reads until there is what is looked for.
     pub(crate) fn wait_for<T>(&mut self, what: &str, find: impl Fn(&Received) -> Option<T>) -> Judged<T> {
-        let (until, patience) = (bounded_waits::now() + self.patience, self.patience);
+        let (until, timeout) = (bounded_waits::now() + self.timeout, self.timeout);
         loop {
             if let Some(found) = find(&self.received) {
                 return Ok(found);
             }
-            self.turn(until, Aim::Read, || format!("no {what} in {patience:?}"))?;
+            self.turn(until, Aim::Read, || format!("no {what} in {timeout:?}"))?;
         }
     }
 
@@ -299,7 +299,7 @@ impl CorpusClient {
 
     /// Waits for the end of what was started, by itself, and reads all the while.
     pub(crate) fn exit(&mut self) -> Judged<ExitStatus> {
-        self.exit_within(self.patience)
+        self.exit_within(self.timeout)
     }
 
     fn exit_within(&mut self, limit: Duration) -> Judged<ExitStatus> {

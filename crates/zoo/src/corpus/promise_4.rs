@@ -54,7 +54,7 @@ pub(super) const CASES: &[Case] = &[
 
 /// Waits until the child that steals is there.
 fn wait_for_thief(client: &CorpusClient) -> Judged {
-    let end = bounded_waits::now() + client.patience();
+    let end = bounded_waits::now() + client.timeout();
     let is_thief = |process: &processes::WatchedProcess| process.begins_with(&["zoo", "reads-one-line"]);
     while !processes::tree(&[client.pid()], &[]).iter().any(is_thief) {
         if bounded_waits::now() >= end {

@@ -91,7 +91,7 @@ pub(super) const CASES: &[Case] = &[
 
 /// Calls until it is as it shall be. A call that meets a death may get an error, but it must get an answer.
 fn soon(client: &mut CorpusClient, mut call: impl FnMut(&mut CorpusClient) -> Judged<bool>) -> Judged {
-    let end = bounded_waits::now() + client.patience();
+    let end = bounded_waits::now() + client.timeout();
     loop {
         match call(client) {
             Ok(true) => return Ok(()),

@@ -54,7 +54,7 @@ pub(super) const CASES: &[Case] = &[
                 let first = client.text("pid", &json!({}))?;
                 let slow = client.call("sleep", &json!({"ms": 60_000}))?;
                 // Half the patience: whoever gives a call up in time has done so, and whoever does not cannot be blamed.
-                let half = bounded_waits::now() + client.patience() / 2;
+                let half = bounded_waits::now() + client.timeout() / 2;
                 while bounded_waits::now() < half && client.received().answer(&json!(slow)).is_none() {
                     client.is_answered("ping", &json!({}))?;
                     bounded_waits::pause(PAUSE);

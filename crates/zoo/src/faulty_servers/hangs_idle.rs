@@ -19,7 +19,7 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 };
 
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
-    let patience = arguments.milliseconds(0, 500)?;
+    let idle_limit = arguments.milliseconds(0, 500)?;
     let once = arguments.option("once")?;
     if once.is_some_and(|file| std::fs::exists(file).unwrap_or_default()) {
         return super::well_behaved::serve(arguments);
@@ -40,7 +40,7 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
         match messages.recv_timeout(awake) {
             Ok(message) => {
                 server.answer(&message).map_or(Ok(()), |answer| pipe::send(&answer))?;
-                awake = patience;
+                awake = idle_limit;
             }
             Err(RecvTimeoutError::Disconnected) => {
                 reader.join().unwrap_or(Ok(()))?;

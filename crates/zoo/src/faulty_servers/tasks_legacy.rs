@@ -22,7 +22,7 @@ use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, settle_revision};
 use crate::tasks::open::OpenTasks;
 use crate::tasks::plan::{self, PLANS, TaskChoice, TaskTool};
 use crate::tasks::record::{TaskEntry, TaskStage};
-use crate::tasks::{Ear, SEEN, Tasks, now, seen, timestamp};
+use crate::tasks::{SEEN, StatusWatcher, Tasks, now, seen, timestamp};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "tasks-legacy",
@@ -281,11 +281,11 @@ impl LegacyTaskServer {
     /// Sends a notification whenever the status of a task has changed, until the process ends.
     fn tell_of_changes(self: &Arc<Self>) -> io::Result<()> {
         let server = Arc::clone(self);
-        let mut ear = Ear::new(&self.tasks, None);
+        let mut watcher = StatusWatcher::new(&self.tasks, None);
         // Of no request, so under an id that none can have.
         self.open.beside(&Value::Null, move |open, never| {
             while open.rest(never, LOOK) {
-                for (task, _) in ear.news(&server.tasks) {
+                for (task, _) in watcher.news(&server.tasks) {
                     pipe::send(&pipe::notification("notifications/tasks/status", &server.shown(&task)))?;
                 }
             }

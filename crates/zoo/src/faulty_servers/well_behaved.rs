@@ -274,11 +274,11 @@ impl WellBehavedServer {
             pipe::send(&pipe::notification(method, params))?;
         }
         for (id, filter) in &session.listens {
-            let wanted = match &filter[filter_key] {
+            let is_subscribed = match &filter[filter_key] {
                 Value::Array(uris) => uris.contains(&params["uri"]),
                 flag => flag == &json!(true),
             };
-            if wanted {
+            if is_subscribed {
                 let mut tagged = params.clone();
                 tagged["_meta"] = json!({eras::SUBSCRIPTION_ID: id});
                 pipe::send(&pipe::notification(method, &tagged))?;

@@ -87,20 +87,20 @@ pub(super) struct Answers {
     /// What of the chunk has been read but not looked at.
     unread: std::ops::Range<usize>,
     line: AnswerLine,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Answers {
     /// `kept` is [`ENDS`] or [`WHOLE`].
-    pub(super) fn new(stdout: ChildStdout, kept: usize, patience: Duration) -> Self {
-        Self { stdout, chunk: vec![0; CHUNK], unread: 0..0, line: AnswerLine::new(kept), patience }
+    pub(super) fn new(stdout: ChildStdout, kept: usize, timeout: Duration) -> Self {
+        Self { stdout, chunk: vec![0; CHUNK], unread: 0..0, line: AnswerLine::new(kept), timeout }
     }
 
     /// Waits for the next line.
     pub(super) fn next(&mut self) -> io::Result<AnswerLine> {
-        let patience = self.patience;
-        let late = || io::Error::new(io::ErrorKind::TimedOut, format!("nothing came within {patience:?}"));
-        self.next_within(patience)?.ok_or_else(late)
+        let timeout = self.timeout;
+        let late = || io::Error::new(io::ErrorKind::TimedOut, format!("nothing came within {timeout:?}"));
+        self.next_within(timeout)?.ok_or_else(late)
     }
 
     /// The same; nothing where that much time has passed without a byte.

@@ -65,7 +65,7 @@ pub struct CommandFigures {
     pub commands: Vec<CommandRound>,
 }
 
-/// Measures the commands of `unhang`. `told` hears the number of each round, from 1, as it begins.
+/// Measures the commands of `unhang`. `on_progress` hears the number of each round, from 1, as it begins.
 ///
 /// # Errors
 ///
@@ -73,12 +73,12 @@ pub struct CommandFigures {
 pub fn measure_commands(
     programs: LoadPrograms<'_>,
     plan: &CommandPlan,
-    mut told: impl FnMut(usize),
+    mut on_progress: impl FnMut(usize),
 ) -> io::Result<CommandFigures> {
     let scene = CommandScene::new(programs, plan)?;
     let mut figures = CommandFigures::default();
     for round in 1..=plan.rounds {
-        told(round);
+        on_progress(round);
         figures.direct.push(scene.direct()?);
         figures.commands.push(scene.commands(plan, round == 1)?);
     }

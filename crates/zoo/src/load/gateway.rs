@@ -139,11 +139,11 @@ impl GatewayRoute {
         let begin = bounded_waits::now();
         connections.iter_mut().try_for_each(|connection| self.call(connection))?;
         let (mut sent, mut answered) = (connections.len(), 0);
-        let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
+        let timeout = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
         while answered < sent {
             let streams = connections.iter().map(|connection| PollFd::new(&connection.stream, PollFlags::IN));
             let mut streams: Vec<PollFd<'_>> = streams.collect();
-            if rustix::io::retry_on_intr(|| poll(&mut streams, Some(&patience)))? == 0 {
+            if rustix::io::retry_on_intr(|| poll(&mut streams, Some(&timeout)))? == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let ready: Vec<bool> = streams.iter().map(|stream| !stream.revents().is_empty()).collect();
@@ -167,7 +167,7 @@ fn is_result(answer: &HttpAnswer) -> io::Result<()> {
     if is_result { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, told())) }
 }
 
-/// Measures the gateway of `unhang`, and `nginx` beside it where there is one. `told` hears the number of each round, from 1.
+/// Measures the gateway of `unhang`, and `nginx` beside it where there is one. `on_progress` hears the number of each round, from 1.
 ///
 /// # Errors
 ///
@@ -176,7 +176,7 @@ pub fn measure_gateway(
     programs: LoadPrograms<'_>,
     nginx: Option<&str>,
     plan: &GatewayPlan,
-    mut told: impl FnMut(usize),
+    mut on_progress: impl FnMut(usize),
 ) -> io::Result<GatewayFigures> {
     let gateway_folder = GatewayFolder::make()?;
     let (_server, upstream) = gateway_folder.upstream(programs.zoo)?;
@@ -193,7 +193,7 @@ pub fn measure_gateway(
     }
     let mut figures = GatewayFigures::default();
     for round in 1..=plan.rounds {
-        told(round);
+        on_progress(round);
         let bare = direct.measure(plan)?;
         let beside = |round: GatewayRound| GatewayRound {
             added_p50: Some(round.round_trip_p50.saturating_sub(bare.round_trip_p50)),

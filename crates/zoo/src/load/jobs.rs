@@ -105,7 +105,7 @@ pub struct JobRound {
     /// All but a hundredth of them.
     pub submit_p99: Duration,
     /// All but a hundredth of the submits to several servers on one folder; peers have none.
-    pub crowd_p99: Option<Duration>,
+    pub several_p99: Option<Duration>,
     /// Half of the polls took at most as long, while jobs ran.
     pub status_p50: Duration,
     /// All but a hundredth of them.
@@ -177,7 +177,7 @@ impl fmt::Display for JobLoadError {
 
 impl std::error::Error for JobLoadError {}
 
-/// Measures the jobs of `unhang`, with its data in a new folder in `parent`, and those of peers. `told` hears
+/// Measures the jobs of `unhang`, with its data in a new folder in `parent`, and those of peers. `on_progress` hears
 /// what is being done.
 ///
 /// From here on SIGINT, SIGTERM and SIGHUP do not end this process by themselves: the run is cut short, clears up and says so.
@@ -190,12 +190,12 @@ pub fn measure_jobs(
     parent: &Path,
     peers: &[JobPeer],
     plan: &JobPlan,
-    mut told: impl FnMut(&str),
+    mut on_progress: impl FnMut(&str),
 ) -> Result<JobFigures, JobLoadError> {
     signals::catch_every_end();
     let jobs_folder = JobsFolder::make(parent, programs).map_err(during("the folder of the run"))?;
-    let measured = measure_in(&jobs_folder, peers, plan, &mut told);
-    told("clearing up ");
+    let measured = measure_in(&jobs_folder, peers, plan, &mut on_progress);
+    on_progress("clearing up ");
     drop(jobs_folder);
     match signals::caught() {
         Some(signal) => Err(JobLoadError::Interrupted(Interrupted { signal })),
@@ -207,14 +207,14 @@ fn measure_in(
     jobs_folder: &JobsFolder,
     peers: &[JobPeer],
     plan: &JobPlan,
-    told: &mut dyn FnMut(&str),
+    on_progress: &mut dyn FnMut(&str),
 ) -> Result<JobFigures, LoadError> {
-    told(&format!("making {} ended jobs ", plan.ended));
+    on_progress(&format!("making {} ended jobs ", plan.ended));
     ended::make(jobs_folder, plan.ended).map_err(during("making ended jobs"))?;
     let mut figures = JobFigures { file_system: jobs_folder.file_system(), ..JobFigures::default() };
     figures.peers = peers.iter().map(|_| Ok(Vec::new())).collect();
     for round in 1..=plan.rounds {
-        told(&format!("the jobs, round {round} of {} ", plan.rounds));
+        on_progress(&format!("the jobs, round {round} of {} ", plan.rounds));
         let (floor, jobs) = measure_once(jobs_folder, plan)?;
         figures.floor.push(floor);
         figures.jobs.push(jobs);
@@ -240,7 +240,7 @@ fn measure_once(jobs_folder: &JobsFolder, plan: &JobPlan) -> Result<(JobRound, J
     (jobs.submit_p50, jobs.submit_p99) = (percentile(&submits, 50), percentile(&submits, 99));
     let (files, submits) =
         several_clients(jobs_folder, plan).map_err(during("submits to several servers"))?;
-    (floor.crowd_p99, jobs.crowd_p99) = (Some(percentile(&files, 99)), Some(percentile(&submits, 99)));
+    (floor.several_p99, jobs.several_p99) = (Some(percentile(&files, 99)), Some(percentile(&submits, 99)));
     floor.jobs_per_second = floors::by_hand(plan.jobs).map_err(during("processes by hand"))?;
     jobs.jobs_per_second = rate(jobs_folder, plan.jobs).map_err(during("jobs a second"))?;
     jobs.log = Some(flood::watch(jobs_folder, plan.log_bytes).map_err(during("the log of a flood"))?);
@@ -261,16 +261,16 @@ fn sorted(mut samples: Vec<Duration>) -> SortedDurations {
 fn one_client(jobs_folder: &JobsFolder, plan: &JobPlan) -> io::Result<(SortedDurations, SortedDurations)> {
     let mut server = LoadServer::start(jobs_folder, "alone", TOGETHER)?;
     let files = jobs_folder.sub_folder("files")?;
-    let (mut made, mut submits, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut file_times, mut submits, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.submits {
-        made.push(floors::durable_file(&files)?);
+        file_times.push(floors::durable_file(&files)?);
         let (job, time) = server.submit("trivial", "{}")?;
         jobs.push(job);
         submits.push(time);
     }
     server.expect_completed(&jobs)?;
     server.close()?;
-    Ok((sorted(made), sorted(submits)))
+    Ok((sorted(file_times), sorted(submits)))
 }
 
 /// The same with several clients at once, each with a server of its own on one folder.
@@ -280,9 +280,9 @@ fn several_clients(
 ) -> io::Result<(SortedDurations, SortedDurations)> {
     // Started here, for the kernel kills what a thread has started when that thread ends.
     let servers: io::Result<Vec<_>> =
-        (0..plan.writers).map(|_| LoadServer::start(jobs_folder, "crowd", TOGETHER)).collect();
+        (0..plan.writers).map(|_| LoadServer::start(jobs_folder, "several", TOGETHER)).collect();
     let files = jobs_folder.sub_folder("files")?;
-    let made = at_once(vec![(); plan.writers], |()| {
+    let file_times = at_once(vec![(); plan.writers], |()| {
         (0..plan.submits_each).map(|_| floors::durable_file(&files)).collect::<io::Result<Vec<_>>>()
     })?;
     let submitted = at_once(servers?, |mut server| {
@@ -297,7 +297,7 @@ fn several_clients(
         server.close()?;
         times.extend(submits.into_iter().map(|(_, time)| time));
     }
-    Ok((sorted(made.concat()), sorted(times)))
+    Ok((sorted(file_times.concat()), sorted(times)))
 }
 
 /// Lets each of these be worked on by a thread of its own.

@@ -98,18 +98,18 @@ impl LoadSession {
     pub(super) fn open_alone(
         command: &[String],
         variable: (&str, &str),
-        patience: Duration,
+        timeout: Duration,
     ) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let streams = ChildStreams { stderr: Stdio::null(), ..ChildStreams::default() };
         let chain = Chain(vec![child_processes::start_marked(program, arguments, streams, variable)?]);
-        Self::begin(chain, WHOLE, patience)
+        Self::begin(chain, WHOLE, timeout)
     }
 
-    fn begin(mut chain: Chain, kept: usize, patience: Duration) -> io::Result<Self> {
+    fn begin(mut chain: Chain, kept: usize, timeout: Duration) -> io::Result<Self> {
         let stdin = chain.0.first_mut().and_then(|first| first.stdin.take());
         let stdout = chain.0.last_mut().and_then(|last| last.stdout.take());
-        let answers = Answers::new(stdout.ok_or(io::ErrorKind::BrokenPipe)?, kept, patience);
+        let answers = Answers::new(stdout.ok_or(io::ErrorKind::BrokenPipe)?, kept, timeout);
         let mut session =
             Self { processes: Vec::new(), stdin, answers, chain, answered: Vec::new(), ended: false };
         session.shake_hands().map_err(|error| session.explained(error))?;

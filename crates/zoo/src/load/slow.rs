@@ -97,7 +97,7 @@ pub struct PromotedUse {
     /// All but a hundredth of them.
     pub added_p99: Duration,
     /// The same where many become jobs at the same moment.
-    pub crowd_p99: Duration,
+    pub many_p99: Duration,
     /// Bytes of memory of each of those.
     pub call_bytes: f64,
 }
@@ -113,7 +113,7 @@ pub struct SlowFigures {
     pub guarded: [Vec<SlowRound>; 2],
 }
 
-/// Measures slow calls behind `unhang`, with its data in a new folder in `parent`. `told` hears what is being done.
+/// Measures slow calls behind `unhang`, with its data in a new folder in `parent`. `on_progress` hears what is being done.
 ///
 /// From here on SIGINT, SIGTERM and SIGHUP do not end this process by themselves: the run is cut short, clears up and says so.
 ///
@@ -124,11 +124,11 @@ pub fn measure_slow(
     programs: LoadPrograms<'_>,
     parent: &Path,
     plan: &SlowPlan,
-    mut told: impl FnMut(&str),
+    mut on_progress: impl FnMut(&str),
 ) -> Result<SlowFigures, JobLoadError> {
     signals::catch_every_end();
     let jobs_folder = JobsFolder::make_bare(parent, programs).map_err(during("the folder of the run"))?;
-    let measured = measure_in(&SlowCallScene { programs, jobs_folder: &jobs_folder }, plan, &mut told);
+    let measured = measure_in(&SlowCallScene { programs, jobs_folder: &jobs_folder }, plan, &mut on_progress);
     drop(jobs_folder);
     match signals::caught() {
         Some(signal) => Err(JobLoadError::Interrupted(Interrupted { signal })),
@@ -139,13 +139,15 @@ pub fn measure_slow(
 fn measure_in(
     scene: &SlowCallScene<'_>,
     plan: &SlowPlan,
-    told: &mut dyn FnMut(&str),
+    on_progress: &mut dyn FnMut(&str),
 ) -> Result<SlowFigures, LoadError> {
-    let promoted =
-        [scene.promoted(Promoter::Serve, plan, told)?, scene.promoted(Promoter::Wrap, plan, told)?];
+    let promoted = [
+        scene.promoted(Promoter::Serve, plan, on_progress)?,
+        scene.promoted(Promoter::Wrap, plan, on_progress)?,
+    ];
     let mut figures = SlowFigures::default();
     for round in 1..=plan.rounds {
-        told(&format!("slow calls, fast ones beside them, round {round} of {} ", plan.rounds));
+        on_progress(&format!("slow calls, fast ones beside them, round {round} of {} ", plan.rounds));
         let of = |round_trip_p50| SlowRound { promoted: None, round_trip_p50 };
         let what = "calls that are answered in time";
         let [never, by_clock] = scene.in_time(plan).map_err(during(what))?.map(of);
@@ -250,17 +252,17 @@ impl SlowCallScene<'_> {
         &self,
         way: Promoter,
         plan: &SlowPlan,
-        told: &mut dyn FnMut(&str),
+        on_progress: &mut dyn FnMut(&str),
     ) -> Result<PromotedUse, LoadError> {
         let name = way.name();
-        told(&format!("slow calls, handed over by `unhang {name}` "));
+        on_progress(&format!("slow calls, handed over by `unhang {name}` "));
         let added = self.added(way, plan).map_err(during("calls that are handed over"))?;
-        told(&format!("slow calls, many at once behind `unhang {name}` "));
-        let (crowd, call_bytes) = self.at_once(way, plan).map_err(during("many calls that are jobs"))?;
+        on_progress(&format!("slow calls, many at once behind `unhang {name}` "));
+        let (many, call_bytes) = self.at_once(way, plan).map_err(during("many calls that are jobs"))?;
         Ok(PromotedUse {
             added_p50: percentile(&added, 50),
             added_p99: percentile(&added, 99),
-            crowd_p99: percentile(&crowd, 99),
+            many_p99: percentile(&many, 99),
             call_bytes,
         })
     }

@@ -17,7 +17,7 @@ use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNS
 
 use super::plan::{self, PLANS, TaskChoice, TaskTool};
 use super::record::{TaskEntry, TaskStage};
-use super::{Ear, SEEN, Tasks, now, seen, timestamp};
+use super::{SEEN, StatusWatcher, Tasks, now, seen, timestamp};
 
 /// What client and server call the extension.
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -52,13 +52,13 @@ pub(crate) enum TaskAnswer {
 pub(crate) struct TaskListener {
     /// Its subscription.
     id: Value,
-    ear: Ear,
+    watcher: StatusWatcher,
 }
 
 impl TaskListener {
     /// Returns the notifications that are due.
     pub(crate) fn news(&mut self, server: &ModernTaskServer) -> Vec<Value> {
-        let news = self.ear.news(&server.tasks).into_iter();
+        let news = self.watcher.news(&server.tasks).into_iter();
         news.map(|(task, now)| {
             let mut params = server.detailed(&task, now);
             params["_meta"] = json!({SUBSCRIPTION_ID: self.id});
@@ -183,14 +183,15 @@ impl ModernTaskServer {
     }
 
     fn listen(&self, message: &ClientMessage) -> TaskAnswer {
-        let wanted = message.params()["notifications"]["taskIds"].as_array();
-        if wanted.is_some() && !knows_tasks(message) {
+        let requested = message.params()["notifications"]["taskIds"].as_array();
+        if requested.is_some() && !knows_tasks(message) {
             return TaskAnswer::Now(lacking(message, &json!({"extensions": {EXTENSION: {}}})));
         }
-        let ids = wanted.into_iter().flatten().filter_map(Value::as_str);
+        let ids = requested.into_iter().flatten().filter_map(Value::as_str);
         let ids: Vec<_> = ids.filter(|id| self.tasks.get(id).is_some()).map(str::to_owned).collect();
         let params = json!({"_meta": {SUBSCRIPTION_ID: message.id()}, "notifications": {"taskIds": ids}});
-        let listener = TaskListener { id: message.id().clone(), ear: Ear::new(&self.tasks, Some(ids)) };
+        let listener =
+            TaskListener { id: message.id().clone(), watcher: StatusWatcher::new(&self.tasks, Some(ids)) };
         TaskAnswer::Listen(pipe::notification("notifications/subscriptions/acknowledged", &params), listener)
     }
 

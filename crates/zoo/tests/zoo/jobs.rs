@@ -116,10 +116,10 @@ fn those_that_wait() {
     assert_eq!((text(&slow).as_str(), slow.end().code()), ("the last line\n", Some(3)));
     assert_eq!(fs::read_to_string(tally).expect("it counted"), "begin\nend\n");
 
-    let mut teller = room.employ(&format!("tells-progress --gates {}", room.file("step-").display()));
-    assert_eq!((text(&teller).as_str(), text(&teller).as_str()), ("starting\n", "[INFO] Progress: 25%\n"));
+    let mut job = room.employ(&format!("tells-progress --gates {}", room.file("step-").display()));
+    assert_eq!((text(&job).as_str(), text(&job).as_str()), ("starting\n", "[INFO] Progress: 25%\n"));
     (0..3).for_each(|number| open(&room.file(&format!("step-{number}"))));
-    assert!(teller.end().success());
+    assert!(job.end().success());
 
     let (mut other, file) = (Visitor::meet("lingers"), room.file("pid"));
     let mut survivor = room.employ(&format!("outlives-its-starter --pid-file {}", file.display()));

@@ -54,7 +54,7 @@ impl Web {
     }
 
     /// The same with a session.
-    fn visit(line: &str) -> Self {
+    fn with_session(line: &str) -> Self {
         let mut web = Self::meet(line);
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "v", "version": "1"}});
         let seen = web.post(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}));
@@ -152,12 +152,12 @@ fn vices_at_a_call() {
         ("http-ignores-delete", End::Whole, "hello"),
         ("http-stream-ends-at-once", End::Whole, "hello"),
     ] {
-        let web = Web::visit(line);
+        let web = Web::with_session(line);
         let seen = web.call(7);
         assert!(seen.is(end, part), "{line}: {seen:?}");
         web.leave();
     }
-    let web = Web::visit("http-drips-comments");
+    let web = Web::with_session("http-drips-comments");
     let seen = web.call(7);
     assert!(seen.text.contains(": still alive") && seen.end != End::Whole, "{seen:?}");
     web.leave();
@@ -166,20 +166,20 @@ fn vices_at_a_call() {
 #[test]
 fn vices_elsewhere() {
     let notice = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-    let web = Web::visit("http-initialized-unanswered");
+    let web = Web::with_session("http-initialized-unanswered");
     assert!(web.post(&notice).is(End::Silent, ""));
     web.leave();
-    let web = Web::visit("http-ignores-delete");
+    let web = Web::with_session("http-ignores-delete");
     assert!(web.ask("DELETE", "", "").is(End::Silent, ""));
     web.leave();
-    let web = Web::visit("http-stream-ends-at-once");
+    let web = Web::with_session("http-stream-ends-at-once");
     assert!(web.ask("GET", "", "").is(End::Whole, "retry: 1"));
     web.leave();
-    let web = Web::visit("http-resumes");
+    let web = Web::with_session("http-resumes");
     assert!(!web.call(7).text.contains("hello"), "the answer is kept");
     assert!(web.ask("GET", "Last-Event-ID: 7\r\n", "").is(End::Whole, "hello"));
     web.leave();
-    let web = Web::visit("http-forgets-session 1");
+    let web = Web::with_session("http-forgets-session 1");
     assert!(web.call(1).is(End::Whole, "hello"));
     assert!((2..4).any(|id| web.call(id).is(End::Whole, "HTTP/1.1 404 ")), "it forgets");
     web.leave();
@@ -224,7 +224,7 @@ fn vices_from_the_start() {
 
 #[test]
 fn two_who_call_get_each_others_answers() {
-    let web = Web::visit("http-swaps-answers");
+    let web = Web::with_session("http-swaps-answers");
     // Both are asked before one is read: neither is answered before that.
     let mut streams = [1, 2].map(|id| {
         let mut stream = web.connect();

@@ -195,13 +195,13 @@ fn log(
     era: &RequestRules,
     texts: &[&'static str],
 ) -> HandlerOutcome {
-    let wanted = era.wants_log(message);
+    let is_logged = era.wants_log(message);
     stepwise(
         server,
         message,
         texts.to_vec(),
         move |text| {
-            if wanted { pipe::send(&pipe::log(text)) } else { Ok(()) }
+            if is_logged { pipe::send(&pipe::log(text)) } else { Ok(()) }
         },
     )
 }

@@ -84,12 +84,12 @@ pub struct CrowdRound {
 pub fn measure_crowd(
     programs: LoadPrograms<'_>,
     plan: &CrowdPlan,
-    mut told: impl FnMut(&str),
+    mut on_progress: impl FnMut(&str),
 ) -> io::Result<CrowdRound> {
     allow_descriptors(plan.sessions as u64 + OTHERS)?;
-    told("many sessions");
-    let (session_bytes, quiet, noisy) = crowded(programs, plan, &mut told)?;
-    told("sessions that come and go");
+    on_progress("many sessions");
+    let (session_bytes, quiet, noisy) = crowded(programs, plan, &mut on_progress)?;
+    on_progress("sessions that come and go");
     let (left_bytes, left_descriptors) = passing(programs, plan)?;
     Ok(CrowdRound {
         session_bytes,
@@ -119,7 +119,7 @@ fn allow_descriptors(count: u64) -> io::Result<()> {
 fn crowded(
     programs: LoadPrograms<'_>,
     plan: &CrowdPlan,
-    told: &mut impl FnMut(&str),
+    on_progress: &mut impl FnMut(&str),
 ) -> io::Result<(f64, Vec<Duration>, Vec<Duration>)> {
     let gateway_folder = GatewayFolder::make()?;
     let gateway = gateway_folder.gateway(programs.unhang, &servers(programs.zoo, plan.servers))?;
@@ -132,7 +132,7 @@ fn crowded(
     let quiet_ones = listeners(address, plan.sessions)?;
     let session_bytes = share(difference(resident_memory(gateway.pid())?, before), plan.sessions);
     let quiet = probe.measure(plan.probes)?;
-    told("many sessions, and some that misbehave");
+    on_progress("many sessions, and some that misbehave");
     let _deaf = deaf(address)?;
     let _mute = asked(address, "mute__echo")?;
     let flooded = flooded(address)?;

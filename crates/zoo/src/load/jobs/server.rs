@@ -54,12 +54,12 @@ impl<'a> LoadServer<'a> {
         jobs_folder: &'a JobsFolder,
         data: &str,
         at_once: usize,
-        patience: Duration,
+        timeout: Duration,
     ) -> io::Result<Self> {
         go_on()?;
         let home = jobs_folder.path(data);
         let home = home.to_str().ok_or_else(|| io::Error::other("the path of the folder is no text"))?;
-        let session = LoadSession::open_alone(&jobs_folder.server(at_once), ("UNHANG_HOME", home), patience)?;
+        let session = LoadSession::open_alone(&jobs_folder.server(at_once), ("UNHANG_HOME", home), timeout)?;
         Ok(Self { jobs_folder, session: Some(session) })
     }
 
@@ -111,17 +111,19 @@ impl<'a> LoadServer<'a> {
     }
 
     /// `seconds` are those that the server waits for the end, so that one may hear in between that the run is to end.
-    fn wait_for(&mut self, job: &str, wanted: &str, seconds: u8) -> io::Result<()> {
+    fn wait_for(&mut self, job: &str, expected: &str, seconds: u8) -> io::Result<()> {
         let arguments = json!({"job_id": job, "wait_seconds": seconds}).to_string();
         let end = bounded_waits::now() + JOB_LIMIT;
         loop {
             let (fields, _) = self.call("get_job_status", &arguments)?;
             let status = fields["status"].as_str().unwrap_or_default();
-            if status == wanted {
+            if status == expected {
                 return Ok(());
             }
             if !matches!(status, "queued" | "starting" | "running") || bounded_waits::now() >= end {
-                return Err(io::Error::other(format!("job {job} is {status} instead of {wanted}: {fields}")));
+                return Err(io::Error::other(format!(
+                    "job {job} is {status} instead of {expected}: {fields}"
+                )));
             }
             bounded_waits::pause(LOOK);
         }

@@ -17,7 +17,7 @@ use super::digest::base64;
 /// A pair of keys, and one of somebody else.
 pub(super) struct Signer {
     own: EcdsaKeyPair,
-    stranger: EcdsaKeyPair,
+    foreign_key: EcdsaKeyPair,
     /// How often the keys were changed.
     changes: u64,
     random: SystemRandom,
@@ -26,7 +26,7 @@ pub(super) struct Signer {
 impl Signer {
     pub(super) fn new() -> io::Result<Self> {
         let random = SystemRandom::new();
-        Ok(Self { own: pair(&random)?, stranger: pair(&random)?, changes: 0, random })
+        Ok(Self { own: pair(&random)?, foreign_key: pair(&random)?, changes: 0, random })
     }
 
     /// Signs with another key from now on, and knows the old one no more.
@@ -50,7 +50,7 @@ impl Signer {
         json!({ "keys": [key] })
     }
 
-    /// Returns a token with these claims. `head` is put over what its head would be; `by` says who signs it: `own`, `stranger`,
+    /// Returns a token with these claims. `head` is put over what its head would be; `by` says who signs it: `own`, `foreign_key`,
     /// `nobody`, or `published`, which takes what everybody may know for a secret.
     pub(super) fn token(&self, head: &Value, claims: &Value, by: &str) -> io::Result<String> {
         let mut whole = json!({ "alg": "ES256", "typ": "at+jwt", "kid": self.name() });
@@ -66,7 +66,7 @@ impl Signer {
                 .map_err(failed)
         };
         let signature = match by {
-            "stranger" => by_pair(&self.stranger)?,
+            "stranger" => by_pair(&self.foreign_key)?,
             "nobody" => Vec::new(),
             "published" => {
                 let secret = hmac::Key::new(hmac::HMAC_SHA256, self.own.public_key().as_ref());
