@@ -231,8 +231,8 @@ impl Consents {
             hint: Some("UNHANG_HOME names the folder that holds consents; --trust needs none".to_owned()),
             data: None,
         };
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| failed(&format!("{}: {error}", folder.display())))?;
+        let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        created.map_err(|error| failed(&format!("{}: {error}", folder.display())))?;
         let text = serde_json::to_vec_pretty(&file.consent()).map_err(|error| failed(&error))?;
         replace(folder, &file.key(), &text, Durability::Disk).map_err(|error| failed(&error))
     }

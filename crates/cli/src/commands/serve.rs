@@ -254,7 +254,7 @@ async fn served(
     let hosts = http_settings.hosts(&addresses);
     let PreparedHttp { access, tls, sse: offers_sse, message_memory, .. } = http_settings;
     let (access_policy, opened) = watch::channel(Arc::new(http::AccessPolicy { hosts, access }));
-    let (tls, spoken) = watch::channel(tls);
+    let (tls, tls_updates) = watch::channel(tls);
     let reload = Reload { entrance: Some(Entrance { addresses, access_policy, tls }), ..reload };
     if offers_sse {
         diagnostics.notice("clients of 2024-11-05 find it at /sse");
@@ -269,7 +269,7 @@ async fn served(
         at_end,
         ending,
         listeners,
-        tls: spoken,
+        tls: tls_updates,
         access_policy: opened,
         offers_sse,
         message_memory,

@@ -40,8 +40,8 @@ fn a_recycled_pid_is_nobody_we_know() {
     });
     let work = kill_shim(&jobs, &id);
     // A stranger has both pids now, and started at another time.
-    let mut stranger = jobs.sandbox.bare(&["lingers"]);
-    let pid = stranger.pid();
+    let mut other = jobs.sandbox.bare(&["lingers"]);
+    let pid = other.pid();
     wait_until("the stranger is itself", PATIENCE, || entry(pid).is_some_and(|entry| entry.name == "unhang"));
     for who in ["shim", "work"] {
         run[who]["pid"] = json!(pid);
@@ -49,9 +49,9 @@ fn a_recycled_pid_is_nobody_we_know() {
     put(&jobs, &id, "run.json", &run.to_string());
     let shown = jobs.json(&["job", "show", &id]);
     assert_eq!((&shown["status"], &shown["reason"]), (&json!("lost"), &json!("shim_killed")), "{shown}");
-    assert!(stranger.is_running(), "a stranger was killed for having its pid");
+    assert!(other.is_running(), "a stranger was killed for having its pid");
     wait_until("the work has gone", PATIENCE, || !is_alive(work));
-    drop(stranger);
+    drop(other);
 }
 
 /// Work that finds the way to our own files breaks its own job, and no other.

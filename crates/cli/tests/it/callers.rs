@@ -138,12 +138,12 @@ impl Calls for Client {
 }
 
 /// Somebody at a pipe, in front of the slow server behind `unhang serve` or `unhang wrap`.
-pub(crate) struct Seat {
+pub(crate) struct StdioCaller {
     pub(crate) client: Client,
     pub(crate) is_guarded: bool,
 }
 
-impl Deref for Seat {
+impl Deref for StdioCaller {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -151,13 +151,13 @@ impl Deref for Seat {
     }
 }
 
-impl DerefMut for Seat {
+impl DerefMut for StdioCaller {
     fn deref_mut(&mut self) -> &mut Client {
         &mut self.client
     }
 }
 
-impl Calls for Seat {
+impl Calls for StdioCaller {
     fn ask(&mut self, method: &str, params: Value) -> Value {
         self.client.ask(method, params)
     }
@@ -171,14 +171,14 @@ impl Calls for Seat {
     }
 }
 
-impl Seat {
+impl StdioCaller {
     /// A client of `unhang serve`.
-    pub(crate) fn at(client: Client) -> Seat {
-        Seat { client, is_guarded: false }
+    pub(crate) fn at(client: Client) -> StdioCaller {
+        StdioCaller { client, is_guarded: false }
     }
 
     /// One in front of the slow server with these limits, which has not shaken hands yet.
-    pub(crate) fn new(sandbox: &Sandbox, is_guarded: bool, limits: &[(&str, &str)]) -> Seat {
+    pub(crate) fn new(sandbox: &Sandbox, is_guarded: bool, limits: &[(&str, &str)]) -> StdioCaller {
         let mut command = sandbox.unhang();
         let is_moment = |(name, _): &&(&str, &str)| *name == "promote-after";
         let moment = limits.iter().find(is_moment).map(|(_, moment)| *moment);
@@ -198,17 +198,17 @@ impl Seat {
             fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
             command.args(["-v", "serve"]);
         }
-        Seat { client: Client::start(command), is_guarded }
+        StdioCaller { client: Client::start(command), is_guarded }
     }
 }
 
 /// The same behind `unhang serve` and `unhang wrap`, with these limits.
-pub(crate) fn both(limits: &[(&str, &str)], test: impl Fn(&Sandbox, Seat)) {
+pub(crate) fn both(limits: &[(&str, &str)], test: impl Fn(&Sandbox, StdioCaller)) {
     for is_guarded in [false, true] {
         let sandbox = Sandbox::with_jobs();
-        let mut seat = Seat::new(&sandbox, is_guarded, limits);
-        seat.initialize();
-        test(&sandbox, seat);
+        let mut caller = StdioCaller::new(&sandbox, is_guarded, limits);
+        caller.initialize();
+        test(&sandbox, caller);
         sandbox.assert_nothing_left();
     }
 }

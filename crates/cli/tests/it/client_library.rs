@@ -279,9 +279,9 @@ async fn c_63_the_two_tools_of_the_contract_are_there() {
 }
 
 /// Answers every question with the same, and remembers what it was asked.
-struct Clerk(Mutex<Vec<String>>);
+struct AnsweringListener(Mutex<Vec<String>>);
 
-impl ServerListener for Clerk {
+impl ServerListener for AnsweringListener {
     fn capabilities(&self) -> Map<String, Value> {
         arguments(json!({ "elicitation": {} }))
     }
@@ -305,11 +305,11 @@ async fn input_that_is_required_is_given_and_the_request_made_again() {
            *greedy*) {wants};;
            *tools/call*) {wants};;"#
     );
-    let clerk = Arc::new(Clerk(Mutex::default()));
-    let client = Client::start(ClientSpec { listener: clerk.clone(), ..stateless(&sandbox, &cases) });
+    let listener = Arc::new(AnsweringListener(Mutex::default()));
+    let client = Client::start(ClientSpec { listener: listener.clone(), ..stateless(&sandbox, &cases) });
     let result = client.call_tool("x", Map::new(), &RequestOptions::default()).await.expect("a result");
     assert_eq!(
-        (text(&result).as_str(), clerk.0.lock().expect("not poisoned").as_slice()),
+        (text(&result).as_str(), listener.0.lock().expect("not poisoned").as_slice()),
         ("thanks", &["elicitation/create".to_owned()][..])
     );
     client.dispose().await;
@@ -324,9 +324,9 @@ async fn input_that_is_required_is_given_and_the_request_made_again() {
 }
 
 /// Says nothing to anything.
-struct Absent;
+struct SilentListener;
 
-impl ServerListener for Absent {
+impl ServerListener for SilentListener {
     fn asked(
         &self,
         _method: String,
@@ -341,7 +341,7 @@ async fn input_that_never_comes_is_waited_for_no_longer_than_the_request() {
     let sandbox = Sandbox::new();
     let wants = r#"say '"result":{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create"}}}'"#;
     let spec = stateless(&sandbox, &format!("*tools/call*) {wants};;"));
-    let client = Client::start(ClientSpec { listener: Arc::new(Absent), ..spec });
+    let client = Client::start(ClientSpec { listener: Arc::new(SilentListener), ..spec });
     let soon = RequestOptions { timeout: Some(Duration::from_secs(1)), ..RequestOptions::default() };
     let call = timeout(PATIENCE, client.call_tool("x", Map::new(), &soon)).await.expect("it has a limit");
     let error = call.expect_err("nobody answers");
@@ -491,15 +491,15 @@ async fn the_answer_of_a_server_that_ends_with_it_is_not_lost() {
 
 /// Hears what a server says unasked.
 #[derive(Default)]
-struct Ear(Mutex<Vec<String>>);
+struct RecordingListener(Mutex<Vec<String>>);
 
-impl Ear {
-    fn heard(&self, method: &str) -> usize {
+impl RecordingListener {
+    fn count(&self, method: &str) -> usize {
         self.0.lock().expect("not poisoned").iter().filter(|heard| *heard == method).count()
     }
 }
 
-impl ServerListener for Ear {
+impl ServerListener for RecordingListener {
     fn notified(&self, method: &str, _params: Option<&RawValue>) {
         self.0.lock().expect("not poisoned").push(method.to_owned());
     }
@@ -517,9 +517,9 @@ impl ServerListener for Ear {
 async fn changes_are_told_from_the_subscription_to_its_end() {
     const UPDATED: &str = "notifications/resources/updated";
     let sandbox = Sandbox::new();
-    let ear = Arc::new(Ear::default());
+    let listener = Arc::new(RecordingListener::default());
     let client = Client::start(ClientSpec {
-        listener: ear.clone(),
+        listener: listener.clone(),
         ..faulty_server(&sandbox, "srv", &["well-behaved"])
     });
     let call = async |tool: &str, given: Value| {
@@ -528,7 +528,7 @@ async fn changes_are_told_from_the_subscription_to_its_end() {
     };
     let uri = json!({ "uri": "zoo://numbers/1" });
     call("notify-resource-updated", uri.clone()).await;
-    assert_eq!(ear.heard(UPDATED), 0, "nobody has subscribed yet");
+    assert_eq!(listener.count(UPDATED), 0, "nobody has subscribed yet");
 
     let topics = Topics { resources: vec!["zoo://numbers/1".to_owned()], lists: true };
     let subscription =
@@ -536,10 +536,10 @@ async fn changes_are_told_from_the_subscription_to_its_end() {
     call("notify-resource-updated", uri).await;
     call("notify-list-changed", json!({})).await;
     until("the changes are told", || {
-        ear.heard(UPDATED) == 1 && ear.heard("notifications/tools/list_changed") == 1
+        listener.count(UPDATED) == 1 && listener.count("notifications/tools/list_changed") == 1
     })
     .await;
-    assert_eq!(ear.heard("notifications/subscriptions/acknowledged"), 0, "that was for the subscriber");
+    assert_eq!(listener.count("notifications/subscriptions/acknowledged"), 0, "that was for the subscriber");
 
     drop(subscription);
     let is_over = async {

@@ -62,14 +62,14 @@ fn whoever_has_no_token_gets_no_answer() {
     let sandbox = Sandbox::with_jobs();
     let (process, web) = closed(&sandbox, "127.0.0.1:0", &server("one", &["well-behaved"], ""), "");
     wait_for_servers(&web);
-    for stranger in [web.clone(), web.with_token("wrong-0123456789abcdef"), web.with_token(&ONE[1..])] {
-        let answer = stranger.post(&[], &list());
+    for unauthorized in [web.clone(), web.with_token("wrong-0123456789abcdef"), web.with_token(&ONE[1..])] {
+        let answer = unauthorized.post(&[], &list());
         assert_eq!(answer.status, 401);
         assert!(answer.header("www-authenticate").is_some_and(|asked| asked.starts_with("Bearer")));
         let told = answer.last();
         assert!(told["error"]["message"].as_str().is_some_and(|text| text.contains("token")), "{told}");
-        assert_eq!(stranger.ask("GET", "/status", &[], "").status, 401);
-        assert_eq!(stranger.ask("GET", "/health", &[], "").status, 200);
+        assert_eq!(unauthorized.ask("GET", "/status", &[], "").status, 401);
+        assert_eq!(unauthorized.ask("GET", "/health", &[], "").status, 200);
     }
     for token in [ONE, TWO] {
         let web = web.with_token(token);

@@ -78,15 +78,15 @@ fn f_31_strangers_who_ask_for_what_everybody_may_keep_nobody_with_a_token_out() 
     let ((going_on, over), rounds) = (mpsc::sync_channel::<()>(0), Arc::new(AtomicUsize::new(0)));
     let (address, counted) = (web.address().to_owned(), Arc::clone(&rounds));
     // More than it may have in all, and each asks again before it would count as silent.
-    let strangers = thread::spawn(move || {
+    let connections = thread::spawn(move || {
         let mut all: Vec<TcpStream> = (0..400).filter_map(|_| TcpStream::connect(&address).ok()).collect();
-        for stranger in &all {
-            stranger.set_nonblocking(true).expect("a socket");
+        for connection in &all {
+            connection.set_nonblocking(true).expect("a socket");
         }
         while over.recv_timeout(Duration::from_millis(500)) == Err(mpsc::RecvTimeoutError::Timeout) {
-            all.retain_mut(|stranger| {
-                let _nobody_looks = stranger.read(&mut [0; 4096]);
-                stranger.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").is_ok()
+            all.retain_mut(|connection| {
+                let _nobody_looks = connection.read(&mut [0; 4096]);
+                connection.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").is_ok()
             });
             counted.fetch_add(1, Ordering::Relaxed);
         }
@@ -107,6 +107,6 @@ fn f_31_strangers_who_ask_for_what_everybody_may_keep_nobody_with_a_token_out() 
     };
     wait_until("whoever has a token is answered", Duration::from_secs(20), || answered().is_some());
     drop(going_on);
-    strangers.join().expect("they end");
+    connections.join().expect("they end");
     finish(process, &sandbox);
 }

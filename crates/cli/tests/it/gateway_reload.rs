@@ -53,7 +53,7 @@ fn leave(mut client: Client) {
 fn a_hangup_exchanges_servers_and_ends_no_session_and_no_call() {
     let (one, two) = (server("one", &["well-behaved"], ""), server("two", &["well-behaved"], ""));
     let (sandbox, mut client) = configured(&(one.clone() + &two));
-    let (kept, going) = (pid(&mut client, "one"), pid(&mut client, "two"));
+    let (kept, leaving) = (pid(&mut client, "one"), pid(&mut client, "two"));
     let in_flight = client.call("two__sleep", json!({ "ms": 3_000 }));
     // The call is with the server before it goes.
     pid(&mut client, "two");
@@ -68,7 +68,7 @@ fn a_hangup_exchanges_servers_and_ends_no_session_and_no_call() {
     assert_eq!(pid(&mut client, "one"), kept, "what stays as it was goes on");
     let answer = client.answer(in_flight);
     assert!(answer["result"]["content"].is_array(), "{answer}");
-    wait_until("it has gone once it had answered", PATIENCE, || !is_alive(going));
+    wait_until("it has gone once it had answered", PATIENCE, || !is_alive(leaving));
     let id = client.call("two__echo", json!({ "text": "x" }));
     assert_eq!(client.answer(id)["error"]["code"], -32602, "nobody has it any more");
     client.signal(Signal::HUP);

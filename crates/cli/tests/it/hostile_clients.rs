@@ -29,7 +29,7 @@ const SHORT: &[&str] = &[
 const BOUNDED: u64 = 48 << 20;
 
 /// `unhang zoo CLIENT -- unhang wrap FLAGS -- unhang zoo SERVER`.
-fn visit(sandbox: &Sandbox, client: &[&str], flags: &[&str], server: &[&str]) -> Command {
+fn client_command(sandbox: &Sandbox, client: &[&str], flags: &[&str], server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
     command.arg("zoo").args(client).args(["--", UNHANG, "wrap"]).args(flags);
     command.args(["--", UNHANG, "zoo"]).args(server);
@@ -47,7 +47,7 @@ fn report_in(text: &str) -> Value {
 #[track_caller]
 fn is_content(client: &[&str], flags: &[&str], server: &[&str]) -> Value {
     let sandbox = Sandbox::new();
-    let (code, text, stderr) = run_to_end(visit(&sandbox, client, flags, server));
+    let (code, text, stderr) = run_to_end(client_command(&sandbox, client, flags, server));
     let report = report_in(&text);
     assert_eq!(
         report["complaints"],
@@ -211,7 +211,8 @@ fn a_flood_meets_every_moment_of_a_death() {
 fn a_client_that_is_killed_leaves_nothing() {
     for server in [&["well-behaved"][..], &["ignores-everything"], &["ignores-stdin-close"]] {
         let sandbox = Sandbox::new();
-        let (code, text, stderr) = run_to_end(visit(&sandbox, &["killed-in-mid-call"], SHORT, server));
+        let (code, text, stderr) =
+            run_to_end(client_command(&sandbox, &["killed-in-mid-call"], SHORT, server));
         assert_eq!(code, 128 + 9, "{server:?}: {text} {stderr}");
         assert_eq!(report_in(&text)["complaints"], json!([]), "{text}");
         sandbox.assert_nothing_left();

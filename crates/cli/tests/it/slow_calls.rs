@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use unhang::clients::CLOCKS;
 
 use crate::{
-    callers::{Calls, Seat, Session, both, handed_over, id_in_words, lasting, slow_server, text},
+    callers::{Calls, Session, StdioCaller, both, handed_over, id_in_words, lasting, slow_server, text},
     gateway::{gateway, server},
     gateway_access::{ONE, TWO, closed},
     gateway_http::finish,
@@ -100,7 +100,7 @@ fn a_slow_call_is_a_job_in_every_revision_and_a_fast_one_is_answered() {
     for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         for is_guarded in [false, true] {
             let sandbox = Sandbox::with_jobs();
-            let mut client = Seat::new(&sandbox, is_guarded, &[]);
+            let mut client = StdioCaller::new(&sandbox, is_guarded, &[]);
             client.initialize_as(revision, "unhang-test");
             let fast = client.result("srv__echo", json!({ "text": "at once" }));
             assert_eq!(fast["content"], json!([{ "type": "text", "text": "at once" }]), "{fast}");
@@ -308,7 +308,7 @@ fn f_20_a_call_runs_again_where_nobody_says_that_it_may_be_joined() {
     }
     for flag in [&[][..], &[JOINS]] {
         let sandbox = Sandbox::with_jobs();
-        let mut client = Seat::new(&sandbox, true, flag);
+        let mut client = StdioCaller::new(&sandbox, true, flag);
         client.initialize();
         client.ask("tools/list", json!({}));
         assert_ne!(client.becomes_a_job(lasting(2.0, "same")), client.becomes_a_job(lasting(2.0, "same")));

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    callers::{Calls, Seat, both, handed_over, lasting, slow_server},
+    callers::{Calls, StdioCaller, both, handed_over, lasting, slow_server},
     gateway::gateway,
     harness::{PATIENCE, Sandbox, Web, is_alive, run_to_end, signal, timed, wait_until},
 };
@@ -70,7 +70,7 @@ fn a_client_that_leaves_its_window_ends_its_jobs_with_the_reason() {
 #[test]
 fn a_client_that_leaves_its_guard_ends_its_jobs_with_the_reason() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = Seat::new(&sandbox, true, &[]);
+    let mut client = StdioCaller::new(&sandbox, true, &[]);
     client.initialize();
     let [job, safe] = [client.becomes_a_job(lasting(60.0, "x")), repeatable(&mut client)];
     let ((), took) = timed(|| client.finish());
@@ -84,7 +84,7 @@ fn a_client_that_leaves_its_guard_ends_its_jobs_with_the_reason() {
 #[test]
 fn a_signal_to_a_guard_ends_its_jobs_with_the_reason() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = Seat::new(&sandbox, true, &[]);
+    let mut client = StdioCaller::new(&sandbox, true, &[]);
     client.initialize();
     let job = client.becomes_a_job(lasting(60.0, "x"));
     client.signal(Signal::TERM);
@@ -107,13 +107,13 @@ fn a_signal_to_a_window_ends_its_jobs_with_the_reason() {
 #[test]
 fn what_was_a_job_when_a_guard_was_killed_has_failed_in_the_next() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = Seat::new(&sandbox, true, &[]);
+    let mut client = StdioCaller::new(&sandbox, true, &[]);
     client.initialize();
     let job = client.becomes_a_job(lasting(60.0, "x"));
     assert_eq!(listed(&sandbox, &job)["status"], "running");
     client.signal(Signal::KILL);
     assert_eq!(client.exit_code(), 128 + 9);
-    let mut next = Seat::new(&sandbox, true, &[]);
+    let mut next = StdioCaller::new(&sandbox, true, &[]);
     next.initialize();
     failed(&next.at_its_end(&job), "unhang_ended", LOOK);
     // And it can be called again.

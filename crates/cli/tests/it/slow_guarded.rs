@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
-    callers::{Calls, Seat, handed_over, lasting},
+    callers::{Calls, StdioCaller, handed_over, lasting},
     harness::{Client, PATIENCE, Sandbox, wait_until},
 };
 
@@ -151,7 +151,7 @@ fn a_server_that_has_tasks_keeps_them_behind_a_guard() {
 #[test]
 fn a_server_asks_its_client_about_a_call_that_is_a_job() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = Seat::new(&sandbox, true, &[]);
+    let mut client = StdioCaller::new(&sandbox, true, &[]);
     client.initialize();
     let job = client.becomes_a_job(json!({ "seconds": 4, "ask": true, "label": "late" }));
     let question = client.find("a question", |message| message["method"] == "elicitation/create");
@@ -177,7 +177,7 @@ fn modern(mut params: Value) -> Value {
 #[test]
 fn a_task_behind_a_guard_is_followed_and_has_what_it_asks_for() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = Seat::new(&sandbox, true, &[]);
+    let mut client = StdioCaller::new(&sandbox, true, &[]);
     let arguments = json!({ "seconds": 4, "ask": true, "size": 20 });
     let created = client.ask("tools/call", modern(json!({ "name": "slow", "arguments": arguments })));
     let task = created["result"]["taskId"].clone();
@@ -228,7 +228,7 @@ fn a_task_for_a_client_that_has_declared_none_is_told_as_a_fault_of_the_server()
 #[test]
 fn where_no_job_can_be_kept_a_call_stays_one_and_its_client_is_told_why_when_it_asks() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = Seat::new(&sandbox, true, &[]);
+    let mut client = StdioCaller::new(&sandbox, true, &[]);
     client.initialize();
     // A file where the folder of jobs is to be.
     fs::write(sandbox.path().join("state/jobs"), "").expect("a file");

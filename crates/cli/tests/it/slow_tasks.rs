@@ -7,7 +7,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
-    callers::{Calls, Seat, Session, both, handed_over, lasting, slow_server, text},
+    callers::{Calls, Session, StdioCaller, both, handed_over, lasting, slow_server, text},
     gateway::gateway,
     gateway_access::{ONE, TWO, closed},
     gateway_http::finish,
@@ -40,7 +40,7 @@ fn code(answer: &Value) -> i64 {
 
 /// Who speaks 2026-07-28, over pipes or over HTTP.
 pub(crate) enum Modern {
-    Pipes(Seat),
+    Pipes(StdioCaller),
     Web(Web),
 }
 
@@ -124,7 +124,7 @@ impl Calls for Modern {
 
     fn named(&self, tool: &str) -> String {
         match self {
-            Modern::Pipes(seat) => seat.named(tool),
+            Modern::Pipes(caller) => caller.named(tool),
             Modern::Web(_) => tool.to_owned(),
         }
     }
@@ -134,7 +134,7 @@ impl Calls for Modern {
 fn three_ways(test: impl Fn(Modern)) {
     both_ways(|_, client| test(client));
     let sandbox = Sandbox::with_jobs();
-    test(Modern::Pipes(Seat::new(&sandbox, true, &[])));
+    test(Modern::Pipes(StdioCaller::new(&sandbox, true, &[])));
     sandbox.assert_nothing_left();
 }
 
@@ -146,7 +146,7 @@ fn both_ways(test: impl Fn(&Sandbox, Modern)) {
         fs::write(sandbox.path().join("unhang.toml"), &config).expect("a file");
         let mut command = sandbox.unhang();
         command.args(["-v", "serve"]);
-        test(&sandbox, Modern::Pipes(Seat::at(Client::start(command))));
+        test(&sandbox, Modern::Pipes(StdioCaller::at(Client::start(command))));
         sandbox.assert_nothing_left();
     }
     let sandbox = Sandbox::with_jobs();
@@ -295,7 +295,7 @@ fn wanted_task(client: &mut impl Calls, tool: &str, arguments: Value) -> Value {
 fn a_client_of_2025_11_25_gets_a_task_where_it_asks_for_one() {
     for is_guarded in [false, true] {
         let sandbox = Sandbox::with_jobs();
-        let mut client = Seat::new(&sandbox, is_guarded, &[]);
+        let mut client = StdioCaller::new(&sandbox, is_guarded, &[]);
         let offered = client.initialize();
         assert_eq!(
             offered["capabilities"]["tasks"],
@@ -390,7 +390,7 @@ fn a_task_of_2025_11_25_is_cancelled_when_that_is_answered() {
 #[test]
 fn a_task_of_2025_11_25_is_cancelled_behind_a_guard_too() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = Seat::new(&sandbox, true, &[]);
+    let mut client = StdioCaller::new(&sandbox, true, &[]);
     client.initialize();
     let about = json!({ "taskId": wanted_task(&mut client, "srv__slow", lasting(60.0, "x")) });
     let waits = client.request("tasks/result", about.clone());

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
-    callers::{Calls, Seat},
+    callers::{Calls, StdioCaller},
     gateway::{listed, server, window},
     gateway_http::finish,
     harness::{Client, Sandbox, Web},
@@ -83,28 +83,28 @@ fn end(windows: [Client; 2], sandbox: &Sandbox) {
 }
 
 /// `unhang wrap` in front of a server of this era.
-fn guard(sandbox: &Sandbox, era: &str) -> Seat {
+fn guard(sandbox: &Sandbox, era: &str) -> StdioCaller {
     let mut command = sandbox.unhang();
     command.args(["-v", "wrap", "--name", "srv", "--", UNHANG, "zoo", "slow-answers", "--era", era]);
-    let mut seat = Seat { client: Client::start(command), is_guarded: true };
-    seat.initialize();
-    seat
+    let mut caller = StdioCaller { client: Client::start(command), is_guarded: true };
+    caller.initialize();
+    caller
 }
 
 /// A session over HTTP of a client that can be asked.
-struct Asked {
+struct ElicitingSession {
     web: Web,
     session: String,
 }
 
-impl Asked {
-    fn begin(web: &Web) -> Asked {
+impl ElicitingSession {
+    fn begin(web: &Web) -> ElicitingSession {
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": { "elicitation": {} }, "clientInfo": { "name": "t", "version": "1" } });
         let message = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
         let session = web.post(&[], &message).header("mcp-session-id").expect("a name").to_owned();
         let said = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         assert_eq!(web.post(&[("mcp-session-id", &session)], &said).status, 202);
-        Asked { web: web.clone(), session }
+        ElicitingSession { web: web.clone(), session }
     }
 
     fn post(&self, message: &Value) -> crate::harness::WebAnswer {
@@ -112,7 +112,7 @@ impl Asked {
     }
 }
 
-impl Calls for Asked {
+impl Calls for ElicitingSession {
     fn ask(&mut self, method: &str, params: Value) -> Value {
         self.post(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })).last()
     }
@@ -127,16 +127,16 @@ fn a_call_that_asks_for_a_task_is_one_however_fast_its_tool_is() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), answers("dual")).expect("a file");
     let (process, web) = Web::start(&sandbox);
-    each_is_a_task(&mut Asked::begin(&web));
+    each_is_a_task(&mut ElicitingSession::begin(&web));
     finish(process, &sandbox);
 }
 
 #[test]
 fn a_call_that_asks_for_a_task_is_one_behind_a_guard_too() {
     let sandbox = Sandbox::with_jobs();
-    let mut seat = guard(&sandbox, "dual");
-    each_is_a_task(&mut seat);
-    seat.finish();
+    let mut caller = guard(&sandbox, "dual");
+    each_is_a_task(&mut caller);
+    caller.finish();
     sandbox.assert_nothing_left();
 }
 
@@ -155,7 +155,7 @@ fn what_a_server_asks_at_once_is_asked_beside_the_result_over_http() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), answers("legacy")).expect("a file");
     let (process, web) = Web::start(&sandbox);
-    let mut client = Asked::begin(&web);
+    let mut client = ElicitingSession::begin(&web);
     for call in 0..CALLS {
         let arguments = json!({ "seconds": 0, "ask": true, "label": call.to_string() });
         let params = json!({ "name": "srv__slow", "arguments": arguments, "task": {} });
@@ -177,35 +177,35 @@ fn what_a_server_asks_at_once_is_asked_beside_the_result_over_http() {
 #[test]
 fn what_a_server_asks_at_once_behind_a_guard_is_asked_about_the_task() {
     let sandbox = Sandbox::with_jobs();
-    let mut seat = guard(&sandbox, "legacy");
+    let mut caller = guard(&sandbox, "legacy");
     for call in 0..CALLS {
         let arguments = json!({ "seconds": 0, "ask": true, "label": call.to_string() });
-        let id = seat.request("tools/call", json!({ "name": "slow", "arguments": arguments, "task": {} }));
-        let first = seat.find("a task", |message| message["id"] == id || message["method"] == ASKED);
+        let id = caller.request("tools/call", json!({ "name": "slow", "arguments": arguments, "task": {} }));
+        let first = caller.find("a task", |message| message["id"] == id || message["method"] == ASKED);
         let about = json!({ "taskId": task_of(&first) });
-        let question = seat.find("a question", |message| message["method"] == ASKED);
+        let question = caller.find("a question", |message| message["method"] == ASKED);
         let meta = &question["params"]["_meta"]["io.modelcontextprotocol/related-task"];
         assert_eq!(*meta, about, "{question}");
-        seat.respond(&question["id"], &json!({ "action": "accept", "content": { "name": "Ada" } }));
-        let result = seat.ask("tasks/result", about);
+        caller.respond(&question["id"], &json!({ "action": "accept", "content": { "name": "Ada" } }));
+        let result = caller.ask("tasks/result", about);
         assert!(result["result"]["content"].to_string().contains("Ada"), "call {call}: {result:.500}");
     }
-    seat.finish();
+    caller.finish();
     sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_call_that_cannot_be_kept_as_a_task_is_refused_and_its_server_hears_nothing_of_it() {
     let sandbox = Sandbox::with_jobs();
-    let mut seat = guard(&sandbox, "dual");
+    let mut caller = guard(&sandbox, "dual");
     // A file where the folder of jobs is to be.
     fs::write(sandbox.path().join("state/jobs"), "").expect("a file");
     let params = json!({ "name": "slow", "arguments": { "seconds": 0, "size": 20 }, "task": {} });
-    let refused = seat.ask("tools/call", params)["error"].clone();
+    let refused = caller.ask("tools/call", params)["error"].clone();
     assert_eq!(refused["code"], -31005, "{refused}");
     let words = refused["message"].as_str().unwrap_or_default();
     assert!(words.contains("`slow` was not called, for it cannot be kept as a task"), "{refused}");
-    assert_eq!(seat.counted(), [0, 0, 0], "it was not called");
-    seat.finish();
+    assert_eq!(caller.counted(), [0, 0, 0], "it was not called");
+    caller.finish();
     sandbox.assert_nothing_left();
 }

@@ -45,7 +45,7 @@ pub(in crate::commands) fn call(
         ServerTarget::take(request, "tool")?;
         // The writer of a pipe may take its time, and the command needs no server for that.
         let given = match json.clone() {
-            Some(json) => object_within(json, context.patience()).await?,
+            Some(json) => object_within(json, context.timeout()).await?,
             None => Map::new(),
         };
         let (client, tool, pairs) = context.asked(request, "tool").await?;

@@ -300,7 +300,7 @@ impl<'a> ClientContext<'a> {
     }
 
     /// How long whoever writes a file may keep us waiting before anything is asked: no longer than a server may.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         let request = self.limits.request_timeout.unwrap_or(REQUEST_TIMEOUT);
         self.limits.call_timeout.map_or(request, |call| call.min(request))
     }

@@ -11,7 +11,7 @@ use super::{
     HalfResult,
     home::Home,
     peer::{DemoPeer, PeerOutcome},
-    promises::{DemoRoute, patience},
+    promises::{DemoRoute, step_deadline},
 };
 
 /// A tool that works for a while, says how far it is, and leaves a result.
@@ -40,12 +40,12 @@ pub(super) async fn durable(way: DemoRoute) -> io::Result<HalfResult> {
 /// The work is done in the call, as it is without jobs.
 async fn in_the_call(home: &Home) -> io::Result<HalfResult> {
     let mut peer = DemoPeer::start_in(home.path(), &["zoo", "well-behaved"])?;
-    peer.shake_hands(patience()).await?;
+    peer.shake_hands(step_deadline()).await?;
     let arguments = json!({"name": "sleep", "arguments": {"ms": 1600}});
-    let call = peer.request("tools/call", arguments, patience()).await?;
+    let call = peer.request("tools/call", arguments, step_deadline()).await?;
     Deadline::after(Duration::from_millis(400)).sleep().await;
     home.kill(&["zoo", "well-behaved"]);
-    let seen = match peer.answer(call, patience()).await {
+    let seen = match peer.answer(call, step_deadline()).await {
         PeerOutcome::Answer(..) => HalfResult::held("answered all the same"),
         PeerOutcome::Silence => HalfResult::broken("the call hangs, and its work is lost"),
         PeerOutcome::Ended => HalfResult::broken("the connection ends, and the work with it"),
@@ -63,10 +63,10 @@ async fn as_a_job(home: &Home) -> io::Result<HalfResult> {
         home.path(),
         &[&["zoo", "hosts", "--", "tee", &log, &log, "--"][..], &served()].concat(),
     )?;
-    first.shake_hands(patience()).await?;
+    first.shake_hands(step_deadline()).await?;
     let started = asked(&mut first, "work", json!({})).await?;
     let id = started["job_id"].as_str().ok_or_else(|| io::Error::other("no job was accepted"))?.to_owned();
-    let limit = patience();
+    let limit = step_deadline();
     let progress = loop {
         let status = asked(&mut first, "get_job_status", json!({"job_id": id})).await?;
         match status["progress"].as_f64() {
@@ -77,14 +77,14 @@ async fn as_a_job(home: &Home) -> io::Result<HalfResult> {
     };
     home.kill(&["serve"]);
     let has_ended = home.path().join("jobs").join(&id).join("exit.json");
-    let limit = patience();
+    let limit = step_deadline();
     while !has_ended.exists() && !limit.is_past() {
         Deadline::after(Duration::from_millis(20)).sleep().await;
     }
     let alone = has_ended.exists();
 
     let mut second = DemoPeer::start_in(home.path(), &served()[1..])?;
-    second.shake_hands(patience()).await?;
+    second.shake_hands(step_deadline()).await?;
     let status = asked(&mut second, "get_job_status", json!({"job_id": id, "wait_seconds": 1})).await?;
     let state = asked(&mut second, "get_state", json!({"field": "work"})).await?;
     second.end().await;
@@ -111,8 +111,8 @@ fn served() -> [&'static str; 4] {
 /// Calls a tool and returns the fields of its answer.
 pub(super) async fn asked(peer: &mut DemoPeer, tool: &str, arguments: Value) -> io::Result<Value> {
     let call = json!({"name": tool, "arguments": arguments});
-    let id = peer.request("tools/call", call, patience()).await?;
-    match peer.answer(id, patience()).await {
+    let id = peer.request("tools/call", call, step_deadline()).await?;
+    match peer.answer(id, step_deadline()).await {
         PeerOutcome::Answer(mut answer, _) => Ok(answer["result"]["structuredContent"].take()),
         PeerOutcome::Silence => Err(io::Error::other(format!("{tool} was not answered"))),
         PeerOutcome::Ended => Err(io::Error::other(format!("the server ended in {tool}"))),

@@ -73,7 +73,7 @@ pub(super) async fn all() -> Vec<DemoRow> {
     ]
 }
 
-pub(super) fn patience() -> Deadline {
+pub(super) fn step_deadline() -> Deadline {
     Deadline::after(PATIENCE)
 }
 
@@ -91,9 +91,9 @@ fn in_short(answer: &serde_json::Value, after: Duration) -> String {
 
 async fn answered(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["never-answers", "stuck"])?;
-    peer.shake_hands(patience()).await?;
-    let id = peer.call("stuck", patience()).await?;
-    let seen = match peer.answer(id, patience()).await {
+    peer.shake_hands(step_deadline()).await?;
+    let id = peer.call("stuck", step_deadline()).await?;
+    let seen = match peer.answer(id, step_deadline()).await {
         PeerOutcome::Answer(answer, after) => HalfResult::held(in_short(&answer, after)),
         PeerOutcome::Silence => HalfResult::broken(format!("hangs: nothing within {}", in_words(PATIENCE))),
         PeerOutcome::Ended => HalfResult::broken("the connection ended"),
@@ -104,9 +104,9 @@ async fn answered(way: DemoRoute) -> io::Result<HalfResult> {
 
 async fn clean_wire(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["stdout-noise"])?;
-    peer.shake_hands(patience()).await?;
-    let id = peer.call("echo", patience()).await?;
-    let answered = matches!(peer.answer(id, patience()).await, PeerOutcome::Answer(..));
+    peer.shake_hands(step_deadline()).await?;
+    let id = peer.call("echo", step_deadline()).await?;
+    let answered = matches!(peer.answer(id, step_deadline()).await, PeerOutcome::Answer(..));
     let text = format!("{} lines on the wire are no messages", peer.noise);
     let seen = HalfResult { text, held: peer.noise == 0 && answered };
     peer.end().await;
@@ -115,9 +115,9 @@ async fn clean_wire(way: DemoRoute) -> io::Result<HalfResult> {
 
 async fn drained(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["stderr-flood", "1048576"])?;
-    peer.shake_hands(patience()).await?;
-    let id = peer.call("echo", patience()).await?;
-    let seen = match peer.answer(id, patience()).await {
+    peer.shake_hands(step_deadline()).await?;
+    let id = peer.call("echo", step_deadline()).await?;
+    let seen = match peer.answer(id, step_deadline()).await {
         PeerOutcome::Answer(answer, after) => {
             HalfResult { text: in_short(&answer, after), held: answer.get("result").is_some() }
         }
@@ -133,8 +133,8 @@ async fn drained(way: DemoRoute) -> io::Result<HalfResult> {
 /// The guard cannot mend what a server gives its own children, but it keeps the client's stream from all of them.
 async fn isolated(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["stdin-thief"])?;
-    peer.shake_hands(patience()).await?;
-    let _theft = peer.call("echo", patience()).await?;
+    peer.shake_hands(step_deadline()).await?;
+    let _theft = peer.call("echo", step_deadline()).await?;
     // The child is there once a second process has the stream open, or never.
     let short = Deadline::after(PATIENCE / 3);
     let mut holders = peer.holders_of_stdin()?;
@@ -142,8 +142,8 @@ async fn isolated(way: DemoRoute) -> io::Result<HalfResult> {
         Deadline::after(Duration::from_millis(10)).sleep().await;
         holders = holders.max(peer.holders_of_stdin()?);
     }
-    let victim = peer.request("ping", json!({}), patience()).await?;
-    let outcome = match peer.answer(victim, patience()).await {
+    let victim = peer.request("ping", json!({}), step_deadline()).await?;
+    let outcome = match peer.answer(victim, step_deadline()).await {
         PeerOutcome::Answer(answer, after) => format!("the next request: {}", in_short(&answer, after)),
         PeerOutcome::Silence => "the next request is stolen and hangs".to_owned(),
         PeerOutcome::Ended => "the connection ended".to_owned(),
@@ -166,8 +166,8 @@ async fn nothing_left(way: DemoRoute) -> io::Result<HalfResult> {
         DemoRoute::Bare => DemoPeer::start(&[&["zoo", "hosts", "--"], &faulty_server[..]].concat())?,
         DemoRoute::Unhang => way.connect(&faulty_server)?,
     };
-    peer.shake_hands(patience()).await?;
-    let _call = peer.call("echo", patience()).await?;
+    peer.shake_hands(step_deadline()).await?;
+    let _call = peer.call("echo", step_deadline()).await?;
     let victim: &[&str] = if way == DemoRoute::Bare { &["zoo", "leaves-daemon"] } else { &["wrap"] };
     processes::marked(&marker)
         .iter()
@@ -177,7 +177,7 @@ async fn nothing_left(way: DemoRoute) -> io::Result<HalfResult> {
     let is_left =
         |process: &&WatchedProcess| process.begins_with(&["zoo"]) && !process.begins_with(&["zoo", "hosts"]);
     let left = || processes::marked(&marker).iter().filter(is_left).count();
-    let (start, limit) = (tokio::time::Instant::now(), patience());
+    let (start, limit) = (tokio::time::Instant::now(), step_deadline());
     while left() > 0 && !limit.is_past() {
         Deadline::after(Duration::from_millis(10)).sleep().await;
     }
@@ -192,15 +192,15 @@ async fn nothing_left(way: DemoRoute) -> io::Result<HalfResult> {
 
 async fn restarted(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["dies-every-call"])?;
-    peer.shake_hands(patience()).await?;
-    let call = peer.call("echo", patience()).await?;
-    let first = match peer.answer(call, patience()).await {
+    peer.shake_hands(step_deadline()).await?;
+    let call = peer.call("echo", step_deadline()).await?;
+    let first = match peer.answer(call, step_deadline()).await {
         PeerOutcome::Answer(answer, after) => in_short(&answer, after),
         PeerOutcome::Silence => "hangs".to_owned(),
         PeerOutcome::Ended => "the connection is lost".to_owned(),
     };
-    let again = match peer.request("tools/list", json!({}), patience()).await {
-        Ok(id) => peer.answer(id, patience()).await,
+    let again = match peer.request("tools/list", json!({}), step_deadline()).await {
+        Ok(id) => peer.answer(id, step_deadline()).await,
         Err(_) => PeerOutcome::Ended,
     };
     let seen = match again {
@@ -216,19 +216,19 @@ async fn restarted(way: DemoRoute) -> io::Result<HalfResult> {
 
 async fn fair(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["never-answers", "stuck"])?;
-    peer.shake_hands(patience()).await?;
-    let stuck = peer.call("stuck", patience()).await?;
+    peer.shake_hands(step_deadline()).await?;
+    let stuck = peer.call("stuck", step_deadline()).await?;
     let mut others = Vec::new();
     for _ in 0..OTHERS {
-        others.push(peer.call("echo", patience()).await?);
+        others.push(peer.call("echo", step_deadline()).await?);
     }
     let start = tokio::time::Instant::now();
     let mut answered = 0;
     for id in others {
-        answered += usize::from(matches!(peer.answer(id, patience()).await, PeerOutcome::Answer(..)));
+        answered += usize::from(matches!(peer.answer(id, step_deadline()).await, PeerOutcome::Answer(..)));
     }
     let others = format!("{answered} of {OTHERS} after {}", in_words(start.elapsed()));
-    let outcome = peer.answer(stuck, patience()).await;
+    let outcome = peer.answer(stuck, step_deadline()).await;
     let seen = match outcome {
         PeerOutcome::Answer(answer, after) => HalfResult {
             text: format!("{others}; the stuck one: {}", in_short(&answer, after)),

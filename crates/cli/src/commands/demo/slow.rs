@@ -12,7 +12,7 @@ use super::{
     durable::asked,
     home::Home,
     peer::{DemoPeer, PeerOutcome},
-    promises::{DemoRoute, patience},
+    promises::{DemoRoute, step_deadline},
 };
 
 /// What a client waits for an answer: 60 s.
@@ -48,9 +48,9 @@ fn arguments() -> Value {
 /// As it is without unhang: the client gives up, and what the tool does is for nobody.
 async fn given_up() -> io::Result<HalfResult> {
     let mut peer = DemoPeer::start(&["zoo", "slow-answers"])?;
-    peer.shake_hands(patience()).await?;
+    peer.shake_hands(step_deadline()).await?;
     let call = json!({ "name": "slow", "arguments": arguments() });
-    let id = peer.request("tools/call", call, patience()).await?;
+    let id = peer.request("tools/call", call, step_deadline()).await?;
     let seen = match peer.answer(id, Deadline::after(CLOCK)).await {
         PeerOutcome::Answer(..) => HalfResult::held("answered in time"),
         PeerOutcome::Silence => {
@@ -91,7 +91,7 @@ async fn in_time(peer: &mut DemoPeer, mut call: Value, more: &Value) -> io::Resu
     for (name, value) in more.as_object().into_iter().flatten() {
         call[name] = value.clone();
     }
-    let id = peer.request("tools/call", call, patience()).await?;
+    let id = peer.request("tools/call", call, step_deadline()).await?;
     match peer.answer(id, Deadline::after(CLOCK)).await {
         PeerOutcome::Answer(mut answer, _) => Ok(answer["result"].take()),
         PeerOutcome::Silence => Err(io::Error::other("the client has given up")),
@@ -116,13 +116,13 @@ fn is_whole(content: &Value) -> bool {
 /// A client that knows nothing of tasks: its model is told what to do.
 async fn in_words_of(home: &Home) -> io::Result<bool> {
     let mut peer = connect(home)?;
-    peer.shake_hands(patience()).await?;
+    peer.shake_hands(step_deadline()).await?;
     let told = in_time(&mut peer, json!({}), &json!({})).await?;
     let job = json!({ "job_id": told["structuredContent"]["job_id"], "wait_seconds": 2 });
     let status = asked(&mut peer, "get_job_status", job).await?;
     let results = json!({ "name": "get_job_results", "arguments": { "job_id": status["job_id"] } });
-    let id = peer.request("tools/call", results, patience()).await?;
-    let has = match peer.answer(id, patience()).await {
+    let id = peer.request("tools/call", results, step_deadline()).await?;
+    let has = match peer.answer(id, step_deadline()).await {
         PeerOutcome::Answer(answer, _) => {
             status["status"] == "completed" && is_whole(&answer["result"]["content"])
         }
@@ -135,12 +135,12 @@ async fn in_words_of(home: &Home) -> io::Result<bool> {
 /// A client of 2025-11-25 that asks for a task.
 async fn as_asked(home: &Home) -> io::Result<bool> {
     let mut peer = connect(home)?;
-    peer.shake_hands(patience()).await?;
+    peer.shake_hands(step_deadline()).await?;
     let told = in_time(&mut peer, json!({}), &json!({ "task": {} })).await?;
     let (task, pause) = (&told["task"]["taskId"], &told["task"]["pollInterval"]);
     let ended = once_it_has_ended(&mut peer, &json!({}), task, pause).await?;
-    let id = peer.request("tasks/result", json!({ "taskId": ended["taskId"] }), patience()).await?;
-    let has = match peer.answer(id, patience()).await {
+    let id = peer.request("tasks/result", json!({ "taskId": ended["taskId"] }), step_deadline()).await?;
+    let has = match peer.answer(id, step_deadline()).await {
         PeerOutcome::Answer(answer, _) => is_whole(&answer["result"]["content"]),
         _ => false,
     };
@@ -174,8 +174,8 @@ async fn once_it_has_ended(
         Deadline::after(Duration::from_millis(pause.as_u64().unwrap_or(1000))).sleep().await;
         let mut about = meta.clone();
         about["taskId"] = task.clone();
-        let id = peer.request("tasks/get", about, patience()).await?;
-        match peer.answer(id, patience()).await {
+        let id = peer.request("tasks/get", about, step_deadline()).await?;
+        match peer.answer(id, step_deadline()).await {
             PeerOutcome::Answer(answer, _) if answer["result"]["status"] == "working" => {}
             PeerOutcome::Answer(mut answer, _) => return Ok(answer["result"].take()),
             _ => break,

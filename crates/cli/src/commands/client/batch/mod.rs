@@ -112,7 +112,7 @@ impl<'a> BatchWork<'a> {
         // The file may be a pipe to which nobody writes yet, or a long one to look through.
         let opening = async {
             let is_pipe = file.metadata().is_ok_and(|found| found.file_type().is_fifo());
-            let limit = if is_pipe { context.patience() } else { Duration::MAX };
+            let limit = if is_pipe { context.timeout() } else { Duration::MAX };
             let shown = file.display().to_string();
             let opened = beside(move || opened(&file, resume.as_deref()));
             tokio::time::timeout(limit, opened).await.unwrap_or_else(|_| Err(unread(&shown, limit)))
