@@ -101,15 +101,15 @@ pub(crate) fn id(value: &str) -> Option<String> {
         .then(|| value.parse::<i64>().map_or_else(|_too_long| value.to_owned(), |number| number.to_string()))
 }
 
-/// What an object seems meant to be, from which members it has: the table at `unhang_wire::Shape`.
-pub(crate) fn shape(object: &JsonObject<'_>) -> unhang_wire::Shape {
-    use unhang_wire::Shape;
+/// What an object seems meant to be, from which members it has: the table at `unhang_wire::MessageShape`.
+pub(crate) fn shape(object: &JsonObject<'_>) -> unhang_wire::MessageShape {
+    use unhang_wire::MessageShape;
     let outcome = object.has("result") || object.has("error");
     if object.has("method") || (object.has("id") && object.has("params") && !outcome) {
-        Shape::Request
+        MessageShape::Request
     } else if outcome || object.has("id") {
-        Shape::Response
+        MessageShape::Response
     } else {
-        Shape::Unknown
+        MessageShape::Unknown
     }
 }

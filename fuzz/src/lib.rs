@@ -23,13 +23,13 @@ pub const TARGETS: [(&str, FuzzTarget); 3] = [("framing", framing), ("envelope",
 /// # Panics
 /// When one is broken.
 pub fn guard(bytes: &[u8]) {
-    unhang::guard::fuzzing::Story::read(bytes).live();
+    unhang::guard::fuzzing::FuzzScript::read(bytes).live();
 }
 
 /// What an input stands for, in words, where the bytes alone say little.
 pub fn story(target: &str, bytes: &[u8]) -> String {
     match target {
-        "guard" => format!("{:?}", unhang::guard::fuzzing::Story::read(bytes)),
+        "guard" => format!("{:?}", unhang::guard::fuzzing::FuzzScript::read(bytes)),
         _ => bytes.escape_ascii().to_string(),
     }
 }

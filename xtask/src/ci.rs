@@ -167,8 +167,8 @@ fn chosen(only: &[String]) -> Result<Vec<&'static CiStep>, ChoreFailure> {
         let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
         return Err(ChoreFailure::usage(format!("no step {unknown}; there are {}", names.join(", "))));
     }
-    let wanted = |step: &&CiStep| only.is_empty() || only.iter().any(|name| name == step.name);
-    Ok(STEPS.iter().filter(wanted).collect())
+    let filter = |step: &&CiStep| only.is_empty() || only.iter().any(|name| name == step.name);
+    Ok(STEPS.iter().filter(filter).collect())
 }
 
 fn perform(project: &Project, step: &CiStep) -> Result<(), ChoreFailure> {

@@ -90,8 +90,8 @@ fn chosen(only: &[String]) -> Result<Vec<&'static FuzzRun>, ChoreFailure> {
         let names = TARGETS.map(|target| target.name).join(", ");
         return Err(ChoreFailure::usage(format!("no target {unknown}; there are {names}")));
     }
-    let wanted = |target: &&FuzzRun| only.is_empty() || only.iter().any(|name| name == target.name);
-    Ok(TARGETS.iter().filter(wanted).collect())
+    let filter = |target: &&FuzzRun| only.is_empty() || only.iter().any(|name| name == target.name);
+    Ok(TARGETS.iter().filter(filter).collect())
 }
 
 /// Builds the fuzzers and returns the folder that they are in.

@@ -42,8 +42,8 @@ impl Marker {
 
     /// Returns the living processes that carry this marker. A zombie has no environment and does not count.
     pub(crate) fn processes(&self) -> Vec<MarkedProcess> {
-        let wanted = format!("{VARIABLE}={}", self.0);
-        others(|pid| has(pid, "environ", &wanted) || has(pid, "cmdline", &self.0))
+        let marker = format!("{VARIABLE}={}", self.0);
+        others(|pid| has(pid, "environ", &marker) || has(pid, "cmdline", &self.0))
     }
 }
 
@@ -61,15 +61,15 @@ pub(crate) fn working_below(folder: &Path) -> Vec<MarkedProcess> {
 }
 
 /// Whether one of the items that `/proc` has of a process is this one.
-fn has(pid: u32, file: &str, wanted: &str) -> bool {
+fn has(pid: u32, file: &str, expected: &str) -> bool {
     // A process that ends while we look has neither environment nor arguments any more.
     let items = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    items.split(|byte| *byte == 0).any(|item| item == wanted.as_bytes())
+    items.split(|byte| *byte == 0).any(|item| item == expected.as_bytes())
 }
 
-fn others(wanted: impl Fn(u32) -> bool) -> Vec<MarkedProcess> {
+fn others(filter: impl Fn(u32) -> bool) -> Vec<MarkedProcess> {
     let own = std::process::id();
-    let pids = pids().into_iter().filter(|pid| *pid != own && wanted(*pid));
+    let pids = pids().into_iter().filter(|pid| *pid != own && filter(*pid));
     pids.map(|pid| MarkedProcess { pid, command: command_line(pid) }).collect()
 }
 

@@ -35,7 +35,7 @@ use unhang_tools::{
         SystemReport, ToolNames,
     },
     service::{
-        CallAnswer, Caller, Extent, JobFuture, JobService, JobServiceError, Located, LogRequest,
+        CallAnswer, Caller, JobFuture, JobService, JobServiceError, Located, LogRequest, ResultsExtent,
         SubmitRequest,
     },
 };
@@ -260,7 +260,7 @@ impl JobService for EngineService {
         })
     }
 
-    fn answer(&self, id: JobId, extent: Extent) -> JobFuture<'_, Option<CallAnswer>> {
+    fn answer(&self, id: JobId, extent: ResultsExtent) -> JobFuture<'_, Option<CallAnswer>> {
         Box::pin(async move {
             let engine = self.engine_with(id).await?;
             let record = engine.status(id).await?.record;
@@ -273,8 +273,8 @@ impl JobService for EngineService {
                 let found = self.results(id).await?;
                 let revision = Revision::V2025November;
                 let members = match extent {
-                    Extent::Bounded => results(found, self.names).answer(is_error).to_json(revision),
-                    Extent::Whole => whole_results(found).answer(is_error).whole(revision),
+                    ResultsExtent::Bounded => results(found, self.names).answer(is_error).to_json(revision),
+                    ResultsExtent::Whole => whole_results(found).answer(is_error).whole(revision),
                 };
                 let result = Value::from(members).to_string();
                 return Ok(Some(CallAnswer::Result(result)));

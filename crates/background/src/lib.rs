@@ -45,12 +45,12 @@ pub use self::{engine::EngineService, inputs::OpenInput, running_call::WhoIsAske
 pub use self::{
     inputs::Inputs,
     running_call::{CallSource, PendingCall, RunningCall, UpstreamRequest},
-    same_call::{Calling, SameCall, SameCalls, ToolOfCaller},
+    same_call::{CallOrigin, SameCall, SameCalls, ToolOfCaller},
 };
 use unhang_gateway::KnownTask;
 use unhang_tools::{
     job_report::{JobReport, ReportReader, ToolNames},
-    service::{CallAnswer, Caller, Extent, JobService, JobServiceError},
+    service::{CallAnswer, Caller, JobService, JobServiceError, ResultsExtent},
 };
 
 /// How long the ends of all of them may take to reach the disk, at our own end.
@@ -201,20 +201,20 @@ impl PromotedCalls {
     }
 
     /// Goes on with a call whose client has its id now.
-    pub fn keep(&self, promoted: Promoted, going: RunningCall, who: WhoIsAsked) {
+    pub fn keep(&self, promoted: Promoted, running_call: RunningCall, who: WhoIsAsked) {
         let Promoted { held, is_repeatable, same, .. } = promoted;
         if let Some(same) = same {
             self.shared.same.delivered(same, held.id());
         }
-        self.go_on(held, going, FollowedJob { who, is_repeatable, same });
+        self.go_on(held, running_call, FollowedJob { who, is_repeatable, same });
     }
 
-    fn go_on(&self, held: HeldCall, going: RunningCall, kept: FollowedJob) {
+    fn go_on(&self, held: HeldCall, running_call: RunningCall, kept: FollowedJob) {
         let calls = self.clone();
         let mut tasks = self.tasks();
         // What has ended is forgotten.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(async move { calls.follow(held, going, &kept).await });
+        tasks.spawn(async move { calls.follow(held, running_call, &kept).await });
     }
 
     /// Has a call answered that nobody was told of as a job.
@@ -231,23 +231,23 @@ impl PromotedCalls {
         });
     }
 
-    async fn follow(&self, mut held: HeldCall, mut going: RunningCall, kept: &FollowedJob) {
+    async fn follow(&self, mut held: HeldCall, mut running_call: RunningCall, kept: &FollowedJob) {
         let id = held.id();
         let mut ending = self.shared.ending.subscribe();
         let end = tokio::select! {
             biased;
             Ok(ended) = async { ending.wait_for(Option::is_some).await.map(|ended| *ended) } => {
-                if let Some(ticket) = tickets::to_be_left(&going, kept) {
+                if let Some(ticket) = tickets::to_be_left(&running_call, kept) {
                     self.shared.inputs.forget(id);
-                    return self.leave(held, going, ticket).await;
+                    return self.leave(held, running_call, ticket).await;
                 }
                 end_of_all(ended.unwrap_or(CallsEnd::UnhangEnds), kept.is_repeatable)
             }
-            end = going.follow(&mut held, &self.shared.inputs, kept) => end,
+            end = running_call.follow(&mut held, &self.shared.inputs, kept) => end,
         };
         self.shared.inputs.forget(id);
         // Before the disk: whoever works for nothing is to hear of it at once.
-        drop(going);
+        drop(running_call);
         let outcome = match &end {
             CallEnd::Answered { is_error: false, .. } => "answered",
             CallEnd::Answered { is_error: true, .. } => "answered with an error",
@@ -302,7 +302,7 @@ pub async fn joined(jobs: &dyn JobService, status: &JobStatus) -> Option<String>
     if !is_answered(status) {
         return None;
     }
-    match jobs.answer(status.record.job_id, Extent::Bounded).await.ok()?? {
+    match jobs.answer(status.record.job_id, ResultsExtent::Bounded).await.ok()?? {
         CallAnswer::Result(result) => Some(result),
         CallAnswer::Error(_) => None,
     }

@@ -109,7 +109,7 @@ impl RunningCall {
         let (to, is_repeatable) = ((inputs, who), *is_repeatable);
         let mut rounds = 0;
         // What is known already is new to the job.
-        let (news, mut heard) = (self.source.news().cloned(), 0);
+        let (news, mut seen_news) = (self.source.news().cloned(), 0);
         let mut noted = None;
         // What was told while it was a call.
         let newest = self.way.seen.borrow().clone();
@@ -130,9 +130,9 @@ impl RunningCall {
                     SideMessage::Logged(params) => held.log(&logged(&params)),
                     SideMessage::Asked(question) => ask(held.id(), to, question),
                 },
-                known = next_news(news.as_ref(), &mut heard) => note_task(held, known, kept, &mut noted),
+                known = next_news(news.as_ref(), &mut seen_news) => note_task(held, known, kept, &mut noted),
                 answered = &mut self.way.answering => {
-                    let Some(wanted) = QuestionRound::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
+                    let Some(next_round) = QuestionRound::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
                         return end(answered, is_repeatable);
                     };
                     rounds += 1;
@@ -140,7 +140,7 @@ impl RunningCall {
                     tokio::select! {
                         biased;
                         () = held.cancelled() => return CallEnd::Cancelled,
-                        params = wanted.answered(id, to, &self.params) => match params {
+                        params = next_round.answered(id, to, &self.params) => match params {
                             Some(params) => {
                                 self.way = self.source.ask(Arc::clone(&params));
                                 self.params = params;
@@ -155,9 +155,9 @@ impl RunningCall {
 }
 
 /// What is heard next of the task with which the server goes on; never, where nothing is. Cancel-safe.
-async fn next_news(news: Option<&TaskNews>, heard: &mut u64) -> KnownTask {
+async fn next_news(news: Option<&TaskNews>, seen: &mut u64) -> KnownTask {
     match news {
-        Some(news) => news.heard(heard).await,
+        Some(news) => news.next_known(seen).await,
         None => pending().await,
     }
 }
@@ -219,9 +219,9 @@ fn logged(params: &RawValue) -> String {
 /// Asks whoever follows the task, where they can be asked that.
 fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQuestion) {
     let OpenServerQuestion { method, params, reply, .. } = question;
-    let WhoIsAsked::Followers(offers) = who else { return decline(&method, reply) };
-    let offers = Json::new(offers.as_bytes());
-    match offers.is_some_and(|offers| is_offered(offers, (&method, params.as_deref()))) {
+    let WhoIsAsked::Followers(capabilities) = who else { return decline(&method, reply) };
+    let capabilities = Json::new(capabilities.as_bytes());
+    match capabilities.is_some_and(|capabilities| is_offered(capabilities, (&method, params.as_deref()))) {
         true => inputs.ask(id, method, params, reply),
         false => decline(&method, reply),
     }

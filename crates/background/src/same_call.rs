@@ -40,7 +40,7 @@ pub struct ToolOfCaller([u8; 8]);
 
 /// Who calls.
 #[derive(Clone, Copy, Debug)]
-pub struct Calling<'a> {
+pub struct CallOrigin<'a> {
     /// Whose call it is.
     pub caller: &'a Caller,
     /// The session that it comes from.
@@ -51,14 +51,14 @@ pub struct Calling<'a> {
 
 impl ToolOfCaller {
     /// That of this tool, of this instance of its server.
-    pub fn new(calling: &Calling<'_>, server: &str, instance: [u8; 8], tool: &str) -> Self {
-        let (name, session) = (calling.caller.name(), calling.session.bytes());
+    pub fn new(call_origin: &CallOrigin<'_>, server: &str, instance: [u8; 8], tool: &str) -> Self {
+        let (name, session) = (call_origin.caller.name(), call_origin.session.bytes());
         // Whoever is told from others by their name comes back with it.
         let who: [&[u8]; 2] = match name {
             Some(name) => [b"name", name.as_bytes()],
             None => [b"session", &session],
         };
-        let rest = [calling.client.as_bytes(), server.as_bytes(), &instance, tool.as_bytes()];
+        let rest = [call_origin.client.as_bytes(), server.as_bytes(), &instance, tool.as_bytes()];
         Self(digest(who.into_iter().chain(rest)))
     }
 
@@ -164,7 +164,7 @@ mod tests {
     static SESSION: LazyLock<SessionKey> = LazyLock::new(SessionKey::drawn);
 
     fn tool(caller: &Caller, session: SessionKey, client: &str, tool: &str) -> ToolOfCaller {
-        ToolOfCaller::new(&Calling { caller, session, client }, "srv", [0; 8], tool)
+        ToolOfCaller::new(&CallOrigin { caller, session, client }, "srv", [0; 8], tool)
     }
 
     fn call(caller: &Caller, client: &str, arguments: &str) -> SameCall {
@@ -176,8 +176,8 @@ mod tests {
         let (nobody, one, later) = (Caller::owner(), Caller::called("one"), SessionKey::drawn());
         assert_eq!(tool(&one, *SESSION, "c", "slow"), tool(&one, later, "c", "slow"));
         assert_ne!(tool(&nobody, *SESSION, "c", "slow"), tool(&nobody, later, "c", "slow"));
-        let calling = Calling { caller: &one, session: *SESSION, client: "c" };
-        let of = |instance| ToolOfCaller::new(&calling, "srv", instance, "slow");
+        let call_origin = CallOrigin { caller: &one, session: *SESSION, client: "c" };
+        let of = |instance| ToolOfCaller::new(&call_origin, "srv", instance, "slow");
         assert_ne!(of([0; 8]), of([1; 8]));
         let named = Caller::called(std::str::from_utf8(b"session").expect("text"));
         assert_ne!(tool(&named, *SESSION, "c", "slow"), tool(&nobody, *SESSION, "c", "slow"));

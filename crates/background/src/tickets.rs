@@ -55,8 +55,8 @@ pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>
     let followers = match who {
         WhoIsAsked::Nobody => None,
         // Where there is no room for it, nobody can be asked.
-        WhoIsAsked::Followers(offers) if !has_room(offers.len()) => None,
-        WhoIsAsked::Followers(offers) => serde_json::from_str(offers).ok(),
+        WhoIsAsked::Followers(capabilities) if !has_room(capabilities.len()) => None,
+        WhoIsAsked::Followers(capabilities) => serde_json::from_str(capabilities).ok(),
     };
     let same = same.map(|same| HEXLOWER.encode(&same.0));
     let details = Details { task: known.task.clone(), followers, same };
@@ -67,7 +67,7 @@ pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>
 impl Details {
     fn who(&self) -> WhoIsAsked {
         match &self.followers {
-            Some(offers) => WhoIsAsked::Followers(offers.to_string().into()),
+            Some(capabilities) => WhoIsAsked::Followers(capabilities.to_string().into()),
             None => WhoIsAsked::Nobody,
         }
     }
@@ -167,20 +167,20 @@ impl PromotedCalls {
             answering.await
         });
         let way = PendingCall { answering, seen, said };
-        let going = RunningCall { params: "{}".into(), way, source: Box::new(TakenUp(news)) };
+        let running_call = RunningCall { params: "{}".into(), way, source: Box::new(TakenUp(news)) };
         if let Some(same) = kept.same {
             self.shared.same.delivered(same, id);
         }
-        self.go_on(held, going, kept);
+        self.go_on(held, running_call, kept);
     }
 
     /// Leaves a call to whoever takes it up, where its server goes on with it without us.
-    pub(super) async fn leave(&self, held: HeldCall, going: RunningCall, ticket: CallTicket) {
+    pub(super) async fn leave(&self, held: HeldCall, running_call: RunningCall, ticket: CallTicket) {
         let id = held.id();
-        if let Some(news) = going.source.news() {
+        if let Some(news) = running_call.source.news() {
             news.leave();
         }
-        drop(going);
+        drop(running_call);
         match held.leave(ticket).await {
             Ok(()) => tracing::info!(job = id.as_str(), "left to whoever has its server next"),
             // What was known of it before is on the disk.
@@ -190,8 +190,8 @@ impl PromotedCalls {
 }
 
 /// What a call can be left with that is to go on when we have ended; nothing where its server does not go on with it.
-pub(super) fn to_be_left(going: &RunningCall, kept: &FollowedJob) -> Option<CallTicket> {
-    let known = going.source.news()?.known()?;
+pub(super) fn to_be_left(running_call: &RunningCall, kept: &FollowedJob) -> Option<CallTicket> {
+    let known = running_call.source.news()?.known()?;
     let outlives_us = known.outlives_us && stands("task-outlives-a-clean-end");
     outlives_us.then(|| ticket(&known, &kept.who, kept.same)).flatten()
 }
@@ -216,9 +216,9 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     /// A server that never answers, and goes on with the call as a task.
-    struct Goes(TaskNews);
+    struct TaskNewsSource(TaskNews);
 
-    impl CallSource for Goes {
+    impl CallSource for TaskNewsSource {
         fn ask(&mut self, _params: Arc<str>) -> PendingCall {
             let ((_, seen), (_, said)) = (watch::channel(None), mpsc::channel(1));
             PendingCall { answering: Box::pin(pending()), seen, said }
@@ -258,9 +258,9 @@ mod tests {
         };
         let promoted = calls.adopt(&Caller::owner(), call).await.expect("a job");
         let (id, news) = (promoted.held.id(), TaskNews::new());
-        let mut source = Box::new(Goes(news.clone()));
-        let going = RunningCall { params: "{}".into(), way: source.ask("{}".into()), source };
-        calls.keep(promoted, going, WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
+        let mut source = Box::new(TaskNewsSource(news.clone()));
+        let running_call = RunningCall { params: "{}".into(), way: source.ask("{}".into()), source };
+        calls.keep(promoted, running_call, WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
         (id, news)
     }
 

@@ -15,9 +15,9 @@ pub const CAPABILITIES: [(&str, &str); 3] =
 
 /// Whether a client that offers this can be asked that.
 #[must_use]
-pub fn is_offered(offers: Json<'_>, (method, params): (&str, Option<&RawValue>)) -> bool {
+pub fn is_offered(capabilities: Json<'_>, (method, params): (&str, Option<&RawValue>)) -> bool {
     let capability = CAPABILITIES.iter().find(|(asked, _)| *asked == method);
-    let offered = capability.and_then(|(_, capability)| offers.member(capability));
+    let offered = capability.and_then(|(_, capability)| capabilities.member(capability));
     let Some(offered) = offered.filter(|offered| offered.get().starts_with('{')) else { return false };
     let has = |kind: &str| offered.member(kind).is_some_and(|kind| kind.get().starts_with('{'));
     let params = params.and_then(|params| Json::new(params.get().as_bytes()));
@@ -93,7 +93,7 @@ mod tests {
         let named = ("elicitation/create", r#"{"mode":"form"}"#);
         let links = ("elicitation/create", r#"{"mode":"url","url":"https://example.org"}"#);
         let sampling = ("sampling/createMessage", "{}");
-        for (offers, asked, expect) in [
+        for (capabilities, asked, expect) in [
             (r#"{"elicitation":{}}"#, forms, true),
             (r#"{"elicitation":{}}"#, links, false),
             (r#"{"elicitation":{"form":{}}}"#, named, true),
@@ -106,8 +106,12 @@ mod tests {
             (r#"{"sampling":{}}"#, sampling, true),
         ] {
             let params = RawValue::from_string(asked.1.to_owned()).expect("JSON");
-            let offers = Json::new(offers.as_bytes()).expect("JSON");
-            assert_eq!(is_offered(offers, (asked.0, Some(&params))), expect, "{offers:?} {asked:?}");
+            let capabilities = Json::new(capabilities.as_bytes()).expect("JSON");
+            assert_eq!(
+                is_offered(capabilities, (asked.0, Some(&params))),
+                expect,
+                "{capabilities:?} {asked:?}"
+            );
         }
     }
 }

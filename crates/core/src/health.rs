@@ -29,7 +29,7 @@ pub enum Advice {
 #[derive(Debug)]
 pub struct Health {
     interval: Duration,
-    patience: Duration,
+    call_timeout: Duration,
     last_life: Duration,
     asked_at: Option<Duration>,
     misses: u32,
@@ -41,7 +41,7 @@ impl Health {
     pub fn new(limits: &Limits, now: Duration) -> Health {
         Health {
             interval: limits.health_interval,
-            patience: limits.call_timeout,
+            call_timeout: limits.call_timeout,
             last_life: now,
             asked_at: None,
             misses: 0,
@@ -75,7 +75,7 @@ impl Health {
         });
         self.processor_time = used;
         if self.asked_at.is_some() {
-            let hung_for_good = now - self.last_life > self.patience + self.interval * HEALTH_MISSES
+            let hung_for_good = now - self.last_life > self.call_timeout + self.interval * HEALTH_MISSES
                 && stands("busy-for-ever-is-hung");
             let missed = !worked || hung_for_good || !stands("busy-is-not-hung");
             // In a row: a server that works in bursts is at work.

@@ -285,8 +285,8 @@ impl Queue {
         }
     }
 
-    fn newest_of_each(&self, wanted: impl Fn(&Class) -> bool) -> HashMap<String, usize> {
-        let positions = self.entries.iter().enumerate().filter(|(_, entry)| wanted(&entry.class));
+    fn newest_of_each(&self, filter: impl Fn(&Class) -> bool) -> HashMap<String, usize> {
+        let positions = self.entries.iter().enumerate().filter(|(_, entry)| filter(&entry.class));
         positions.map(|(position, entry)| (format!("{:?}", entry.class), position)).collect()
     }
 
@@ -484,9 +484,9 @@ mod tests {
     }
 
     /// A pipe takes a message of up to 4 KiB whole or not at all.
-    struct Whole(Narrow);
+    struct WholeWriteSink(Narrow);
 
-    impl Sink for Whole {
+    impl Sink for WholeWriteSink {
         fn write_some(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
             let length: usize = parts.iter().map(|part| part.len()).sum();
             if length > self.0.room {
@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     fn a_short_message_does_not_overtake_a_long_one() {
-        let (mut queue, mut sink) = (Queue::new(1000), Whole(narrow(6)));
+        let (mut queue, mut sink) = (Queue::new(1000), WholeWriteSink(narrow(6)));
         queue.push(Class::Kept, b"longer", Some(&mut sink), None);
         queue.push(Class::Kept, b"short", Some(&mut sink), None);
         sink.0.room = 100;

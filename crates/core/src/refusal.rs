@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use unhang_switches::stands;
-use unhang_wire::{Body, Id, Invalid, InvalidReason, Json, Oversized, Piece, Shape};
+use unhang_wire::{Body, Id, Invalid, InvalidReason, Json, MessageShape, Oversized, Piece};
 
 use crate::{
     batch::BatchId,
@@ -75,7 +75,7 @@ impl<'a> Addressee<'a> {
     /// Whoever sent what is no valid message.
     pub fn of_invalid(invalid: &'a Invalid<'a>, batch: Option<BatchId>) -> Addressee<'a> {
         match invalid.shape {
-            Shape::Response => Addressee::nobody(),
+            MessageShape::Response => Addressee::nobody(),
             _ => {
                 let (id, raw_id) =
                     (invalid.id.as_ref(), invalid.raw_id.filter(|raw_id| may_be_echoed(raw_id)));
@@ -180,7 +180,7 @@ pub fn ended(cause: &str, method: &str) -> ErrorReport<'static> {
 pub fn gets_an_answer(piece: &Piece<'_>) -> bool {
     match piece {
         Piece::Message(message) => matches!(message.body, Body::Request { .. }),
-        Piece::Invalid(invalid) => invalid.shape != Shape::Response,
+        Piece::Invalid(invalid) => invalid.shape != MessageShape::Response,
         Piece::Junk(_) | Piece::Batch(_) => true,
     }
 }

@@ -163,7 +163,7 @@ fn trouble(what: String, error: Error, seen: &mut Observations) {
             seen.troubles.push(ServerTrouble::Silence(what, failure.elapsed));
         }
         Error::Failure(failure) if matches!(failure.kind, FaultKind::BadResponse | FaultKind::TooLarge) => {
-            seen.heard.invalid.add(failure.to_string().as_bytes());
+            seen.stdout_seen.invalid.add(failure.to_string().as_bytes());
         }
         error => seen.troubles.push(ServerTrouble::Ended(what, error.to_string())),
     }

@@ -249,27 +249,27 @@ impl ExaminedServer {
     }
 
     /// Closes its stdin and waits for its end.
-    pub(super) async fn end_input(&mut self, patience: Duration) -> ServerExit {
+    pub(super) async fn end_input(&mut self, limit: Duration) -> ServerExit {
         // What still waits for it has its chance first.
-        let by = Instant::now() + patience;
+        let by = Instant::now() + limit;
         self.until(by, |talk| talk.to_server.is_empty() || talk.is_over()).await;
         if let Some(process) = &mut self.process {
             process.server.input = None;
         }
-        self.ending(patience).await
+        self.ending(limit).await
     }
 
     /// Sends it SIGTERM and waits for its end.
-    pub(super) async fn terminate(&mut self, patience: Duration) -> ServerExit {
+    pub(super) async fn terminate(&mut self, limit: Duration) -> ServerExit {
         if let Some(process) = &mut self.process {
             process.server.terminate();
         }
-        self.ending(patience).await
+        self.ending(limit).await
     }
 
-    async fn ending(&mut self, patience: Duration) -> ServerExit {
+    async fn ending(&mut self, limit: Duration) -> ServerExit {
         let since = Instant::now();
-        self.until(since + patience, ExaminedServer::is_over).await;
+        self.until(since + limit, ExaminedServer::is_over).await;
         let exit = self.exit;
         if exit.is_some() {
             // The count of those that it left comes with the end of the sweep.
@@ -277,7 +277,7 @@ impl ExaminedServer {
         }
         ServerExit {
             after: exit.map(|(_, at)| at.saturating_duration_since(since)),
-            waited: patience,
+            waited: limit,
             exit: exit.map(|(exit, _)| exit.to_string()),
             is_failure: exit.is_some_and(|(exit, _)| exit != Exit::Code(0)),
             leaked: self.swept.map_or(0, |swept| swept.leaked),

@@ -47,8 +47,8 @@ pub fn judge(seen: &Observations) -> Vec<Finding> {
     verdict.eras(seen);
     verdict.troubles(&seen.troubles);
     verdict.calls(seen);
-    verdict.heard(&seen.heard);
-    verdict.conversation(&seen.heard);
+    verdict.stdout_seen(&seen.stdout_seen);
+    verdict.conversation(&seen.stdout_seen);
     verdict.cancelled(seen);
     verdict.surroundings(seen);
     verdict.ends(seen);
@@ -242,46 +242,49 @@ impl FindingList {
         }
     }
 
-    fn heard(&mut self, heard: &StdoutSeen) {
-        self.samples(checks::STDOUT_JUNK, "", &heard.junk);
-        self.samples(checks::GLUED_TEXT, "", &heard.glued);
-        self.samples(checks::MANY_ON_A_LINE, "", &heard.crowded);
-        self.samples(checks::BATCH_ANSWER, "", &heard.batches);
-        self.samples(checks::INVALID_MESSAGE, "it ", &heard.invalid);
-        self.samples(checks::WRONG_ID, "", &heard.misaddressed);
-        self.samples(checks::ID_TYPE_CHANGED, "", &heard.retyped);
-        self.samples(checks::ANSWERS_TWICE, "", &heard.repeated);
-        if heard.has_mark {
+    fn stdout_seen(&mut self, stdout_seen: &StdoutSeen) {
+        self.samples(checks::STDOUT_JUNK, "", &stdout_seen.junk);
+        self.samples(checks::GLUED_TEXT, "", &stdout_seen.glued);
+        self.samples(checks::MANY_ON_A_LINE, "", &stdout_seen.crowded);
+        self.samples(checks::BATCH_ANSWER, "", &stdout_seen.batches);
+        self.samples(checks::INVALID_MESSAGE, "it ", &stdout_seen.invalid);
+        self.samples(checks::WRONG_ID, "", &stdout_seen.misaddressed);
+        self.samples(checks::ID_TYPE_CHANGED, "", &stdout_seen.retyped);
+        self.samples(checks::ANSWERS_TWICE, "", &stdout_seen.repeated);
+        if stdout_seen.has_mark {
             self.find(checks::BYTE_ORDER_MARK, "EF BB BF");
         }
-        if heard.crlf > 0 {
-            self.find(checks::CRLF_LINES, format!("{} lines", heard.crlf));
+        if stdout_seen.crlf > 0 {
+            self.find(checks::CRLF_LINES, format!("{} lines", stdout_seen.crlf));
         }
-        if heard.longest > HUGE_LINE {
-            self.find(checks::HUGE_LINE, format!("a line of {}", size(heard.longest)));
+        if stdout_seen.longest > HUGE_LINE {
+            self.find(checks::HUGE_LINE, format!("a line of {}", size(stdout_seen.longest)));
         }
-        if heard.deepest > DEEP {
-            self.find(checks::DEEP_NESTING, format!("{} levels", heard.deepest));
+        if stdout_seen.deepest > DEEP {
+            self.find(checks::DEEP_NESTING, format!("{} levels", stdout_seen.deepest));
         }
-        if heard.most_pieces > MOST_PIECES {
-            self.find(checks::ANSWERS_IN_PIECES, format!("{} pieces of one short line", heard.most_pieces));
+        if stdout_seen.most_pieces > MOST_PIECES {
+            self.find(
+                checks::ANSWERS_IN_PIECES,
+                format!("{} pieces of one short line", stdout_seen.most_pieces),
+            );
         }
     }
 
-    fn conversation(&mut self, heard: &StdoutSeen) {
-        if heard.most_notifications >= FLOOD {
-            let count = heard.most_notifications;
+    fn conversation(&mut self, stdout_seen: &StdoutSeen) {
+        if stdout_seen.most_notifications >= FLOOD {
+            let count = stdout_seen.most_notifications;
             self.find(checks::NOTIFICATION_FLOOD, format!("{count} notifications before one answer"));
-        } else if heard.answers > 2 && heard.announced * 2 > heard.answers {
-            let StdoutSeen { announced, answers, .. } = heard;
+        } else if stdout_seen.answers > 2 && stdout_seen.announced * 2 > stdout_seen.answers {
+            let StdoutSeen { announced, answers, .. } = stdout_seen;
             self.find(checks::NOTIFIES_BEFORE_ANSWERS, format!("before {announced} of {answers} answers"));
         }
-        let asked: u64 = heard.questions.values().sum();
+        let asked: u64 = stdout_seen.questions.values().sum();
         if asked > QUESTION_FLOOD {
             self.find(checks::REQUEST_FLOOD, format!("{asked} requests to the client"));
         }
         let undeclared: Vec<&str> =
-            heard.questions.keys().map(String::as_str).filter(|method| *method != "ping").collect();
+            stdout_seen.questions.keys().map(String::as_str).filter(|method| *method != "ping").collect();
         if !undeclared.is_empty() {
             self.find(checks::ASKS_UNDECLARED, format!("`{}`", undeclared.join("`, `")));
         }
@@ -290,15 +293,15 @@ impl FindingList {
     /// A call that is cancelled in its middle may well be answered: few servers can stop one. An answer that only a cancel brings
     /// about is another matter.
     fn cancelled(&mut self, seen: &Observations) {
-        let heard = &seen.heard;
+        let stdout_seen = &seen.stdout_seen;
         let was_silent = seen.troubles.iter().any(|trouble| matches!(trouble, ServerTrouble::Silence(..)));
         if was_silent {
-            self.samples(checks::ANSWERS_AFTER_CANCEL, "", &heard.late);
-        } else if heard.progress_after_cancel > 0 {
-            let count = heard.progress_after_cancel;
+            self.samples(checks::ANSWERS_AFTER_CANCEL, "", &stdout_seen.late);
+        } else if stdout_seen.progress_after_cancel > 0 {
+            let count = stdout_seen.progress_after_cancel;
             self.find(checks::GOES_ON_AFTER_CANCEL, format!("{count} reports of progress after the cancel"));
         } else {
-            self.samples(checks::GOES_ON_AFTER_CANCEL, "it answered: ", &heard.late);
+            self.samples(checks::GOES_ON_AFTER_CANCEL, "it answered: ", &stdout_seen.late);
         }
     }
 

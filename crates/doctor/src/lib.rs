@@ -208,8 +208,8 @@ async fn within(
     work: impl AsyncFnOnce(&mut Observations),
 ) -> Duration {
     let since = Instant::now();
-    let patience = if stands("doctor-comes-home") { limit } else { Duration::MAX };
-    if Deadline::after(patience).timeout(Box::pin(work(seen))).await.is_err() {
+    let bound = if stands("doctor-comes-home") { limit } else { Duration::MAX };
+    if Deadline::after(bound).timeout(Box::pin(work(seen))).await.is_err() {
         seen.unfinished_after = Some(limit);
     }
     since.elapsed()

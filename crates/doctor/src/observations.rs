@@ -24,7 +24,7 @@ pub struct Observations {
     /// What went wrong while it was used.
     pub troubles: Vec<ServerTrouble>,
     /// What was read from its stdout.
-    pub heard: StdoutSeen,
+    pub stdout_seen: StdoutSeen,
     /// Bytes on stderr in the longest session.
     pub stderr_bytes: u64,
     /// A line on stderr had this many bytes at least.

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use unhang_wire::{
-    Body, Id, Invalid, InvalidReason, Line, Lines, Message, Piece, ResponseOutcome, Shape, read,
+    Body, Id, Invalid, InvalidReason, Line, Lines, Message, MessageShape, Piece, ResponseOutcome, read,
 };
 
 use super::observations::StdoutSeen;
@@ -56,7 +56,7 @@ pub(super) struct ResponseReader {
 /// What was heard, and who waits for what.
 #[derive(Debug, Default)]
 pub(super) struct ReaderState {
-    pub(super) heard: StdoutSeen,
+    pub(super) stdout_seen: StdoutSeen,
     /// Requests of the server that nobody has answered yet.
     pub(super) questions: Vec<(Id, String)>,
     /// What is no message may be answered with an error that has no id.
@@ -80,8 +80,8 @@ impl ResponseReader {
         &mut self.book
     }
 
-    pub(super) fn heard(&self) -> &StdoutSeen {
-        &self.book.heard
+    pub(super) fn stdout_seen(&self) -> &StdoutSeen {
+        &self.book.stdout_seen
     }
 
     /// Whether anything has come of this request.
@@ -92,7 +92,7 @@ impl ResponseReader {
     /// Bytes were read.
     pub(super) fn hear(&mut self, mut bytes: &[u8]) {
         if !std::mem::replace(&mut self.begun, true) {
-            self.book.heard.has_mark = bytes.starts_with(b"\xef\xbb\xbf");
+            self.book.stdout_seen.has_mark = bytes.starts_with(b"\xef\xbb\xbf");
         }
         self.notice_pieces(bytes);
         while !bytes.is_empty() {
@@ -118,7 +118,7 @@ impl ResponseReader {
         let mut before = self.last_byte;
         for end in memchr::memchr_iter(b'\n', bytes) {
             let previous = end.checked_sub(1).map_or(before, |at| bytes[at]);
-            self.book.heard.crlf += u64::from(previous == b'\r');
+            self.book.stdout_seen.crlf += u64::from(previous == b'\r');
             before = b'\n';
         }
         self.last_byte = bytes.last().copied().unwrap_or(self.last_byte);
@@ -126,7 +126,7 @@ impl ResponseReader {
         self.pending += bytes.len() as u64;
         if bytes.contains(&b'\n') {
             if self.pending < SHORT_LINE {
-                self.book.heard.most_pieces = self.book.heard.most_pieces.max(self.pieces);
+                self.book.stdout_seen.most_pieces = self.book.stdout_seen.most_pieces.max(self.pieces);
             }
             (self.pieces, self.pending) = (0, 0);
         }
@@ -165,22 +165,24 @@ impl ReaderState {
         let bytes = match line {
             Line::Whole(bytes) => bytes,
             Line::Oversized(oversized) => {
-                self.heard.longest = self.heard.longest.max(oversized.length);
+                self.stdout_seen.longest = self.stdout_seen.longest.max(oversized.length);
                 match oversized.shape {
-                    Shape::Response => self.spoil(oversized.id.as_ref()),
-                    Shape::Unknown => self.heard.junk.add(format!("{} bytes", oversized.length).as_bytes()),
-                    Shape::Request => {}
+                    MessageShape::Response => self.spoil(oversized.id.as_ref()),
+                    MessageShape::Unknown => {
+                        self.stdout_seen.junk.add(format!("{} bytes", oversized.length).as_bytes())
+                    }
+                    MessageShape::Request => {}
                 }
                 return;
             }
         };
-        self.heard.longest = self.heard.longest.max(bytes.len() as u64);
+        self.stdout_seen.longest = self.stdout_seen.longest.max(bytes.len() as u64);
         let pieces: Vec<Piece<'_>> = read(bytes).take(MOST_PIECES).collect();
         let messages = pieces.iter().filter(|piece| !matches!(piece, Piece::Junk(_))).count();
         match (messages, pieces.len() - messages) {
-            (0, _) => self.heard.junk.add(bytes),
-            (_, 1..) => self.heard.glued.add(bytes),
-            (2.., 0) => self.heard.crowded.add(bytes),
+            (0, _) => self.stdout_seen.junk.add(bytes),
+            (_, 1..) => self.stdout_seen.glued.add(bytes),
+            (2.., 0) => self.stdout_seen.crowded.add(bytes),
             (1, 0) => {}
         }
         pieces.into_iter().for_each(|piece| self.piece(piece));
@@ -191,7 +193,7 @@ impl ReaderState {
             Piece::Message(message) => self.message(&message),
             Piece::Batch(pieces) => {
                 let sample = pieces.first().and_then(raw).unwrap_or_default();
-                self.heard.batches.add(&[b"[", sample].concat());
+                self.stdout_seen.batches.add(&[b"[", sample].concat());
                 pieces.into_iter().for_each(|piece| self.piece(piece));
             }
             Piece::Invalid(invalid) => self.invalid(&invalid),
@@ -200,26 +202,27 @@ impl ReaderState {
     }
 
     fn message(&mut self, message: &Message<'_>) {
-        self.heard.deepest = self.heard.deepest.max(depth(message.raw));
+        self.stdout_seen.deepest = self.stdout_seen.deepest.max(depth(message.raw));
         match &message.body {
             Body::Response { id, outcome, .. } => self.response(id, *outcome, message.raw),
             Body::Request { id, method, .. } => {
-                let known = if self.heard.questions.len() < MOST_METHODS { method } else { "(others)" };
-                *self.heard.questions.entry(shortened(known)).or_default() += 1;
+                let known = if self.stdout_seen.questions.len() < MOST_METHODS { method } else { "(others)" };
+                *self.stdout_seen.questions.entry(shortened(known)).or_default() += 1;
                 if self.questions.len() < MOST_QUESTIONS {
                     self.questions.push((id.clone(), method.as_ref().into()));
                 }
             }
             Body::Notification { method, params } => {
-                self.heard.notifications += 1;
+                self.stdout_seen.notifications += 1;
                 self.notifications += 1;
                 self.logs += u64::from(method == "notifications/message");
-                self.heard.most_notifications = self.heard.most_notifications.max(self.notifications);
+                self.stdout_seen.most_notifications =
+                    self.stdout_seen.most_notifications.max(self.notifications);
                 if method == "notifications/progress"
                     && let Some(Id::Integer(token)) = params.and_then(unhang_wire::notified_token)
                     && self.fates.get(&token) == Some(&RequestFate::Cancelled)
                 {
-                    self.heard.progress_after_cancel += 1;
+                    self.stdout_seen.progress_after_cancel += 1;
                 }
             }
         }
@@ -234,18 +237,18 @@ impl ReaderState {
             _ => None,
         };
         let Some((number, is_retyped)) = number else {
-            self.heard.misaddressed.add(bytes);
+            self.stdout_seen.misaddressed.add(bytes);
             self.spoil(None);
             return;
         };
         match self.fates.get(&number) {
-            Some(RequestFate::Answered) => self.heard.repeated.add(bytes),
-            Some(RequestFate::Cancelled) => self.heard.late.add(bytes),
+            Some(RequestFate::Answered) => self.stdout_seen.repeated.add(bytes),
+            Some(RequestFate::Cancelled) => self.stdout_seen.late.add(bytes),
             _ => {
-                self.heard.answers += 1;
-                self.heard.announced += u64::from(announced);
+                self.stdout_seen.answers += 1;
+                self.stdout_seen.announced += u64::from(announced);
                 if is_retyped {
-                    self.heard.retyped.add(bytes);
+                    self.stdout_seen.retyped.add(bytes);
                 }
                 let reply = match outcome {
                     ResponseOutcome::Result(result) => ObservedReply::Result(result.get().to_owned()),
@@ -259,16 +262,16 @@ impl ReaderState {
     fn invalid(&mut self, invalid: &Invalid<'_>) {
         let has_no_id =
             matches!(invalid.reason, InvalidReason::BadId | InvalidReason::MissingId | InvalidReason::LongId);
-        if has_no_id && invalid.shape == Shape::Response {
+        if has_no_id && invalid.shape == MessageShape::Response {
             if self.is_excused {
                 return;
             }
-            self.heard.misaddressed.add(invalid.raw);
+            self.stdout_seen.misaddressed.add(invalid.raw);
         } else {
             let reason = format!("{}: ", invalid.reason);
-            self.heard.invalid.add(&[reason.as_bytes(), invalid.raw].concat());
+            self.stdout_seen.invalid.add(&[reason.as_bytes(), invalid.raw].concat());
         }
-        if invalid.shape == Shape::Response {
+        if invalid.shape == MessageShape::Response {
             self.spoil(invalid.id.as_ref());
         }
     }
@@ -345,43 +348,48 @@ mod tests {
     use super::*;
 
     /// What is heard of these bytes while request 1 waits.
-    fn heard(bytes: &[u8]) -> (StdoutSeen, Option<ObservedReply>) {
+    fn stdout_seen(bytes: &[u8]) -> (StdoutSeen, Option<ObservedReply>) {
         let mut reader = ResponseReader::new(1 << 20);
         reader.book().ask(1);
         reader.hear(bytes);
         reader.finish();
-        (reader.heard().clone(), reader.book().take(1))
+        (reader.stdout_seen().clone(), reader.book().take(1))
     }
 
     const ANSWER: &str = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
 
     #[test]
     fn a_plain_answer_has_no_fault() {
-        let (heard, reply) = heard(format!("{ANSWER}\n").as_bytes());
+        let (stdout_seen, reply) = stdout_seen(format!("{ANSWER}\n").as_bytes());
         assert!(matches!(reply, Some(ObservedReply::Result(result)) if result == "{}"));
-        assert_eq!((heard.answers, heard.junk.count, heard.crlf, heard.invalid.count), (1, 0, 0, 0));
+        assert_eq!(
+            (stdout_seen.answers, stdout_seen.junk.count, stdout_seen.crlf, stdout_seen.invalid.count),
+            (1, 0, 0, 0)
+        );
     }
 
     #[test]
     fn each_fault_is_counted_as_what_it_is() {
         type Count = fn(&StdoutSeen) -> u64;
         let cases: &[(&str, Count)] = &[
-            ("INFO starting\nANSWER", |heard| heard.junk.count),
-            ("INFO starting ANSWER", |heard| heard.glued.count),
-            ("ANSWER{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}", |heard| heard.crowded.count),
-            ("[ANSWER]", |heard| heard.batches.count),
-            (r#"{"jsonrpc":"1.0","id":1,"result":{}}"#, |heard| heard.invalid.count),
-            (r#"{"jsonrpc":"2.0","id":9,"result":{}}"#, |heard| heard.misaddressed.count),
-            (r#"{"jsonrpc":"2.0","id":null,"result":{}}"#, |heard| heard.misaddressed.count),
-            (r#"{"jsonrpc":"2.0","id":"1","result":{}}"#, |heard| heard.retyped.count),
-            ("ANSWER\nANSWER", |heard| heard.repeated.count),
-            ("ANSWER\r", |heard| heard.crlf),
-            ("\u{feff}ANSWER", |heard| u64::from(heard.has_mark)),
-            (r#"{"jsonrpc":"2.0","id":"q","method":"ping"}"#, |heard| heard.questions["ping"]),
+            ("INFO starting\nANSWER", |stdout_seen| stdout_seen.junk.count),
+            ("INFO starting ANSWER", |stdout_seen| stdout_seen.glued.count),
+            ("ANSWER{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}", |stdout_seen| {
+                stdout_seen.crowded.count
+            }),
+            ("[ANSWER]", |stdout_seen| stdout_seen.batches.count),
+            (r#"{"jsonrpc":"1.0","id":1,"result":{}}"#, |stdout_seen| stdout_seen.invalid.count),
+            (r#"{"jsonrpc":"2.0","id":9,"result":{}}"#, |stdout_seen| stdout_seen.misaddressed.count),
+            (r#"{"jsonrpc":"2.0","id":null,"result":{}}"#, |stdout_seen| stdout_seen.misaddressed.count),
+            (r#"{"jsonrpc":"2.0","id":"1","result":{}}"#, |stdout_seen| stdout_seen.retyped.count),
+            ("ANSWER\nANSWER", |stdout_seen| stdout_seen.repeated.count),
+            ("ANSWER\r", |stdout_seen| stdout_seen.crlf),
+            ("\u{feff}ANSWER", |stdout_seen| u64::from(stdout_seen.has_mark)),
+            (r#"{"jsonrpc":"2.0","id":"q","method":"ping"}"#, |stdout_seen| stdout_seen.questions["ping"]),
         ];
         for (text, count) in cases {
-            let (heard, _) = heard(format!("{}\n", text.replace("ANSWER", ANSWER)).as_bytes());
-            assert_eq!(count(&heard), 1, "{text}: {heard:?}");
+            let (stdout_seen, _) = stdout_seen(format!("{}\n", text.replace("ANSWER", ANSWER)).as_bytes());
+            assert_eq!(count(&stdout_seen), 1, "{text}: {stdout_seen:?}");
         }
     }
 
@@ -392,7 +400,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":null,"result":{}}"#,
             r#"{"jsonrpc":"2.0","id":1,"result":{"x":NaN}}"#,
         ] {
-            let (_, reply) = heard(format!("{line}\n").as_bytes());
+            let (_, reply) = stdout_seen(format!("{line}\n").as_bytes());
             assert!(matches!(reply, Some(ObservedReply::Spoilt)), "{line}: {reply:?}");
         }
     }
@@ -404,8 +412,11 @@ mod tests {
         reader.book().cancel(1);
         reader.hear(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":1,\"progress\":1}}\n");
         reader.hear(format!("{ANSWER}\n").as_bytes());
-        let heard = reader.heard();
-        assert_eq!((heard.late.count, heard.repeated.count, heard.progress_after_cancel), (1, 0, 1));
+        let stdout_seen = reader.stdout_seen();
+        assert_eq!(
+            (stdout_seen.late.count, stdout_seen.repeated.count, stdout_seen.progress_after_cancel),
+            (1, 0, 1)
+        );
     }
 
     #[test]

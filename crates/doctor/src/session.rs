@@ -84,9 +84,9 @@ pub(super) fn remember(seen: &mut Observations, talk: &mut ExaminedServer) {
         (seen.stderr_bytes, seen.stderr_last) = (bytes, last);
     }
     seen.stderr_longest = seen.stderr_longest.max(longest);
-    let heard = talk.reader().heard();
-    if heard.answers >= seen.heard.answers && !talk.is_excused() {
-        seen.heard = talk.reader().heard().clone();
+    let stdout_seen = talk.reader().stdout_seen();
+    if stdout_seen.answers >= seen.stdout_seen.answers && !talk.is_excused() {
+        seen.stdout_seen = talk.reader().stdout_seen().clone();
     }
 }
 
@@ -187,7 +187,7 @@ impl DoctorSession<'_, '_> {
             let ping = self.examination.params(self.era, &json!({}));
             let ping = self.talk.send(self.era.ping(), &ping);
             answer = self.talk.answer(id, limits.call_timeout.saturating_sub(QUICK)).await;
-            let is_long = self.talk.reader().heard().longest > LONG_ANSWER;
+            let is_long = self.talk.reader().stdout_seen().longest > LONG_ANSWER;
             blocked = since.elapsed() > LONG && !is_long && self.talk.reader().book().came_first(id, ping);
             self.notice_sharers();
             if matches!(answer, Err(NoAnswer::Silence(_))) {
@@ -270,7 +270,7 @@ impl DoctorSession<'_, '_> {
     async fn cancel_a_slow_call(&mut self) {
         let slow = self.examination.seen.calls.iter().find(|call| call.took > QUICK && !call.blocked);
         let Some(tool) = slow.map(|call| call.tool.clone()) else { return };
-        if self.talk.reader().heard().longest > LONG_ANSWER {
+        if self.talk.reader().stdout_seen().longest > LONG_ANSWER {
             return;
         }
         let id = self.send_call(&tool);

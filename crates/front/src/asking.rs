@@ -14,12 +14,12 @@ use unhang_wire::Json;
 
 use super::{call_tasks::CallTaskEnd, effects::CallKey, tasks::era_of};
 use unhang_background::{
-    CallSource, Calling, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, RunningCall, SameCall,
+    CallOrigin, CallSource, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, RunningCall, SameCall,
     ToolOfCaller, UpstreamRequest, joined, not_kept,
 };
 use unhang_core::fault::FaultKind;
 use unhang_gateway::{
-    CalledServer, Joining, ServerAnswer, ServerRequest, Servers, SessionKey, SideMessage, TaskNews,
+    CalledServer, JoinPolicy, ServerAnswer, ServerRequest, Servers, SessionKey, SideMessage, TaskNews,
 };
 use unhang_tools::{
     Cancellation,
@@ -43,7 +43,7 @@ pub(super) struct PromotionOrder {
 }
 
 /// A job that is being made of a call.
-type Adopting = Pin<Box<dyn Future<Output = Result<Promoted, JobServiceError>> + Send>>;
+type AdoptionFuture = Pin<Box<dyn Future<Output = Result<Promoted, JobServiceError>> + Send>>;
 
 /// What is needed to make a job of a call.
 pub(super) struct MayPromote {
@@ -55,7 +55,7 @@ pub(super) struct MayPromote {
     /// The session that calls.
     pub session: SessionKey,
     /// Which calls join the job that the same call has become.
-    pub joining: Joining,
+    pub joining: JoinPolicy,
     /// Its client has asked for a task (2025-11-25).
     pub wants_a_task: bool,
     pub orders: oneshot::Receiver<PromotionOrder>,
@@ -81,15 +81,15 @@ impl PromotableCall {
 
     fn same(&self, promote: &MayPromote) -> Option<SameCall> {
         let joins = match promote.joining {
-            Joining::Never => false,
-            Joining::WhereDeclared => self.server.is_repeatable(&self.tool),
-            Joining::Always => true,
+            JoinPolicy::Never => false,
+            JoinPolicy::WhereDeclared => self.server.is_repeatable(&self.tool),
+            JoinPolicy::Always => true,
         };
         joins.then(|| self.tool_of(promote).call(self.arguments()))
     }
 
     fn tool_of(&self, promote: &MayPromote) -> ToolOfCaller {
-        let calls = Calling { caller: &promote.caller, session: promote.session, client: &promote.client };
+        let calls = CallOrigin { caller: &promote.caller, session: promote.session, client: &promote.client };
         ToolOfCaller::new(&calls, self.server.name(), self.server.instance(), &self.tool)
     }
 }
@@ -105,7 +105,7 @@ pub(super) async fn ask(
 ) -> CallTaskEnd {
     let about = promote.as_ref().and_then(|_| PromotableCall::of(&servers, &asked));
     if let (Some(about), Some(promote)) = (&about, &mut promote)
-        && promote.joining != Joining::Never
+        && promote.joining != JoinPolicy::Never
         && !promote.calls.same().is_empty()
         && promote.calls.same().has_one_of(about.tool_of(promote))
         && let Some(id) = about.same(promote).and_then(|same| promote.calls.same().find(&same))
@@ -125,26 +125,26 @@ pub(super) async fn ask(
     if let (Some(about), Some(promote)) = (&about, promote.take_if(|promote| promote.wants_a_task)) {
         return match task_first(promote, about, source.news().cloned(), &mut cancellation).await {
             Ok(promoted) => {
-                let going = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
-                CallTaskEnd::Promoted(Box::new((promoted, going)))
+                let running_call = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
+                CallTaskEnd::Promoted(Box::new((promoted, running_call)))
             }
             Err(ended) => ended,
         };
     }
-    let going = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
-    answered(key, going, progress_sinks, cancellation, promote.zip(about)).await
+    let running_call = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
+    answered(key, running_call, progress_sinks, cancellation, promote.zip(about)).await
 }
 
 /// Waits for what comes of a request that was made; it is a job where somebody may make one of it and orders that first.
 pub(super) async fn answered(
     key: CallKey,
-    mut going: RunningCall,
+    mut running_call: RunningCall,
     progress_sinks: ProgressSinks,
     mut cancellation: Cancellation,
     promote: Option<(MayPromote, PromotableCall)>,
 ) -> CallTaskEnd {
     let (mut promote, about) = promote.unzip();
-    let mut adopting: Option<Adopting> = None;
+    let mut adopting: Option<AdoptionFuture> = None;
     loop {
         tokio::select! {
             biased;
@@ -152,19 +152,19 @@ pub(super) async fn answered(
                 forget(promote, adopting);
                 return CallTaskEnd::Nothing;
             }
-            Ok(()) = going.way.seen.changed() => {
-                let newest: Option<Box<RawValue>> = going.way.seen.borrow_and_update().clone();
+            Ok(()) = running_call.way.seen.changed() => {
+                let newest: Option<Box<RawValue>> = running_call.way.seen.borrow_and_update().clone();
                 // Where it does not fit there is newer progress soon, or the end.
                 let _lossy = newest.map(|params| progress_sinks.progress.try_send((key, params)));
             }
             // Where there are too many on their way it is dropped: a log is lost, and a question declined.
-            Some(one) = going.way.said.recv() => drop(progress_sinks.aside.try_send((key, one))),
-            answered = &mut going.way.answering => {
+            Some(one) = running_call.way.said.recv() => drop(progress_sinks.aside.try_send((key, one))),
+            answered = &mut running_call.way.answering => {
                 forget(promote, adopting);
                 return CallTaskEnd::Server(Box::new(answered));
             }
             adopted = poll(&mut adopting) => match adopted {
-                Ok(promoted) => return CallTaskEnd::Promoted(Box::new((promoted, going))),
+                Ok(promoted) => return CallTaskEnd::Promoted(Box::new((promoted, running_call))),
                 Err(why) => {
                     tracing::warn!("no job can be made of a call: {why}");
                     adopting = None;
@@ -172,7 +172,7 @@ pub(super) async fn answered(
             },
             order = ordered(&mut promote), if adopting.is_none() => {
                 if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
-                    adopting = Some(adopt(promote, about, order, going.source.news().cloned()));
+                    adopting = Some(adopt(promote, about, order, running_call.source.news().cloned()));
                 }
             }
         }
@@ -228,7 +228,7 @@ fn adopt(
     about: &PromotableCall,
     order: PromotionOrder,
     news: Option<TaskNews>,
-) -> Adopting {
+) -> AdoptionFuture {
     let (server, tool) = about.server.owner_of(&about.tool);
     let call = Promotable {
         name: order.name,
@@ -250,7 +250,7 @@ fn adopt(
 }
 
 /// A job that was being made of a call is of no use any more.
-fn forget(promote: Option<MayPromote>, adopting: Option<Adopting>) {
+fn forget(promote: Option<MayPromote>, adopting: Option<AdoptionFuture>) {
     if let (Some(promote), Some(adopting)) = (promote, adopting) {
         promote.calls.forget(adopting);
     }
@@ -264,7 +264,7 @@ async fn ordered(promote: &mut Option<MayPromote>) -> Option<PromotionOrder> {
     }
 }
 
-async fn poll(adopting: &mut Option<Adopting>) -> <Adopting as Future>::Output {
+async fn poll(adopting: &mut Option<AdoptionFuture>) -> <AdoptionFuture as Future>::Output {
     match adopting {
         Some(adopting) => adopting.await,
         None => pending().await,

@@ -12,7 +12,7 @@ use super::{
     tasks::JobCapabilities,
 };
 use unhang_core::{clients, promotion::Promotion};
-use unhang_gateway::{Joining, RequestPatience};
+use unhang_gateway::{JoinPolicy, RequestTimeouts};
 use unhang_upstream::http::headers::CallLimit;
 
 /// What is known of the time of a call when it comes.
@@ -41,22 +41,22 @@ pub(super) struct CallTerms {
     /// How it becomes a job, where it may.
     pub promotion: PromotionPlan,
     /// Whether it joins the job that the same call has become.
-    pub joining: Joining,
+    pub joining: JoinPolicy,
     /// Its client may hear that it is waited for.
     pub has_heartbeat: bool,
 }
 
 impl CallTerms {
     /// Those of a request that is no call of a tool, and has waited for so long.
-    pub(super) fn of_request(patience: &RequestPatience, waited: Duration) -> CallTerms {
-        let limit = patience.request.saturating_sub(waited);
+    pub(super) fn of_request(timeouts: &RequestTimeouts, waited: Duration) -> CallTerms {
+        let limit = timeouts.request.saturating_sub(waited);
         CallTerms {
             limit,
             clock: None,
             asked_limit: limit,
             waited,
             promotion: PromotionPlan::never(),
-            joining: Joining::Never,
+            joining: JoinPolicy::Never,
             has_heartbeat: false,
         }
     }
@@ -64,21 +64,21 @@ impl CallTerms {
     /// Those of a call of this tool, whose client gets this where a job is made of it.
     pub(super) fn of_call(
         tool: &str,
-        patience: &RequestPatience,
+        timeouts: &RequestTimeouts,
         promotion_reply: PromotionReply,
         jobs: JobCapabilities,
         timing: CallTiming,
     ) -> CallTerms {
-        let most = patience.of_call(tool);
+        let most = timeouts.of_call(tool);
         let limit = clients::call_limit(timing.clock, most);
         let clock = timing.clock.filter(|_| limit < most);
         let limit = limit.saturating_sub(timing.waited);
-        let job_limit = patience.of_job(tool);
-        let promotion = if jobs.promotes { patience.of_promotion(tool) } else { Promotion::Off };
+        let job_limit = timeouts.of_job(tool);
+        let promotion = if jobs.promotes { timeouts.of_promotion(tool) } else { Promotion::Off };
         // As a job it would have ended already.
         let hand_over = PromotionPlan::of(promotion_reply, promotion, limit.min(job_limit), timing);
         let may_be_a_job = hand_over.at.is_some();
-        let joining = if may_be_a_job { patience.of_joining(tool) } else { Joining::Never };
+        let joining = if may_be_a_job { timeouts.of_joining(tool) } else { JoinPolicy::Never };
         let window = timing.window;
         let waited = timing.waited + window.map(|window| window.waited).unwrap_or_default();
         let asked_limit = match (may_be_a_job, jobs.are_of_windows) {
@@ -91,7 +91,7 @@ impl CallTerms {
         };
         // Where windows ask, whoever serves their clients knows when to stop.
         let limit = if jobs.are_of_windows { asked_limit } else { limit };
-        let has_heartbeat = patience.has_heartbeat(tool);
+        let has_heartbeat = timeouts.has_heartbeat(tool);
         CallTerms { limit, clock, asked_limit, waited, promotion: hand_over, joining, has_heartbeat }
     }
 
@@ -115,8 +115,8 @@ mod tests {
     /// The terms of a call that becomes a job after so long, and has waited for a second.
     fn terms(after: u64, call: Duration, are_of_windows: bool, window: Option<CallLimit>) -> CallTerms {
         let promotion = Promotion::After(seconds(after));
-        let joining = Joining::Always;
-        let patience = RequestPatience { call, job: JOB, promotion, joining, ..RequestPatience::default() };
+        let joining = JoinPolicy::Always;
+        let timeouts = RequestTimeouts { call, job: JOB, promotion, joining, ..RequestTimeouts::default() };
         let jobs = JobCapabilities {
             are_there: true,
             promotes: !are_of_windows,
@@ -124,7 +124,7 @@ mod tests {
             ..JobCapabilities::default()
         };
         let timing = CallTiming { now: seconds(100), waited: seconds(1), clock: None, window };
-        CallTerms::of_call("tool", &patience, PromotionReply::Words, jobs, timing)
+        CallTerms::of_call("tool", &timeouts, PromotionReply::Words, jobs, timing)
     }
 
     #[test]
@@ -132,13 +132,13 @@ mod tests {
         let terms = terms(5, CALL, false, None);
         assert_eq!(terms.promotion.at, Some(seconds(104)), "what it has waited counts");
         assert_eq!((terms.limit, terms.asked_limit), (seconds(59), JOB));
-        assert_eq!((terms.waited, terms.joining), (seconds(1), Joining::Always));
+        assert_eq!((terms.waited, terms.joining), (seconds(1), JoinPolicy::Always));
     }
 
     #[test]
     fn what_is_over_before_it_could_be_a_job_is_a_call() {
         let terms = terms(5, seconds(4), false, None);
-        assert_eq!((terms.promotion.at, terms.joining), (None, Joining::Never));
+        assert_eq!((terms.promotion.at, terms.joining), (None, JoinPolicy::Never));
         assert_eq!((terms.limit, terms.asked_limit), (seconds(3), seconds(3)));
     }
 

@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use unhang_bridge::params::LOG_LEVEL;
 use unhang_wire::{self as wire, Id, Json};
 
-use super::{effects::ReplyRoute, parking::digest, session_calls::Introduced};
+use super::{effects::ReplyRoute, parked_calls::digest, session_calls::Introduced};
 use unhang_core::{
     fault::FaultKind,
     refusal::{Addressee, ErrorReport},
@@ -65,7 +65,7 @@ impl<'a> ClientRequest<'a> {
     /// What a request that stands alone says of its client, where it is to be this request of a server.
     pub(super) fn introduced(&self, method: &str, revision: Revision) -> Option<Introduced> {
         self.params.filter(|_| revision.is_stateless()).map(|params| Introduced {
-            offers: capabilities(params).map_or("{}", Json::get).into(),
+            client_capabilities: capabilities(params).map_or("{}", Json::get).into(),
             digest: digest(method, params),
             log_from: text_in_meta(params, LOG_LEVEL).as_deref().and_then(Level::named),
         })

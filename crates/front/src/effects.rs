@@ -9,7 +9,7 @@ use unhang_jobs::id::JobId;
 
 use super::tasks::TaskAsked;
 use unhang_core::{batch::BatchId, queue::Class};
-use unhang_gateway::{Joining, Level, Replied, ServerRequest};
+use unhang_gateway::{JoinPolicy, Level, Replied, ServerRequest};
 
 /// Names what a client says at once and is answered at once: a POST. Over pipes there is one stream for everything.
 pub type StreamKey = u64;
@@ -102,7 +102,7 @@ pub enum SessionAction {
         /// Whether it may become a job.
         may_be_a_job: bool,
         /// Whether it joins the job that the same call has become.
-        joining: Joining,
+        joining: JoinPolicy,
     },
     /// Hear of a resource, then say [`McpSession::watched`](super::mcp_session::McpSession::watched).
     Watch {

@@ -38,17 +38,17 @@ pub(super) type TaskNewsSender = mpsc::Sender<(CallKey, Box<TaskTold>)>;
 
 /// The tasks that a subscription is about; none, where its client has not declared that it copes with them.
 pub(super) fn tasks_wanted(params: Option<Json<'_>>) -> Vec<JobId> {
-    let mut wanted = Vec::new();
+    let mut task_ids = Vec::new();
     let is_declared = params.and_then(capabilities).is_some_and(declares);
     let ids = params.filter(|_| is_declared);
     let ids = ids.and_then(|params| params.member("notifications")?.member("taskIds"));
     if let Some(ids) = ids {
         ids.each_element(|id| {
             let id = id.text().and_then(|id| id.parse::<JobId>().ok());
-            wanted.extend(id.filter(|id| wanted.len() < MOST && !wanted.contains(id)));
+            task_ids.extend(id.filter(|id| task_ids.len() < MOST && !task_ids.contains(id)));
         });
     }
-    wanted
+    task_ids
 }
 
 /// What the subscription of this id hears of a task that is another than it was, and as what. A job is kept for `ttl` after its end.

@@ -19,7 +19,7 @@ use unhang_background::{EngineService, OpenInput, PromotedCalls};
 use unhang_gateway::{OpenServerQuestion, SideMessage};
 use unhang_tools::{
     job_report::JobReport,
-    service::{Caller, Extent, JobService, JobServiceError},
+    service::{Caller, JobService, JobServiceError, ResultsExtent},
 };
 
 /// Where questions go that are asked beside the answer to this request.
@@ -67,7 +67,9 @@ impl SessionJobs {
         }
         let told = match asked {
             TaskAsked::Get(id) => self.one(id, Duration::ZERO).await.map(one),
-            TaskAsked::Resource(id) => self.of_extent(id, Duration::ZERO, Extent::Whole).await.map(one),
+            TaskAsked::Resource(id) => {
+                self.of_extent(id, Duration::ZERO, ResultsExtent::Whole).await.map(one)
+            }
             TaskAsked::Update(id, responses) => {
                 self.update(id, responses);
                 self.one(id, Duration::ZERO).await.map(one)
@@ -93,14 +95,14 @@ impl SessionJobs {
     }
 
     async fn one(&self, id: JobId, wait: Duration) -> Result<TaskTold, JobServiceError> {
-        self.of_extent(id, wait, Extent::Bounded).await
+        self.of_extent(id, wait, ResultsExtent::Bounded).await
     }
 
     async fn of_extent(
         &self,
         id: JobId,
         wait: Duration,
-        extent: Extent,
+        extent: ResultsExtent,
     ) -> Result<TaskTold, JobServiceError> {
         let report = self.service.status(id, wait).await?;
         let answer = if report.status.is_final() { self.service.answer(id, extent).await? } else { None };

@@ -13,8 +13,8 @@
 //!        Running ──signal, client gone────────────────────────► Stopping
 //! ```
 //!
-//! The session is a small core. Its state lies in parts, each in the file of its subject: `SessionCalls`, `ClientQuestions`, `Parking`,
-//! `WatchedResources`, `SessionOffers`, `SessionProfile` and `AnswerWriter`. A part is given the other parts that it needs, and never
+//! The session is a small core. Its state lies in parts, each in the file of its subject: `SessionCalls`, `ClientQuestions`, `ParkedCalls`,
+//! `WatchedResources`, `SessionCatalog`, `SessionProfile` and `AnswerWriter`. A part is given the other parts that it needs, and never
 //! the session. What concerns several of them is here, in `requests.rs` (what the client asks for) and in `outcomes.rs` (what comes of it).
 //!
 //! Invariant: a line that is no message is answered, for real servers stay silent on garbage (contract 4).
@@ -22,16 +22,16 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use unhang_switches::stands;
-use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, read};
+use unhang_wire::{self as wire, Body, Id, Json, Line, Message, MessageShape, Piece, read};
 
 use super::{
     answers::AnswerWriter,
     client_request::{ClientRequest, MOST_ECHOED},
     effects::ReplyRoute,
-    offers::SessionOffers,
-    parking::Parking,
+    parked_calls::ParkedCalls,
     questions::{ClientQuestions, replied},
     session_calls::{Awaited, SessionCall, SessionCalls},
+    session_catalog::SessionCatalog,
     session_profile::SessionProfile,
     subscriptions::{WatchedResources, end_of_changes},
     tally::FrontTally,
@@ -77,14 +77,14 @@ pub struct McpSession {
     pub(super) client: SessionProfile,
     /// Who asks, where clients wait for one another.
     pub(super) fairness_key: FairnessKey,
-    pub(super) offers: SessionOffers,
+    pub(super) session_catalog: SessionCatalog,
     /// What there is of jobs behind the session.
     pub(super) jobs: JobCapabilities,
     pub(super) answers: AnswerWriter,
     pub(super) calls: SessionCalls,
     /// What the client is asked on behalf of servers.
     pub(super) questions: ClientQuestions,
-    pub(super) parking: Parking,
+    pub(super) parked_calls: ParkedCalls,
     pub(super) watched: WatchedResources,
     pub(super) actions: VecDeque<SessionAction>,
     pub(super) phase: SessionPhase,
@@ -99,12 +99,12 @@ impl McpSession {
             requires_handshake: true,
             client: SessionProfile::default(),
             fairness_key: FairnessKey::new(""),
-            offers: SessionOffers::new(tools, instructions),
+            session_catalog: SessionCatalog::new(tools, instructions),
             jobs: JobCapabilities::default(),
             answers: AnswerWriter::default(),
             calls: SessionCalls::default(),
             questions: ClientQuestions::default(),
-            parking: Parking::default(),
+            parked_calls: ParkedCalls::default(),
             watched: WatchedResources::default(),
             actions: VecDeque::new(),
             phase: SessionPhase::Running,
@@ -114,7 +114,7 @@ impl McpSession {
     /// The same with servers behind it.
     #[must_use]
     pub fn with_servers(mut self, known: KnownServers) -> McpSession {
-        self.offers.put_servers(known);
+        self.session_catalog.put_servers(known);
         self
     }
 
@@ -188,17 +188,17 @@ impl McpSession {
 
     /// There may be other tools of ours later, of which clients are to hear.
     pub fn tools_may_change(&mut self) {
-        self.offers.tools_may_change();
+        self.session_catalog.tools_may_change();
     }
 
     /// Calls may be parked under names that begin with this, which nobody guesses.
     pub fn set_state_secret(&mut self, secret: String) {
-        self.parking.park_under(secret);
+        self.parked_calls.park_under(secret);
     }
 
     /// Calls wait for their clients to come back.
     pub fn has_parked(&self) -> bool {
-        !self.parking.is_empty()
+        !self.parked_calls.is_empty()
     }
 
     /// When [`McpSession::tick`] is due at the latest.
@@ -208,7 +208,7 @@ impl McpSession {
             SessionPhase::Running | SessionPhase::Closed => None,
         };
         let calls = self.calls.next_moment().filter(|_| stands("tool-deadline"));
-        end.into_iter().chain(calls).chain(self.parking.next_tick()).min()
+        end.into_iter().chain(calls).chain(self.parked_calls.next_tick()).min()
     }
 
     /// Time has passed.
@@ -228,7 +228,7 @@ impl McpSession {
             let error_report = ErrorReport { kind: FaultKind::Deadline, summary: happened, hint };
             self.answers.fail(self.now, &id, &call, error_report, effects);
         }
-        self.parking.forget(Some(now), &mut self.actions);
+        self.parked_calls.forget(Some(now), &mut self.actions);
         self.stop_if_drained(effects);
         match self.phase {
             SessionPhase::Draining { until, cause } if now >= until => {
@@ -262,7 +262,7 @@ impl McpSession {
         call: &SessionCall,
         effects: &mut impl SessionEffects,
     ) {
-        let result = self.offers.list(list, call, self.jobs);
+        let result = self.session_catalog.list(list, call, self.jobs);
         self.answers.answer_raw(id, call.route, &result, effects);
     }
 
@@ -285,8 +285,8 @@ impl McpSession {
             Line::Oversized(oversized) => {
                 let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
                 let to = match oversized.shape {
-                    Shape::Request => Addressee { id, method, ..Addressee::nobody() },
-                    Shape::Response | Shape::Unknown => Addressee::nobody(),
+                    MessageShape::Request => Addressee { id, method, ..Addressee::nobody() },
+                    MessageShape::Response | MessageShape::Unknown => Addressee::nobody(),
                 };
                 self.answers.refuse(
                     route,
@@ -376,7 +376,7 @@ impl McpSession {
             return;
         }
         self.phase = SessionPhase::Stopping { until: now + STOP_LIMIT, code };
-        self.parking.forget(None, &mut self.actions);
+        self.parked_calls.forget(None, &mut self.actions);
         self.end_all_subscriptions(effects);
         for (id, call) in self.calls.take_all() {
             self.abandon(call.key, effects);
@@ -432,7 +432,7 @@ impl McpSession {
     }
 
     /// Ends a call on which nobody works any more. Gives the id under which it is still waited for.
-    pub(super) fn over(&mut self, key: CallKey, effects: &mut impl SessionEffects) -> Option<Id> {
+    pub(super) fn end_call(&mut self, key: CallKey, effects: &mut impl SessionEffects) -> Option<Id> {
         self.questions.forget(key, &self.calls, &mut self.actions, effects);
         self.calls.end(key)
     }

@@ -17,7 +17,7 @@ use super::{
     followed,
     mcp_session::{McpSession, SessionPhase},
     owners::is_of_nobody_yet,
-    parking::InputRequiredAnswer,
+    parked_calls::InputRequiredAnswer,
     promotion::PromotionReply,
     questions::AskedParams,
     session_calls::{Awaited, SessionCall},
@@ -40,7 +40,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        let id = self.over(key, effects);
+        let id = self.end_call(key, effects);
         if let Some(id) = id
             && let Some(call) = self.calls.take(&id)
         {
@@ -68,7 +68,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        if self.parking.answered_meanwhile(key, answered) {
+        if self.parked_calls.answered_meanwhile(key, answered) {
             self.calls.end(key);
             return;
         }
@@ -77,7 +77,7 @@ impl McpSession {
         let late = self.calls.by_key(key);
         let late = late.and_then(|call| self.questions.with_why_it_was_late(call, answered, client));
         let answered = late.as_ref().unwrap_or(answered);
-        let id = self.over(key, effects);
+        let id = self.end_call(key, effects);
         if let Some(id) = id
             && let Some(call) = self.calls.take(&id)
         {
@@ -88,9 +88,9 @@ impl McpSession {
     }
 
     /// A request to a server that nobody waited for any more has come to its end.
-    pub fn forgotten(&mut self, now: Duration, key: CallKey, effects: &mut impl SessionEffects) {
+    pub fn abandoned(&mut self, now: Duration, key: CallKey, effects: &mut impl SessionEffects) {
         self.now = now;
-        self.over(key, effects);
+        self.end_call(key, effects);
         self.stop_if_drained(effects);
         self.finish_if_stopped();
     }
@@ -167,7 +167,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) -> Result<(), &'static str> {
         let (QuestionSubject::Call(key) | QuestionSubject::OneOfSeveral(key)) = about;
-        let call = self.calls.by_key(key).or_else(|| self.parking.call(key));
+        let call = self.calls.by_key(key).or_else(|| self.parked_calls.call(key));
         let call = call.ok_or("nobody waits for the call any more")?;
         self.client.can_be_asked(call, asked)?;
         if !call.revision.is_stateless() {
@@ -176,7 +176,7 @@ impl McpSession {
             return self.questions.ask(call, question, asked, newest, effects);
         }
         let is_ending = !matches!(self.phase, SessionPhase::Running);
-        let parked = self.parking.park(key, question, asked, is_ending, &mut self.calls)?;
+        let parked = self.parked_calls.park(key, question, asked, is_ending, &mut self.calls)?;
         if let Some(InputRequiredAnswer { id, route, result }) = parked {
             self.answers.answer_raw(&id, route, &result, effects);
         }
@@ -186,7 +186,7 @@ impl McpSession {
     /// Whether the client of this call is being asked something about it, beside it or by its answer.
     pub(super) fn is_asked(&self, key: CallKey) -> bool {
         let is_asked = self.calls.by_key(key).is_some_and(|call| self.questions.about(call).is_some())
-            || self.parking.call(key).is_some();
+            || self.parked_calls.call(key).is_some();
         is_asked && stands("asked-call-stays-a-call")
     }
 
@@ -204,7 +204,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) -> Option<WhoIsAsked> {
         self.now = now;
-        let id = self.over(key, effects);
+        let id = self.end_call(key, effects);
         let call = id.as_ref().and_then(|id| self.calls.take(id));
         if let (Some(id), Some(call)) = (&id, &call) {
             tracing::info!(
@@ -230,7 +230,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        let id = self.over(key, effects);
+        let id = self.end_call(key, effects);
         if let Some(id) = id
             && let Some(call) = self.calls.take(&id)
         {
@@ -293,7 +293,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        if self.offers.change_tools(tools) {
+        if self.session_catalog.change_tools(tools) {
             self.listeners().tell_of_tools(effects);
         }
     }
@@ -310,7 +310,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
-        let Some(before) = self.offers.update_servers(known) else { return };
+        let Some(before) = self.session_catalog.update_servers(known) else { return };
         self.listeners().tell_of_servers(&before, known, effects);
         for (before, now) in self.watched.follow(&known.catalog, &mut self.calls) {
             self.actions.push_back(SessionAction::Unwatch(before));
@@ -346,7 +346,7 @@ impl McpSession {
             let Awaited::Owner(ownerless) = &call.awaited else { continue };
             let waited = self.now.saturating_sub(call.since);
             let request = ownerless.request(id.clone(), call.route, waited);
-            if is_of_nobody_yet(&self.offers, &request) {
+            if is_of_nobody_yet(&self.session_catalog, &request) {
                 self.calls.put_in_flight(id, call);
             } else {
                 self.dispatch(&request, call.revision, effects);

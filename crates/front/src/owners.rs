@@ -13,7 +13,7 @@ use unhang_wire::{self as wire, Id, Json};
 use super::{
     client_request::{ClientRequest, MOST_ECHOED, invalid_params},
     effects::ReplyRoute,
-    offers::SessionOffers,
+    session_catalog::SessionCatalog,
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
 };
 use unhang_core::{
@@ -113,11 +113,11 @@ impl<'a> RequestedItem<'a> {
 pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Result<RequestSubject, NotAsked> {
     let catalog = &*known.catalog;
     let told = |happened: String, hint| NotAsked::Told(invalid_params(happened, hint));
-    let Some(wanted) = RequestedItem::by(request) else {
+    let Some(requested) = RequestedItem::by(request) else {
         return Err(told(format!("`{}` is about nothing", request.method), "ask for something by its name"));
     };
-    let owner = wanted.owner(catalog).or_else(|| wanted.unlisted(known));
-    let RequestedItem { method, member, holder, about } = wanted;
+    let owner = requested.owner(catalog).or_else(|| requested.unlisted(known));
+    let RequestedItem { method, member, holder, about } = requested;
     let Some(about) = about else {
         let parent = if holder.is_some() { "params.ref" } else { "params" };
         let happened = format!("`{method}` names nothing in {parent}.{member}");
@@ -171,19 +171,18 @@ pub(super) fn no_such<'a>(
 }
 
 /// Whether a request is about something that a server may turn out to have which is still coming up.
-pub(super) fn is_of_nobody_yet(offers: &SessionOffers, request: &ClientRequest<'_>) -> bool {
-    let Some(known) = offers.servers().filter(|known| !known.is_settled) else { return false };
-    let Some(wanted) = RequestedItem::by(request) else { return false };
+pub(super) fn is_of_nobody_yet(session_catalog: &SessionCatalog, request: &ClientRequest<'_>) -> bool {
+    let Some(known) = session_catalog.servers().filter(|known| !known.is_settled) else { return false };
+    let Some(requested) = RequestedItem::by(request) else { return false };
     // A name says by its beginning whose it could be; a URI does not.
-    let may_come = |about: &str| match wanted.member {
+    let may_come = |about: &str| match requested.member {
         "name" => known.absent.iter().any(|absent| absent.may_bring(about)),
         _ => true,
     };
-    let is_unknown = wanted.owner(&known.catalog).is_none()
-        && wanted
-            .about
-            .as_deref()
-            .is_some_and(|name| may_come(name) && (wanted.method != "tools/call" || !offers.has_tool(name)));
+    let is_unknown = requested.owner(&known.catalog).is_none()
+        && requested.about.as_deref().is_some_and(|name| {
+            may_come(name) && (requested.method != "tools/call" || !session_catalog.has_tool(name))
+        });
     is_unknown && stands("unknown-name-waits-for-servers")
 }
 

@@ -59,7 +59,7 @@ impl PromotionReply {
     /// What the client of a call with these params can cope with.
     pub fn of(params: Json<'_>, revision: Revision) -> PromotionReply {
         let dialect = match revision {
-            Revision::V2025November => tasks::wanted(params).map(|_| Dialect::Core),
+            Revision::V2025November => tasks::requested_task(params).map(|_| Dialect::Core),
             _ if revision.is_stateless() => {
                 capabilities(params).filter(|offered| tasks::declares(*offered)).map(|_| Dialect::Extension)
             }

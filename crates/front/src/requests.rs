@@ -24,7 +24,7 @@ use super::{
     followed::tasks_wanted,
     mcp_session::{McpSession, SessionPhase},
     owners::{NotAsked, RequestSubject, UnroutedRequest, is_of_nobody_yet, subject},
-    parking::{NotResumed, Resumed, own_state},
+    parked_calls::{NotResumed, Resumed, own_state},
     promotion::PromotionReply,
     session_calls::{Awaited, SessionCall},
     subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, not_listening, resource},
@@ -41,7 +41,7 @@ use unhang_core::{
     revision::Revision,
     wording::shortened,
 };
-use unhang_gateway::{Level, RequestPatience, ServerRequest, leader_lost, route::names::Owner};
+use unhang_gateway::{Level, RequestTimeouts, ServerRequest, leader_lost, route::names::Owner};
 use unhang_upstream::{
     client::{LISTEN, ServerList},
     http::headers::CallLimit,
@@ -118,7 +118,7 @@ impl McpSession {
         self.client.shake_hands(revision, request, name);
         let (session, client) = (self.answers.session_name(), self.answers.client_name());
         tracing::info!(session, client, "a session of revision {} begins", revision.name());
-        let result = self.offers.handshake(revision, self.jobs);
+        let result = self.session_catalog.handshake(revision, self.jobs);
         self.answers.answer(&request.id, revision, request.route, result, effects);
     }
 
@@ -147,16 +147,16 @@ impl McpSession {
         if let Some((id, uri)) = self.jobs.read_by(request) {
             return self.read_job(request, revision, id, uri);
         }
-        if is_of_nobody_yet(&self.offers, request) {
+        if is_of_nobody_yet(&self.session_catalog, request) {
             return self.wait_for_owner(request, revision);
         }
-        let has_servers = self.offers.servers().is_some();
+        let has_servers = self.session_catalog.servers().is_some();
         match &*request.method {
             "ping" if !revision.is_stateless() => {
                 self.answers.answer(&request.id, revision, request.route, Map::new(), effects);
             }
             "server/discover" if revision.is_stateless() => {
-                let result = self.offers.discovery(revision, self.jobs);
+                let result = self.session_catalog.discovery(revision, self.jobs);
                 self.answers.answer(&request.id, revision, request.route, result, effects);
             }
             "tools/list" => self.list(request, ServerList::Tools, revision, effects),
@@ -184,7 +184,7 @@ impl McpSession {
                 self.listen(request, revision, effects);
             }
             method => {
-                let error_report = self.offers.no_such_method(method, revision);
+                let error_report = self.session_catalog.no_such_method(method, revision);
                 self.answers.refuse_request(request, error_report, effects);
             }
         }
@@ -222,7 +222,7 @@ impl McpSession {
         let awaited = (self.calls.new_key(), Awaited::List(list));
         let mut call = SessionCall::new(awaited, (revision, request.route), self.now, LIST_PATIENCE);
         call.promotion.promotion_reply = self.jobs.promotion_reply(request, revision);
-        if self.offers.has_lists() || !stands("list-waits-for-servers") {
+        if self.session_catalog.has_lists() || !stands("list-waits-for-servers") {
             return self.answer_list(&request.id, list, &call, effects);
         }
         self.calls.put_in_flight(request.id.clone(), call);
@@ -230,17 +230,17 @@ impl McpSession {
 
     fn call(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let name = request.text("name");
-        if name.as_ref().is_some_and(|name| self.offers.is_of_a_server(name)) {
+        if name.as_ref().is_some_and(|name| self.session_catalog.is_of_a_server(name)) {
             return self.ask(request, revision, effects);
         }
-        let (tool, arguments) = match self.offers.called(request, name) {
+        let (tool, arguments) = match self.session_catalog.called(request, name) {
             Ok(called) => called,
             Err(error_report) => {
                 return self.answers.refuse_request(request, error_report, effects);
             }
         };
         let promotion_reply = self.jobs.promotion_reply(request, revision);
-        let is_job = self.offers.is_job(&tool);
+        let is_job = self.session_catalog.is_job(&tool);
         if promotion_reply == PromotionReply::Task(Dialect::Core) && !is_job {
             return self.answers.refuse_raw(&request.id, request.route, &tasks::not_as_task(&tool), effects);
         }
@@ -259,7 +259,7 @@ impl McpSession {
 
     /// After how long the client gives a call up, where that is known.
     fn clock(&self, request: &ClientRequest<'_>, revision: Revision) -> Option<Duration> {
-        self.client.clock(request, revision, self.offers.servers())
+        self.client.clock(request, revision, self.session_catalog.servers())
     }
 
     /// Asks the server whose it is, or goes on with what was asked before.
@@ -274,11 +274,11 @@ impl McpSession {
             }
         };
         let request = &request.with_params(first.or(request.params));
-        let Some(known) = self.offers.servers() else { return };
+        let Some(known) = self.session_catalog.servers() else { return };
         // Another gateway's states look as ours do, and are its own affair.
-        let is_ours = |state: &str| !known.follows || self.parking.gave(state);
+        let is_ours = |state: &str| !known.follows || self.parked_calls.gave(state);
         let state = own_state(request.params).filter(|state| is_ours(state));
-        if state.as_deref().is_some_and(|state| self.parking.was_given_elsewhere(state)) {
+        if state.as_deref().is_some_and(|state| self.parked_calls.was_given_elsewhere(state)) {
             // Whose it was is known to the window that asks.
             let (summary, hint) = leader_lost(None, &request.method);
             let error_report = ErrorReport { kind: FaultKind::ServerExited, summary, hint };
@@ -350,11 +350,12 @@ impl McpSession {
 
     /// On which terms a server is asked this.
     fn terms(&self, subject: &RequestSubject, request: &ClientRequest<'_>, revision: Revision) -> CallTerms {
-        let usual = RequestPatience::default();
-        let patience = self.offers.servers().and_then(|known| known.patience.get(&subject.owner.server));
-        let patience = patience.unwrap_or(&usual);
+        let usual = RequestTimeouts::default();
+        let timeouts =
+            self.session_catalog.servers().and_then(|known| known.timeouts.get(&subject.owner.server));
+        let timeouts = timeouts.unwrap_or(&usual);
         if subject.method != "tools/call" {
-            return CallTerms::of_request(patience, request.waited);
+            return CallTerms::of_request(timeouts, request.waited);
         }
         let timing = CallTiming {
             now: self.now,
@@ -363,7 +364,7 @@ impl McpSession {
             window: self.client.window_limit,
         };
         let promotion_reply = self.jobs.promotion_reply(request, revision);
-        CallTerms::of_call(&subject.owner.name, patience, promotion_reply, self.jobs, timing)
+        CallTerms::of_call(&subject.owner.name, timeouts, promotion_reply, self.jobs, timing)
     }
 
     /// Goes on with a parked call to which its client comes back.
@@ -375,7 +376,7 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         let (id, method, how) = (&request.id, &*request.method, (revision, request.route));
-        match self.parking.come_back(self.now, method, params, how, &mut self.actions) {
+        match self.parked_calls.come_back(self.now, method, params, how, &mut self.actions) {
             Ok(Resumed { call, answered: Some(answered) }) => {
                 self.answers.pass_on(self.now, id, &call, &answered, effects);
             }
@@ -397,7 +398,7 @@ impl McpSession {
     /// Has a request wait until the servers have been listed whose it could be.
     fn wait_for_owner(&mut self, request: &ClientRequest<'_>, revision: Revision) {
         // Nothing else comes here.
-        let Some(ownerless) = UnroutedRequest::of(request, self.offers.servers()) else { return };
+        let Some(ownerless) = UnroutedRequest::of(request, self.session_catalog.servers()) else { return };
         let limit = match ownerless.method {
             "tools/call" => {
                 let own = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
@@ -456,7 +457,8 @@ impl McpSession {
             return self.answers.refuse(route, to, not_listening(), effects);
         }
         let tasks = if self.jobs.are_there { tasks_wanted(request.params) } else { Vec::new() };
-        let catalog = self.offers.servers().map(|known| Arc::clone(&known.catalog)).unwrap_or_default();
+        let catalog =
+            self.session_catalog.servers().map(|known| Arc::clone(&known.catalog)).unwrap_or_default();
         let mut filter = Filter::of(request.params, &catalog, tasks);
         for resource in filter.resources() {
             self.watch_beside(resource.clone());
@@ -488,7 +490,7 @@ impl McpSession {
             let error_report = invalid_params(happened, "name what it is about");
             return self.answers.refuse_request(request, error_report, effects);
         };
-        match self.offers.servers().and_then(|known| known.catalog.resource(&uri)) {
+        match self.session_catalog.servers().and_then(|known| known.catalog.resource(&uri)) {
             Some(owner) if begins => self.subscribe(request, uri, owner, revision, effects),
             Some(owner) => {
                 let resource = resource(owner);
@@ -510,8 +512,8 @@ impl McpSession {
         revision: Revision,
         effects: &mut impl SessionEffects,
     ) {
-        let patience = self.offers.servers().and_then(|known| known.patience.get(&owner.server));
-        let limit = patience.map_or(REQUEST_TIMEOUT, |patience| patience.request);
+        let timeouts = self.session_catalog.servers().and_then(|known| known.timeouts.get(&owner.server));
+        let limit = timeouts.map_or(REQUEST_TIMEOUT, |timeouts| timeouts.request);
         let resource = resource(owner);
         if let Err(error_report) = self.watched.add(resource.clone(), uri.clone()) {
             let to = Addressee::request(&request.id, SUBSCRIBE, None);

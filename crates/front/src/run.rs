@@ -35,7 +35,7 @@ use unhang_gateway::{FairnessKey, MayRead, Servers};
 use unhang_tools::Toolbox;
 
 /// What is done at the end of a session, with why the jobs end that are calls.
-pub type AtEnd = Box<dyn FnOnce(CallsEnd) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+pub type SessionEndHook = Box<dyn FnOnce(CallsEnd) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// What a front needs.
 pub struct FrontSpec {
@@ -52,7 +52,7 @@ pub struct FrontSpec {
     /// Where its requests are told, where somebody wants to see them.
     pub telemetry: Option<Telemetry>,
     /// What else has to end with the session: it does while the client takes its last answers.
-    pub at_end: Option<AtEnd>,
+    pub at_end: Option<SessionEndHook>,
     /// Told when the end begins.
     pub ending: watch::Sender<bool>,
     /// Where the client writes to us; shared with the client, so it is never made non-blocking in place.

@@ -48,7 +48,7 @@ pub(super) enum Awaited {
 #[derive(Clone, Debug)]
 pub(super) struct Introduced {
     /// What the client can do, as JSON.
-    pub offers: Box<str>,
+    pub client_capabilities: Box<str>,
     /// What the request was, in short.
     pub digest: u64,
     /// From which level on its client wants to hear what is logged.

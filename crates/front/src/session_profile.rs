@@ -116,7 +116,7 @@ impl SessionProfile {
     fn capabilities_for<'a>(&'a self, call: &'a SessionCall) -> Option<&'a str> {
         let session = self.signature.as_ref().filter(|_| !call.revision.is_stateless());
         let session = session.map(|signature| signature.client_capabilities.as_str());
-        session.or_else(|| call.awaited.introduced().map(|introduced| &*introduced.offers))
+        session.or_else(|| call.awaited.introduced().map(|introduced| &*introduced.client_capabilities))
     }
 
     /// Checks that the client of this call can be asked this.
@@ -131,8 +131,9 @@ impl SessionProfile {
         if !CAPABILITIES.iter().any(|(method, _)| *method == asked.0) {
             return Err("no client knows it");
         }
-        let offers = self.capabilities_for(call).and_then(|offers| Json::new(offers.as_bytes()));
-        let is_offered = offers.is_some_and(|offers| is_offered(offers, asked));
+        let capabilities =
+            self.capabilities_for(call).and_then(|capabilities| Json::new(capabilities.as_bytes()));
+        let is_offered = capabilities.is_some_and(|capabilities| is_offered(capabilities, asked));
         match !is_offered && stands("client-asked-what-it-offers") {
             true => Err("the client that made the call does not offer it"),
             false => Ok(()),

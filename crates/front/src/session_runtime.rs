@@ -33,7 +33,7 @@ use super::{
 use unhang_background::{Promoted, RunningCall};
 use unhang_core::limits::Limits;
 use unhang_gateway::{
-    FairnessKey, Joining, KnownServers, OfSession, OpenServerQuestion, Replied, ResourceUpdate,
+    FairnessKey, JoinPolicy, KnownServers, OfSession, OpenServerQuestion, Replied, ResourceUpdate,
     ServerRequest, Servers, SessionKey, SideMessage,
 };
 use unhang_tools::{Cancellation, ToolCall, Toolbox, service::Caller};
@@ -264,7 +264,7 @@ impl SessionRuntime {
     }
 
     /// What is needed to make a job of this call, which can be ordered from now on.
-    fn may_promote(&mut self, key: CallKey, joining: Joining) -> Option<MayPromote> {
+    fn may_promote(&mut self, key: CallKey, joining: JoinPolicy) -> Option<MayPromote> {
         let jobs = self.jobs.as_ref()?;
         let calls = jobs.promoted()?;
         Some(MayPromote {
@@ -349,7 +349,7 @@ impl SessionRuntime {
     fn promoted(
         &mut self,
         key: CallKey,
-        (promoted, going): (Promoted, RunningCall),
+        (promoted, running_call): (Promoted, RunningCall),
         effects: &mut impl SessionEffects,
     ) {
         let now = self.now();
@@ -360,24 +360,24 @@ impl SessionRuntime {
         }
         if self.mcp_session.is_asked(key) {
             calls.forget(async move { Ok(promoted) });
-            return self.stays(key, going);
+            return self.stays(key, running_call);
         }
         let who = self.mcp_session.promoted(now, key, &promoted.report, effects);
         match who {
-            Some(who) => calls.keep(promoted, going, who),
+            Some(who) => calls.keep(promoted, running_call, who),
             // Nobody has heard of it, and nobody waits.
             None => {
-                drop(going);
+                drop(running_call);
                 calls.forget(async move { Ok(promoted) });
             }
         }
     }
 
     /// A call goes on as what it was.
-    fn stays(&mut self, key: CallKey, going: RunningCall) {
+    fn stays(&mut self, key: CallKey, running_call: RunningCall) {
         let cancellation = self.calls.cancellation(key);
         let progress_sinks = ProgressSinks { progress: self.tell.clone(), aside: self.aside.clone() };
-        self.calls.spawn(key, answered(key, going, progress_sinks, cancellation, None));
+        self.calls.spawn(key, answered(key, running_call, progress_sinks, cancellation, None));
     }
 
     fn said(&mut self, call: CallKey, aside: SideMessage, effects: &mut impl SessionEffects) {
@@ -424,7 +424,7 @@ impl SessionRuntime {
                 while let Ok((key, told)) = self.followed.try_recv() {
                     self.mcp_session.task_changed(now, key, &told, effects);
                 }
-                self.mcp_session.forgotten(now, key, effects);
+                self.mcp_session.abandoned(now, key, effects);
             }
         }
     }

@@ -189,8 +189,8 @@ impl WatchedResources {
                 r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{{meta}"uri":{uri}}}}}"#
             )
         };
-        let heard = self.watched.iter().find_map(|(watched, public)| heard_as(watched, public, changed));
-        if let Some(public) = heard {
+        let told_as = self.watched.iter().find_map(|(watched, public)| heard_as(watched, public, changed));
+        if let Some(public) = told_as {
             // One of several says it all.
             let class = Class::ListChanged(public.as_str().into());
             effects.to_client(LineTarget::Session, class, line(&public, "").as_bytes());

@@ -8,7 +8,7 @@ use unhang_bridge::{Era, Splice, error, question::is_offered};
 use unhang_wire::{Json, text_member};
 
 use super::{
-    parking::{MAKE_ANEW, input_required},
+    parked_calls::{MAKE_ANEW, input_required},
     questions::members,
     session_calls::SessionCall,
 };
@@ -27,12 +27,12 @@ pub(super) fn asked_for(call: &SessionCall, answered: &ServerAnswer, error: Json
     else {
         return None;
     };
-    let offers = Json::new(call.awaited.introduced()?.offers.as_bytes())?;
+    let capabilities = Json::new(call.awaited.introduced()?.client_capabilities.as_bytes())?;
     let (mut requests, mut can_be_asked) = (Vec::new(), true);
     Json::new(wanted.as_bytes())?.each_element(|params| {
         let raw: Option<&RawValue> = serde_json::from_str(params.get()).ok();
         let asked = ("elicitation/create", raw);
-        can_be_asked &= is_offered(offers, asked);
+        can_be_asked &= is_offered(capabilities, asked);
         requests.push(format!(r#""url-{}":{{{}}}"#, requests.len() + 1, members(asked, Era::Modern, "")));
     });
     (can_be_asked && !requests.is_empty()).then(|| input_required(&requests, STATE))

@@ -23,7 +23,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    RequestPatience, Scope, ServerEntry, SessionKey, UnlistedServer,
+    RequestTimeouts, Scope, ServerEntry, SessionKey, UnlistedServer,
     admission_limits::AdmissionLimits,
     connection::ServerConnection,
     instance_limit::InstanceLimit,
@@ -57,7 +57,7 @@ pub(super) struct Backend {
     pub(super) own: Option<SessionInstance>,
     /// What it is known by.
     server_index: usize,
-    patience: RequestPatience,
+    timeouts: RequestTimeouts,
     /// What it says that belongs to no call.
     pub(super) listener: Arc<NotificationListener>,
     /// Whose turn it is.
@@ -118,7 +118,7 @@ impl Backend {
             let record = Some(Arc::new(before.record.of_successor(entry.secrets.clone())));
             Inherited { offered, metrics: Arc::clone(&before.metrics), record, ..Inherited::default() }
         });
-        Self::made(entry, server_index, updates, inherited.unwrap_or_default(), None)
+        Self::assemble(entry, server_index, updates, inherited.unwrap_or_default(), None)
     }
 
     /// Makes the instance of this server that one session has. It is known as the others are, offers what they offer until it has been listed
@@ -133,12 +133,12 @@ impl Backend {
             metrics: Arc::clone(&self.metrics),
             record: Some(Arc::clone(&self.record)),
         };
-        let instance = Self::made(entry, self.server_index, updates, inherited, Some(own));
+        let instance = Self::assemble(entry, self.server_index, updates, inherited, Some(own));
         instance.connection().demand.rest();
         instance
     }
 
-    fn made(
+    fn assemble(
         entry: ServerEntry,
         server_index: usize,
         updates: Updates,
@@ -147,18 +147,18 @@ impl Backend {
     ) -> Self {
         let Inherited { offered, recalled, metrics, record } = inherited;
         let entry = Arc::new(entry);
-        let patience = RequestPatience::from(&*entry);
-        let asked_patience = entry.spec.limits.call_timeout / 10;
+        let timeouts = RequestTimeouts::from(&*entry);
+        let question_limit = entry.spec.limits.call_timeout / 10;
         let record = record.unwrap_or_else(|| Arc::new(ServerRecord::new(entry.secrets.clone())));
         let name = entry.spec.name.clone();
         let listener = Arc::new(NotificationListener::new(
             name,
             server_index,
-            asked_patience,
+            question_limit,
             updates,
             Arc::clone(&record),
         ));
-        let (spec, limits) = effective_spec(&entry.spec, Arc::clone(&listener), patience.longest_call());
+        let (spec, limits) = effective_spec(&entry.spec, Arc::clone(&listener), timeouts.longest_call());
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = spec.name.bytes().fold(std::process::id().into(), mixed);
         let breaker = Breaker::new(&spec.limits, seed);
@@ -175,7 +175,7 @@ impl Backend {
             spec,
             own,
             server_index,
-            patience,
+            timeouts,
             listener,
             watches: ResourceWatches::default(),
             level: RequestedLevel::default(),
@@ -237,11 +237,11 @@ impl Backend {
     }
 
     /// Returns how long requests to it are waited for, where it offers this.
-    pub(super) fn patience(&self, offered: &ListedItems) -> RequestPatience {
-        let patience = self.patience.clone();
+    pub(super) fn timeouts(&self, offered: &ListedItems) -> RequestTimeouts {
+        let timeouts = self.timeouts.clone();
         match &self.entry.behind {
-            Some(behind) => patience.translated(behind, &offered.owners),
-            None => patience,
+            Some(behind) => timeouts.translated(behind, &offered.owners),
+            None => timeouts,
         }
     }
 

@@ -34,7 +34,7 @@ struct MessagePace {
 }
 
 impl MessagePace {
-    fn heard(&mut self, now: Instant) {
+    fn message_arrived(&mut self, now: Instant) {
         self.closely = if self.is_close(now) { self.closely.saturating_add(1) } else { 0 };
         self.last = Some(now);
     }
@@ -58,11 +58,11 @@ pub(super) struct BusyPoller {
 
 impl BusyPoller {
     /// A message came: what a client asks, or what a server answers.
-    pub(super) fn heard(&self) {
+    pub(super) fn message_arrived(&self) {
         let now = Instant::now();
         let is_brisk = {
             let mut pace = self.pace();
-            pace.heard(now);
+            pace.message_arrived(now);
             pace.is_brisk(now)
         };
         if is_brisk {
@@ -104,9 +104,9 @@ mod tests {
 
     /// Counts how often a task is woken.
     #[derive(Default)]
-    struct Wakings(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Wakings {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -114,16 +114,16 @@ mod tests {
 
     /// Whether whoever keeps watch wants to be asked again although nothing more has come.
     async fn is_awake(watch: Pin<&mut impl Future<Output = ()>>) -> bool {
-        let wakings = Arc::new(Wakings::default());
-        assert!(watch.poll(&mut Context::from_waker(&Waker::from(Arc::clone(&wakings)))).is_pending());
+        let wake_counter = Arc::new(WakeCounter::default());
+        assert!(watch.poll(&mut Context::from_waker(&Waker::from(Arc::clone(&wake_counter)))).is_pending());
         yield_now().await;
-        wakings.0.load(Ordering::Relaxed) > 0
+        wake_counter.0.load(Ordering::Relaxed) > 0
     }
 
     async fn hear(busy_poll: &BusyPoller, messages: u32, apart: Duration) {
         for _ in 0..messages {
             advance(apart).await;
-            busy_poll.heard();
+            busy_poll.message_arrived();
         }
     }
 

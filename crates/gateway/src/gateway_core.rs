@@ -82,8 +82,9 @@ impl GatewayCore {
         // One after the other, so that what is known never goes back to what was.
         let is_new = self.known.send_if_modified(|known| {
             let roster = self.roster();
-            let offers: Vec<_> = roster.current.iter().map(|backend| (backend, backend.offered())).collect();
-            let now = KnownServers::of(&roster, &offers, known.was_settled);
+            let listed_backends: Vec<_> =
+                roster.current.iter().map(|backend| (backend, backend.offered())).collect();
+            let now = KnownServers::of(&roster, &listed_backends, known.was_settled);
             let before = Arc::clone(&known.catalog);
             let is_new = known.become_known(now);
             if is_new {
@@ -101,8 +102,8 @@ impl GatewayCore {
 
 /// Tells of names that two would have had, once.
 fn tell_clashes(before: &Catalog, now: &Catalog, roster: &Roster) {
-    let is_new = |wanted: &str| before.clashes().all(|clash| clash.wanted != wanted);
-    for clash in now.clashes().filter(|clash| is_new(&clash.wanted)) {
+    let is_new = |requested_name: &str| before.clashes().all(|clash| clash.requested_name != requested_name);
+    for clash in now.clashes().filter(|clash| is_new(&clash.requested_name)) {
         let of = |server: usize| match server.checked_sub(1).and_then(|server| roster.current.get(server)) {
             Some(backend) => format!("`{}`", backend.name()),
             None => "unhang itself".to_owned(),
@@ -111,7 +112,7 @@ fn tell_clashes(before: &Catalog, now: &Catalog, roster: &Roster) {
             "{} and {} would both have `{}`; that of the latter is called `{}`; give it another prefix to choose its name",
             of(clash.first.server),
             of(clash.second.server),
-            clash.wanted,
+            clash.requested_name,
             clash.given
         );
     }

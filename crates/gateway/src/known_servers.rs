@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use unhang_switches::stands;
 
-use super::{RequestPatience, backend::Backend, roster::Roster};
+use super::{RequestTimeouts, backend::Backend, roster::Roster};
 use crate::route::{
     catalog::{Catalog, CatalogSource, ListedItems},
     names::Owner,
@@ -23,7 +23,7 @@ pub struct KnownServers {
     /// What they offer.
     pub catalog: Arc<Catalog>,
     /// By the index of the server.
-    pub patience: Arc<BTreeMap<usize, RequestPatience>>,
+    pub timeouts: Arc<BTreeMap<usize, RequestTimeouts>>,
     /// Those of the clients that ask.
     pub clocks: Clocks,
     /// Every server has been listed, or has failed to be, since it is there.
@@ -64,7 +64,7 @@ impl KnownServers {
     }
 
     fn unlisted(&self, name: &str) -> Option<Owner> {
-        let mut all = self.patience.iter().filter(|(_, patience)| patience.may_have(name));
+        let mut all = self.timeouts.iter().filter(|(_, timeouts)| timeouts.may_have(name));
         all.next().map(|(server, _)| Owner { server: *server, name: name.to_owned() })
     }
 }
@@ -88,10 +88,10 @@ impl KnownServers {
     /// What somebody knows for whom each of these servers offers that. It was settled before where this says so.
     pub(super) fn of(
         roster: &Roster,
-        offers: &[(&Arc<Backend>, Arc<ListedItems>)],
+        listed_backends: &[(&Arc<Backend>, Arc<ListedItems>)],
         was_settled: bool,
     ) -> Self {
-        let sources = offers.iter().map(|(backend, offered)| CatalogSource {
+        let sources = listed_backends.iter().map(|(backend, offered)| CatalogSource {
             server_index: backend.server_index(),
             name: backend.name(),
             prefix: backend.prefix(),
@@ -100,15 +100,15 @@ impl KnownServers {
         let sources: Vec<CatalogSource<'_>> = sources.collect();
         let own: Vec<&str> = roster.own.iter().map(String::as_str).collect();
         let catalog = Catalog::new(&roster.style, &own, &sources);
-        let all = || offers.iter().map(|(backend, _)| backend);
-        let patience: BTreeMap<usize, RequestPatience> = offers
+        let all = || listed_backends.iter().map(|(backend, _)| backend);
+        let timeouts: BTreeMap<usize, RequestTimeouts> = listed_backends
             .iter()
-            .map(|(backend, offered)| (backend.server_index(), backend.patience(offered)))
+            .map(|(backend, offered)| (backend.server_index(), backend.timeouts(offered)))
             .collect();
         let is_settled = all().all(|backend| backend.lists.was_listed());
         Self {
             catalog: Arc::new(catalog),
-            patience: Arc::new(patience),
+            timeouts: Arc::new(timeouts),
             clocks: roster.clocks.clone(),
             is_settled,
             was_settled: was_settled || is_settled,
@@ -122,7 +122,7 @@ impl KnownServers {
     pub(super) fn become_known(&mut self, now: Self) -> bool {
         // A server that tells of changes where there are none wakes nobody.
         if self.flags() == now.flags()
-            && (Arc::ptr_eq(&self.patience, &now.patience) || self.patience == now.patience)
+            && (Arc::ptr_eq(&self.timeouts, &now.timeouts) || self.timeouts == now.timeouts)
             && self.clocks == now.clocks
             && self.absent == now.absent
             && (Arc::ptr_eq(&self.catalog, &now.catalog) || self.catalog == now.catalog)

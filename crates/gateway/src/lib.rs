@@ -33,7 +33,7 @@ mod notification_listener;
 mod owners;
 mod permits;
 pub(crate) mod request_metrics;
-mod request_patience;
+mod request_timeouts;
 mod resource_watches;
 mod roster;
 pub mod route;
@@ -61,7 +61,7 @@ pub use self::{
     list_store::ListStore,
     log_level::Level,
     owners::{LeaderServer, LeaderServers, leader_lost},
-    request_patience::{Joining, RequestPatience},
+    request_timeouts::{JoinPolicy, RequestTimeouts},
     resource_watches::{ResourceUpdate, Watch},
     roster::RosterChange,
     server_task::{ServerTask, has_room},

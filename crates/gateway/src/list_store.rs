@@ -276,8 +276,8 @@ impl ListFile {
     }
 
     fn put(&self, bytes: &[u8]) -> Result<(), FileError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
-        made.map_err(|source| FileError::System {
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
+        created.map_err(|source| FileError::System {
             action: "cannot make",
             path: self.folder.clone(),
             source,

@@ -47,7 +47,7 @@ pub(super) struct NotificationListener {
     /// Who waits for it, so that nobody is waited for in vain.
     pub(super) waiting: Arc<WaitingRequests>,
     /// How long whoever is asked something may take for the answer while others wait for it.
-    patience: Duration,
+    question_limit: Duration,
     server_index: usize,
     updates: Updates,
     /// What is counted of it.
@@ -58,13 +58,23 @@ impl NotificationListener {
     pub(super) fn new(
         server: String,
         server_index: usize,
-        patience: Duration,
+        question_limit: Duration,
         updates: Updates,
         record: Arc<ServerRecord>,
     ) -> Self {
         let (changed, waiting) = (Notify::new(), Arc::default());
         let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
-        Self { server, changed, asks, asked_one_first, waiting, patience, server_index, updates, record }
+        Self {
+            server,
+            changed,
+            asks,
+            asked_one_first,
+            waiting,
+            question_limit,
+            server_index,
+            updates,
+            record,
+        }
     }
 
     /// Notes that its lists may have changed.
@@ -122,10 +132,10 @@ impl ServerListener for NotificationListener {
         session: Option<SessionKey>,
     ) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
         self.is_seen_to_ask(method, true);
-        let (waiting, put, patience) = (Arc::clone(&self.waiting), Instant::now(), self.patience);
+        let (waiting, put, question_limit) = (Arc::clone(&self.waiting), Instant::now(), self.question_limit);
         Box::pin(async move {
             match stands("nobody-keeps-a-server-by-silence") {
-                true => waiting.until_crowded(session, put, patience).await,
+                true => waiting.until_crowded(session, put, question_limit).await,
                 false => future::pending().await,
             }
             "others have waited for the server, and nobody has answered".to_owned()

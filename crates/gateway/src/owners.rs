@@ -14,7 +14,7 @@ use serde_json::{Value, json, value::RawValue};
 use unhang_bridge::Splice;
 use unhang_wire::{Json, text_member};
 
-use super::{OfSession, RequestPatience, verdicts::failure};
+use super::{OfSession, RequestTimeouts, verdicts::failure};
 use crate::route::catalog::{ListedItems, Owners};
 use unhang_core::fault::FaultKind;
 use unhang_upstream::{
@@ -54,7 +54,7 @@ pub type LeaderServers = BTreeMap<String, LeaderServer>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderServer {
     /// How long it is waited for.
-    pub patience: RequestPatience,
+    pub timeouts: RequestTimeouts,
     /// What the public names of its tools and prompts begin with; nothing where it is not that gateway's.
     pub beginning: Option<String>,
 }

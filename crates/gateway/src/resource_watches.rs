@@ -108,7 +108,7 @@ impl ResourceWatches {
             asking.spawn(async move {
                 let mut slot = slot.lock().await;
                 // A session that wanted it may have asked already, or the first answer for it is still to come.
-                if slot.as_ref().is_none_or(|heard| heard.since >= start) {
+                if slot.as_ref().is_none_or(|watch| watch.since >= start) {
                     return;
                 }
                 match subscribed(&client, &uri, limit).await {
@@ -139,7 +139,7 @@ impl Watch {
         // It may have been started anew meanwhile. One that has ended says so when it is asked.
         let current = watch.backend.connection().current();
         let (client, since) = current.unwrap_or_else(|| (ready.0, watch.backend.starts()));
-        if slot.as_ref().is_none_or(|heard| heard.since != since) {
+        if slot.as_ref().is_none_or(|watch| watch.since != since) {
             let _subscription = subscribed(&client, &watch.uri, limit).await?;
             *slot = Some(ResourceSubscription { since, _subscription });
         }

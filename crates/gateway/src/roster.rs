@@ -241,7 +241,7 @@ mod tests {
         let expect = RosterChange { added: names(&["d"]), changed: names(&["a"]), removed: names(&["b"]) };
         assert_eq!((change, server_indexes()), (expect, vec![3, 2, 4]));
         let known = servers.known().borrow().clone();
-        assert_eq!(known.patience.keys().copied().collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(known.timeouts.keys().copied().collect::<Vec<_>>(), [2, 3, 4]);
         assert!(servers.replace(entries().into()).is_empty(), "it is the same");
         servers.close().await;
         assert!(servers.replace(ServerSet::default()).is_empty(), "nothing comes after the end");

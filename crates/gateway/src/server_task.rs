@@ -44,7 +44,7 @@ pub struct ServerTask {
     dialect: StoredDialect,
     /// As whom the server was asked, where it hears that with every request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    client: Option<AskedAs>,
+    client: Option<CallerSignature>,
 }
 
 /// [`Dialect`], as it is written down.
@@ -75,7 +75,7 @@ impl From<StoredDialect> for Dialect {
 
 /// What the client of a call has said of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct AskedAs {
+struct CallerSignature {
     info: Value,
     capabilities: Value,
 }
@@ -98,7 +98,7 @@ impl ServerTask {
         let said = said.filter(|(info, capabilities)| has_room(info.len() + capabilities.len()));
         let client = said.and_then(|(info, capabilities)| {
             let read = |text: &str| serde_json::from_str(text).ok();
-            Some(AskedAs { info: read(&info)?, capabilities: read(&capabilities)? })
+            Some(CallerSignature { info: read(&info)?, capabilities: read(&capabilities)? })
         });
         Self { id: id.to_owned(), dialect: dialect.into(), client }
     }

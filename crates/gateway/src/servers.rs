@@ -145,7 +145,7 @@ impl Servers {
         let (all, busy_poll) = (Arc::clone(&self.core.all), Arc::clone(&self.core.busy_poll));
         let may_read = self.may_read();
         async move {
-            busy_poll.heard();
+            busy_poll.message_arrived();
             let Some(backend) = backend else {
                 let ServerRequest { client: era, asked_for, .. } = asked;
                 return ServerAnswer { era, server_info: None, outcome: Err(Error::Disposed), asked_for };
@@ -162,7 +162,7 @@ impl Servers {
             let tool = asked.tool.clone().filter(|_| backend.is_gateway());
             let mut answered = dispatch(&backend, &all, asked, progress, asides, news).await;
             answered.outcome = backend.told_of_owner(tool.as_deref(), answered.outcome);
-            busy_poll.heard();
+            busy_poll.message_arrived();
             counted.ended(&answered.outcome);
             if let Some(span) = span {
                 span.ended(&answered.outcome);

@@ -267,8 +267,8 @@ impl SessionServers {
                     let roster = self.core.roster();
                     let seen = roster.current.iter().filter(|backend| self.sees(backend));
                     let marked = |backend: &Backend| Arc::new(marked(backend.name(), &backend.offered()));
-                    let offers: Vec<_> = seen.map(|backend| (backend, marked(backend))).collect();
-                    KnownServers::of(&roster, &offers, known.was_settled)
+                    let listed_backends: Vec<_> = seen.map(|backend| (backend, marked(backend))).collect();
+                    KnownServers::of(&roster, &listed_backends, known.was_settled)
                 }
             };
             known.become_known(now)
@@ -291,14 +291,15 @@ impl SessionServers {
         }
         let roster = self.core.roster();
         let current = roster.current.iter();
-        let offers = current.map(|backend| {
+        let listed_backends = current.map(|backend| {
             let own = own.get(&backend.server_index()).cloned();
             (backend, own.unwrap_or_else(|| backend.offered()))
         });
-        let offers: Vec<_> = offers.collect();
-        let KnownServers { catalog, patience, .. } = KnownServers::of(&roster, &offers, of_all.was_settled);
+        let listed_backends: Vec<_> = listed_backends.collect();
+        let KnownServers { catalog, timeouts, .. } =
+            KnownServers::of(&roster, &listed_backends, of_all.was_settled);
         // Of what all have it is up to all whether it is known.
-        KnownServers { catalog, patience, ..of_all }
+        KnownServers { catalog, timeouts, ..of_all }
     }
 
     /// The same without what servers wrote that are not there.

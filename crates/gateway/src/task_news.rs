@@ -77,7 +77,7 @@ impl TaskNews {
     }
 
     /// Waits for what is said next of the task, behind what this one, the only one who waits, has heard. Cancel-safe.
-    pub async fn heard(&self, seen: &mut u64) -> KnownTask {
+    pub async fn next_known(&self, seen: &mut u64) -> KnownTask {
         loop {
             if let (number, Some(known)) = &*self.latest()
                 && number > seen

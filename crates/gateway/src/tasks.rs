@@ -120,7 +120,7 @@ impl TaskPoller {
             let found = tools.find(|raw| text_member(*raw, "name").is_some_and(|name| name == tool));
             found.is_some_and(|raw| tasks::task_support(raw) == Support::Required)
         };
-        let is_wanted = tasks::offers(dialect, capabilities)
+        let is_wanted = tasks::offers_tasks(dialect, capabilities)
             && (dialect == Dialect::Extension || (may_wait && is_required()));
         if !is_wanted {
             return None;
@@ -226,10 +226,10 @@ impl TaskPoller {
                 doing: task.message.clone(),
             });
         }
-        let mut wanted = CancelOnDrop { task: Some(task.id.clone()), poller: self };
-        let outcome = wanted.poller.clone().wait(task, deadline).await;
+        let mut cancel_on_drop = CancelOnDrop { task: Some(task.id.clone()), poller: self };
+        let outcome = cancel_on_drop.poller.clone().wait(task, deadline).await;
         if !matches!(&outcome, Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline) {
-            wanted.task = None;
+            cancel_on_drop.task = None;
         }
         outcome
     }
@@ -260,7 +260,7 @@ impl TaskPoller {
                     failures += 1;
                     continue;
                 }
-                Err(Error::Server(error)) if is_forgotten(&error) => return Err(self.forgotten(&error)),
+                Err(Error::Server(error)) if is_task_unknown(&error) => return Err(self.task_unknown(&error)),
                 Err(error) => return Err(error),
             };
             failures = 0;
@@ -382,7 +382,7 @@ impl TaskPoller {
         self.failure(FaultKind::BadResponse, happened, "this is a fault of the server")
     }
 
-    fn forgotten(&self, error: &ServerError) -> Error {
+    fn task_unknown(&self, error: &ServerError) -> Error {
         let happened = format!(
             "`{}` does not know the task any more with which it went on with this call: {}",
             self.backend.name(),
@@ -413,7 +413,7 @@ fn rest_after(failures: u32) -> Duration {
 }
 
 /// Whether a server that was asked for a task says by this that there is none.
-fn is_forgotten(error: &ServerError) -> bool {
+fn is_task_unknown(error: &ServerError) -> bool {
     let codes = [FaultKind::InvalidParams.code(), FaultKind::MethodNotFound.code()];
     codes.iter().any(|code| i64::from(*code) == error.code) && stands("forgotten-task-is-told")
 }

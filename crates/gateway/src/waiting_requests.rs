@@ -55,7 +55,7 @@ impl WaitingRequests {
 
     /// Waits until somebody else than the session that is asked has waited for so long, and the question, which is put at this moment,
     /// has been open for so long as well. Cancel-safe.
-    pub(super) async fn until_crowded(&self, asked: Option<SessionKey>, put: Instant, patience: Duration) {
+    pub(super) async fn until_crowded(&self, asked: Option<SessionKey>, put: Instant, limit: Duration) {
         loop {
             // Before the look, so that nobody is missed.
             let changed = self.changed.notified();
@@ -64,7 +64,7 @@ impl WaitingRequests {
                 continue;
             };
             tokio::select! {
-                () = sleep_until(since.max(put) + patience) => return,
+                () = sleep_until(since.max(put) + limit) => return,
                 () = changed => {}
             }
         }

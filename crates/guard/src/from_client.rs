@@ -8,8 +8,8 @@ use std::{ops::Range, time::Duration};
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 use unhang_wire::{
-    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, ResponseOutcome,
-    Shape, compose, one_line, read, replace_id,
+    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, MessageShape, Oversized, Piece,
+    ResponseOutcome, compose, one_line, read, replace_id,
 };
 
 use super::{
@@ -95,8 +95,11 @@ impl WrapSession {
 
     fn client_request(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
         self.counters.requests += 1;
-        let is_about_jobs =
-            |params| self.offers.as_ref().is_some_and(|offers| offers.is_about_jobs(request.method, params));
+        let is_about_jobs = |params| {
+            self.added_capabilities
+                .as_ref()
+                .is_some_and(|added_capabilities| added_capabilities.is_about_jobs(request.method, params))
+        };
         let is_for_job_server = request.params.is_some_and(is_about_jobs);
         let refusal_of_addressee = |wrap_session: &Self| match is_for_job_server {
             true => LocalJobs::refusal(effects.job_server_backlog(), wrap_session.limits.queue_bytes),
@@ -175,8 +178,8 @@ impl WrapSession {
         if introduction.is_new_session {
             self.local_jobs.forget_session();
         }
-        if let Some(offers) = &mut self.offers {
-            offers.wait_for_use(introduction.follows_lists);
+        if let Some(added_capabilities) = &mut self.added_capabilities {
+            added_capabilities.wait_for_use(introduction.follows_lists);
         }
     }
 
@@ -185,11 +188,11 @@ impl WrapSession {
         self.learn_from(request);
         let introduction = self.local_jobs.take_introduction().then(|| self.own_id());
         let limit = self.limit_of(request.method, local_jobs::role_of(request.method));
-        let Some(offers) = &mut self.offers else { return };
+        let Some(added_capabilities) = &mut self.added_capabilities else { return };
         if let Some(id) = introduction {
-            self.local_jobs.introduce(id, &self.client, offers, effects);
+            self.local_jobs.introduce(id, &self.client, added_capabilities, effects);
         }
-        self.local_jobs.ask(request, (self.now, limit), offers, effects);
+        self.local_jobs.ask(request, (self.now, limit), added_capabilities, effects);
     }
 
     /// Takes a line of the local job server.
@@ -291,9 +294,9 @@ impl WrapSession {
 
     /// Returns what decides whether a request may become a job. Returns nothing where nobody keeps jobs.
     fn promotion_rules(&self) -> Option<PromotionRules<'_>> {
-        let offers = self.offers.as_deref()?;
+        let added_capabilities = self.added_capabilities.as_deref()?;
         let WrapSession { name: server, limits, client, calls, .. } = self;
-        Some(PromotionRules { server, limits, client, calls, offers })
+        Some(PromotionRules { server, limits, client, calls, added_capabilities })
     }
 
     /// Tells whether requests of this method have heartbeats. None has with `quiet`, or where nothing becomes a job.
@@ -390,8 +393,8 @@ impl WrapSession {
         if !stands("cancelled-is-over") {
             return self.forward(raw, effects);
         }
-        let offers = self.offers.as_deref_mut();
-        if let Some(asked) = self.local_jobs.withdraw(client_id, raw, offers, effects) {
+        let added_capabilities = self.added_capabilities.as_deref_mut();
+        if let Some(asked) = self.local_jobs.withdraw(client_id, raw, added_capabilities, effects) {
             self.answers.send_nothing(asked.batch, effects);
             return self.after_call(effects);
         }
@@ -475,7 +478,7 @@ impl WrapSession {
         batch: Option<BatchId>,
         effects: &mut impl WrapEffects,
     ) {
-        if invalid.shape == Shape::Response
+        if invalid.shape == MessageShape::Response
             && stands("invalid-reply-told")
             && let Some(id) = &invalid.id
             && let Completion::Matched(question) | Completion::Repaired { entry: question, .. } =
@@ -498,7 +501,7 @@ impl WrapSession {
 
     fn client_oversized(&mut self, oversized: &Oversized, effects: &mut impl WrapEffects) {
         let error_report = refusal::oversized(oversized, self.limits.max_message);
-        if oversized.shape == Shape::Request {
+        if oversized.shape == MessageShape::Request {
             let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
             if stands("oversized-request-told") {
                 self.refuse(Addressee { id, method, ..Addressee::nobody() }, error_report, effects);

@@ -11,15 +11,15 @@ use std::{ops::Range, time::Duration};
 use unhang_proc::server::{Exit, SweptTree};
 use unhang_switches::stands;
 use unhang_wire::{
-    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Oversized, Piece, ResponseOutcome,
-    Shape, compose, one_line, read, replace_id,
+    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, MessageShape, Oversized, Piece,
+    ResponseOutcome, compose, one_line, read, replace_id,
 };
 
 use super::{
+    added_capabilities::{AddedCapabilities, TOOLS_CHANGED, is_undeclared_task},
     calls::{GuardedCall, Role},
     effects::{JobNews, WrapEffects},
     held_input::WaitingForServer,
-    offers::{Offers, TOOLS_CHANGED, is_undeclared_task},
     own_requests::OwnRequest,
     progress::ProgressAddressee,
     promotion::{related, with_params},
@@ -136,9 +136,10 @@ impl WrapSession {
         });
         let line = one_line(renamed.as_deref().unwrap_or(raw));
         let client = &self.client;
-        let with_offers =
-            |offers: &mut Box<Offers>| offers.with_offers(&call, &line, outcome, || client.revision());
-        match self.offers.as_mut().and_then(with_offers) {
+        let with_offers = |added_capabilities: &mut Box<AddedCapabilities>| {
+            added_capabilities.with_offers(&call, &line, outcome, || client.revision())
+        };
+        match self.added_capabilities.as_mut().and_then(with_offers) {
             Some(with_offers) => self.deliver(&call, &with_offers, effects),
             None => self.deliver(&call, &line, effects),
         }
@@ -302,7 +303,7 @@ impl WrapSession {
 
     /// Lists our tools, since there is a job about which a client can only ask with them.
     pub(super) fn list_job_tools(&mut self, effects: &mut impl WrapEffects) {
-        if self.offers.as_mut().is_some_and(|offers| offers.note_use()) {
+        if self.added_capabilities.as_mut().is_some_and(|added_capabilities| added_capabilities.note_use()) {
             // Never shed, as those of servers may be: without it nobody could ask about the job.
             self.tell_client(Class::Kept, TOOLS_CHANGED, effects);
         }
@@ -341,7 +342,7 @@ impl WrapSession {
 
     fn server_invalid(&mut self, invalid: &Invalid<'_>, effects: &mut impl WrapEffects) {
         self.quarantine(invalid.raw, &format!("no valid message ({})", invalid.reason), effects);
-        if invalid.shape == Shape::Request {
+        if invalid.shape == MessageShape::Request {
             if let Some(id) = &invalid.id
                 && stands("invalid-question-told")
             {
@@ -360,7 +361,7 @@ impl WrapSession {
         let call = match &invalid.id {
             Some(id) if stands("invalid-answer-told") => self.calls.end(id),
             // An answer without a usable id can only be meant for the one request that waits.
-            None if invalid.shape == Shape::Response && stands("answer-without-id-told") => {
+            None if invalid.shape == MessageShape::Response && stands("answer-without-id-told") => {
                 self.calls.end_only()
             }
             _ => None,

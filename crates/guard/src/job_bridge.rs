@@ -33,7 +33,7 @@ use super::{
     relays::{CallRelays, RelayEvent, RepeatedRequest},
 };
 use unhang_background::{
-    Calling, CallsEnd, EngineService, Promotable, Promoted, PromotedCalls, RunningCall, ToolOfCaller,
+    CallOrigin, CallsEnd, EngineService, Promotable, Promoted, PromotedCalls, RunningCall, ToolOfCaller,
     WhoIsAsked, joined,
 };
 use unhang_core::{limits::Limits, queue::Class};
@@ -87,7 +87,7 @@ pub(super) struct Adopted {
     pub result: String,
     promoted: Promoted,
     who: WhoIsAsked,
-    going: RunningCall,
+    running_call: RunningCall,
     calls: PromotedCalls,
 }
 
@@ -156,8 +156,8 @@ impl JobBridge {
     fn tool_of(&self, client: Option<&str>, tool: &str) -> ToolOfCaller {
         let (caller, client) = (&Caller::owner(), client.unwrap_or_default());
         // There is one client and one server; the server's own restarts leave nothing that could be joined.
-        let calling = Calling { caller, session: self.session, client };
-        ToolOfCaller::new(&calling, &self.server, [0; 8], tool)
+        let call_origin = CallOrigin { caller, session: self.session, client };
+        ToolOfCaller::new(&call_origin, &self.server, [0; 8], tool)
     }
 
     /// Returns the job that the same call has become before.
@@ -203,7 +203,7 @@ impl JobBridge {
                 .then(|| self.tool_of(client.as_deref(), &tool).call(arguments)),
         };
         let who = who_is_asked(json, promotion_reply);
-        let going =
+        let running_call =
             RunningCall { params: params.into(), way: pending_call, source: Box::new(self.relays.source()) };
         let data_folder = Arc::clone(&self.data_folder);
         self.tasks.spawn(async move {
@@ -220,7 +220,8 @@ impl JobBridge {
                     let result =
                         promotion_reply.result(&promoted.report, &tool, revision, service.retention());
                     BridgeResult::Adopted(
-                        Adopted { call, order, relay: key, result, promoted, who, going, calls }.into(),
+                        Adopted { call, order, relay: key, result, promoted, who, running_call, calls }
+                            .into(),
                     )
                 }
                 Err(why) => BridgeResult::Refused(call, order, key, why),
@@ -345,12 +346,12 @@ impl JobBridge {
 
     /// Keeps a job of which its client has heard, or forgets one that nobody waits for.
     pub(super) fn adopted(&mut self, adopted: Adopted, is_told: bool) {
-        let Adopted { call, relay, promoted, who, going, calls, .. } = adopted;
+        let Adopted { call, relay, promoted, who, running_call, calls, .. } = adopted;
         if is_told {
-            return calls.keep(promoted, going, who);
+            return calls.keep(promoted, running_call, who);
         }
         self.relays.forget(&call, relay);
-        drop(going);
+        drop(running_call);
         calls.forget(async move { Ok(promoted) });
     }
 
@@ -387,9 +388,11 @@ async fn works(local_jobs: &mut LazyJobServer) {
 /// Tells who can be asked what the server asks about a call with these params, once it is a job. Under a handshake the server asks its client by
 /// itself, as before.
 fn who_is_asked(params: Json<'_>, promotion_reply: PromotionReply) -> WhoIsAsked {
-    let offers = || params.member("_meta")?.member(CLIENT_CAPABILITIES).map(Json::get);
+    let capabilities = || params.member("_meta")?.member(CLIENT_CAPABILITIES).map(Json::get);
     match promotion_reply {
-        PromotionReply::Task(Dialect::Extension) => WhoIsAsked::Followers(offers().unwrap_or("{}").into()),
+        PromotionReply::Task(Dialect::Extension) => {
+            WhoIsAsked::Followers(capabilities().unwrap_or("{}").into())
+        }
         PromotionReply::Task(Dialect::Core) | PromotionReply::Words => WhoIsAsked::Nobody,
     }
 }

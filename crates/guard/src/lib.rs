@@ -7,10 +7,11 @@
 //! Invariants
 //! - Every request that the client sends is answered exactly once, or withdrawn by the client (promise 1).
 //! - Payload bytes are forwarded as they came; only an id is ever replaced, and only where it would be ambiguous, and the number of a
-//!   server's progress, where it would be no step forward from a heartbeat of ours. Where calls become jobs (`offers`), what is ours stands
+//!   server's progress, where it would be no step forward from a heartbeat of ours. Where calls become jobs (`added_capabilities`), what is ours stands
 //!   beside what the server says of itself and of its tools, and a task that a client wants is between the two of us.
 //! - Nothing in the session waits. The shell awaits reads, clocks and events, never a write.
 
+mod added_capabilities;
 mod answers;
 mod call_report;
 mod calls;
@@ -26,7 +27,6 @@ pub mod fuzzing;
 mod held_input;
 mod job_bridge;
 mod local_jobs;
-mod offers;
 mod own_requests;
 mod process_effects;
 mod progress;

@@ -22,8 +22,8 @@ use unhang_switches::stands;
 use unhang_wire::{Completion, Id, InFlight, Json, compose, text_member};
 
 use super::{
-    calls::Role, client_profile::ClientProfile, effects::WrapEffects, from_client::WrapRequest,
-    offers::Offers,
+    added_capabilities::AddedCapabilities, calls::Role, client_profile::ClientProfile, effects::WrapEffects,
+    from_client::WrapRequest,
 };
 use unhang_core::{
     batch::BatchId,
@@ -126,7 +126,7 @@ impl LocalJobs {
         &mut self,
         handshake: Id,
         client: &ClientProfile,
-        offers: &mut Offers,
+        added_capabilities: &mut AddedCapabilities,
         effects: &mut impl WrapEffects,
     ) {
         let Some(opening) = client.session().opening(&handshake) else { return };
@@ -138,8 +138,11 @@ impl LocalJobs {
         };
         let opening = negotiated().unwrap_or(opening);
         self.handshake = Some(handshake);
-        effects.to_job_server(&opening, offers.names());
-        effects.to_job_server(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, offers.names());
+        effects.to_job_server(&opening, added_capabilities.names());
+        effects.to_job_server(
+            br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+            added_capabilities.names(),
+        );
     }
 
     /// Has a request answered there, in `limit`.
@@ -147,7 +150,7 @@ impl LocalJobs {
         &mut self,
         request: &WrapRequest<'_>,
         (now, limit): (Duration, Option<Duration>),
-        offers: &mut Offers,
+        added_capabilities: &mut AddedCapabilities,
         effects: &mut impl WrapEffects,
     ) {
         let (role, method) = (role_of(request.method), request.method.into());
@@ -155,7 +158,7 @@ impl LocalJobs {
         let deadline = limit.map(|limit| now + limit + VERDICT_SLACK);
         // One that is in flight was refused.
         let _registered = self.asked.register(request.id.clone(), deadline, asked);
-        effects.to_job_server(request.raw, offers.names());
+        effects.to_job_server(request.raw, added_capabilities.names());
     }
 
     /// Ends a request that the client withdraws with the line `raw`; nothing, where the local job server has not got it.
@@ -163,12 +166,12 @@ impl LocalJobs {
         &mut self,
         client_id: &Id,
         raw: &[u8],
-        offers: Option<&mut Offers>,
+        added_capabilities: Option<&mut AddedCapabilities>,
         effects: &mut impl WrapEffects,
     ) -> Option<LocalRequest> {
         let asked = self.asked.cancel(client_id)?;
-        if let Some(offers) = offers {
-            effects.to_job_server(raw, offers.names());
+        if let Some(added_capabilities) = added_capabilities {
+            effects.to_job_server(raw, added_capabilities.names());
         }
         Some(asked)
     }
@@ -186,12 +189,15 @@ impl LocalJobs {
     pub(super) fn expire(
         &mut self,
         now: Duration,
-        offers: Option<&mut Offers>,
+        added_capabilities: Option<&mut AddedCapabilities>,
         effects: &mut impl WrapEffects,
     ) -> Option<(Id, LocalRequest)> {
         let (id, asked) = self.asked.expire(now)?;
-        if let Some(offers) = offers {
-            effects.to_job_server(&compose::cancelled(&id, "unhang: no answer in time"), offers.names());
+        if let Some(added_capabilities) = added_capabilities {
+            effects.to_job_server(
+                &compose::cancelled(&id, "unhang: no answer in time"),
+                added_capabilities.names(),
+            );
         }
         Some((id, asked))
     }
@@ -202,7 +208,7 @@ impl LocalJobs {
     }
 }
 
-impl Offers {
+impl AddedCapabilities {
     /// Tells whether a request is about jobs, so that the local job server answers it.
     pub(super) fn is_about_jobs(&self, method: &str, params: Json<'_>) -> bool {
         let has_tasks = self.has_tasks();

@@ -24,10 +24,10 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, text_member};
 
 use super::{
+    added_capabilities::AddedCapabilities,
     calls::{CallTable, GuardedCall},
     client_profile::ClientProfile,
     effects::WrapEffects,
-    offers::Offers,
 };
 use unhang_background::{NOT_KEPT_HINT, not_kept};
 use unhang_core::{
@@ -191,7 +191,7 @@ impl GuardedCall {
         &mut self,
         wire_id: &Id,
         orders: &mut PromotionOrders,
-        offers: &mut Offers,
+        added_capabilities: &mut AddedCapabilities,
         (now, client): (Duration, &ClientProfile),
     ) -> Option<Promote> {
         let elapsed = now.saturating_sub(self.since);
@@ -210,8 +210,8 @@ impl GuardedCall {
             client: client.name().map(str::to_owned),
             revision: client.revision(),
             promotion_reply: promotion.promotion_reply,
-            names: offers.names(),
-            is_repeatable: offers.is_repeatable(&tool),
+            names: added_capabilities.names(),
+            is_repeatable: added_capabilities.is_repeatable(&tool),
             joins: promotion.joins,
             params,
         })
@@ -249,7 +249,7 @@ pub(super) struct PromotionRules<'a> {
     pub(super) limits: &'a Limits,
     pub(super) client: &'a ClientProfile,
     pub(super) calls: &'a CallTable,
-    pub(super) offers: &'a Offers,
+    pub(super) added_capabilities: &'a AddedCapabilities,
 }
 
 impl PromotionRules<'_> {
@@ -271,7 +271,7 @@ impl PromotionRules<'_> {
     ) -> Option<Box<PlannedPromotion>> {
         let params = params.filter(|_| method == "tools/call")?;
         let after = self.limits.promote_after.moment(self.client.call_clock())?;
-        let has_tasks = self.offers.has_tasks() == Some(true);
+        let has_tasks = self.added_capabilities.has_tasks() == Some(true);
         let promotion_reply = if has_tasks { PromotionReply::Words } else { self.reply_to(params) };
         let after = match promotion_reply {
             // It is what its client has asked for, which waits for that alone.
@@ -313,7 +313,8 @@ impl PromotionRules<'_> {
         effects: &impl WrapEffects,
     ) -> Option<JobId> {
         let params = Json::new(&promotion.params)?;
-        let is_safe = || text_member(params, "name").is_some_and(|tool| self.offers.is_repeatable(&tool));
+        let is_safe =
+            || text_member(params, "name").is_some_and(|tool| self.added_capabilities.is_repeatable(&tool));
         let joins = self.limits.join_same_call && is_safe() && stands("guarded-same-call-joins");
         joins.then(|| effects.same_call(self.client.name(), &promotion.params)).flatten()
     }
@@ -324,7 +325,8 @@ impl PromotionRules<'_> {
         method: &str,
         params: Option<Json<'_>>,
     ) -> Option<ErrorReport<'static>> {
-        let params = params.filter(|_| method == "tools/call" && self.offers.has_tasks() != Some(true))?;
+        let params =
+            params.filter(|_| method == "tools/call" && self.added_capabilities.has_tasks() != Some(true))?;
         self.limits.promote_after.moment(self.client.call_clock())?;
         // The room is asked for first: nearly every call has it, and the kind of its caller costs a look into its parameters.
         let is_refused =

@@ -3,17 +3,17 @@
 
 use proptest::prelude::*;
 
-use super::fuzzing::Story;
+use super::fuzzing::FuzzScript;
 
-fn story() -> impl Strategy<Value = Story> {
-    prop::collection::vec(any::<u8>(), 0..600).prop_map(|bytes| Story::read(&bytes))
+fn script() -> impl Strategy<Value = FuzzScript> {
+    prop::collection::vec(any::<u8>(), 0..600).prop_map(|bytes| FuzzScript::read(&bytes))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn promise_1_every_request_is_answered_once_or_was_withdrawn(story in story()) {
-        story.live();
+    fn promise_1_every_request_is_answered_once_or_was_withdrawn(script in script()) {
+        script.live();
     }
 }

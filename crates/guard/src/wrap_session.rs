@@ -25,6 +25,7 @@ use unhang_tools::service::JobServiceError;
 use unhang_wire::{Id, one_line};
 
 use super::{
+    added_capabilities::AddedCapabilities,
     answers::BatchedAnswers,
     call_report::CallReport,
     calls::{CallEvent, CallTable, GuardedCall, Role},
@@ -32,7 +33,6 @@ use super::{
     deferred_notifications::DeferredNotifications,
     held_input::HeldInput,
     local_jobs::LocalJobs,
-    offers::Offers,
     own_requests::OwnRequests,
     progress::ProgressTokens,
     promotion::{JoinOutcome, PromotionOrders, WrapPromotionOrder},
@@ -65,7 +65,7 @@ pub struct WrapSession {
 
     // Jobs.
     /// What is ours beside what the server has, where somebody keeps jobs.
-    pub(super) offers: Option<Box<Offers>>,
+    pub(super) added_capabilities: Option<Box<AddedCapabilities>>,
     pub(super) local_jobs: LocalJobs,
     pub(super) promotion_orders: PromotionOrders,
 
@@ -92,7 +92,7 @@ impl WrapSession {
             progress_tokens: ProgressTokens::default(),
             answers: BatchedAnswers::default(),
             deferred_notifications: DeferredNotifications::default(),
-            offers: None,
+            added_capabilities: None,
             local_jobs: LocalJobs::default(),
             promotion_orders: PromotionOrders::default(),
             server: ServerSupervision::new(&limits),
@@ -108,7 +108,7 @@ impl WrapSession {
     /// Adds somebody who keeps jobs.
     #[must_use]
     pub fn with_jobs(self) -> WrapSession {
-        WrapSession { offers: Some(Box::default()), ..self }
+        WrapSession { added_capabilities: Some(Box::default()), ..self }
     }
 
     /// Returns what is to be done next, until there is nothing.
@@ -289,7 +289,9 @@ impl WrapSession {
         while let Some((client_side_id, question)) = self.questions.expire(self.now) {
             self.question_expired(&client_side_id, &question, effects);
         }
-        while let Some((id, asked)) = self.local_jobs.expire(self.now, self.offers.as_deref_mut(), effects) {
+        while let Some((id, asked)) =
+            self.local_jobs.expire(self.now, self.added_capabilities.as_deref_mut(), effects)
+        {
             self.refuse(asked.addressee(&id), asked.deadline(self.now), effects);
             self.after_call(effects);
         }
@@ -333,8 +335,9 @@ impl WrapSession {
     /// Has a job made of a call whose time has come.
     fn promote(&mut self, wire_id: &Id) {
         let WrapSession { promotion_orders: orders, client, now, .. } = self;
-        if let Some((call, offers)) = self.calls.get_mut(wire_id).zip(self.offers.as_mut())
-            && let Some(promote) = call.order_promotion(wire_id, orders, offers, (*now, client))
+        if let Some((call, added_capabilities)) =
+            self.calls.get_mut(wire_id).zip(self.added_capabilities.as_mut())
+            && let Some(promote) = call.order_promotion(wire_id, orders, added_capabilities, (*now, client))
         {
             self.actions.push_back(WrapAction::Promote(promote.into()));
         }

@@ -18,7 +18,7 @@ use super::{
     Definition, Hints, ToolAnswer, ToolListing,
     answer_text::{self, AnswerText},
     schemas::{self, DEFAULT_JOBS, DEFAULT_LOG_BYTES, MAX_LOG_BYTES, MAX_WAIT_SECONDS},
-    service::{Extent, JobService, JobServiceError, LogRequest},
+    service::{JobService, JobServiceError, LogRequest, ResultsExtent},
 };
 use crate::job_report::{JobKind, ToolNames};
 use unhang_core::wording::shortened;
@@ -181,7 +181,7 @@ impl Builtin {
                 match found.report.job.kind {
                     Some(JobKind::Call) => answer_text::call_results(
                         found,
-                        service.answer(id, Extent::Bounded).await?,
+                        service.answer(id, ResultsExtent::Bounded).await?,
                         given.offset(),
                         names,
                     ),

@@ -51,7 +51,7 @@ impl Caller {
 
 /// How much is told of what a command has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub enum ResultsExtent {
     /// What an answer of a tool has room for; it says where the rest is.
     Bounded,
     /// All of its results.
@@ -70,7 +70,7 @@ pub trait JobService: Send + Sync + 'static {
     fn knows(&self, id: JobId) -> JobFuture<'_, bool>;
     /// What a job has come to as the answer of a tool, once it has ended: of a call what its server answered, or the error that its caller
     /// would have had; of a command what [`results`](Self::results) has, of this extent. Whoever asks has had it.
-    fn answer(&self, id: JobId, extent: Extent) -> JobFuture<'_, Option<CallAnswer>>;
+    fn answer(&self, id: JobId, extent: ResultsExtent) -> JobFuture<'_, Option<CallAnswer>>;
     /// What a job has left so far.
     fn results(&self, id: JobId) -> JobFuture<'_, Located<ResultsReport>>;
     /// A piece of what a job has printed.

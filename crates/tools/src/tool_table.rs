@@ -57,7 +57,7 @@ impl Table {
         service: Arc<dyn JobService>,
         job_tools: JobTools,
     ) -> Result<Table, String> {
-        let mut made = Vec::new();
+        let mut entries = Vec::new();
         let uses_state = tools.iter().any(|tool| tool.state.is_some() || !tool.inputs.is_empty());
         let lists_jobs = job_tools == JobTools::Listed || !tools.is_empty();
         let is_listed = |builtin: &Builtin| if builtin.is_about_state() { uses_state } else { lists_jobs };
@@ -71,7 +71,7 @@ impl Table {
             let mode = overrides.mode(&settings.name, settings.mode);
             let schema = settings.input_schema.clone();
             let declared = Declared { settings, mode };
-            made.push((
+            entries.push((
                 declared.definition(),
                 TableTool { schema, work: ToolWork::Declared(Box::new(declared)) },
             ));
@@ -81,7 +81,7 @@ impl Table {
             let listing = if is_listed(builtin) { definition.listing } else { ToolListing::Nowhere };
             (*builtin, Definition { listing, ..definition })
         });
-        Self::made_of(made, ours, service)
+        Self::with_entries(entries, ours, service)
     }
 
     /// Those of ours that are about jobs, under these names.
@@ -90,20 +90,20 @@ impl Table {
     /// None is known: their schemas are our own.
     pub fn of_jobs(names: ToolNames, service: Arc<dyn JobService>) -> Result<Table, String> {
         let ours = Builtin::OF_JOBS.iter().map(|builtin| (*builtin, builtin.definition(names)));
-        Self::made_of(Vec::new(), ours, service)
+        Self::with_entries(Vec::new(), ours, service)
     }
 
-    fn made_of(
-        mut made: Vec<(Definition, TableTool)>,
+    fn with_entries(
+        mut entries: Vec<(Definition, TableTool)>,
         ours: impl Iterator<Item = (Builtin, Definition)>,
         service: Arc<dyn JobService>,
     ) -> Result<Table, String> {
         for (builtin, definition) in ours {
             let schema = ArgumentSchema::new(definition.input_schema.clone())?;
-            made.push((definition, TableTool { schema, work: ToolWork::Builtin(builtin) }));
+            entries.push((definition, TableTool { schema, work: ToolWork::Builtin(builtin) }));
         }
         let (mut definitions, mut tools) = (Vec::new(), HashMap::new());
-        for (definition, tool) in made {
+        for (definition, tool) in entries {
             tools.insert(definition.name.clone(), Arc::new(tool));
             definitions.push(definition);
         }

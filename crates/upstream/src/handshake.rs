@@ -197,11 +197,11 @@ impl Handshake {
 
     /// When [`Handshake::tick`] is due.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
-        let patience = self.alive_since.map(|since| since + PROBE_PATIENCE);
+        let probe_deadline = self.alive_since.map(|since| since + PROBE_PATIENCE);
         let silence = self.since + PROBE_SILENCE;
         let is_due = !self.is_initializing && stands("silence-means-initialize");
         let is_due = is_due || self.may_be_wrong();
-        is_due.then(|| patience.map_or(silence, |patience| patience.min(silence)))
+        is_due.then(|| probe_deadline.map_or(silence, |probe_deadline| probe_deadline.min(silence)))
     }
 
     /// Time has passed.

@@ -36,7 +36,7 @@ use unhang_bridge::params::Signature;
 use unhang_proc::deadline::Deadline;
 
 use self::handshake::ServerInfo;
-use self::question::{Asides, OfSession};
+use self::question::{OfSession, SideMessageSender};
 use unhang_core::error::{Error, Failure};
 
 /// The request to hear of changes, which stays open for as long as somebody wants to.
@@ -74,7 +74,7 @@ pub(crate) struct ActorRequest {
     pub(crate) limit: Duration,
     pub(crate) progress: Option<ProgressSender>,
     /// Who hears and answers what the server says and asks beside.
-    pub(crate) asides: Option<Asides>,
+    pub(crate) asides: Option<SideMessageSender>,
     /// The session that asks, where it is one.
     pub(crate) session: Option<OfSession>,
     /// As whom a stateless server is asked.
@@ -168,11 +168,11 @@ impl UpstreamHandle {
         let mut waiting = WithdrawalGuard { reply: received, is_over: false, withdrawn: &self.withdrawn };
         let command = ActorCommand::Request(Box::new(request), reply);
         if self.commands.send(command).await.is_err() {
-            return Err(self.over());
+            return Err(self.ended_error());
         }
         let outcome = (&mut waiting.reply).await;
         waiting.is_over = true;
-        outcome.unwrap_or_else(|_| Err(self.over()))
+        outcome.unwrap_or_else(|_| Err(self.ended_error()))
     }
 
     /// Whether it can be asked, now or when it is ready.
@@ -224,7 +224,7 @@ impl UpstreamHandle {
         matches!(gone, Ok(Ok(_)))
     }
 
-    fn over(&self) -> Error {
+    fn ended_error(&self) -> Error {
         match &self.state.borrow().phase {
             ServerPhase::Over(failure) => Error::Failure(failure.clone()),
             _ => Failure::ended().into(),

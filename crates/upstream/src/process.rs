@@ -93,8 +93,8 @@ pub async fn awaited(process: &Option<ServerProcess>, reads: bool, writes: bool)
 
 async fn last_stderr(drain: &mut Drain) {
     if stands("last-stderr-awaited") {
-        let patience = if stands("last-words-bounded") { LAST_WORDS } else { Duration::MAX };
-        drain.finish(Deadline::after(patience)).await;
+        let limit = if stands("last-words-bounded") { LAST_WORDS } else { Duration::MAX };
+        drain.finish(Deadline::after(limit)).await;
     }
 }
 
@@ -118,11 +118,11 @@ mod tests {
             writer.write_all(b"no project file found\n").expect("somebody reads");
             drop(writer);
         };
-        let heard = async {
+        let reported = async {
             last_stderr(&mut drain).await;
             tail.last_lines(1)
         };
-        let ((), heard) = tokio::join!(words, heard);
-        assert_eq!(heard, ["no project file found"]);
+        let ((), reported) = tokio::join!(words, reported);
+        assert_eq!(reported, ["no project file found"]);
     }
 }

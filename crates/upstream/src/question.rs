@@ -80,7 +80,7 @@ pub enum SideMessage {
 }
 
 /// Where it goes.
-pub(crate) type Asides = mpsc::Sender<SideMessage>;
+pub(crate) type SideMessageSender = mpsc::Sender<SideMessage>;
 
 /// Questions and logs about one call that may be on their way.
 pub const ASIDES: usize = 64;
@@ -99,13 +99,13 @@ pub struct OpenServerQuestion {
 }
 
 /// Asks whoever made a request, and gives what they answer; why nobody does where that is so. Cancel-safe.
-pub async fn ask(asides: &Asides, method: String, params: Option<Box<RawValue>>) -> Replied {
+pub async fn ask(asides: &SideMessageSender, method: String, params: Option<Box<RawValue>>) -> Replied {
     ask_one(asides, method, params, false).await
 }
 
 /// The same on behalf of one of several requests of a session, where it may be about another of them. Cancel-safe.
 pub(crate) async fn ask_one(
-    asides: &Asides,
+    asides: &SideMessageSender,
     method: String,
     params: Option<Box<RawValue>>,
     is_of_several: bool,

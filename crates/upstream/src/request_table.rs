@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 use unhang_proc::drain::Tail;
 use unhang_switches::stands;
 use unhang_wire::{
-    self as wire, Body, Completion, Id, InFlight, Invalid, Json, Line, Message, Oversized, Piece,
-    ResponseOutcome, Shape, compose, read,
+    self as wire, Body, Completion, Id, InFlight, Invalid, Json, Line, Message, MessageShape, Oversized,
+    Piece, ResponseOutcome, compose, read,
 };
 
 use unhang_core::{
@@ -300,7 +300,7 @@ impl<R> RequestTable<R> {
 
     fn invalid(&mut self, now: Duration, invalid: &Invalid<'_>, events: &mut impl FnMut(TableEvent<R>)) {
         self.keep(invalid.raw, &format!("no valid message ({})", invalid.reason));
-        if invalid.shape == Shape::Request {
+        if invalid.shape == MessageShape::Request {
             if let Some(id) = &invalid.id {
                 let text = format!("the message {}", invalid.reason);
                 events(TableEvent::Say(compose::refusal(id, FaultKind::InvalidRequest.code(), &text)));
@@ -310,7 +310,7 @@ impl<R> RequestTable<R> {
         // An answer without a usable id can only be meant for the one request that waits.
         let id = match &invalid.id {
             Some(id) => Some(id.clone()),
-            None if invalid.shape == Shape::Response => self.calls.only().map(|(id, _)| id.clone()),
+            None if invalid.shape == MessageShape::Response => self.calls.only().map(|(id, _)| id.clone()),
             None => None,
         };
         let why = format!("what is no valid response: the message {}", invalid.reason);

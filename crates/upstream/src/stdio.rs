@@ -42,7 +42,7 @@ pub(crate) async fn live(server: ServerSpec, config: UpstreamConfig, mailbox: Ma
         let (reads, writes) = (actor.reads(), !actor.to_server.is_empty());
         let also = actor.next_look();
         tokio::select! {
-            heard = actor.upstream_session.next(also) => actor.attend(heard),
+            event = actor.upstream_session.next(also) => actor.attend(event),
             awaited = awaited(&actor.process, reads, writes) => match awaited {
                 ProcessEvent::Event(event) => actor.process_event(event).await,
                 ProcessEvent::Readable(ready) => actor.read(ready),
@@ -193,14 +193,14 @@ impl StdioActor {
         }
     }
 
-    fn attend(&mut self, heard: UpstreamEvent) {
-        if matches!(heard, UpstreamEvent::Time) && self.upstream_session.is_shaking() {
+    fn attend(&mut self, event: UpstreamEvent) {
+        if matches!(event, UpstreamEvent::Time) && self.upstream_session.is_shaking() {
             self.notice_life();
         }
-        if matches!(heard, UpstreamEvent::Time) {
+        if matches!(event, UpstreamEvent::Time) {
             self.check_health();
         }
-        self.upstream_session.attend(heard, self.to_server.cost());
+        self.upstream_session.attend(event, self.to_server.cost());
     }
 
     /// What a server writes to stderr is read elsewhere, and is a sign of life too.

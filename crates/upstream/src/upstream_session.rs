@@ -36,7 +36,7 @@ use super::{
         Handshake, HandshakeRequest, HandshakeStep, Introduction, REMOTE_START_HINT, START_HINT, ServerInfo,
     },
     listener::ServerListener,
-    question::{Asides, OfSession, SideMessage},
+    question::{OfSession, SideMessage, SideMessageSender},
     request_table::{PendingRequest, RequestTable, TableEvent},
 };
 use unhang_core::{
@@ -69,7 +69,7 @@ pub(crate) enum RequestOrigin {
     Caller {
         reply: oneshot::Sender<RequestOutcome>,
         progress: Option<ProgressSender>,
-        asides: Option<Asides>,
+        asides: Option<SideMessageSender>,
         session: Option<OfSession>,
     },
 }
@@ -195,8 +195,8 @@ impl UpstreamSession {
     }
 
     /// Attends to it. `waiting` is how many bytes the server has not taken yet.
-    pub(crate) fn attend(&mut self, heard: UpstreamEvent, waiting: usize) {
-        match heard {
+    pub(crate) fn attend(&mut self, event: UpstreamEvent, waiting: usize) {
+        match event {
             UpstreamEvent::Command(command) => self.command(command, waiting),
             UpstreamEvent::Withdrawn => self.withdraw(),
             UpstreamEvent::Answered(answered) => self.questions.reply(answered, &mut self.out),

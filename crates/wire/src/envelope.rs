@@ -12,7 +12,7 @@ use unhang_switches::stands;
 
 use crate::id::is_integer;
 use crate::json::object;
-use crate::message::{Body, Invalid, InvalidReason, Message, Piece, ResponseOutcome, Shape};
+use crate::message::{Body, Invalid, InvalidReason, Message, MessageShape, Piece, ResponseOutcome};
 use crate::{Id, Json};
 
 /// The members of an object that matter to JSON-RPC, as they stand in the text.
@@ -116,8 +116,12 @@ impl<'a> Envelope<'a> {
     }
 
     fn invalid(&self, raw: &'a [u8], reason: InvalidReason) -> Invalid<'a> {
-        let shape =
-            Shape::of(self.method.is_some(), self.has_outcome(), self.id.is_some(), self.params.is_some());
+        let shape = MessageShape::of(
+            self.method.is_some(),
+            self.has_outcome(),
+            self.id.is_some(),
+            self.params.is_some(),
+        );
         // Two ids: whoever sent it, nobody can tell which one is awaited.
         let text = self.id.filter(|_| !self.duplicate_id || !stands("id-of-doubt"));
         let id = text.and_then(|text| read_id(text).ok());

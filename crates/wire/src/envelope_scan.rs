@@ -13,7 +13,7 @@
 
 use unhang_switches::stands;
 
-use crate::message::Shape;
+use crate::message::MessageShape;
 use crate::{Id, Json};
 
 /// The longest name of a member that is looked at, in bytes with escapes: `jsonrpc` written in `\u` escapes has 42.
@@ -27,7 +27,7 @@ const MAX_METHOD: usize = 512;
 pub(crate) struct ScannedEnvelope {
     pub(crate) id: Option<Id>,
     pub(crate) method: Option<String>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: MessageShape,
 }
 
 /// The scanner. Feed it the bytes of one line in order.
@@ -117,7 +117,7 @@ impl EnvelopeScan {
         let cut_off = self.state == ScanState::Done || self.expect != Expect::Comma;
         self.overflow |= cut_off && stands("skimmed-id-whole");
         self.end_value();
-        let shape = Shape::of(
+        let shape = MessageShape::of(
             self.method != ScannedMember::Absent,
             self.outcome,
             self.id != ScannedMember::Absent,

@@ -34,7 +34,7 @@ pub use in_flight::{Completion, InFlight, RegisterError};
 pub use json::Json;
 pub use lines::{Line, Lines, Oversized};
 pub use message::{
-    Body, Invalid, InvalidReason, Message, Piece, ResponseOutcome, Shape, one_line, replace_id,
+    Body, Invalid, InvalidReason, Message, MessageShape, Piece, ResponseOutcome, one_line, replace_id,
 };
 pub use peek::{
     cancelled_request, client_info, client_name, notified_token, progress_token, request_version, text_member,

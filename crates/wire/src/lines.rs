@@ -22,7 +22,7 @@ use unhang_switches::stands;
 use crate::Id;
 use crate::envelope_scan::EnvelopeScan;
 use crate::json::blanks;
-use crate::message::Shape;
+use crate::message::MessageShape;
 
 /// The least room that is offered for reading: what a pipe holds by default.
 const CHUNK: usize = 64 * 1024;
@@ -77,7 +77,7 @@ pub struct Oversized {
     /// The method at the top level, decoded.
     pub method: Option<String>,
     /// What it seems meant to be.
-    pub shape: Shape,
+    pub shape: MessageShape,
 }
 
 impl fmt::Display for Oversized {
@@ -309,8 +309,8 @@ impl Lines {
 /// Makes a buffer at least so long: by doubling, but not beyond `most` unless that is too little.
 fn grow(buffer: &mut Vec<u8>, needed: usize, most: usize) {
     if needed > buffer.capacity() {
-        let wanted = (2 * buffer.capacity()).min(most).max(needed);
-        buffer.reserve_exact(wanted - buffer.len());
+        let capacity = (2 * buffer.capacity()).min(most).max(needed);
+        buffer.reserve_exact(capacity - buffer.len());
     }
     // Only what is about to be read into is zeroed, so memory that is never used is never touched.
     if needed > buffer.len() {

@@ -91,14 +91,14 @@ pub struct Invalid<'a> {
     /// [`Id::MAX_JSON`] bytes.
     pub raw_id: Option<&'a str>,
     /// What it seems meant to be.
-    pub shape: Shape,
+    pub shape: MessageShape,
     /// What is wrong with it.
     pub reason: InvalidReason,
 }
 
 /// What an invalid message seems meant to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum MessageShape {
     /// It has `method`, or an `id` and `params`: a request or a notification.
     Request,
     /// It has `result` or `error`, or an `id` alone, and no `method`.
@@ -107,7 +107,7 @@ pub enum Shape {
     Unknown,
 }
 
-impl Shape {
+impl MessageShape {
     /// The shape of an object with these members.
     pub(crate) fn of(method: bool, outcome: bool, id: bool, params: bool) -> Self {
         match (method, outcome, id) {

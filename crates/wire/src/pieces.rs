@@ -14,7 +14,7 @@ use crate::Json;
 use crate::envelope::Envelope;
 use crate::envelope_scan::EnvelopeScan;
 use crate::json::{array, blanks, is_blank};
-use crate::message::{Invalid, InvalidReason, Piece, Shape};
+use crate::message::{Invalid, InvalidReason, MessageShape, Piece};
 
 /// The most elements of a batch that are read. A 64 MiB line could hold thirty million, and each costs memory here.
 pub const MAX_BATCH: usize = 10_000;
@@ -155,12 +155,12 @@ impl<'a> Pieces<'a> {
         self.at += length;
         let piece = envelope.classify(&rest[..length]);
         let outermost = self.open_braces == 0 || !stands("message-in-open-brace");
-        let wanted = match piece {
+        let is_taken = match piece {
             Piece::Message(_) => outermost,
             Piece::Invalid(_) => outermost && (!self.text || !stands("invalid-behind-text")),
             Piece::Batch(_) | Piece::Junk(_) => false,
         };
-        if wanted { PieceStep::Take(piece) } else { PieceStep::Skip }
+        if is_taken { PieceStep::Take(piece) } else { PieceStep::Skip }
     }
 
     /// An object that is broken or cut off takes the rest of the line with it.
@@ -244,7 +244,7 @@ impl<'a> BatchElements<'a> {
             (false, true) if stands("empty-batch") => InvalidReason::EmptyBatch,
             (false, _) => return Piece::Batch(self.pieces),
         };
-        Piece::Invalid(Invalid { raw, id: None, raw_id: None, shape: Shape::Unknown, reason })
+        Piece::Invalid(Invalid { raw, id: None, raw_id: None, shape: MessageShape::Unknown, reason })
     }
 
     fn is_messages(&self) -> bool {
@@ -257,7 +257,7 @@ impl<'a> BatchElements<'a> {
         if let Some((envelope, _)) = raw.starts_with(b"{").then(|| Envelope::read(raw)).flatten() {
             return envelope.classify(raw);
         }
-        let (shape, reason) = (Shape::Unknown, InvalidReason::NotAnObject);
+        let (shape, reason) = (MessageShape::Unknown, InvalidReason::NotAnObject);
         Piece::Invalid(Invalid { raw, id: None, raw_id: None, shape, reason })
     }
 }

@@ -67,8 +67,8 @@ fn chosen(only: &[String]) -> Result<Vec<&'static SwitchedGuard>, ChoreFailure> 
             "no guard {unknown}; `cargo xtask faults --list` names them"
         )));
     }
-    let wanted = |guard: &&SwitchedGuard| only.is_empty() || only.iter().any(|name| name == guard.name);
-    Ok(guards::all().filter(wanted).collect())
+    let filter = |guard: &&SwitchedGuard| only.is_empty() || only.iter().any(|name| name == guard.name);
+    Ok(guards::all().filter(filter).collect())
 }
 
 fn check(project: &Project, guards: &[&'static SwitchedGuard]) -> Result<(), ChoreFailure> {

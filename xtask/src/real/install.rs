@@ -49,11 +49,11 @@ fn once(
     work: impl FnOnce() -> Result<(), ChoreFailure>,
 ) -> Result<(), ChoreFailure> {
     let stamp = folder.join("installed-from");
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for lock in locks {
-        wanted.extend(fs::read(lock).map_err(|error| ChoreFailure::io(lock.display(), &error))?);
+        expected.extend(fs::read(lock).map_err(|error| ChoreFailure::io(lock.display(), &error))?);
     }
-    if fs::read(&stamp).is_ok_and(|present| present == wanted) {
+    if fs::read(&stamp).is_ok_and(|present| present == expected) {
         return Ok(());
     }
     if folder.exists() {
@@ -61,7 +61,7 @@ fn once(
     }
     fs::create_dir_all(folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
     work()?;
-    fs::write(&stamp, wanted).map_err(|error| ChoreFailure::io(stamp.display(), &error))
+    fs::write(&stamp, expected).map_err(|error| ChoreFailure::io(stamp.display(), &error))
 }
 
 impl Installed {

@@ -74,9 +74,9 @@ pub(crate) fn every(project: &Project) -> Result<(), ChoreFailure> {
 
 /// Runs the cases that the options ask for, on the binary they name or else on a release build.
 pub(crate) fn real(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
-    let wanted =
+    let filter =
         |case: &RealCase| options.only.is_empty() || options.only.iter().any(|part| case.name.contains(part));
-    let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
+    let cases: Vec<_> = cases().into_iter().filter(filter).collect();
     if cases.is_empty() {
         return Err(ChoreFailure::usage(format!("no case has {} in its name", options.only.join(" or "))));
     }

@@ -91,12 +91,12 @@ impl Scenario {
         let outcomes = transcript["outcomes"].as_array().map(Vec::as_slice).unwrap_or_default();
         judge_all(&self.0, outcomes, version)?;
         let (listed, called) = (listed(&self.0, outcomes), called(&self.0));
-        let forgotten: Vec<_> = listed.difference(&called).cloned().collect();
+        let uncalled: Vec<_> = listed.difference(&called).cloned().collect();
         if listed.is_empty() {
             return Err(ChoreFailure::new("no tool was listed"));
         }
-        if completely && !forgotten.is_empty() {
-            return Err(ChoreFailure::new(format!("the scenario does not call {}", forgotten.join(", "))));
+        if completely && !uncalled.is_empty() {
+            return Err(ChoreFailure::new(format!("the scenario does not call {}", uncalled.join(", "))));
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::client::{Patience, SoakClient};
+use super::client::{SoakClient, SoakTimeouts};
 use super::lane::{Lane, LaneResult, LaneWork, drive};
 use super::progress::PartProgress;
 use super::random::Random;
@@ -43,22 +43,23 @@ pub(crate) fn calls(
     total: u64,
     progress: &PartProgress,
 ) -> Result<Vec<(&'static str, LaneResult)>, SessionFailure> {
-    let patience = |call| Patience { start: Duration::from_secs(10), request: Duration::from_secs(30), call };
+    let timeouts =
+        |call| SoakTimeouts { start: Duration::from_secs(10), request: Duration::from_secs(30), call };
     let stuck_total = total * STUCK_PERCENT / 100;
-    let long = patience(Duration::from_secs(30));
+    let long = timeouts(Duration::from_secs(30));
     let fast = Lane {
         name: "fast",
         faulty_server: "well-behaved",
         flags: &[],
         log_limit: LOG_LIMIT,
-        patience: long,
+        timeouts: long,
         seed,
         total: total - stuck_total,
         progress,
     };
-    let short = patience(STUCK_DEADLINE);
+    let short = timeouts(STUCK_DEADLINE);
     let stuck =
-        Lane { name: "stuck", faulty_server: "never-answers", patience: short, total: stuck_total, ..fast };
+        Lane { name: "stuck", faulty_server: "never-answers", timeouts: short, total: stuck_total, ..fast };
     let many = (fast.total / CALLS_A_ROUND).clamp(FEWEST_ROUNDS, MOST_ROUNDS);
     thread::scope(|scope| {
         let beside = scope.spawn(|| drive(stuck, stage, |work| rounds(work, FEWEST_ROUNDS, call_stuck)));

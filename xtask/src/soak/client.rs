@@ -28,13 +28,13 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long the guard may take for what, as its flags say.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct SoakTimeouts {
     pub(crate) start: Duration,
     pub(crate) request: Duration,
     pub(crate) call: Duration,
 }
 
-impl Patience {
+impl SoakTimeouts {
     /// The flags of `unhang wrap` that mean this.
     pub(crate) fn flags(&self) -> Vec<String> {
         let flag = |name: &str, time: Duration| [name.to_owned(), format!("{}ms", time.as_millis())];
@@ -62,7 +62,7 @@ pub(crate) struct SoakClient {
     pub(crate) guard: SoakGuard,
     pub(crate) ledger: Ledger,
     revision: &'static str,
-    patience: Patience,
+    timeouts: SoakTimeouts,
     /// Whether requests of the server are answered.
     pub(crate) answers_asks: bool,
     /// Answers that wait until a line that was begun is whole.
@@ -82,14 +82,14 @@ impl SoakClient {
         task: &ProgramRun,
         reads_stderr: bool,
         revision: &'static str,
-        patience: Patience,
+        timeouts: SoakTimeouts,
     ) -> Result<Self, String> {
         let guard = SoakGuard::start(task, reads_stderr).map_err(|failure| failure.to_string())?;
         Ok(Self {
             guard,
             ledger: Ledger::default(),
             revision,
-            patience,
+            timeouts,
             answers_asks: true,
             held: None,
             born: clock::now(),
@@ -199,7 +199,7 @@ impl SoakClient {
 
     /// Enters what is asked in some other form.
     pub(crate) fn expect(&mut self, id: &str, method: &str, proof: Option<String>) {
-        let (now, limit) = (self.now(), self.patience.of(method));
+        let (now, limit) = (self.now(), self.timeouts.of(method));
         self.first.get_or_insert_with(|| id.to_owned());
         self.ledger.request(now, LedgerRequest { id, method, limit, proof });
     }
@@ -212,8 +212,8 @@ impl SoakClient {
     }
 
     /// Reads and writes what is there, judges it, and demands that nothing is late.
-    pub(crate) fn turn(&mut self, patience: Duration) -> Result<(), String> {
-        let moved = self.guard.turn(patience).map_err(|error| format!("the pipes to the guard: {error}"))?;
+    pub(crate) fn turn(&mut self, timeout: Duration) -> Result<(), String> {
+        let moved = self.guard.turn(timeout).map_err(|error| format!("the pipes to the guard: {error}"))?;
         while let Some(line) = self.guard.next_line() {
             self.hear(&line)?;
             // To judge takes time, and a client that does not read meanwhile is another client.

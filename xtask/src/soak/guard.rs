@@ -177,8 +177,8 @@ impl SoakGuard {
     }
 
     /// Does what can be done, waiting for something at most so long; returns whether anything came or left.
-    pub(crate) fn turn(&mut self, patience: Duration) -> io::Result<bool> {
-        self.wait(patience)?;
+    pub(crate) fn turn(&mut self, timeout: Duration) -> io::Result<bool> {
+        self.wait(timeout)?;
         let mut moved = self.write()?;
         moved |= self.read_on()?;
         if self.reads_stderr {
@@ -191,8 +191,8 @@ impl SoakGuard {
         Ok(moved)
     }
 
-    fn wait(&self, patience: Duration) -> io::Result<()> {
-        let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
+    fn wait(&self, timeout: Duration) -> io::Result<()> {
+        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
         let mut awaited = Vec::with_capacity(4);
         if let Some(stdin) = self.stdin.as_ref().filter(|_| !self.unsent.is_empty()) {
             awaited.push(PollFd::new(stdin, PollFlags::OUT));
@@ -206,7 +206,7 @@ impl SoakGuard {
         if self.status.is_none() {
             awaited.push(PollFd::new(&self.process, PollFlags::IN));
         }
-        match poll(&mut awaited, Some(&patience)) {
+        match poll(&mut awaited, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -206,8 +206,8 @@ impl Stand<'_> {
 
     /// Takes a message, if one comes before that moment, and remembers which job was accepted.
     fn turn(&mut self, server: &mut SoakGuard, end: Instant) -> Result<Option<Value>, String> {
-        let patience = end.saturating_duration_since(clock::now()).min(Duration::from_millis(20));
-        server.turn(patience).map_err(|error| format!("the pipes of the server: {error}"))?;
+        let timeout = end.saturating_duration_since(clock::now()).min(Duration::from_millis(20));
+        server.turn(timeout).map_err(|error| format!("the pipes of the server: {error}"))?;
         let Some(line) = server.next_line() else { return Ok(None) };
         let message: Value =
             serde_json::from_slice(&line).map_err(|error| format!("no message from the server: {error}"))?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::leftovers::Marker;
 
-use super::client::{Patience, SoakClient};
+use super::client::{SoakClient, SoakTimeouts};
 use super::faulty_servers::{self, CommandWords};
 use super::ledger::WireTally;
 use super::progress::PartProgress;
@@ -29,7 +29,7 @@ pub(crate) struct Lane<'a> {
     pub(crate) flags: &'a [&'static str],
     /// Bytes of log that may lie on disk.
     pub(crate) log_limit: u64,
-    pub(crate) patience: Patience,
+    pub(crate) timeouts: SoakTimeouts,
     pub(crate) seed: u64,
     /// How many calls or restarts there shall be.
     pub(crate) total: u64,
@@ -84,14 +84,14 @@ pub(crate) fn drive(
     let plainly = |what| SessionFailure { what, story: String::new() };
     let marker = Marker::unique();
     let room = stage.room(lane.name).map_err(plainly)?;
-    let mut flags = lane.patience.flags();
+    let mut flags = lane.timeouts.flags();
     flags.extend(lane.flags.iter().map(|flag| (*flag).to_owned()));
     let log_limit = format!("{}B", lane.log_limit);
     flags.extend(["--name", lane.name, "--stderr-log", &log_limit].map(str::to_owned));
     let command_words = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
     let task =
         stage.wrap(&room, &marker, &flags, &faulty_servers::command(lane.faulty_server, command_words));
-    let client = SoakClient::start(&task, true, "2025-11-25", lane.patience).map_err(plainly)?;
+    let client = SoakClient::start(&task, true, "2025-11-25", lane.timeouts).map_err(plainly)?;
     let mut at_work = LaneWork { lane, client, run: LaneResult::default() };
     let outcome = begin(&mut at_work.client)
         .and_then(|()| work(&mut at_work))

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::client::Patience;
+use super::client::SoakTimeouts;
 use super::lane::{Lane, LaneResult, LaneWork, drive};
 use super::progress::PartProgress;
 use super::random::Random;
@@ -25,7 +25,7 @@ const LOG_LIMIT: u64 = 64 << 10;
 /// For a hundred of these restarts, how many there are of the server with the daemon beside them.
 const DAEMON_PERCENT: u64 = 10;
 const SAMPLES: u64 = 100;
-const PATIENCE: Patience = Patience {
+const PATIENCE: SoakTimeouts = SoakTimeouts {
     start: Duration::from_secs(20),
     request: Duration::from_secs(20),
     call: Duration::from_secs(20),
@@ -48,7 +48,7 @@ pub(crate) fn restarts(
         faulty_server: "well-behaved",
         flags: FLAGS,
         log_limit: LOG_LIMIT,
-        patience: PATIENCE,
+        timeouts: PATIENCE,
         seed,
         total,
         progress,

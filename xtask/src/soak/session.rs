@@ -19,12 +19,12 @@ use crate::clock;
 use crate::leftovers::Marker;
 use crate::run::{self, ProgramRun};
 
-use super::client::{Patience, SoakClient};
+use super::client::{SoakClient, SoakTimeouts};
 use super::faulty_servers::{self, CommandWords};
 use super::ledger::WireTally;
 use super::plan::{BATCH_REVISION, GarbageLine, SessionEnding, SessionPlan, SessionStep};
 
-const PATIENCE: Patience = Patience {
+const PATIENCE: SoakTimeouts = SoakTimeouts {
     start: Duration::from_secs(3),
     request: Duration::from_secs(2),
     call: Duration::from_millis(1500),
@@ -333,8 +333,8 @@ fn finish(plan: &SessionPlan, client: &mut SoakClient) -> Result<(), String> {
     }
     // A server that never came up ends the session, and what is written then finds no reader.
     if code(status) == 3 {
-        let heard = plan.is_modern() || client.is_greeted();
-        return if heard { Ok(()) } else { Err("the first request was never answered".to_owned()) };
+        let is_greeted = plan.is_modern() || client.is_greeted();
+        return if is_greeted { Ok(()) } else { Err("the first request was never answered".to_owned()) };
     }
     client.ledger.demand_complete()
 }

@@ -18,7 +18,7 @@ pub struct WantedTask {
 
 /// What the params of a call say of a task; `None` where the call is to be answered like any other.
 #[must_use]
-pub fn wanted(params: Json<'_>) -> Option<WantedTask> {
+pub fn requested_task(params: Json<'_>) -> Option<WantedTask> {
     let task = params.member("task").filter(|task| is_object(*task))?;
     Some(WantedTask { ttl_ms: task.member("ttl").and_then(milliseconds) })
 }

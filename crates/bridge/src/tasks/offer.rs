@@ -47,7 +47,7 @@ pub fn declares(client_capabilities: Json<'_>) -> bool {
 
 /// Whether a server says in its capabilities that calls of its tools may be tasks.
 #[must_use]
-pub fn offers(dialect: Dialect, capabilities: Json<'_>) -> bool {
+pub fn offers_tasks(dialect: Dialect, capabilities: Json<'_>) -> bool {
     match dialect {
         Dialect::Core => has(capabilities, &[TASKS, "requests", "tools", "call"]),
         Dialect::Extension => has(capabilities, &[EXTENSIONS, EXTENSION]),
@@ -59,7 +59,7 @@ pub fn offers(dialect: Dialect, capabilities: Json<'_>) -> bool {
 pub fn offers_cancel(dialect: Dialect, capabilities: Json<'_>) -> bool {
     match dialect {
         Dialect::Core => has(capabilities, &[TASKS, "cancel"]),
-        Dialect::Extension => offers(dialect, capabilities),
+        Dialect::Extension => offers_tasks(dialect, capabilities),
     }
 }
 

@@ -141,7 +141,7 @@ fn what_a_client_asks_is_read() {
         (r#"{"task":{"ttl":-1}}"#, Some(None)),
         (r#"{"task":{"ttl":"soon"}}"#, Some(None)),
     ] {
-        assert_eq!(wanted(raw(params)), expect.map(|ttl_ms| WantedTask { ttl_ms }), "{params}");
+        assert_eq!(requested_task(raw(params)), expect.map(|ttl_ms| WantedTask { ttl_ms }), "{params}");
     }
     assert_eq!(about_whom(GET, Some(raw(r#"{"taskId":"\u0061"}"#))).as_deref(), Ok("a"));
     for params in [None, Some(raw("{}")), Some(raw(r#"{"taskId":5}"#)), Some(raw("[]"))] {
@@ -232,11 +232,11 @@ fn capabilities_are_declared_offered_and_read() {
         let offered =
             with_offer(raw(r#"{"tools":{},"tasks":{"old":{}}}"#), dialect, lists).expect("an object");
         assert_eq!(offered, expect);
-        assert!(offers(dialect, raw(&offered)) && offers_cancel(dialect, raw(&offered)));
+        assert!(offers_tasks(dialect, raw(&offered)) && offers_cancel(dialect, raw(&offered)));
         let (name, capability) = offer(dialect, lists);
         assert_eq!(raw(&offered).member(name).map(Json::get), Some(capability));
     }
-    assert!(!offers(Dialect::Core, raw(r#"{"tasks":{"cancel":{},"requests":{"tools":{}}}}"#)));
+    assert!(!offers_tasks(Dialect::Core, raw(r#"{"tasks":{"cancel":{},"requests":{"tools":{}}}}"#)));
     assert!(!offers_cancel(Dialect::Core, raw(r#"{"tasks":{"requests":{"tools":{"call":{}}}}}"#)));
 }
 

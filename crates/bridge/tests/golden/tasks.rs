@@ -116,7 +116,7 @@ fn tools_and_capabilities_say_it_as_their_schemas_have_it() {
         if file == "extensions-tasks.json" {
             assert_eq!(value(&example), json!({ name: value(offered) }));
         }
-        assert_eq!(tasks::offers(Dialect::Extension, raw(&example)), file == "extensions-tasks.json");
+        assert_eq!(tasks::offers_tasks(Dialect::Extension, raw(&example)), file == "extensions-tasks.json");
     }
     for (_, example) in examples("ClientCapabilities") {
         assert!(!tasks::declares(raw(&example)));
@@ -140,7 +140,7 @@ fn what_is_asked_of_a_task_is_a_request() {
     for ttl in [None, Some(60_000)] {
         let params = tasks::ask_for_task(raw(r#"{"name":"slow","arguments":{}}"#), ttl).expect("an object");
         assert_valid(NEWEST, "CallToolRequestParams", &value(&params));
-        assert_eq!(tasks::wanted(raw(&params)), Some(tasks::WantedTask { ttl_ms: ttl }));
+        assert_eq!(tasks::requested_task(raw(&params)), Some(tasks::WantedTask { ttl_ms: ttl }));
     }
     for (_, example) in examples("InputResponses") {
         let params = format!(r#"{{"taskId":"t","inputResponses":{example}}}"#);

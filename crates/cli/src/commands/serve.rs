@@ -29,7 +29,7 @@ use unhang::{
     config::STOP_LIMIT,
     exit,
     front::{
-        self, AtEnd, FrontSpec,
+        self, FrontSpec, SessionEndHook,
         http::{self, HttpSpec},
     },
     gateway::ServerSet,
@@ -223,7 +223,7 @@ async fn served(
         current,
     };
     let to_tell = telemetry.clone();
-    let at_end: Option<AtEnd> = Some(Box::new(|why| Box::pin(end(service, why, sharing, to_tell))));
+    let at_end: Option<SessionEndHook> = Some(Box::new(|why| Box::pin(end(service, why, sharing, to_tell))));
     let Some((listening, http_settings)) = listening else {
         let (client_input, client_output) =
             take_standard_streams().map_err(|error| ServeFailure::bug(&error))?;

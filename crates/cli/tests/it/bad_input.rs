@@ -279,11 +279,11 @@ fn a_bad_answer_of_the_client_is_an_error_for_the_server() {
         let id = client.call("ask", json!({"method": "sampling/createMessage"}));
         let question = client.find("a question", |message| message["method"] == "sampling/createMessage");
         client.send(&bad.replace("ID", &question["id"].to_string()));
-        let heard: Value = serde_json::from_str(&text_of(&client.answer(id))).expect("JSON");
-        assert_eq!(heard["code"], code::BAD_RESPONSE, "{heard}");
+        let received: Value = serde_json::from_str(&text_of(&client.answer(id))).expect("JSON");
+        assert_eq!(received["code"], code::BAD_RESPONSE, "{received}");
         assert!(
-            heard["message"].as_str().is_some_and(|text| text.to_lowercase().contains(expect)),
-            "{heard}"
+            received["message"].as_str().is_some_and(|text| text.to_lowercase().contains(expect)),
+            "{received}"
         );
         client.end(&[]);
     }

@@ -174,8 +174,8 @@ fn questions_of_the_server_reach_the_client_and_its_answers_come_back() {
         let id = client.call("ask", json!({"method": method}));
         let question = client.find(method, |message| message["method"] == method);
         client.respond(&question["id"], &answer);
-        let heard: Value = serde_json::from_str(&text_of(&client.answer(id))).expect("JSON");
-        assert_eq!(heard, answer, "{method}");
+        let received: Value = serde_json::from_str(&text_of(&client.answer(id))).expect("JSON");
+        assert_eq!(received, answer, "{method}");
     }
     client.end(&[]);
 }
@@ -189,8 +189,8 @@ fn a_refusal_of_the_client_comes_back_too() {
     let question = client.find("the question", |message| message["method"] == "roots/list");
     let error = json!({"code": -32601, "message": "no roots", "data": [1]});
     client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "error": error}).to_string());
-    let heard: Value = serde_json::from_str(&text_of(&client.answer(id))).expect("JSON");
-    assert_eq!(heard, error);
+    let received: Value = serde_json::from_str(&text_of(&client.answer(id))).expect("JSON");
+    assert_eq!(received, error);
     client.end(&[]);
 }
 

@@ -205,8 +205,8 @@ fn f_90_what_is_asked_about_a_call_that_was_given_up_comes_to_nobody_else() {
         let mut told = web.call(&bob, 1, &tool, json!({ "text": "bob" })).all();
         let answer = told.pop().expect("an answer");
         assert_eq!(told, Vec::<Value>::new(), "{name}: neither the question nor the line of a log is his");
-        let heard = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
-        assert!(heard.contains("is declined"), "{name}: {answer}");
+        let received = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+        assert!(received.contains("is declined"), "{name}: {answer}");
     }
     finish(process, &sandbox);
 }

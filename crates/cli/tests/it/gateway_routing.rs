@@ -60,9 +60,9 @@ fn a_tool_that_is_not_allowed_is_unknown_and_its_server_hears_nothing_of_it() {
         assert_eq!(client.answer(id)["error"]["code"], -32602);
     }
     assert_eq!(client.tool_text("srv__echo", json!({ "text": "after that" })), "after that");
-    let heard = said(&sandbox);
-    assert!(heard.contains("after that"), "{heard}");
-    assert!(!heard.contains("environment") && !heard.contains("\"pid\""), "{heard}");
+    let received = said(&sandbox);
+    assert!(received.contains("after that"), "{received}");
+    assert!(!received.contains("environment") && !received.contains("\"pid\""), "{received}");
 
     // What has no effect is told, and once, however often the tools are listed: each time before they are listed again.
     for lists in [2, 3] {
@@ -134,8 +134,8 @@ fn calls_of_a_tool_with_one_turn_run_one_after_the_other_and_delay_no_other() {
     wait_until("it is asked", PATIENCE, || said(&sandbox).contains("3600000"));
     let second = client.call("srv__sleep", json!({ "ms": 7 }));
     assert_eq!(client.tool_text("srv__echo", json!({ "text": "beside" })), "beside");
-    let heard = said(&sandbox);
-    assert_eq!(heard.matches("\"sleep\"").count(), 1, "{heard}");
+    let received = said(&sandbox);
+    assert_eq!(received.matches("\"sleep\"").count(), 1, "{received}");
     client.cancel(first);
     assert_eq!(client.answer(second)["result"]["content"][0]["text"], "slept 7 ms");
     assert_eq!(client.answers_to(first), 0);

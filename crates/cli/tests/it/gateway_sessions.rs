@@ -50,14 +50,14 @@ fn said(answer: &Value) -> String {
 struct Session<'a> {
     web: &'a Web,
     name: String,
-    heard: WebAnswer,
+    received: WebAnswer,
 }
 
 impl Session<'_> {
     fn begin(web: &Web) -> Session<'_> {
         let name = web.begin();
-        let heard = web.ask("GET", "/mcp", &[("mcp-session-id", &name)], "");
-        Session { web, name, heard }
+        let received = web.ask("GET", "/mcp", &[("mcp-session-id", &name)], "");
+        Session { web, name, received }
     }
 
     fn ask(&self, method: &str, params: &Value) -> Value {
@@ -101,7 +101,7 @@ fn what_one_session_makes_of_its_instance_no_other_sees() {
     assert_eq!(status(&web, "own")["starts"], 1, "a list starts nothing");
     assert_eq!(first.text("own__remember", json!({ "text": "a" })), "a");
     wait_until("it has one tool more", PATIENCE, || first.tools().contains("own__recall"));
-    assert_eq!(first.heard.next().expect("a message")["method"], "notifications/tools/list_changed");
+    assert_eq!(first.received.next().expect("a message")["method"], "notifications/tools/list_changed");
     // The other does not hear of it, and cannot ask for it.
     assert!(!second.tools().contains("own__recall"));
     assert_eq!(second.call("own__recall", json!({}))["error"]["code"], -32602);
@@ -125,7 +125,7 @@ fn what_one_session_makes_of_its_instance_no_other_sees() {
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
-    assert_eq!(second.heard.next().expect("a message")["method"], "notifications/tools/list_changed");
+    assert_eq!(second.received.next().expect("a message")["method"], "notifications/tools/list_changed");
     finish(process, &sandbox);
     // What a session has made of it is not what the next run begins with.
     assert!(!remembered(&sandbox).contains("recall"), "it was one session's");
@@ -152,7 +152,7 @@ fn what_changes_in_an_instance_is_told_to_its_session_alone() {
     changes(&first, "zoo://numbers/1");
     changes(&second, "zoo://numbers/2");
     for (session, uri) in [(&mut first, "zoo://numbers/1"), (&mut second, "zoo://numbers/2")] {
-        let message = session.heard.next().expect("a message");
+        let message = session.received.next().expect("a message");
         assert_eq!(message["method"], "notifications/resources/updated", "{message}");
         assert_eq!(message["params"]["uri"], uri, "{message}");
     }

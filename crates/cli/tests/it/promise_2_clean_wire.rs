@@ -253,13 +253,14 @@ fn every_byte_of_a_message_passes_as_it_was() {
         client.end(&[]);
         let read = |name: &str| fs::read_to_string(sandbox.path().join(name)).expect("the tee kept it");
         assert_eq!(read("client-said"), read("server-heard"));
-        let (said, heard) = (read("server-said"), read("client-heard"));
-        assert_eq!(said.lines().count(), heard.lines().count());
+        let (said, received) = (read("server-said"), read("client-heard"));
+        assert_eq!(said.lines().count(), received.lines().count());
         // What is ours stands beside what the server says of itself and of its tools, and nowhere else.
-        let differ = said.lines().zip(heard.lines()).filter(|(said, heard)| said != heard);
-        let ids = differ.map(|(_, heard)| serde_json::from_str::<Value>(heard).expect("JSON")["id"].clone());
+        let differ = said.lines().zip(received.lines()).filter(|(said, received)| said != received);
+        let ids =
+            differ.map(|(_, received)| serde_json::from_str::<Value>(received).expect("JSON")["id"].clone());
         assert_eq!(ids.collect::<Vec<_>>(), changed, "{promotion}");
-        assert!(heard.len() > 300_000);
+        assert!(received.len() > 300_000);
     }
 }
 

@@ -115,18 +115,18 @@ fn where_calls_are_not_to_become_jobs_a_guard_leaves_everything_as_it_is() {
         client.ask("tools/list", json!({}));
         client.ask("tools/call", json!({ "name": "slow", "arguments": lasting(1.0, "x") }));
         client.finish();
-        let heard: Vec<Value> = client.seen().to_vec();
+        let received: Vec<Value> = client.seen().to_vec();
         let read = |file: &str| fs::read_to_string(sandbox.path().join(file)).expect("it was written");
         let said: Vec<Value> =
             read(&said).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-        (read(&asked), said, heard)
+        (read(&asked), said, received)
     };
-    let (asked, said, heard) = talk(&["--promote-after", "off"], "off");
-    assert_eq!(said, heard, "what the server says is what its client hears");
-    assert!(!format!("{heard:?}").contains("unhang_"));
-    let (asked_too, said_too, heard_too) = talk(&[], "on");
+    let (asked, said, received) = talk(&["--promote-after", "off"], "off");
+    assert_eq!(said, received, "what the server says is what its client hears");
+    assert!(!format!("{received:?}").contains("unhang_"));
+    let (asked_too, said_too, received_too) = talk(&[], "on");
     assert_eq!((asked, said), (asked_too, said_too), "the server never notices");
-    assert_ne!(heard, heard_too);
+    assert_ne!(received, received_too);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_server_asks_its_client_about_a_call_that_is_a_job() {
     let question = client.find("a question", |message| message["method"] == "elicitation/create");
     client.respond(&question["id"], &json!({ "action": "accept", "content": { "name": "Ada" } }));
     let content = client.whole(&job);
-    assert!(content[1]["text"].as_str().is_some_and(|heard| heard.contains("Ada")), "{content:?}");
+    assert!(content[1]["text"].as_str().is_some_and(|received| received.contains("Ada")), "{content:?}");
     client.finish();
     sandbox.assert_nothing_left();
 }
@@ -196,7 +196,7 @@ fn a_task_behind_a_guard_is_followed_and_has_what_it_asks_for() {
     client.ask("tasks/update", modern(json!({ "taskId": task, "inputResponses": { name: response } })));
     let told = client.find("the end", |message| message["params"]["status"] == "completed");
     let content = &told["params"]["result"]["content"];
-    assert!(content[1]["text"].as_str().is_some_and(|heard| heard.contains("Ada")), "{told}");
+    assert!(content[1]["text"].as_str().is_some_and(|received| received.contains("Ada")), "{told}");
     assert_eq!(client.answers_to(listen), 0, "a subscription lasts");
     client.finish();
     sandbox.assert_nothing_left();

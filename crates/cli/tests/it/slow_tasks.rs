@@ -179,8 +179,8 @@ fn a_client_that_has_declared_it_gets_a_task() {
         assert_eq!(told["result"]["resultType"], "complete", "{told:.500}");
         // What is heard twice is heard.
         for _ in 0..2 {
-            let heard = client.ask("tasks/cancel", json!({ "taskId": task }));
-            assert_eq!(heard["result"]["resultType"], "complete", "{heard}");
+            let answer = client.ask("tasks/cancel", json!({ "taskId": task }));
+            assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
         }
         assert_eq!(client.at_the_end_of(&task)["status"], "completed");
         // A result that is an error is one all the same.
@@ -200,8 +200,8 @@ fn a_client_that_has_declared_it_gets_a_task() {
 fn a_task_that_is_cancelled_ends_and_its_server_is_told() {
     three_ways(|mut client| {
         let task = client.task("srv__slow", lasting(60.0, "long"));
-        let heard = client.ask("tasks/cancel", json!({ "taskId": task }));
-        assert_eq!(heard["result"]["resultType"], "complete", "{heard}");
+        let answer = client.ask("tasks/cancel", json!({ "taskId": task }));
+        assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
         let told = client.at_the_end_of(&task);
         assert_eq!((&told["status"], &told["result"]), (&json!("cancelled"), &Value::Null), "{told}");
         wait_until("the server was told", PATIENCE, || client.counted() == [1, 0, 1]);
@@ -238,11 +238,11 @@ fn whoever_has_not_declared_tasks_is_told_of_none() {
             }
         }
         // Nobody is asked anything, and an answer to that is heard.
-        let heard = client.ask(
+        let answer = client.ask(
             "tasks/update",
             json!({ "taskId": task, "inputResponses": { "nothing": { "action": "accept" } } }),
         );
-        assert_eq!(heard["result"]["resultType"], "complete", "{heard}");
+        assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
         assert_eq!(client.at_the_end_of(&task)["status"], "completed");
         client.end();
     });

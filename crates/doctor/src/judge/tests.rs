@@ -138,7 +138,7 @@ fn what_is_wrong_with_tools_and_lists_is_named() {
 
 #[test]
 fn an_answer_after_a_cancel_is_a_fault_only_if_the_cancel_brought_it_about() {
-    let late = |seen: &mut Observations| seen.heard.late.add(b"{}");
+    let late = |seen: &mut Observations| seen.stdout_seen.late.add(b"{}");
     check(late, &["goes-on-after-cancel"]);
     let held_back = |seen: &mut Observations| {
         late(seen);

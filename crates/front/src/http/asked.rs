@@ -13,7 +13,7 @@ use unhang_net::serve::axum::http::HeaderMap;
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Body, Id, Json, Message, Piece, read};
 
-use crate::{client_request::declares_capabilities, parking::own_state};
+use crate::{client_request::declares_capabilities, parked_calls::own_state};
 use unhang_core::revision::Revision;
 use unhang_upstream::http::headers::{METHOD, NAME, REVISION, SESSION, subject};
 

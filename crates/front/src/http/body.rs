@@ -55,8 +55,8 @@ pub(super) async fn whole(
     if body.size_hint().lower() > limit as u64 {
         return Err(refusal(http_state, peer, &BodyError::TooLarge));
     }
-    let patience = if stands("slow-body-ends") { BODY_PATIENCE } else { Duration::MAX };
-    match timeout(patience, read(http_state, &mut body)).await {
+    let wait_limit = if stands("slow-body-ends") { BODY_PATIENCE } else { Duration::MAX };
+    match timeout(wait_limit, read(http_state, &mut body)).await {
         Ok(Ok(whole)) => Ok(whole),
         Ok(Err(broken)) => {
             if !matches!(broken, BodyError::Off(_)) {

@@ -128,7 +128,7 @@ impl AcceptHeader {
             kinds.map(|kinds| String::from_utf8_lossy(kinds.as_bytes()).to_lowercase()).collect();
         let kinds = kinds.iter().flat_map(|kinds| kinds.split(','));
         let kinds: Vec<&str> = kinds.map(|kind| kind.split(';').next().unwrap_or_default().trim()).collect();
-        let takes = |wanted: [&str; 3]| kinds.iter().any(|kind| wanted.contains(kind));
+        let takes = |accepted: [&str; 3]| kinds.iter().any(|kind| accepted.contains(kind));
         AcceptHeader { json: takes([JSON, "application/*", "*/*"]), events: takes([EVENTS, "text/*", "*/*"]) }
     }
 }

@@ -22,22 +22,25 @@ const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// The names under which we may be asked.
 #[derive(Clone, Debug, Default)]
-pub struct Hosts {
+pub struct AllowedHosts {
     own: Vec<String>,
     origins: Vec<String>,
 }
 
-impl Hosts {
+impl AllowedHosts {
     /// Those of this machine for itself, and these.
     #[must_use]
-    pub fn new(own: impl IntoIterator<Item = String>) -> Hosts {
-        Hosts { own: own.into_iter().map(|name| name.to_ascii_lowercase()).collect(), origins: Vec::new() }
+    pub fn new(own: impl IntoIterator<Item = String>) -> AllowedHosts {
+        AllowedHosts {
+            own: own.into_iter().map(|name| name.to_ascii_lowercase()).collect(),
+            origins: Vec::new(),
+        }
     }
 
     /// Pages of these origins may ask too, which stand here as [`origin_of`] gives them.
     #[must_use]
-    pub fn with_origins(self, origins: impl IntoIterator<Item = String>) -> Hosts {
-        Hosts { origins: origins.into_iter().collect(), ..self }
+    pub fn with_origins(self, origins: impl IntoIterator<Item = String>) -> AllowedHosts {
+        AllowedHosts { origins: origins.into_iter().collect(), ..self }
     }
 
     /// Whether such a request may be answered.
@@ -166,13 +169,13 @@ mod tests {
 
     use super::*;
 
-    fn allows(hosts: &Hosts, host: Option<&str>, page: Option<&str>) -> bool {
+    fn allows(hosts: &AllowedHosts, host: Option<&str>, page: Option<&str>) -> bool {
         hosts.allow(&RequestOrigins { host, page, ..RequestOrigins::default() })
     }
 
     #[test]
     fn only_our_own_names_are_answered_to() {
-        let hosts = Hosts::new(["MCP.example.org".to_owned()]);
+        let hosts = AllowedHosts::new(["MCP.example.org".to_owned()]);
         let hosts = hosts.with_origins(["https://app.example.org".to_owned()]);
         for host in ["localhost", "LOCALHOST:8", "127.0.0.1:65000", "[::1]:1", "[::1]", "mcp.Example.org:443"]
         {
@@ -204,7 +207,7 @@ mod tests {
 
     #[test]
     fn f_25_a_page_asks_the_host_and_port_that_it_is_from() {
-        let hosts = Hosts::new(["mcp.example.org".to_owned(), "192.0.2.1".to_owned()]);
+        let hosts = AllowedHosts::new(["mcp.example.org".to_owned(), "192.0.2.1".to_owned()]);
         for (host, origin, may) in [
             ("localhost:8808", "http://localhost:8808", true),
             ("LOCALHOST:8808", "http://localhost:8808", true),
@@ -235,7 +238,7 @@ mod tests {
 
     #[test]
     fn f_25_where_tls_is_spoken_a_page_is_of_https() {
-        let hosts = Hosts::new(["mcp.example.org".to_owned()]);
+        let hosts = AllowedHosts::new(["mcp.example.org".to_owned()]);
         for (host, page, may) in [
             ("localhost:8808", "https://localhost:8808", true),
             ("localhost:8808", "http://localhost:8808", false),
@@ -277,12 +280,12 @@ mod tests {
             assert_eq!(asked_host(&uri, &headers(hosts)), expect, "{target} {hosts:?}");
         }
         let asked = Some("localhost@evil.example.com");
-        assert!(!allows(&Hosts::default(), asked, None), "nobody's name has a user");
+        assert!(!allows(&AllowedHosts::default(), asked, None), "nobody's name has a user");
     }
 
     #[test]
     fn the_address_that_was_come_to_is_a_name_of_ours() {
-        let hosts = Hosts::default();
+        let hosts = AllowedHosts::default();
         for (host, arrived, is_ours) in [
             ("192.0.2.1", "192.0.2.1", true),
             ("192.0.2.1:8808", "192.0.2.1", true),

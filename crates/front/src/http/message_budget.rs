@@ -75,7 +75,7 @@ pub(super) struct MessageBudget {
     /// What it may come to.
     most: usize,
     /// How long it may still wait, in all.
-    patience: Duration,
+    wait_limit: Duration,
     turn: Option<OwnedSemaphorePermit>,
 }
 
@@ -126,7 +126,7 @@ impl Budget {
     }
 
     fn room(&self, most: usize) -> MessageBudget {
-        MessageBudget { budget: self.clone(), bytes: 0, most, patience: ROOM_PATIENCE, turn: None }
+        MessageBudget { budget: self.clone(), bytes: 0, most, wait_limit: ROOM_PATIENCE, turn: None }
     }
 
     /// Bytes that are taken.
@@ -172,14 +172,14 @@ impl MessageBudget {
         let shared = Arc::clone(&self.budget.0);
         let _waiting = BudgetWait::begin(&shared, without).ok_or(NoRoom)?;
         let mut turn = pin!(Arc::clone(&shared.turn).acquire_owned());
-        let mut until = Instant::now() + self.patience;
+        let mut until = Instant::now() + self.wait_limit;
         loop {
             let mut freed = pin!(shared.freed.notified());
             // Whatever is freed from here on is heard of.
             freed.as_mut().enable();
             if self.took(more, length) {
                 // Little by little it waits for no longer than at once.
-                self.patience = until.saturating_duration_since(Instant::now());
+                self.wait_limit = until.saturating_duration_since(Instant::now());
                 return Ok(());
             }
             tokio::select! {

@@ -52,7 +52,7 @@ use unhang_switches::stands;
 
 pub use self::{
     access::{Access, Token, is_of_its_owner_alone},
-    hosts::{Hosts, host_of, name_of, origin_of},
+    hosts::{AllowedHosts, host_of, name_of, origin_of},
 };
 use self::{
     access::{Shares, TokenOwner},
@@ -63,8 +63,8 @@ use self::{
     stateless_clients::{StatelessClient, StatelessClients, StatelessRequest},
 };
 use super::{
-    AtEnd,
-    parking::{secret_in, secret_of},
+    SessionEndHook,
+    parked_calls::{secret_in, secret_of},
     session_context::SessionContext,
     session_runtime::{OfWindow, SessionRuntime, random_name},
 };
@@ -111,7 +111,7 @@ pub struct HttpSpec {
     /// Where its requests are told, where somebody wants to see them.
     pub telemetry: Option<Telemetry>,
     /// What else has to end with it.
-    pub at_end: Option<AtEnd>,
+    pub at_end: Option<SessionEndHook>,
     /// Told when the end begins.
     pub ending: watch::Sender<bool>,
     /// Where clients come.
@@ -130,7 +130,7 @@ pub struct HttpSpec {
 #[derive(Clone, Debug, Default)]
 pub struct AccessPolicy {
     /// The names under which we may be asked.
-    pub hosts: Hosts,
+    pub hosts: AllowedHosts,
     /// Who may ask. It is up to whoever listens where other machines come that nobody is let in unasked.
     pub access: Access,
 }

@@ -92,7 +92,7 @@ impl HttpService {
         }
         let Some(origin) = origin.cloned() else { return self.admitted(from, request).await };
         let is_question = request.method() == Method::OPTIONS;
-        let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+        let requested_headers = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
         let mut response = match is_question {
             true => {
                 of_stranger(&self.http_state.access_policy().access, StatusCode::NO_CONTENT.into_response())
@@ -105,8 +105,8 @@ impl HttpService {
         may(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
         if is_question {
             may(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE"));
-            if let Some(wanted) = wanted {
-                may(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted);
+            if let Some(requested_headers) = requested_headers {
+                may(header::ACCESS_CONTROL_ALLOW_HEADERS, requested_headers);
             }
         }
         response

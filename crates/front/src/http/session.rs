@@ -411,9 +411,9 @@ impl HttpSession {
         let left = Arc::clone(&self.effects.left);
         let (mut is_ending, mut is_stopped) = (false, false);
         while self.work.act().is_none() {
-            if let Some(over) = self.is_over().filter(|_| !is_stopped) {
+            if let Some(reason) = self.is_over().filter(|_| !is_stopped) {
                 is_stopped = true;
-                self.stop(over);
+                self.stop(reason);
                 continue;
             }
             let due = self.next_tick();
@@ -532,14 +532,14 @@ impl HttpSession {
     }
 
     /// What is in flight is answered, as far as somebody is there, and what works for it is told to stop.
-    fn stop(&mut self, over: SessionOver) {
-        let cause = match over {
+    fn stop(&mut self, reason: SessionOver) {
+        let cause = match reason {
             SessionOver::Done => "its client has ended it",
             SessionOver::Idle => "its client was not heard of any more",
             SessionOver::Deaf => "its client does not read",
         };
         let waiting = self.effects.held.bytes();
-        if over == SessionOver::Deaf {
+        if reason == SessionOver::Deaf {
             add_one(&self.work.tally().deaf);
             let session = self.name.as_str();
             tracing::warn!(session, "the session {session} is closed with {waiting} bytes waiting: {cause}");

@@ -137,7 +137,7 @@ impl Web {
         let withdrawn = Arc::clone(&tools.withdrawn);
         let (end, ending) = watch::channel(false);
         let (access_policy, opened) =
-            watch::channel(Arc::new(AccessPolicy { access, hosts: Hosts::default() }));
+            watch::channel(Arc::new(AccessPolicy { access, hosts: AllowedHosts::default() }));
         let http_state = Arc::new(HttpState {
             budget: Budget::new(Some(64 << 10), 32 << 10),
             limits,
@@ -450,8 +450,8 @@ async fn what_stands_alone_says_in_its_headers_what_its_body_says() {
 async fn what_stands_alone_is_withdrawn_with_its_connection() {
     let web = Web::new(Limits::default());
     // Before an answer has begun, and while there is a stream.
-    for (patience, count) in [(1, 1), (30, 2)] {
-        let waited = timeout(Duration::from_secs(patience), async {
+    for (seconds, count) in [(1, 1), (30, 2)] {
+        let waited = timeout(Duration::from_secs(seconds), async {
             let response = web.alone("tools/call", json!({ "name": "stuck" })).await;
             events(response.into_body()).await
         });
@@ -507,7 +507,7 @@ async fn a_page_whose_origin_is_listed_may_read_what_it_asked() {
     let origin = ("origin", "http://localhost:6274");
     // Another server of this machine has pages too.
     assert_eq!(web.post(&[origin], INITIALIZE).await.status(), 403);
-    let hosts = Hosts::default().with_origins([origin.1.to_owned()]);
+    let hosts = AllowedHosts::default().with_origins([origin.1.to_owned()]);
     web.access_policy.send_replace(Arc::new(AccessPolicy { access: Access::default(), hosts }));
     let question = [origin, ("access-control-request-headers", "mcp-session-id")];
     let response = web.ask("OPTIONS", "/mcp", &question, Body::empty()).await;

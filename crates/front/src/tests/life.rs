@@ -21,7 +21,7 @@ fn promise_8_answers_come_in_the_order_in_which_calls_end() {
     for key in keys.into_iter().rev() {
         front.ends(key, "x");
     }
-    let ids: Vec<_> = front.heard().into_iter().map(|answer| answer["id"].clone()).collect();
+    let ids: Vec<_> = front.received().into_iter().map(|answer| answer["id"].clone()).collect();
     assert_eq!(ids, [3, 2, 1]);
 }
 
@@ -31,7 +31,7 @@ fn a_call_that_takes_too_long_is_answered_and_cancelled() {
     front.calls(1);
     let key = front.called()[0];
     front.wait(seconds(299));
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
     front.wait(seconds(1));
     let fault = front.heard_fault(1, -31001);
     assert_eq!(fault["data"]["limitMs"], 300_000);
@@ -40,7 +40,7 @@ fn a_call_that_takes_too_long_is_answered_and_cancelled() {
     );
     assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
     front.ends(key, "late");
-    assert!(front.heard().is_empty(), "nobody waits any more");
+    assert!(front.received().is_empty(), "nobody waits any more");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn g_06_our_deadline_fires_before_that_of_a_client_that_is_known() {
         if !version.is_empty() {
             front.says(&format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","clientInfo":{{"name":"claude-ai"}}}}}}"#));
         }
-        front.heard();
+        front.received();
         front.says(&format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo"{era}}}}}"#
         ));
@@ -75,13 +75,13 @@ fn after_a_cancellation_nothing_more_is_said_and_the_id_is_free() {
     front.calls(1);
     let second = front.called()[0];
     front.ends(first, "late");
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
     front.ends(second, "new");
-    let heard = front.heard();
-    assert_eq!((heard.len(), &heard[0]["result"]["content"][0]["text"]), (1, &json!("new")));
+    let received = front.received();
+    assert_eq!((received.len(), &received[0]["result"]["content"][0]["text"]), (1, &json!("new")));
     front.says(&cancel(1));
     front.says(&cancel(77));
-    assert!(front.heard().is_empty() && front.actions().is_empty());
+    assert!(front.received().is_empty() && front.actions().is_empty());
 }
 
 #[test]
@@ -92,10 +92,13 @@ fn a_batch_is_complete_without_what_was_withdrawn() {
     front.says(&format!("[{},{}]", call(1), call(2)));
     let keys = front.called();
     front.ends(keys[0], "x");
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
     front.says(&cancel(2));
-    let heard = front.heard();
-    assert_eq!((heard.len(), heard[0].as_array().map(Vec::len), &heard[0][0]["id"]), (1, Some(1), &json!(1)));
+    let received = front.received();
+    assert_eq!(
+        (received.len(), received[0].as_array().map(Vec::len), &received[0][0]["id"]),
+        (1, Some(1), &json!(1))
+    );
 }
 
 #[test]
@@ -131,9 +134,9 @@ fn what_is_no_good_request_is_refused_with_its_id() {
     assert!(fault["message"].as_str().is_some_and(|text| text.contains("did you mean `echo`?")), "{fault}");
     front.says(r#"{"jsonrpc":"2.0","id":5,"result":{}}"#);
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#);
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
     front.says(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":null}}"#);
-    assert_eq!(front.heard()[0]["result"]["tools"][0]["name"], "echo");
+    assert_eq!(front.received()[0]["result"]["tools"][0]["name"], "echo");
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn an_id_in_flight_is_refused_and_its_call_goes_on() {
     let keys = front.called();
     assert_eq!(keys.len(), 1);
     front.ends(keys[0], "x");
-    assert_eq!(front.heard()[0]["id"], "a");
+    assert_eq!(front.received()[0]["id"], "a");
 }
 
 #[test]
@@ -160,7 +163,7 @@ fn calls_in_flight_are_bounded_those_that_nobody_waits_for_included() {
     assert_eq!(keys.len(), 2);
     front.ends(keys[0], "late");
     front.calls(4);
-    assert_eq!((front.called().len(), front.heard().len()), (1, 0));
+    assert_eq!((front.called().len(), front.received().len()), (1, 0));
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn at_the_end_of_stdin_calls_may_still_end() {
     front.wait(seconds(4));
     assert!(front.actions().is_empty());
     front.ends(key, "x");
-    assert_eq!(front.heard()[0]["id"], 1);
+    assert_eq!(front.received()[0]["id"], 1);
     assert_eq!(front.actions(), [SessionAction::Exit(exit::DONE)]);
 
     let mut front = shaken();
@@ -198,7 +201,7 @@ fn calls_that_outlast_the_grace_are_told_and_given_a_moment_to_stop() {
     front.heard_fault(1, -31008);
     assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
     front.ends(key, "late");
-    assert_eq!((front.heard().len(), front.actions()), (0, vec![SessionAction::Exit(exit::DONE)]));
+    assert_eq!((front.received().len(), front.actions()), (0, vec![SessionAction::Exit(exit::DONE)]));
 }
 
 #[test]

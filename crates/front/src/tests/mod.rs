@@ -26,7 +26,7 @@ use unhang_tools::{Definition, Hints, ToolAnswer, ToolListing};
 /// Records what the client hears.
 #[derive(Default)]
 struct RecordedClient {
-    heard: Vec<String>,
+    received: Vec<String>,
     backlog: usize,
 }
 
@@ -38,7 +38,7 @@ impl SessionEffects for RecordedClient {
         let is_lost = is_lost && message["method"] != "notifications/subscriptions/acknowledged";
         assert_eq!(class == Class::Kept, !is_lost, "nothing but notifications may be lost: {message}");
         assert_eq!(matches!(to, LineTarget::Answer { .. }), message["method"].is_null(), "{to:?}: {message}");
-        self.heard.push(String::from_utf8(line.to_vec()).expect("text"));
+        self.received.push(String::from_utf8(line.to_vec()).expect("text"));
     }
 
     fn nothing_to_client(&mut self, _only_one: StreamKey) {}
@@ -93,7 +93,7 @@ impl TestSession {
             r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{{}},"clientInfo":{{"name":"test","version":"1"}}}}}}"#
         ));
         front.says(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
-        assert_eq!(front.heard().len(), 1);
+        assert_eq!(front.received().len(), 1);
         front
     }
 
@@ -107,7 +107,7 @@ impl TestSession {
     }
 
     /// The client has said that it can do this.
-    fn offers(&mut self, capabilities: &str) {
+    fn declare_capabilities(&mut self, capabilities: &str) {
         let signature = self.mcp_session.client.signature.as_deref().cloned().expect("it has shaken hands");
         let signature = Signature { client_capabilities: capabilities.to_owned(), ..signature };
         self.mcp_session.client.signature = Some(signature.into());
@@ -148,16 +148,20 @@ impl TestSession {
     }
 
     /// What the client has heard since the last look.
-    fn heard(&mut self) -> Vec<Value> {
-        self.effects.heard.drain(..).map(|line| serde_json::from_str(&line).expect("JSON")).collect()
+    fn received(&mut self) -> Vec<Value> {
+        self.effects.received.drain(..).map(|line| serde_json::from_str(&line).expect("JSON")).collect()
     }
 
     /// The only thing that the client has heard: an error of this code for this id.
     #[track_caller]
     fn heard_fault(&mut self, id: impl Into<Value>, code: i32) -> Value {
-        let heard = self.heard();
-        assert_eq!(heard.len(), 1, "{heard:?}");
-        assert_eq!((&heard[0]["id"], &heard[0]["error"]["code"]), (&id.into(), &code.into()), "{heard:?}");
-        heard[0]["error"].clone()
+        let received = self.received();
+        assert_eq!(received.len(), 1, "{received:?}");
+        assert_eq!(
+            (&received[0]["id"], &received[0]["error"]["code"]),
+            (&id.into(), &code.into()),
+            "{received:?}"
+        );
+        received[0]["error"].clone()
     }
 }

@@ -88,17 +88,17 @@ fn a_call_becomes_a_job_before_its_client_gives_it_up_and_its_server_hears_nothi
     assert!(front.actions().is_empty());
     front.wait(seconds(1));
     assert_eq!(promote(&mut front), key);
-    assert!(front.heard().is_empty(), "not before it is on the disk");
+    assert!(front.received().is_empty(), "not before it is on the disk");
     let who = front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
     assert_eq!(who, Some(WhoIsAsked::Nobody), "its client does something else");
-    let answer = front.heard().remove(0);
+    let answer = front.received().remove(0);
     assert_eq!((&answer["id"], &answer["result"]["structuredContent"]["job_id"]), (&json!(1), &json!(ID)));
     let text = answer["result"]["content"][0]["text"].as_str().expect("text").to_owned();
     assert!(text.contains("not its answer yet") && text.contains("get_job_status(job_id="), "{text}");
     // What comes later is the job's.
     front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
     front.wait(seconds(600));
-    assert!(front.heard().is_empty() && front.actions().is_empty());
+    assert!(front.received().is_empty() && front.actions().is_empty());
 }
 
 #[test]
@@ -114,10 +114,10 @@ fn an_answer_that_comes_while_a_job_is_made_is_the_answer() {
         &answered(Era::Legacy, Ok(raw(r#"{"x":1}"#))),
         &mut front.effects,
     );
-    assert_eq!(front.heard()[0]["result"], json!({ "x": 1 }));
+    assert_eq!(front.received()[0]["result"], json!({ "x": 1 }));
     let who = front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
     assert_eq!(who, None, "nobody waits");
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
 }
 
 #[test]
@@ -128,9 +128,9 @@ fn a_call_of_which_no_job_can_be_made_stays_a_call_until_its_limit() {
     front.wait(seconds(45));
     let key = promote(&mut front);
     front.wait(seconds(14));
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
     front.wait(seconds(2));
-    assert_eq!(front.heard()[0]["error"]["data"]["kind"], "deadline");
+    assert_eq!(front.received()[0]["error"]["data"]["kind"], "deadline");
     assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
 }
 
@@ -150,7 +150,7 @@ fn a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered() {
         ("roots/list", None),
         &mut front.effects,
     );
-    let id = front.heard().pop().expect("a question")["id"].clone();
+    let id = front.received().pop().expect("a question")["id"].clone();
     front.wait(seconds(46));
     assert!(front.actions().is_empty());
     front.says(&json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }).to_string());
@@ -180,7 +180,7 @@ fn a_question_that_comes_while_a_job_is_made_of_its_call_is_about_the_call() {
             ("roots/list", None),
             &mut front.effects,
         );
-        assert!(front.mcp_session.is_asked(key), "{params}: {:?}", front.heard());
+        assert!(front.mcp_session.is_asked(key), "{params}: {:?}", front.received());
         assert!(front.actions().is_empty(), "it is not declined");
     }
 }
@@ -197,7 +197,7 @@ fn f_54_a_call_that_a_question_may_be_about_stays_a_call_until_it_is_answered() 
     let (second, _) = asked(&mut front);
     let about = QuestionSubject::OneOfSeveral(second);
     front.mcp_session.asked(front.now, about, 7, ("roots/list", None), &mut front.effects);
-    let id = front.heard().pop().expect("a question")["id"].clone();
+    let id = front.received().pop().expect("a question")["id"].clone();
     front.wait(seconds(46));
     assert!(front.actions().is_empty(), "neither of them");
     front.says(&json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }).to_string());
@@ -224,7 +224,7 @@ fn who_asks_for_a_task_has_one_at_once() {
     front.wait(Duration::ZERO);
     assert_eq!(promote(&mut front), key);
     front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
-    let result = front.heard().remove(0)["result"].clone();
+    let result = front.received().remove(0)["result"].clone();
     assert_eq!((&result["task"]["taskId"], &result["task"]["status"]), (&json!(ID), &json!("working")));
     assert_eq!(result["task"]["ttl"], 60_000);
 }
@@ -238,7 +238,7 @@ fn who_can_cope_with_tasks_gets_one_when_a_call_takes_too_long() {
     front.wait(seconds(45));
     let key = promote(&mut front);
     front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
-    let result = front.heard().remove(0)["result"].clone();
+    let result = front.received().remove(0)["result"].clone();
     assert_eq!((&result["resultType"], &result["taskId"]), (&json!("task"), &json!(ID)));
 }
 
@@ -250,7 +250,7 @@ fn told(front: &mut TestSession, id: u32, method: &str, params: &str, told: &Tas
         other => panic!("{other:?}"),
     };
     front.mcp_session.task_told(front.now, key, told, &mut front.effects);
-    front.heard().remove(0)
+    front.received().remove(0)
 }
 
 fn ended(reason: Option<EndReason>, answer: Option<CallAnswer>) -> TasksTold {
@@ -308,10 +308,10 @@ fn a_task_is_told_of_in_the_dialect_of_its_client() {
     // Nobody is told whether it was ever there.
     let unknown = TasksTold::Unknown(ID.parse().expect("an id"));
     assert_eq!(told(&mut front, 6, "tasks/get", &about, &unknown)["error"]["code"], -32602);
-    let TasksTold::One(over) = ended(None, None) else { panic!("it was told of one") };
-    let over = TasksTold::HasEnded(over);
-    assert_eq!(told(&mut front, 7, "tasks/cancel", &about, &over)["error"]["code"], -32602);
-    let acknowledged = told(&mut front, 8, "tasks/cancel", &modern, &over);
+    let TasksTold::One(ended_task) = ended(None, None) else { panic!("it was told of one") };
+    let ended_task = TasksTold::HasEnded(ended_task);
+    assert_eq!(told(&mut front, 7, "tasks/cancel", &about, &ended_task)["error"]["code"], -32602);
+    let acknowledged = told(&mut front, 8, "tasks/cancel", &modern, &ended_task);
     assert_eq!(acknowledged["result"]["resultType"], "complete", "{acknowledged}");
 }
 
@@ -388,7 +388,7 @@ fn what_is_wrong_with_a_request_about_a_task_is_said_in_the_codes_of_the_protoco
         (8, "tools/call", r#"{"name":"echo","task":{}}"#.to_owned(), -32601),
     ] {
         ask(&mut front, id, method, &params);
-        let answer = front.heard().remove(0);
+        let answer = front.received().remove(0);
         assert_eq!(answer["error"]["code"], code, "{method} {params}: {answer}");
         assert!(front.actions().is_empty());
     }
@@ -404,7 +404,7 @@ fn a_result_is_waited_for_no_longer_than_a_call() {
         other => panic!("{other:?}"),
     }
     front.wait(limit + seconds(1));
-    assert_eq!(front.heard()[0]["error"]["data"]["kind"], "deadline");
+    assert_eq!(front.received()[0]["error"]["data"]["kind"], "deadline");
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn where_nothing_becomes_a_job_nothing_is_said_of_tasks() {
     front.wait(seconds(50));
     assert!(front.actions().is_empty());
     ask(&mut front, 2, "tasks/get", "{}");
-    assert_eq!(front.heard()[0]["error"]["code"], -32601);
+    assert_eq!(front.received()[0]["error"]["code"], -32601);
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn a_subscription_hears_of_its_tasks_until_it_is_over() {
     let wish = format!(r#""notifications":{{"taskIds":["{ID}","{ID}","none of ours"]}}"#);
     ask(&mut front, 1, "subscriptions/listen", &modern(&wish));
     assert_eq!(
-        front.heard()[0]["params"]["notifications"],
+        front.received()[0]["params"]["notifications"],
         json!({ "taskIds": [ID] }),
         "once, and what may be"
     );
@@ -436,20 +436,20 @@ fn a_subscription_hears_of_its_tasks_until_it_is_over() {
         panic!("it was told of one");
     };
     front.mcp_session.task_changed(front.now, key, &told, &mut front.effects);
-    let heard = front.heard().remove(0);
+    let received = front.received().remove(0);
     assert_eq!(
-        (&heard["method"], &heard["params"]["status"]),
+        (&received["method"], &received["params"]["status"]),
         (&json!("notifications/tasks"), &json!("completed"))
     );
-    assert_eq!(heard["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 1);
+    assert_eq!(received["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 1);
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
     front.mcp_session.task_changed(front.now, key, &told, &mut front.effects);
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
 
     // Who has not said that it copes with tasks hears of none.
     let undeclared = MODERN.replace(r#""io.modelcontextprotocol/tasks":{}"#, "");
     ask(&mut front, 2, "subscriptions/listen", &format!("{{{undeclared},{wish}}}"));
-    assert_eq!(front.heard()[0]["params"]["notifications"], json!({}));
+    assert_eq!(front.received()[0]["params"]["notifications"], json!({}));
     assert!(front.actions().is_empty());
 }

@@ -124,7 +124,7 @@ fn end(front: &mut TestSession, key: CallKey, is_server: bool) {
             let answer = answered(Era::Legacy, Ok(raw("{}")));
             front.mcp_session.answered(front.now, key, &answer, &mut front.effects);
         }
-        (true, false) => front.mcp_session.forgotten(front.now, key, &mut front.effects),
+        (true, false) => front.mcp_session.abandoned(front.now, key, &mut front.effects),
     }
 }
 
@@ -134,8 +134,8 @@ proptest! {
     #[test]
     fn promise_1_every_request_is_answered_once_or_was_withdrawn(events in prop::collection::vec(event(), 0..80)) {
         let mut front = TestSession::shaken(Limits { max_in_flight: 4, ..Limits::default() }, "2025-03-26");
-        front.offers(r#"{"roots":{}}"#);
-        let (mut ledger, mut running, mut over) = (Ledger::default(), Vec::new(), false);
+        front.declare_capabilities(r#"{"roots":{}}"#);
+        let (mut ledger, mut running, mut has_ended) = (Ledger::default(), Vec::new(), false);
         let (mut questions, mut asked) = (HashMap::<u64, u32>::new(), Vec::new());
         let (mut promoted, mut token) = (Vec::new(), 0_u64);
         front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], false));
@@ -181,7 +181,7 @@ proptest! {
                     front.mcp_session.progressed(front.now, key, &params, &mut front.effects);
                 }
                 Event::Progress(..) => {}
-                Event::Question(which) if !running.is_empty() && !over => {
+                Event::Question(which) if !running.is_empty() && !has_ended => {
                     let question = questions.len() as u64;
                     questions.insert(question, 0);
                     let (key, _) = running[usize::from(which) % running.len()];
@@ -198,7 +198,7 @@ proptest! {
                 Event::Signal => front.mcp_session.stop(front.now, exit::TERMINATED, "of a signal", &mut front.effects),
             }
             for action in front.actions() {
-                prop_assert!(!over, "nothing is wanted after the end: {action:?}");
+                prop_assert!(!has_ended, "nothing is wanted after the end: {action:?}");
                 match action {
                     SessionAction::Call { key, .. } => running.push((key, false)),
                     SessionAction::Ask { key, .. } => running.push((key, true)),
@@ -217,11 +217,11 @@ proptest! {
                     }
                     SessionAction::Promote { .. } => {}
                     SessionAction::Reply { question, .. } => *questions.entry(question).or_default() += 1,
-                    SessionAction::Exit(_) => over = true,
+                    SessionAction::Exit(_) => has_ended = true,
                 }
             }
             prop_assert!(running.len() <= 4);
-            for message in front.heard() {
+            for message in front.received() {
                 if message["method"] == "roots/list" { asked.push(message["id"].clone()); }
                 ledger.hear(&message);
             }
@@ -231,12 +231,12 @@ proptest! {
         for action in front.actions() {
             match action {
                 SessionAction::Reply { question, .. } => *questions.entry(question).or_default() += 1,
-                SessionAction::Exit(_) => over = true,
+                SessionAction::Exit(_) => has_ended = true,
                 _ => {}
             }
         }
-        prop_assert!(over, "it ends");
-        for message in front.heard() { ledger.hear(&message); }
+        prop_assert!(has_ended, "it ends");
+        for message in front.received() { ledger.hear(&message); }
         prop_assert!(questions.values().all(|replies| *replies == 1), "each is replied to once: {questions:?}");
         prop_assert!(ledger.0.values().all(|owed| *owed == 0), "unanswered: {:?}", ledger.0);
     }

@@ -14,7 +14,7 @@ use unhang_upstream::client::{Error, ServerError};
 fn calling() -> (TestSession, CallKey) {
     let mut front = TestSession::shaken(Limits::default(), "2025-11-25");
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
-    front.offers(r#"{"elicitation":{}}"#);
+    front.declare_capabilities(r#"{"elicitation":{}}"#);
     front.says(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"srv__now"}}"#);
     let key = match &front.actions()[..] {
         [SessionAction::Ask { key, .. }] => *key,
@@ -55,7 +55,7 @@ fn a_client_is_asked_in_the_servers_words_and_answers_in_its_own() {
     let (mut front, key) = calling();
     let params = raw(r#"{ "message":"?", "x":1.0e0 }"#);
     asks(&mut front, key, 5, "elicitation/create", Some(&params));
-    let line = front.effects.heard.pop().expect("a question");
+    let line = front.effects.received.pop().expect("a question");
     assert_eq!(
         line,
         r#"{"jsonrpc":"2.0","id":"unhang-5","method":"elicitation/create","params":{ "message":"?", "x":1.0e0 }}"#
@@ -65,7 +65,7 @@ fn a_client_is_asked_in_the_servers_words_and_answers_in_its_own() {
     // Once is enough, and what nobody has asked is heard by nobody.
     front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
     front.says(r#"{"jsonrpc":"2.0","id":"unhang-6","result":{}}"#);
-    assert_eq!((front.actions(), front.heard().len()), (vec![], 0));
+    assert_eq!((front.actions(), front.received().len()), (vec![], 0));
     asks(&mut front, key, 6, "elicitation/create", None);
     front.says(r#"{"jsonrpc":"2.0","id":"unhang-6","error":{"code":-1,"message":"no"}}"#);
     assert_eq!(reply(&mut front), (6, Err((-1, "no".to_owned()))));
@@ -84,7 +84,7 @@ fn a_client_is_asked_nothing_that_it_has_not_offered() {
     asks(&mut front, key + 1, 9, "elicitation/create", None);
     let (_, replied) = reply(&mut front);
     assert!(replied.expect_err("no such call").1.contains("nobody waits"));
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
 }
 
 #[test]
@@ -93,19 +93,19 @@ fn a_question_ends_with_its_call() {
     for way in 0..4 {
         let (mut front, key) = calling();
         asks(&mut front, key, 5, "elicitation/create", None);
-        front.heard();
+        front.received();
         match way {
             0 => {
                 front
                     .says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
             }
             1 => front.wait(seconds(61)),
-            2 => front.mcp_session.forgotten(front.now, key, &mut front.effects),
+            2 => front.mcp_session.abandoned(front.now, key, &mut front.effects),
             _ => front.mcp_session.stop(front.now, 0, "of a test", &mut front.effects),
         }
         let (question, replied) = reply(&mut front);
         assert_eq!((question, replied.expect_err("it is over").0), (5, -31009), "{way}");
-        let told = front.heard().remove(0);
+        let told = front.received().remove(0);
         assert_eq!(
             (&told["method"], &told["params"]["requestId"]),
             (&json!("notifications/cancelled"), &json!("unhang-5")),
@@ -130,7 +130,7 @@ fn calls_again(front: &mut TestSession, id: u32) -> CallKey {
 fn asks_about_several(front: &mut TestSession, key: CallKey, question: u64) {
     let about = QuestionSubject::OneOfSeveral(key);
     front.mcp_session.asked(front.now, about, question, ("elicitation/create", None), &mut front.effects);
-    assert_eq!(front.heard().remove(0)["method"], "elicitation/create");
+    assert_eq!(front.received().remove(0)["method"], "elicitation/create");
 }
 
 #[test]
@@ -143,18 +143,18 @@ fn f_54_a_question_about_one_of_several_calls_ends_with_the_last_of_them() {
     // It has an answer, or is withdrawn: the question may be about the other one.
     let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
     front.mcp_session.answered(front.now, second, &answer, &mut front.effects);
-    assert_eq!(front.heard().remove(0)["id"], 2);
-    assert_eq!((front.actions(), front.heard().len()), (vec![], 0), "it stays");
+    assert_eq!(front.received().remove(0)["id"], 2);
+    assert_eq!((front.actions(), front.received().len()), (vec![], 0), "it stays");
     front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
     assert_eq!(reply(&mut front).0, 5);
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     let (question, replied) = reply(&mut front);
     assert_eq!((question, replied.expect_err("it is over").0), (6, -31009));
-    assert_eq!(front.heard().remove(0)["params"]["requestId"], "unhang-6");
+    assert_eq!(front.received().remove(0)["params"]["requestId"], "unhang-6");
     // What was called later was not there when it was asked.
     assert!(first < second && second < later);
     front.mcp_session.answered(front.now, later, &answer, &mut front.effects);
-    assert_eq!(front.heard().remove(0)["id"], 3);
+    assert_eq!(front.received().remove(0)["id"], 3);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn f_54_a_question_about_one_call_ends_with_it_though_there_are_others() {
     let (mut front, _) = calling();
     let second = calls_again(&mut front, 2);
     asks(&mut front, second, 5, "elicitation/create", None);
-    front.heard();
+    front.received();
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
     assert_eq!(reply(&mut front).0, 5);
 }
@@ -173,9 +173,9 @@ fn logged(front: &mut TestSession, key: CallKey, levels: &[&str]) -> Vec<Value> 
         let params = raw(&format!(r#"{{"level":"{level}","data":1.0e0}}"#));
         front.mcp_session.logged(front.now, key, &params, &mut front.effects);
     }
-    let heard = front.heard();
-    assert!(heard.iter().all(|message| message["method"] == "notifications/message"), "{heard:?}");
-    heard.iter().map(|message| message["params"]["level"].clone()).collect()
+    let received = front.received();
+    assert!(received.iter().all(|message| message["method"] == "notifications/message"), "{received:?}");
+    received.iter().map(|message| message["params"]["level"].clone()).collect()
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_session_hears_what_is_logged_from_the_level_on_that_it_has_named() {
     let levels = ["debug", "warning", "emergency", "no such level"];
     assert_eq!(logged(&mut front, key, &levels), ["debug", "warning", "emergency"]);
     front.says(r#"{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"warning"}}"#);
-    assert_eq!(front.heard()[0]["result"], json!({}));
+    assert_eq!(front.received()[0]["result"], json!({}));
     assert_eq!(front.actions(), [SessionAction::Log(unhang_gateway::Level::Warning)]);
     assert_eq!(logged(&mut front, key, &levels), ["warning", "emergency"]);
     assert!(logged(&mut front, key + 1, &levels).is_empty(), "of no call that anybody waits for");
@@ -227,7 +227,7 @@ fn parked() -> (TestSession, CallKey, Value, String) {
         other => panic!("{other:?}"),
     };
     asks(&mut front, key, 5, "elicitation/create", Some(&raw(r#"{"message":"?"}"#)));
-    let result = front.heard().remove(0)["result"].clone();
+    let result = front.received().remove(0)["result"].clone();
     assert_eq!(result["resultType"], "input_required", "{result}");
     let state = result["requestState"].as_str().expect("a state").to_owned();
     (front, key, result["inputRequests"].clone(), state)
@@ -247,7 +247,7 @@ fn a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call(
     assert!(front.mcp_session.has_parked());
     // Without the answer it is asked once more, under another state.
     front.says(&modern(2, "{}", &with(&state, "{}")));
-    let again = front.heard().remove(0)["result"].clone();
+    let again = front.received().remove(0)["result"].clone();
     assert_eq!((&again["inputRequests"], &again["resultType"]), (&requests, &json!("input_required")));
     let next = again["requestState"].as_str().expect("a state").to_owned();
     front.says(&modern(3, "{}", &with(&state, r#"{"question-5":{}}"#)));
@@ -256,14 +256,14 @@ fn a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call(
     asks(&mut front, key, 6, "elicitation/create", None);
     front.says(&modern(4, "{}", &with(&next, r#"{"question-5":{ "action":"accept" }}"#)));
     assert_eq!(reply(&mut front), (5, Ok(r#"{ "action":"accept" }"#.to_owned())));
-    let line = &front.effects.heard[0];
+    let line = &front.effects.received[0];
     assert!(line.contains(r#""inputRequests":{"question-6":{"method":"elicitation/create"}}"#), "{line}");
-    let last = front.heard().remove(0)["result"].clone();
+    let last = front.received().remove(0)["result"].clone();
     let asked: Vec<&String> = last["inputRequests"].as_object().expect("requests").keys().collect();
     assert_eq!(asked, ["question-6"]);
     let state = last["requestState"].as_str().expect("a state").to_owned();
     front.says(&modern(5, "{}", &with(&state, r#"{"question-6":{}}"#)));
-    assert_eq!((reply(&mut front).0, front.heard().len(), front.mcp_session.has_parked()), (6, 0, false));
+    assert_eq!((reply(&mut front).0, front.received().len(), front.mcp_session.has_parked()), (6, 0, false));
     // From here on it is a call as any other, whose progress is that of the last request.
     front.mcp_session.progressed(
         front.now,
@@ -271,10 +271,10 @@ fn a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call(
         &raw(r#"{"progressToken":"ours","progress":1}"#),
         &mut front.effects,
     );
-    assert_eq!(front.heard().remove(0)["params"], json!({ "progressToken": 5, "progress": 1 }));
+    assert_eq!(front.received().remove(0)["params"], json!({ "progressToken": 5, "progress": 1 }));
     let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
     front.mcp_session.answered(front.now, key, &answer, &mut front.effects);
-    let told = front.heard().remove(0);
+    let told = front.received().remove(0);
     assert_eq!((&told["id"], &told["result"]["resultType"]), (&json!(5), &json!("complete")));
 }
 
@@ -295,16 +295,16 @@ fn a_state_is_good_for_its_own_request_alone() {
 
 #[test]
 fn a_url_that_has_to_be_opened_first_is_asked_for_by_the_answer() {
-    let says = |id: u64, offers: &str, more: &str| {
+    let says = |id: u64, capabilities: &str, more: &str| {
         format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now","arguments":{{}}{more},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{offers}}}}}}}"#
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now","arguments":{{}}{more},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{capabilities}}}}}}}"#
         )
     };
     let wanted = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"u","message":"?","elicitationId":"e"}]}}"#;
     let mut front = TestSession::new(Limits::default());
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
-    let mut ask = |id, offers, more: &str| {
-        front.says(&says(id, offers, more));
+    let mut ask = |id, capabilities, more: &str| {
+        front.says(&says(id, capabilities, more));
         let asked = match &front.actions()[..] {
             [SessionAction::Ask { key, asked, .. }] => Some((*key, asked.params.clone())),
             _ => None,
@@ -314,7 +314,7 @@ fn a_url_that_has_to_be_opened_first_is_asked_for_by_the_answer() {
             let outcome = Err(Error::Server(Box::new(error)));
             front.mcp_session.answered(front.now, *key, &answered(Era::Legacy, outcome), &mut front.effects);
         }
-        (asked.map(|(_, params)| params), front.heard().remove(0))
+        (asked.map(|(_, params)| params), front.received().remove(0))
     };
     let (first, asked) = ask(1, r#"{"elicitation":{"url":{}}}"#, "");
     let result = &asked["result"];
@@ -363,7 +363,7 @@ fn a_call_to_which_nobody_comes_back_ends_with_its_limit() {
     let (mut front, key, _, state) = parked();
     let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
     front.mcp_session.answered(front.now, key, &answer, &mut front.effects);
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
     front.says(&modern(2, "{}", &with(&state, "{}")));
-    assert_eq!(front.heard()[0]["result"]["resultType"], "complete");
+    assert_eq!(front.received()[0]["result"]["resultType"], "complete");
 }

@@ -12,9 +12,9 @@ fn conversation(front: &mut TestSession, talk: &[(&str, &str)]) {
         for key in front.called() {
             front.ends(key, "hi");
         }
-        let heard = front.effects.heard.drain(..).collect::<Vec<_>>().join("\n");
+        let received = front.effects.received.drain(..).collect::<Vec<_>>().join("\n");
         let hears = hears.replace("VERSION", VERSION);
-        assert_eq!(heard, hears, "after {says}");
+        assert_eq!(received, hears, "after {says}");
     }
 }
 
@@ -75,9 +75,9 @@ fn the_revision_with_batches() {
         ],
     );
     front.says(&format!("[{},{PING}]", initialize("2025-03-26")));
-    let heard = front.heard();
+    let received = front.received();
     assert_eq!(
-        (heard.len(), &heard[0][0]["error"]["code"], &heard[0][1]["id"]),
+        (received.len(), &received[0][0]["error"]["code"], &received[0][1]["id"]),
         (1, &json!(-32600), &json!(3))
     );
 }

@@ -8,7 +8,7 @@ use unhang_bridge::Era;
 use super::*;
 use unhang_core::clients::Clocks;
 use unhang_gateway::{
-    KnownServers, RequestPatience, ServerAnswer, ServerRequest, UnlistedServer,
+    KnownServers, RequestTimeouts, ServerAnswer, ServerRequest, UnlistedServer,
     route::{
         catalog::{Catalog, CatalogSource, ListedItems},
         names::Style,
@@ -34,12 +34,12 @@ pub(super) fn known_at(server_index: usize, tools: &[&str], is_settled: bool) ->
         ..ListedItems::default()
     };
     let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
-    let patience =
-        RequestPatience { call: seconds(60), tools, request: seconds(20), ..RequestPatience::default() };
+    let timeouts =
+        RequestTimeouts { call: seconds(60), tools, request: seconds(20), ..RequestTimeouts::default() };
     let source = CatalogSource { server_index, name: "srv", prefix: "srv", offered: &offered };
     KnownServers {
         catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &[source])),
-        patience: Arc::new([(server_index, patience)].into()),
+        timeouts: Arc::new([(server_index, timeouts)].into()),
         clocks: Clocks::default(),
         is_settled,
         was_settled: is_settled,
@@ -60,16 +60,16 @@ fn f_52_a_name_waits_only_for_a_server_that_it_could_be_of() {
     let late = KnownServers { absent: absent("late__", None), ..known(&[TOOL], false) };
     let mut front = fronted(late.clone());
     ask(&mut front, 1, "tools/call", r#"{"name":"srv__nothing"}"#);
-    assert_eq!(front.heard()[0]["error"]["code"], -32602, "its server is listed");
+    assert_eq!(front.received()[0]["error"]["code"], -32602, "its server is listed");
     ask(&mut front, 2, "tools/call", r#"{"name":"late__tool"}"#);
-    assert!(front.heard().is_empty(), "it may come");
+    assert!(front.received().is_empty(), "it may come");
     let why = Some("`late` could not be started: no such file");
     front.mcp_session.servers_changed(
         front.now,
         &KnownServers { is_settled: true, absent: absent("late__", why), ..late },
         &mut front.effects,
     );
-    let error = front.heard()[0]["error"].clone();
+    let error = front.received()[0]["error"].clone();
     let message = error["message"].as_str().unwrap_or_default();
     assert!(error["code"] == -32602 && message.contains("no such file"), "f_56: {error}");
 }
@@ -82,7 +82,7 @@ pub(super) fn fronted(known: KnownServers) -> TestSession {
     front.says(
         r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"test"}}}"#,
     );
-    let capabilities = front.heard()[0]["result"]["capabilities"].clone();
+    let capabilities = front.received()[0]["result"]["capabilities"].clone();
     assert_eq!(capabilities["tools"], json!({ "listChanged": true }));
     front
 }
@@ -113,7 +113,7 @@ pub(super) fn ask(front: &mut TestSession, id: u32, method: &str, params: &str) 
 fn what_servers_have_is_listed_behind_ours_and_asked_of_them() {
     let mut front = fronted(known(&[TOOL], true));
     ask(&mut front, 1, "tools/list", "{}");
-    let line = front.effects.heard.pop().expect("an answer");
+    let line = front.effects.received.pop().expect("an answer");
     assert!(line.contains(r#"{"name":"srv__now","inputSchema":{"type":"object"},"x":1.0e0}]"#), "{line}");
     assert!(line.contains(r#""name":"echo""#), "{line}");
     ask(
@@ -133,7 +133,7 @@ fn what_servers_have_is_listed_behind_ours_and_asked_of_them() {
         &mut front.effects,
     );
     assert_eq!(
-        front.effects.heard.pop().as_deref(),
+        front.effects.received.pop().as_deref(),
         Some(
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1.0e0}}"#
         )
@@ -141,9 +141,9 @@ fn what_servers_have_is_listed_behind_ours_and_asked_of_them() {
     let result = raw("{\"content\":[ ],\n\"v\":1.0e0}");
     front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(result)), &mut front.effects);
     let expect = r#"{"jsonrpc":"2.0","id":2,"result":{"content":[ ], "v":1.0e0}}"#;
-    assert_eq!(front.effects.heard.pop().as_deref(), Some(expect));
+    assert_eq!(front.effects.received.pop().as_deref(), Some(expect));
     front.mcp_session.progressed(front.now, key, &raw("{}"), &mut front.effects);
-    assert!(front.heard().is_empty(), "it is over");
+    assert!(front.received().is_empty(), "it is over");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn prompts_resources_and_completions_go_to_whose_they_are() {
         let (key, asked) = asked(&mut front);
         assert_eq!((asked.method, &*asked.params, asked.limit), (method, expect, seconds(20)));
         front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
-        assert_eq!(front.heard()[0]["id"], 1);
+        assert_eq!(front.received()[0]["id"], 1);
     }
     for (method, params, code, words) in [
         ("prompts/get", r#"{"name":"hello"}"#, -32602, "there is no prompt `hello`"),
@@ -242,19 +242,22 @@ fn a_list_waits_for_servers_and_not_for_ever() {
     let mut front = fronted(known(&[], false));
     ask(&mut front, 1, "tools/list", "{}");
     ask(&mut front, 2, "resources/list", "{}");
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
     front.mcp_session.servers_changed(front.now, &known(&[TOOL], true), &mut front.effects);
-    let heard = front.heard();
-    assert_eq!(heard[0]["method"], "notifications/tools/list_changed");
-    assert_eq!((&heard[1]["id"], heard[1]["result"]["tools"].as_array().map(Vec::len)), (&json!(1), Some(2)));
-    assert_eq!(heard.len(), 2, "the other was withdrawn, and its list is the same: {heard:?}");
+    let received = front.received();
+    assert_eq!(received[0]["method"], "notifications/tools/list_changed");
+    assert_eq!(
+        (&received[1]["id"], received[1]["result"]["tools"].as_array().map(Vec::len)),
+        (&json!(1), Some(2))
+    );
+    assert_eq!(received.len(), 2, "the other was withdrawn, and its list is the same: {received:?}");
     let mut front = fronted(known(&[], false));
     ask(&mut front, 1, "prompts/list", "{}");
     front.wait(Duration::from_millis(1900));
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
     front.wait(Duration::from_millis(200));
-    assert_eq!(front.heard()[0]["result"]["prompts"][0]["name"], "srv__hello");
+    assert_eq!(front.received()[0]["result"]["prompts"][0]["name"], "srv__hello");
 }
 
 #[test]
@@ -262,13 +265,13 @@ fn what_is_known_from_the_last_run_is_listed_at_once_and_is_not_all_that_there_m
     let remembered = KnownServers { has_lists: true, ..known(&[TOOL], false) };
     let mut front = fronted(known(&[], false));
     ask(&mut front, 1, "tools/list", "{}");
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
     front.mcp_session.servers_changed(front.now, &remembered, &mut front.effects);
-    assert_eq!(front.heard().len(), 2, "it has changed, and here it is");
+    assert_eq!(front.received().len(), 2, "it has changed, and here it is");
     ask(&mut front, 2, "tools/list", "{}");
-    assert_eq!(front.heard()[0]["result"]["tools"].as_array().map(Vec::len), Some(2));
+    assert_eq!(front.received()[0]["result"]["tools"].as_array().map(Vec::len), Some(2));
     ask(&mut front, 3, "tools/call", r#"{"name":"srv__new","arguments":{}}"#);
-    assert!(front.heard().is_empty(), "the server may have got another tool since");
+    assert!(front.received().is_empty(), "the server may have got another tool since");
     ask(&mut front, 4, "tools/call", r#"{"name":"srv__now","arguments":{}}"#);
     assert_eq!(asked(&mut front).1.method, "tools/call");
     front.mcp_session.servers_changed(front.now, &known(&[TOOL], true), &mut front.effects);
@@ -299,14 +302,14 @@ fn what_nobody_has_yet_waits_for_whoever_may_have_it() {
         "what it has waited is part of its limit, which is told whole"
     );
     front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
-    let is_of = |heard: &[Value], id: u32| heard.iter().any(|message| message["id"] == id);
-    let heard = front.heard();
-    assert!(is_of(&heard, 1) && !is_of(&heard, 2), "{heard:?}");
+    let is_of = |received: &[Value], id: u32| received.iter().any(|message| message["id"] == id);
+    let received = front.received();
+    assert!(is_of(&received, 1) && !is_of(&received, 2), "{received:?}");
     front.mcp_session.servers_changed(front.now, &known(&[TOOL], true), &mut front.effects);
-    let heard = front.heard();
-    let codes: Vec<_> = heard.iter().filter_map(|message| message["error"]["code"].as_i64()).collect();
-    assert_eq!((is_of(&heard, 2), is_of(&heard, 4)), (true, true), "{heard:?}");
-    assert_eq!(codes.len(), 2, "{heard:?}");
+    let received = front.received();
+    let codes: Vec<_> = received.iter().filter_map(|message| message["error"]["code"].as_i64()).collect();
+    assert_eq!((is_of(&received, 2), is_of(&received, 4)), (true, true), "{received:?}");
+    assert_eq!(codes.len(), 2, "{received:?}");
 
     let mut front = fronted(known(&[], false));
     ask(&mut front, 1, "prompts/get", r#"{"name":"srv__nobodys"}"#);
@@ -328,21 +331,21 @@ fn each_client_is_told_in_its_own_era() {
         &answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#))),
         &mut front.effects,
     );
-    let result = front.heard()[0]["result"].clone();
+    let result = front.received()[0]["result"].clone();
     assert_eq!(result["resultType"], "complete");
     assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "s");
     ask(&mut front, 6, "tools/call", r#"{"name":"srv__now"}"#);
     let (key, _) = asked(&mut front);
     let result = raw(r#"{"content":[],"resultType":"complete"}"#);
     front.mcp_session.answered(front.now, key, &answered(Era::Modern, Ok(result)), &mut front.effects);
-    assert_eq!(front.heard()[0]["result"], json!({ "content": [] }));
+    assert_eq!(front.received()[0]["result"], json!({ "content": [] }));
     ask(&mut front, 7, "tools/call", r#"{"name":"srv__now"}"#);
     let (key, _) = asked(&mut front);
     let error = ServerError::read("srv", "tools/call", r#"{"code":-32021,"message":"m","data":[1.0e0]}"#);
     let outcome = Err(Error::Server(Box::new(error)));
     front.mcp_session.answered(front.now, key, &answered(Era::Modern, outcome), &mut front.effects);
     let expect = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"m","data":[1.0e0]}}"#;
-    assert_eq!(front.effects.heard.pop().as_deref(), Some(expect));
+    assert_eq!(front.effects.received.pop().as_deref(), Some(expect));
 }
 
 #[test]
@@ -375,12 +378,12 @@ fn what_is_withdrawn_or_late_is_cancelled_and_its_answer_dropped() {
     let (key, _) = asked(&mut front);
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
-    front.mcp_session.forgotten(front.now, key, &mut front.effects);
+    front.mcp_session.abandoned(front.now, key, &mut front.effects);
     ask(&mut front, 2, "tools/call", r#"{"name":"srv__now"}"#);
     let (key, _) = asked(&mut front);
     front.wait(seconds(61));
     front.heard_fault(2, -31001);
     assert_eq!(front.actions(), [SessionAction::Cancel(key)]);
     front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
 }

@@ -14,9 +14,9 @@ use unhang_core::{exit, limits::Limits, shell::Stop};
 use unhang_tools::{ToolAnswerFuture, ToolCall, Toolbox};
 
 /// Tools that misbehave.
-struct Rogues;
+struct MisbehavingTools;
 
-impl Toolbox for Rogues {
+impl Toolbox for MisbehavingTools {
     fn definitions(&self) -> Arc<[Definition]> {
         ["echo", "panics", "panics_at_once", "never_ends", "ends_when_cancelled", "large"]
             .map(|name| Definition { name: name.to_owned(), ..echo() })
@@ -80,7 +80,7 @@ fn serve<T: Send + 'static>(
     let spec = FrontSpec {
         jobs: None,
         limits,
-        toolbox: Arc::new(Rogues),
+        toolbox: Arc::new(MisbehavingTools),
         servers: None,
         instructions: None,
         telemetry: None,
@@ -97,19 +97,19 @@ fn serve<T: Send + 'static>(
 #[test]
 fn promise_8_calls_that_panic_or_hang_delay_no_other() {
     let limits = Limits { call_timeout: seconds(20), ..Limits::default() };
-    let (code, heard) = serve(limits, |mut client, _stop| {
+    let (code, received) = serve(limits, |mut client, _stop| {
         for (id, tool) in [(1, "never_ends"), (2, "panics"), (3, "panics_at_once"), (4, "echo")] {
             client.call(id, tool);
         }
-        let mut heard = [client.hears(), client.hears(), client.hears()];
-        heard.sort_by_key(|answer| answer["id"].as_u64());
-        heard
+        let mut received = [client.hears(), client.hears(), client.hears()];
+        received.sort_by_key(|answer| answer["id"].as_u64());
+        received
     });
     assert_eq!(code, exit::DONE);
-    for (answer, id) in heard[..2].iter().zip([2, 3]) {
+    for (answer, id) in received[..2].iter().zip([2, 3]) {
         assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!(id), &json!(true)), "{answer}");
     }
-    assert_eq!((&heard[2]["id"], &heard[2]["result"]["content"][0]["text"]), (&json!(4), &json!("hi")));
+    assert_eq!((&received[2]["id"], &received[2]["result"]["content"][0]["text"]), (&json!(4), &json!("hi")));
 }
 
 #[test]
@@ -122,11 +122,15 @@ fn what_is_cancelled_ends_and_is_not_answered() {
         // The place of the one call in flight is free again once it has ended.
         for id in 2.. {
             client.call(id, "echo");
-            let heard = client.hears();
-            if heard["error"].is_null() {
-                return heard;
+            let received = client.hears();
+            if received["error"].is_null() {
+                return received;
             }
-            assert_eq!((&heard["id"], &heard["error"]["code"]), (&json!(id), &json!(-31005)), "{heard}");
+            assert_eq!(
+                (&received["id"], &received["error"]["code"]),
+                (&json!(id), &json!(-31005)),
+                "{received}"
+            );
         }
         unreachable!("ids do not end")
     });
@@ -135,15 +139,15 @@ fn what_is_cancelled_ends_and_is_not_answered() {
 
 #[test]
 fn a_signal_ends_the_session_with_its_own_code() {
-    let (code, heard) = serve(Limits::default(), |mut client, stop| {
+    let (code, received) = serve(Limits::default(), |mut client, stop| {
         client.call(1, "ends_when_cancelled");
         client.call(2, "echo");
         let first = client.hears();
         stop.blocking_send(Stop::Terminate).expect("the front listens");
         (first, client.hears(), client.input)
     });
-    assert_eq!((code, &heard.0["id"], &heard.1["id"]), (exit::TERMINATED, &json!(2), &json!(1)));
-    assert_eq!(heard.1["error"]["code"], -31008);
+    assert_eq!((code, &received.0["id"], &received.1["id"]), (exit::TERMINATED, &json!(2), &json!(1)));
+    assert_eq!(received.1["error"]["code"], -31008);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn a_subscription_hears_what_it_asked_for_under_its_own_id() {
     let mut front = fronted();
     listens(&mut front, "1", r#"{"toolsListChanged":true,"resourceSubscriptions":[]}"#);
     listens(&mut front, r#""two""#, r#"{"promptsListChanged":true,"toolsListChanged":false}"#);
-    let acknowledged = front.heard();
+    let acknowledged = front.received();
     for (message, id, filter) in [
         (&acknowledged[0], json!(1), json!({ "toolsListChanged": true })),
         (&acknowledged[1], json!("two"), json!({ "promptsListChanged": true })),
@@ -40,17 +40,17 @@ fn a_subscription_hears_what_it_asked_for_under_its_own_id() {
         assert_eq!((subscription(message), &message["params"]["notifications"]), (&id, &filter));
     }
     front.mcp_session.servers_changed(front.now, &known(&[TOOL, OTHER], true), &mut front.effects);
-    let told = front.heard();
+    let told = front.received();
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0]["method"], "notifications/tools/list_changed");
     assert_eq!(subscription(&told[0]), &json!(1));
     // Who has heard enough hears nothing more, not even an answer.
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     front.mcp_session.servers_changed(front.now, &known(&[TOOL], true), &mut front.effects);
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
     // It has no limit.
     front.wait(seconds(100_000));
-    assert!(front.heard().is_empty());
+    assert!(front.received().is_empty());
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn a_subscription_ends_with_us_and_by_a_result() {
     ] {
         let mut front = fronted();
         listens(&mut front, "7", "{}");
-        front.heard();
+        front.received();
         end(&mut front.mcp_session, front.now, &mut front.effects);
-        let last = front.heard().remove(0);
+        let last = front.received().remove(0);
         assert_eq!((&last["id"], &last["result"]["resultType"]), (&json!(7), &json!("complete")), "{last}");
         assert_eq!(subscription(&last), &json!(7));
         assert!(front.actions().contains(&SessionAction::Exit(0)), "it keeps nobody waiting");
@@ -85,15 +85,15 @@ fn subscribed() -> (TestSession, CallKey) {
 
 fn updated(front: &mut TestSession, uri: &str) -> Vec<Value> {
     front.mcp_session.updated(front.now, &(0, uri.into()), &mut front.effects);
-    front.heard()
+    front.received()
 }
 
 #[test]
 fn a_session_hears_of_the_resources_that_it_has_subscribed_to() {
     let (mut front, key) = subscribed();
-    assert!(front.heard().is_empty(), "it is answered when the server has");
+    assert!(front.received().is_empty(), "it is answered when the server has");
     front.mcp_session.watched(front.now, key, &(0, "note:1".into()), Ok(()), &mut front.effects);
-    assert_eq!(front.heard()[0], json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
+    assert_eq!(front.received()[0], json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
     let told = updated(&mut front, "note:1");
     assert_eq!(
         (&told[0]["method"], &told[0]["params"]),
@@ -104,7 +104,7 @@ fn a_session_hears_of_the_resources_that_it_has_subscribed_to() {
         assert!(updated(&mut front, other).is_empty(), "{other}");
     }
     front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/unsubscribe","params":{"uri":"note:1"}}"#);
-    assert_eq!(front.heard()[0]["result"], json!({}));
+    assert_eq!(front.received()[0]["result"], json!({}));
     assert!(matches!(&front.actions()[..], [SessionAction::Unwatch((0, _))]));
     assert!(updated(&mut front, "note:1").is_empty());
 }
@@ -114,7 +114,7 @@ fn a_subscription_that_comes_to_nothing_is_an_error() {
     let (mut front, key) = subscribed();
     let error = unhang_upstream::client::Error::Disposed;
     front.mcp_session.watched(front.now, key, &(0, "note:1".into()), Err(error), &mut front.effects);
-    assert!(front.heard()[0]["error"]["message"].is_string());
+    assert!(front.received()[0]["error"]["message"].is_string());
     assert!(updated(&mut front, "note:1").is_empty());
     front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"elsewhere:1"}}"#);
     front.heard_fault(2, -32002);
@@ -126,7 +126,10 @@ fn a_subscription_that_comes_to_nothing_is_an_error() {
 fn a_subscription_without_a_session_hears_of_resources_too() {
     let mut front = fronted();
     listens(&mut front, "1", r#"{"resourceSubscriptions":["note:1","elsewhere:1"]}"#);
-    assert_eq!(front.heard()[0]["params"]["notifications"], json!({ "resourceSubscriptions": ["note:1"] }));
+    assert_eq!(
+        front.received()[0]["params"]["notifications"],
+        json!({ "resourceSubscriptions": ["note:1"] })
+    );
     assert!(matches!(&front.actions()[..], [SessionAction::Watch { resource: (0, _), .. }]));
     let told = updated(&mut front, "note:1");
     assert_eq!((subscription(&told[0]), &told[0]["params"]["uri"]), (&json!(1), &json!("note:1")));
@@ -152,7 +155,7 @@ fn what_is_watched_is_watched_where_it_has_gone() {
     let (mut front, key) = subscribed();
     front.mcp_session.watched(front.now, key, &(0, "note:1".into()), Ok(()), &mut front.effects);
     listens(&mut front, "9", r#"{"resourceSubscriptions":["note:1"]}"#);
-    front.heard();
+    front.received();
     front.actions();
     // The server that has it is another one, or none for a while.
     let mut elsewhere = known(&[TOOL], true);
@@ -166,9 +169,9 @@ fn what_is_watched_is_watched_where_it_has_gone() {
         }
         other => panic!("once for all that watch it: {other:?}"),
     }
-    front.heard();
+    front.received();
     front.mcp_session.updated(front.now, &(4, "note:1".into()), &mut front.effects);
-    assert_eq!(front.heard().len(), 2, "the session and its subscription");
+    assert_eq!(front.received().len(), 2, "the session and its subscription");
     assert!(updated(&mut front, "note:1").is_empty(), "what the other says is not about it");
 }
 
@@ -177,11 +180,11 @@ fn other_tools_of_ours_are_told_of_where_they_differ() {
     let mut front = TestSession::shaken(Limits::default(), "2025-11-25");
     front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
     listens(&mut front, "9", r#"{"toolsListChanged":true}"#);
-    front.heard();
+    front.received();
     front.mcp_session.tools_changed(front.now, [echo()].into(), &mut front.effects);
-    assert!(front.heard().is_empty(), "they are the same");
+    assert!(front.received().is_empty(), "they are the same");
     front.mcp_session.tools_changed(front.now, [].into(), &mut front.effects);
-    let told = front.heard();
+    let told = front.received();
     assert_eq!(told.len(), 2, "the session and its subscription: {told:?}");
     assert!(told.iter().all(|message| message["method"] == "notifications/tools/list_changed"));
 }

@@ -200,10 +200,10 @@ fn named(
     let found: Vec<CatalogItems<'_>> =
         sources.iter().map(|source| CatalogItems::new(of(source.offered), "name")).collect();
     let own = ServerNames { prefix: "", names: own.to_vec() };
-    let offers = sources.iter().zip(&found);
-    let offers = offers.map(|(source, items)| ServerNames { prefix: source.prefix, names: items.names() });
-    let offers: Vec<ServerNames<'_>> = std::iter::once(own).chain(offers).collect();
-    let names = Names::new(style, &offers);
+    let listed = sources.iter().zip(&found);
+    let listed = listed.map(|(source, items)| ServerNames { prefix: source.prefix, names: items.names() });
+    let listed: Vec<ServerNames<'_>> = std::iter::once(own).chain(listed).collect();
+    let names = Names::new(style, &listed);
     let under = |(public, owner): (&str, &Owner)| {
         found.get(owner.server.checked_sub(1)?)?.under(&owner.name, "name", public)
     };
@@ -219,10 +219,10 @@ fn located(
 ) -> (Uris, Vec<String>) {
     let found: Vec<CatalogItems<'_>> =
         sources.iter().map(|source| CatalogItems::new(of(source.offered), member)).collect();
-    let offers = sources.iter().zip(&found);
-    let offers: Vec<Resources<'_>> =
-        offers.map(|(source, items)| Resources { server: source.name, uris: items.names() }).collect();
-    let uris = Uris::new(&offers);
+    let listed = sources.iter().zip(&found);
+    let listed: Vec<Resources<'_>> =
+        listed.map(|(source, items)| Resources { server: source.name, uris: items.names() }).collect();
+    let uris = Uris::new(&listed);
     let under = |(public, server, own): (&str, usize, &str)| found.get(server)?.under(own, member, public);
     let listed = uris.listed().filter_map(under).collect();
     (uris, listed)

@@ -70,7 +70,7 @@ pub struct Owner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameClash {
     /// The name that both would have had. The first keeps it.
-    pub wanted: String,
+    pub requested_name: String,
     /// Whose it is.
     pub first: Owner,
     /// Who got another.
@@ -91,9 +91,9 @@ pub struct Names {
 impl Names {
     /// The names for what these servers offer, which are in the order of the configuration. What a server lists twice is there once.
     #[must_use]
-    pub fn new(style: &Style, offers: &[ServerNames<'_>]) -> Self {
+    pub fn new(style: &Style, server_names: &[ServerNames<'_>]) -> Self {
         let mut names = Names::default();
-        for (server, offer) in offers.iter().enumerate() {
+        for (server, offer) in server_names.iter().enumerate() {
             let mut own = std::collections::HashSet::new();
             for name in offer.names.iter().filter(|name| own.insert(**name)) {
                 names.add(style, offer.prefix, Owner { server, name: (*name).to_owned() });
@@ -124,17 +124,17 @@ impl Names {
             "" => owner.name.clone(),
             prefix => format!("{prefix}{}{}", style.separator, owner.name),
         };
-        let wanted = spelt(&whole, style.longest);
-        let given = match self.owners.get(&wanted) {
+        let requested_name = spelt(&whole, style.longest);
+        let given = match self.owners.get(&requested_name) {
             Some(first) if stands("clash-gets-another-name") => {
                 // What made both the same is left out of it, so that the numbers differ.
                 let number = number(&format!("{prefix}\0{}", owner.name));
-                let given = numbered(&wanted, &number, style.longest);
+                let given = numbered(&requested_name, &number, style.longest);
                 let (first, second) = (first.clone(), owner.clone());
-                self.clashes.push(NameClash { wanted, first, second, given: given.clone() });
+                self.clashes.push(NameClash { requested_name, first, second, given: given.clone() });
                 given
             }
-            _ => wanted,
+            _ => requested_name,
         };
         // Nobody meets this by accident; whoever wants to gets nothing in the place of what was there first.
         if !self.owners.contains_key(&given) {
@@ -184,10 +184,12 @@ fn number(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn names(offers: &[(&str, &[&str])]) -> Names {
-        let offers: Vec<ServerNames<'_>> =
-            offers.iter().map(|(prefix, names)| ServerNames { prefix, names: names.to_vec() }).collect();
-        Names::new(&Style::default(), &offers)
+    fn names(server_names: &[(&str, &[&str])]) -> Names {
+        let server_names: Vec<ServerNames<'_>> = server_names
+            .iter()
+            .map(|(prefix, names)| ServerNames { prefix, names: names.to_vec() })
+            .collect();
+        Names::new(&Style::default(), &server_names)
     }
 
     fn listed(names: &Names) -> Vec<&str> {
@@ -231,8 +233,8 @@ mod tests {
         let long = "p".repeat(70);
         for prefix in ["time", "a b", "gr\u{f6}\u{df}e", &long] {
             let (long_name, beginning) = ("x".repeat(100), style.beginning(prefix));
-            let offers = [ServerNames { prefix, names: vec!["now", "a b", &long_name] }];
-            let names = Names::new(&style, &offers);
+            let server_names = [ServerNames { prefix, names: vec!["now", "a b", &long_name] }];
+            let names = Names::new(&style, &server_names);
             assert_eq!(listed(&names).len(), 3);
             assert!(listed(&names).iter().all(|name| name.starts_with(&beginning)), "{beginning}");
         }
@@ -263,7 +265,7 @@ mod tests {
         let clashes: Vec<(&str, usize, usize)> = names
             .clashes()
             .iter()
-            .map(|clash| (clash.wanted.as_str(), clash.first.server, clash.second.server))
+            .map(|clash| (clash.requested_name.as_str(), clash.first.server, clash.second.server))
             .collect();
         assert_eq!(clashes, [("a__b__c", 0, 1), ("x", 2, 3)]);
         let NameClash { given, .. } = &names.clashes()[0];

@@ -31,11 +31,11 @@ pub struct Uris {
 impl Uris {
     /// The URIs of what these servers list. What a server lists twice is there once.
     #[must_use]
-    pub fn new(offers: &[Resources<'_>]) -> Self {
-        let servers: Vec<String> = offers.iter().map(|offer| offer.server.to_owned()).collect();
+    pub fn new(resources: &[Resources<'_>]) -> Self {
+        let servers: Vec<String> = resources.iter().map(|offer| offer.server.to_owned()).collect();
         let mut uris = Uris { servers, ..Uris::default() };
         let mut of: HashMap<&str, Vec<usize>> = HashMap::new();
-        for (server, offer) in offers.iter().enumerate() {
+        for (server, offer) in resources.iter().enumerate() {
             for uri in &offer.uris {
                 let servers = of.entry(uri).or_default();
                 if servers.last() != Some(&server) {
@@ -43,7 +43,7 @@ impl Uris {
                 }
             }
         }
-        for (server, offer) in offers.iter().enumerate() {
+        for (server, offer) in resources.iter().enumerate() {
             for uri in &offer.uris {
                 let is_shared = of.get(uri).is_some_and(|servers| servers.len() > 1);
                 let public = uris.public(server, uri, is_shared);
@@ -110,10 +110,10 @@ impl Uris {
 mod tests {
     use super::*;
 
-    fn uris(offers: &[(&'static str, &[&'static str])]) -> Uris {
-        let offers: Vec<_> =
-            offers.iter().map(|(server, uris)| Resources { server, uris: uris.to_vec() }).collect();
-        Uris::new(&offers)
+    fn uris(resources: &[(&'static str, &[&'static str])]) -> Uris {
+        let resources: Vec<_> =
+            resources.iter().map(|(server, uris)| Resources { server, uris: uris.to_vec() }).collect();
+        Uris::new(&resources)
     }
 
     #[test]

@@ -31,14 +31,14 @@ fn servers() -> (impl Sized, Servers) {
     (listener, Servers::start(Vec::from(entries).into()))
 }
 
-fn offers(tool: &str) -> ListedItems {
+fn listed_tool(tool: &str) -> ListedItems {
     let tool = RawValue::from_string(format!(r#"{{"name":"{tool}"}}"#)).expect("JSON");
     ListedItems { tools: vec![tool], ..ListedItems::default() }
 }
 
 /// As if it had been listed.
 fn listed(backend: &Backend, tool: &str) {
-    backend.lists.accept(offers(tool));
+    backend.lists.accept(listed_tool(tool));
 }
 
 fn tools(servers: &Servers) -> Vec<String> {
@@ -72,7 +72,7 @@ async fn each_session_has_its_own_and_all_have_the_others() {
     assert!(!Arc::ptr_eq(&model, &one.at(1).expect("it is there")), "what is listed is asked nothing else");
     let windows = servers.for_windows();
     assert!(same(&windows, &servers, 0) && windows.at(1).is_none());
-    assert_eq!(windows.known().borrow().patience.keys().copied().collect::<Vec<_>>(), [0]);
+    assert_eq!(windows.known().borrow().timeouts.keys().copied().collect::<Vec<_>>(), [0]);
     assert!(windows.for_session(None).at(1).is_none(), "however they come");
     servers.close().await;
     assert!(servers.for_session(None).at(1).is_none(), "nothing comes after the end");

@@ -10,7 +10,8 @@ use std::{
 };
 
 use unhang_wire::{
-    self as wire, Body, Id, Invalid, InvalidReason, Json, Line, Message, Piece, ResponseOutcome, Shape, read,
+    self as wire, Body, Id, Invalid, InvalidReason, Json, Line, Message, MessageShape, Piece,
+    ResponseOutcome, read,
 };
 
 use super::speech::{PROGRESS, number};
@@ -76,8 +77,8 @@ impl ClientModel {
     pub(super) fn says(&mut self, line: &Line<'_>, moment: SendContext) {
         match line {
             Line::Oversized(oversized) => match (&oversized.id, oversized.shape) {
-                (Some(id), Shape::Request) => self.owe(id, None, "", moment),
-                (id, Shape::Response) => self.broken_answer(id.as_ref()),
+                (Some(id), MessageShape::Request) => self.owe(id, None, "", moment),
+                (id, MessageShape::Response) => self.broken_answer(id.as_ref()),
                 _ => self.owe_nameless(),
             },
             Line::Whole(bytes) => {
@@ -124,7 +125,7 @@ impl ClientModel {
 
     fn says_invalid(&mut self, invalid: &Invalid<'_>, moment: SendContext) {
         match (&invalid.id, invalid.shape) {
-            (id, Shape::Response) => self.broken_answer(id.as_ref()),
+            (id, MessageShape::Response) => self.broken_answer(id.as_ref()),
             (Some(id), _) => self.owe(id, None, "", moment),
             (None, _) => self.owe_nameless(),
         }
@@ -162,7 +163,7 @@ impl ClientModel {
             *uses += 1;
             *uses
         });
-        let latest = self.patience(method, moment.started).map(|patience| moment.now + patience);
+        let latest = self.time_limit(method, moment.started).map(|time_limit| moment.now + time_limit);
         let owed = UnansweredRequest {
             number: params.and_then(number),
             since: moment.now,
@@ -187,7 +188,7 @@ impl ClientModel {
     }
 
     /// The longest that a request may take (design 3).
-    fn patience(&self, method: &str, started: bool) -> Option<Duration> {
+    fn time_limit(&self, method: &str, started: bool) -> Option<Duration> {
         let own = match method {
             "subscriptions/listen" => return None,
             "initialize" => self.limits.start_timeout,
@@ -257,7 +258,7 @@ impl ClientModel {
             Piece::Invalid(Invalid {
                 reason: InvalidReason::BadId,
                 raw_id: Some(_),
-                shape: Shape::Response,
+                shape: MessageShape::Response,
                 ..
             }) => {
                 assert!(self.nameless.1 > 0, "an answer without an id that nobody waits for: {piece:?}");

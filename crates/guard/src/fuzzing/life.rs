@@ -15,7 +15,7 @@ use super::{
     },
     client::SendContext,
     job_bridge::TestBridgeEvent,
-    script::{ClientWord, ProcessStep, ScriptEvent, ScriptedAnswer, ServerWord, Story},
+    script::{ClientWord, FuzzScript, ProcessStep, ScriptEvent, ScriptedAnswer, ServerWord},
     speech::{self, IDS, ScriptedRequest, pick},
     test_world::TestWorld,
 };
@@ -65,7 +65,7 @@ impl ProcessModel {
 }
 
 /// A session, its world, and what is known about both from outside.
-pub(super) struct Life {
+pub(super) struct SessionSimulation {
     limits: Limits,
     wrap_session: WrapSession,
     world: TestWorld,
@@ -82,14 +82,14 @@ pub(super) struct Life {
     /// When the guard must have ended.
     over_by: Option<Duration>,
     codes: Vec<u8>,
-    over: bool,
+    has_ended: bool,
 }
 
-impl Life {
-    pub(super) fn new(story: &Story) -> Life {
-        let limits = story.limits.clone();
-        Life {
-            wrap_session: match (WrapSession::new("srv", limits.clone(), 1), story.makes_jobs) {
+impl SessionSimulation {
+    pub(super) fn new(script: &FuzzScript) -> SessionSimulation {
+        let limits = script.limits.clone();
+        SessionSimulation {
+            wrap_session: match (WrapSession::new("srv", limits.clone(), 1), script.makes_jobs) {
                 (wrap_session, true) => wrap_session.with_jobs(),
                 (wrap_session, false) => wrap_session,
             },
@@ -106,14 +106,14 @@ impl Life {
             numbers: 0,
             over_by: None,
             codes: vec![exit::UNREACHABLE],
-            over: false,
+            has_ended: false,
             limits,
         }
     }
 
-    pub(super) fn live(mut self, story: &Story) {
+    pub(super) fn live(mut self, script: &FuzzScript) {
         self.settle();
-        if story.shaken {
+        if script.shaken {
             self.client_writes(&[ScriptedRequest::new(0, 5, 1, 0).text(), b"\n".to_vec()].concat());
             self.settle();
             self.server_says(&ServerWord::Answer(0, ScriptedAnswer::Well))
@@ -122,8 +122,8 @@ impl Life {
             self.client_writes(&[speech::client_note(0), b"\n".to_vec()].concat());
             self.settle();
         }
-        for event in &story.events {
-            if self.over {
+        for event in &script.events {
+            if self.has_ended {
                 break;
             }
             self.happens(event);
@@ -131,7 +131,7 @@ impl Life {
             self.keeps();
             self.settle();
         }
-        self.end(story.by_signal);
+        self.end(script.by_signal);
     }
 
     /// Ends it, whatever state it is in.
@@ -145,7 +145,7 @@ impl Life {
         self.settle();
         let limit = self.limits.eof_grace + self.limits.stop_limit() + STOP_SLACK;
         self.wait(limit);
-        assert!(self.over, "it ends");
+        assert!(self.has_ended, "it ends");
         let more = std::iter::from_fn(|| self.wrap_session.next_action())
             .any(|action| matches!(action, WrapAction::Exit(_)));
         assert!(!more, "it ends once");
@@ -307,7 +307,7 @@ impl Life {
         loop {
             self.lose_peers();
             self.act();
-            if self.over || !(self.read_client() || self.read_server()) {
+            if self.has_ended || !(self.read_client() || self.read_server()) {
                 break;
             }
         }
@@ -332,7 +332,7 @@ impl Life {
     }
 
     fn act(&mut self) {
-        while !self.over
+        while !self.has_ended
             && let Some(action) = self.wrap_session.next_action()
         {
             match action {
@@ -351,7 +351,7 @@ impl Life {
                         "exit {code} for another reason than {:?}",
                         self.codes
                     );
-                    self.over = true;
+                    self.has_ended = true;
                 }
             }
         }
@@ -516,7 +516,7 @@ impl Life {
     fn wait(&mut self, length: Duration) {
         let end = self.now + length;
         let mut at_once = 0;
-        while !self.over
+        while !self.has_ended
             && let Some(tick) = self.wrap_session.next_tick().filter(|tick| *tick <= end)
         {
             let length = tick.saturating_sub(self.now);
@@ -532,7 +532,7 @@ impl Life {
     }
 
     fn check_deadlines(&self) {
-        if self.over {
+        if self.has_ended {
             return;
         }
         self.world.client.check_deadlines(self.now);

@@ -21,14 +21,14 @@ mod server;
 mod speech;
 mod test_world;
 
-pub use script::Story;
+pub use script::FuzzScript;
 
-impl Story {
+impl FuzzScript {
     /// Lives it, to its end.
     ///
     /// # Panics
     /// When a promise is broken.
     pub fn live(&self) {
-        life::Life::new(self).live(self);
+        life::SessionSimulation::new(self).live(self);
     }
 }

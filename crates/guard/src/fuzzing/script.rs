@@ -45,7 +45,7 @@ impl<'a> Script<'a> {
 }
 
 /// A whole life: limits, then events.
-pub struct Story {
+pub struct FuzzScript {
     pub(super) limits: Limits,
     /// The handshake is done before anything else happens.
     pub(super) shaken: bool,
@@ -59,18 +59,18 @@ pub struct Story {
 /// The most events in one life: enough for anything to follow from anything, and a bound on the time that one takes.
 const MAX_EVENTS: usize = 400;
 
-impl fmt::Debug for Story {
+impl fmt::Debug for FuzzScript {
     /// One event a line, for a person who has to follow it.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Story { limits, shaken, by_signal, makes_jobs, events } = self;
+        let FuzzScript { limits, shaken, by_signal, makes_jobs, events } = self;
         writeln!(formatter, "{limits:?}, shaken: {shaken}, by a signal: {by_signal}, jobs: {makes_jobs}")?;
         events.iter().try_for_each(|event| writeln!(formatter, "  {event:?}"))
     }
 }
 
-impl Story {
+impl FuzzScript {
     /// The story that the bytes tell; all bytes tell one.
-    pub fn read(bytes: &[u8]) -> Story {
+    pub fn read(bytes: &[u8]) -> FuzzScript {
         let script = &mut Script { bytes };
         let mut limits = limits(script);
         let (shaken, others) = (script.below(8) < 7, script.byte());
@@ -82,7 +82,7 @@ impl Story {
         while !script.bytes.is_empty() && events.len() < MAX_EVENTS {
             events.push(ScriptEvent::read(script));
         }
-        Story { limits, shaken, by_signal, makes_jobs, events }
+        FuzzScript { limits, shaken, by_signal, makes_jobs, events }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use unhang_wire::{self as wire, Body, Id, Line, Piece, Shape, read};
+use unhang_wire::{self as wire, Body, Id, Line, MessageShape, Piece, read};
 
 use super::speech::{ScriptedRequest, number};
 
@@ -75,7 +75,7 @@ impl ServerModel {
             },
             Piece::Batch(pieces) => pieces.iter().for_each(|piece| self.says_piece(piece, now)),
             Piece::Invalid(invalid) => match (&invalid.id, invalid.shape) {
-                (Some(id), Shape::Request) => self.owe(id, now),
+                (Some(id), MessageShape::Request) => self.owe(id, now),
                 (Some(id), _) => self.answered(id, None),
                 (None, _) => {}
             },
@@ -143,9 +143,9 @@ impl ServerModel {
     }
 
     /// The clock's ticks up to now have been given: nothing that the server asked may be late.
-    pub(super) fn check_deadlines(&self, now: Duration, patience: Duration) {
+    pub(super) fn check_deadlines(&self, now: Duration, timeout: Duration) {
         for (id, entries) in &self.owed {
-            let late = entries.iter().find(|owed| !owed.optional && owed.since + patience <= now);
+            let late = entries.iter().find(|owed| !owed.optional && owed.since + timeout <= now);
             assert!(late.is_none(), "the server's {id} is unanswered for longer than its limit: {late:?}");
         }
     }

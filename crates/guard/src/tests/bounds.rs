@@ -56,7 +56,7 @@ fn progress_for_a_token_that_is_used_again_arrives() {
     guarded.server(
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}"#,
     );
-    assert_eq!(guarded.heard().len(), 1);
+    assert_eq!(guarded.received().len(), 1);
 }
 
 #[test]
@@ -65,11 +65,11 @@ fn g_13_quiet_keeps_nothing_back_for_a_subscription() {
     guarded.request(1, "subscriptions/listen");
     guarded.call(2);
     guarded.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.answer(2);
-    assert_eq!(guarded.heard().len(), 2);
+    assert_eq!(guarded.received().len(), 2);
     guarded.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
-    assert_eq!(guarded.heard().len(), 1, "no call runs");
+    assert_eq!(guarded.received().len(), 1, "no call runs");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn what_quiet_keeps_back_is_bounded() {
         ));
     }
     guarded.answer(1);
-    assert_eq!(guarded.heard().len(), 3, "the answer and two of them");
+    assert_eq!(guarded.received().len(), 3, "the answer and two of them");
     assert_eq!(guarded.wrap_session.counters().dropped_notifications, 3);
 }
 
@@ -103,7 +103,7 @@ fn f_58_the_bytes_that_quiet_keeps_back_are_counted() {
         let (counted, _) = guarded.wrap_session.deferred_notifications.kept();
         assert!((900..=1000).contains(&counted), "{counted}");
         guarded.answer(call);
-        assert!(guarded.heard().len() > 10, "call {call} has as much room as the first");
+        assert!(guarded.received().len() > 10, "call {call} has as much room as the first");
     }
 }
 
@@ -137,8 +137,8 @@ fn an_array_of_answers_is_bounded() {
     for id in 1..=2 {
         guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"text":"{text}"}}}}"#));
     }
-    let heard = guarded.heard();
-    assert_eq!((&heard[0][1]["id"], &heard[0][1]["error"]["code"]), (&2.into(), &(-31006).into()));
+    let received = guarded.received();
+    assert_eq!((&received[0][1]["id"], &received[0][1]["error"]["code"]), (&2.into(), &(-31006).into()));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_handshake_in_a_batch_is_refused() {
     let mut guarded = batching(Limits::default());
     guarded.client(&format!("[{INITIALIZE}]"));
     assert!(guarded.said().is_empty());
-    assert_eq!(guarded.heard()[0][0]["error"]["code"], -32600);
+    assert_eq!(guarded.received()[0][0]["error"]["code"], -32600);
 }
 
 #[test]
@@ -155,8 +155,8 @@ fn a_batch_is_complete_when_its_last_request_is_withdrawn() {
     guarded.client(TWO_PINGS);
     guarded.answer(1);
     cancel(&mut guarded, 2);
-    let heard = guarded.heard();
-    assert_eq!((heard.len(), heard[0][0]["id"].clone()), (1, 1.into()));
+    let received = guarded.received();
+    assert_eq!((received.len(), received[0][0]["id"].clone()), (1, 1.into()));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_subscription_has_no_deadline() {
     let mut guarded = Guarded::shaken(Limits { health_interval: seconds(9999), ..Limits::default() });
     guarded.request(1, "subscriptions/listen");
     guarded.wait(seconds(3600));
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn half_an_answer_is_a_trace_of_the_death_and_not_an_answer() {
     guarded.call(1);
     let half = br#"{"jsonrpc":"2.0","id":1,"result":{"#;
     guarded.wrap_session.server_last_line(guarded.now, Line::Whole(half), &mut guarded.effects);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.dies();
     guarded.heard_fault(1, -31002);
 }

@@ -13,8 +13,8 @@ impl Guarded {
     /// The values of the progress that the client has heard since the last look, and nothing else.
     #[track_caller]
     fn progress(&mut self) -> Vec<f64> {
-        let heard = self.heard();
-        let values = heard.iter().map(|message| {
+        let received = self.received();
+        let values = received.iter().map(|message| {
             assert_eq!(message["method"], "notifications/progress", "{message}");
             message["params"]["progress"].as_f64().expect("a number")
         });
@@ -27,7 +27,7 @@ fn a_client_that_wants_to_hear_of_progress_hears_that_a_silent_server_is_waited_
     let mut guarded = Guarded::shaken(Limits { call_timeout: seconds(60), ..Limits::default() });
     guarded.call_with(1, "\"p\"");
     guarded.wait(seconds(9));
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.wait(seconds(1));
     assert_eq!(
         guarded.effects.client.pop().expect("a heartbeat"),
@@ -45,7 +45,7 @@ fn a_client_that_wants_to_hear_of_progress_hears_that_a_silent_server_is_waited_
         r#"{ "jsonrpc":"2.0","method":"notifications/progress","params":{"x":1.0e0, "progressToken":"p","progress":0.000003} ,"y":2}"#
     );
     guarded.wait(seconds(9));
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.wait(seconds(1));
     assert_eq!(guarded.progress(), [0.000_004]);
     guarded.server(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1.0e0}}"#);
@@ -56,7 +56,7 @@ fn a_client_that_wants_to_hear_of_progress_hears_that_a_silent_server_is_waited_
     guarded.wait(seconds(1));
     guarded.heard_fault(1, -31001);
     guarded.wait(seconds(200));
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
 }
 
 #[test]
@@ -68,14 +68,14 @@ fn after_the_answer_or_without_anybody_who_waits_there_is_no_heartbeat() {
         assert_eq!(guarded.progress().len(), 1);
         if is_answered {
             guarded.answer(id);
-            assert_eq!(guarded.heard().len(), 1);
+            assert_eq!(guarded.received().len(), 1);
         } else {
             guarded.client(&format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
             ));
         }
         guarded.wait(seconds(25));
-        assert!(guarded.heard().is_empty());
+        assert!(guarded.received().is_empty());
     }
 }
 
@@ -125,7 +125,7 @@ fn a_client_of_the_first_revision_is_told_no_words() {
         let mut guarded = Guarded::shaken_as(Limits::default(), INITIALIZE, version);
         guarded.call_with(1, "1");
         guarded.wait(seconds(15));
-        assert_eq!(guarded.heard()[0]["params"]["message"].is_string(), has_words, "{version}");
+        assert_eq!(guarded.received()[0]["params"]["message"].is_string(), has_words, "{version}");
     }
 }
 
@@ -141,7 +141,7 @@ fn two_calls_with_one_token_have_one_heartbeat_which_increases() {
     guarded.answer(1);
     guarded.answer(2);
     guarded.call_with(3, "7");
-    guarded.heard();
+    guarded.received();
     guarded.wait(seconds(15));
     assert_eq!(guarded.progress(), [0.000_001]);
 }
@@ -155,7 +155,7 @@ fn tokens_of_calls_that_are_over_are_forgotten_in_time() {
     }
     let (_, heartbeats, _) = guarded.wrap_session.progress_tokens.kept();
     assert!(heartbeats < 50, "{heartbeats}");
-    guarded.heard();
+    guarded.received();
     guarded.call_with(5000, "5000");
     guarded.wait(seconds(15));
     assert_eq!(guarded.progress().len(), 1);

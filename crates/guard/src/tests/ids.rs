@@ -33,7 +33,7 @@ fn promise_1_a_name_of_ours_that_the_client_used_itself_is_not_used_while_its_an
     }
     let name = renamed(&mut guarded, 1, "tools/call");
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{name},"result":{{}}}}"#));
-    assert_eq!(guarded.heard(), [serde_json::json!({"jsonrpc": "2.0", "id": 1, "result": {}})]);
+    assert_eq!(guarded.received(), [serde_json::json!({"jsonrpc": "2.0", "id": 1, "result": {}})]);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn promise_1_the_late_answer_to_a_health_check_is_not_taken_for_the_client_s() {
     guarded.client(&format!(r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call"}}"#, first["id"]));
     assert_ne!(guarded.said()[0]["id"], first["id"], "the server still knows the check by that");
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, first["id"]));
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn promise_1_a_cancel_is_for_the_client_s_own_ids_only() {
     cancel(&mut guarded, &name.to_string());
     assert!(guarded.said().is_empty(), "the server knows another request by that name");
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{name},"result":{{}}}}"#));
-    assert_eq!(guarded.heard()[0]["id"], 1);
+    assert_eq!(guarded.received()[0]["id"], 1);
 }
 
 #[test]
@@ -65,11 +65,11 @@ fn promise_1_a_batch_does_not_wait_for_a_subscription_that_the_server_has_ended(
         r#"[{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"},{"jsonrpc":"2.0","id":2,"method":"ping"}]"#,
     );
     guarded.answer(2);
-    assert!(guarded.heard().is_empty(), "the array is not whole");
+    assert!(guarded.received().is_empty(), "the array is not whole");
     let ended = serde_json::json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
     guarded.server(&ended.to_string());
     let whole = serde_json::json!([{"jsonrpc": "2.0", "id": 2, "result": {}}]);
-    assert_eq!(guarded.heard(), [ended, whole]);
+    assert_eq!(guarded.received(), [ended, whole]);
 }
 
 #[test]
@@ -85,16 +85,16 @@ fn promise_1_a_broken_answer_of_the_client_is_not_answered_under_an_id_that_it_w
     guarded.client(&format!(r#"[{{"jsonrpc":"2.0","id":2,"method":"tools/call"}},{broken}]"#));
     guarded.heard_fault(Value::Null, -32600);
     guarded.answer(2);
-    assert_eq!(guarded.heard(), [serde_json::json!([{"jsonrpc": "2.0", "id": 2, "result": {}}])]);
+    assert_eq!(guarded.received(), [serde_json::json!([{"jsonrpc": "2.0", "id": 2, "result": {}}])]);
     guarded.answer(1);
-    assert_eq!(guarded.heard()[0]["id"], 1);
+    assert_eq!(guarded.received()[0]["id"], 1);
 }
 
 #[test]
 fn promise_1_a_long_request_whose_method_is_unreadable_is_answered_though_the_server_asks_under_its_id() {
     let mut guarded = Guarded::shaken(Limits { max_message: 300, ..Limits::default() });
     guarded.server(r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#);
-    guarded.heard();
+    guarded.received();
     guarded.client(&format!(r#"{{"jsonrpc":"2.0","id":7,"method":7,"params":["{}"]}}"#, "x".repeat(300)));
     guarded.heard_fault(7, -31006);
     assert!(guarded.said().is_empty());
@@ -120,7 +120,7 @@ fn x_13_an_answer_of_the_other_type_is_never_taken_for_a_request_that_differs_by
     assert_eq!(said[0]["id"], "1");
     guarded.server(r#"{"jsonrpc":"2.0","id":1,"result":"of the text"}"#);
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":"of the number"}}"#, said[1]["id"]));
-    let heard = guarded.heard();
-    assert_eq!((&heard[0]["id"], &heard[0]["result"]), (&"1".into(), &"of the text".into()));
-    assert_eq!((&heard[1]["id"], &heard[1]["result"]), (&1.into(), &"of the number".into()));
+    let received = guarded.received();
+    assert_eq!((&received[0]["id"], &received[0]["result"]), (&"1".into(), &"of the text".into()));
+    assert_eq!((&received[1]["id"], &received[1]["result"]), (&1.into(), &"of the number".into()));
 }

@@ -10,7 +10,7 @@ fn promise_6_what_was_in_flight_is_answered_at_once_and_the_session_is_replayed(
         .client(r#"{"jsonrpc":"2.0","id":11,"method":"resources/subscribe","params":{"uri":"file:///a"}}"#);
     guarded.answer(10);
     guarded.answer(11);
-    guarded.heard();
+    guarded.received();
     guarded.said();
     guarded.call(1);
     guarded.request(2, "tools/list");
@@ -31,10 +31,10 @@ fn promise_6_what_was_in_flight_is_answered_at_once_and_the_session_is_replayed(
         methods,
         ["notifications/initialized", "logging/setLevel", "resources/subscribe", "tools/list", "tools/call"]
     );
-    assert!(guarded.heard().is_empty(), "the replay is not the client's business");
+    assert!(guarded.received().is_empty(), "the replay is not the client's business");
     guarded.answer(2);
     guarded.answer(3);
-    assert_eq!(guarded.heard().len(), 2);
+    assert_eq!(guarded.received().len(), 2);
 }
 
 #[test]
@@ -90,10 +90,10 @@ fn promise_6_a_server_that_dies_on_every_call_is_fenced_off() {
     guarded.heard_fault(8, -31004);
     shake_again(&mut guarded);
     guarded.answer(7);
-    assert_eq!(guarded.heard()[0]["id"], 7, "one trial after the cool-down");
+    assert_eq!(guarded.received()[0]["id"], 7, "one trial after the cool-down");
     guarded.call(9);
     guarded.answer(9);
-    assert_eq!(guarded.heard()[0]["id"], 9, "and it is closed again");
+    assert_eq!(guarded.received()[0]["id"], 9, "and it is closed again");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn l_58_three_unanswered_health_checks_restart_an_idle_server() {
     assert!(guarded.actions().is_empty());
     guarded.wait(seconds(30));
     assert_eq!(guarded.actions(), [WrapAction::StopServer]);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
 }
 
 /// Whoever is not read cannot answer: a client that does not read is not the server's fault.
@@ -157,7 +157,7 @@ fn stdin_ends_and_calls_in_flight_are_still_answered() {
     guarded.ends();
     assert!(guarded.actions().is_empty(), "the server keeps its stdin while a call runs");
     guarded.answer(1);
-    assert_eq!(guarded.heard().len(), 1);
+    assert_eq!(guarded.received().len(), 1);
     assert_eq!(guarded.actions(), [WrapAction::StopServer]);
     guarded.dies();
     assert_eq!(guarded.actions(), [WrapAction::Exit(exit::DONE)]);
@@ -170,13 +170,13 @@ fn a_subscription_is_answered_by_the_server_when_it_hears_of_the_end() {
         guarded.request(1, "subscriptions/listen");
         guarded.ends();
         assert_eq!(guarded.actions(), [WrapAction::StopServer], "it holds nothing up");
-        assert!(guarded.heard().is_empty());
+        assert!(guarded.received().is_empty());
         if server_answers {
             guarded.answer(1);
         }
         guarded.dies();
-        let heard = guarded.heard();
-        assert_eq!((heard.len(), heard[0].get("error").is_some()), (1, !server_answers));
+        let received = guarded.received();
+        assert_eq!((received.len(), received[0].get("error").is_some()), (1, !server_answers));
         assert_eq!(guarded.actions(), [WrapAction::Exit(exit::DONE)]);
     }
 }
@@ -256,7 +256,7 @@ fn stateless_traffic_passes_and_is_mirrored() {
     guarded.client(&format!(
         r#"{{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen","params":{{{meta}}}}}"#
     ));
-    guarded.heard();
+    guarded.received();
     guarded.said();
     guarded.wait(seconds(31));
     assert_eq!(guarded.said()[0]["method"], "server/discover", "the health check speaks the client's era");
@@ -269,7 +269,7 @@ fn stateless_traffic_passes_and_is_mirrored() {
         (1, &"subscriptions/listen".into()),
         "listens are sent again"
     );
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.server(r#"{"jsonrpc":"2.0","id":9,"method":"roots/list"}"#);
     assert_eq!(guarded.said()[0]["error"]["code"], -32600, "a stateless server may not ask");
 }

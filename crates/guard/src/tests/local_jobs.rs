@@ -31,9 +31,9 @@ fn what_is_about_jobs_is_asked_at_the_job_server_and_nothing_else() {
     assert_eq!((&told[1]["method"], &told[2]["id"]), (&json!("notifications/initialized"), &json!(7)));
     // Its answer to the handshake is nobody's.
     guarded.job_server_says(&json!({"jsonrpc":"2.0","id":told[0]["id"],"result":{}}).to_string());
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.job_server_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
-    assert_eq!(guarded.heard(), [json!({"jsonrpc":"2.0","id":7,"result":{"content":[]}})]);
+    assert_eq!(guarded.received(), [json!({"jsonrpc":"2.0","id":7,"result":{"content":[]}})]);
     for (method, params) in [
         ("tasks/get", json!({"taskId": "abcdefgh2345"})),
         ("tasks/list", json!({})),
@@ -83,7 +83,7 @@ fn a_client_without_a_handshake_asks_about_its_tasks_there_and_about_others_its_
         assert_eq!(server + local_jobs, 1, "{method}");
         local_jobs == 1
     };
-    guarded.wrap_session.offers = Some(Box::default());
+    guarded.wrap_session.added_capabilities = Some(Box::default());
     assert!(to_job_server(&mut guarded, "tasks/get", json!({"taskId": "abcdefgh2345"})));
     assert!(
         !to_job_server(&mut guarded, "tasks/get", json!({"taskId": "2b0e5a4c-task-of-theirs"})),
@@ -121,7 +121,7 @@ fn a_request_at_the_job_server_is_in_flight_like_any_other() {
     assert_eq!(guarded.asked_of_the_job_server()[0]["params"]["requestId"], 7);
     assert!(guarded.said().iter().all(|said| said["method"] == "tools/call"), "the server never heard of it");
     guarded.job_server_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_end_of_the_session_waits_for_the_job_server_and_answers_what_it_does_not(
     guarded.ends();
     assert_eq!(guarded.actions(), [], "it is waited for");
     guarded.job_server_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
-    assert_eq!((guarded.heard().len(), guarded.actions()), (1, vec![WrapAction::StopServer]));
+    assert_eq!((guarded.received().len(), guarded.actions()), (1, vec![WrapAction::StopServer]));
     let mut guarded = Guarded::with_jobs(Limits::default());
     guarded.client(ASKED);
     guarded.ends();
@@ -146,10 +146,10 @@ fn what_the_job_server_answers_stands_in_its_batch() {
         r#"[{ASKED},{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"t"}}}}]"#
     ));
     guarded.job_server_says(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.answer(1);
-    let heard = guarded.heard();
-    assert_eq!((heard.len(), heard[0].as_array().map(Vec::len)), (1, Some(2)), "{heard:?}");
+    let received = guarded.received();
+    assert_eq!((received.len(), received[0].as_array().map(Vec::len)), (1, Some(2)), "{received:?}");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn the_job_server_is_asked_while_the_server_does_not_read() {
     guarded.call(1);
     guarded.heard_fault(1, -31005);
     guarded.client(ASKED);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     assert_eq!(guarded.asked_of_the_job_server().len(), 3);
 }
 
@@ -169,16 +169,16 @@ fn a_job_server_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for
     guarded.client(ASKED);
     guarded.asked_of_the_job_server();
     guarded.wait(seconds(20));
-    assert!(guarded.heard().is_empty(), "it has a limit of its own");
+    assert!(guarded.received().is_empty(), "it has a limit of its own");
     guarded.wait(seconds(1));
     let error = guarded.heard_fault(7, -31001);
     assert!(error["message"].as_str().is_some_and(|text| text.contains("folder of jobs")), "{error}");
     assert_eq!(guarded.asked_of_the_job_server()[0]["params"]["requestId"], 7, "nobody waits there either");
     // The id is free.
     guarded.client(ASKED);
-    assert_eq!((guarded.heard().len(), guarded.asked_of_the_job_server().len()), (0, 1));
+    assert_eq!((guarded.received().len(), guarded.asked_of_the_job_server().len()), (0, 1));
     guarded.job_server_says(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
-    guarded.heard();
+    guarded.received();
     guarded.effects.job_server_backlog = usize::MAX;
     guarded.client(ASKED);
     guarded.heard_fault(7, -31005);

@@ -105,7 +105,7 @@ impl Guarded {
         guarded.client(initialize);
         guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":0,"result":{{"protocolVersion":"{version}"}}}}"#));
         guarded.client(INITIALIZED);
-        guarded.heard();
+        guarded.received();
         guarded.said();
         guarded
     }
@@ -175,7 +175,7 @@ impl Guarded {
     }
 
     /// What the client has heard since the last look.
-    fn heard(&mut self) -> Vec<Value> {
+    fn received(&mut self) -> Vec<Value> {
         self.effects.client.drain(..).map(|(_, line)| serde_json::from_str(&line).unwrap()).collect()
     }
 
@@ -187,14 +187,14 @@ impl Guarded {
     /// The only thing that the client has heard: an error of this code for this id.
     #[track_caller]
     fn heard_fault(&mut self, id: impl Into<Value>, code: i32) -> Value {
-        let heard = self.heard();
-        assert_eq!(heard.len(), 1, "{heard:?}");
+        let received = self.received();
+        assert_eq!(received.len(), 1, "{received:?}");
         assert_eq!(
-            (&heard[0]["id"], &heard[0]["error"]["code"]),
+            (&received[0]["id"], &received[0]["error"]["code"]),
             (&id.into(), &Value::from(code)),
-            "{heard:?}"
+            "{received:?}"
         );
-        heard[0]["error"].clone()
+        received[0]["error"].clone()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{super::offers::PREFIXES, *};
+use super::{super::added_capabilities::PREFIXES, *};
 use unhang_core::revision::Revision;
 use unhang_tools::listed_by_the_guard;
 
@@ -12,7 +12,7 @@ impl Guarded {
         self.client(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list","params":{{}}}}"#));
         self.said();
         self.server(&json!({"jsonrpc":"2.0","id":id,"result":server}).to_string());
-        self.heard()[0]["result"].clone()
+        self.received()[0]["result"].clone()
     }
 
     /// The names in that list.
@@ -58,7 +58,7 @@ fn the_tools_about_jobs_stand_behind_the_last_of_the_server() {
     assert!(listed["tools"][1]["inputSchema"].is_object() && listed["tools"][1]["outputSchema"].is_object());
     guarded.request(4, "tools/list");
     guarded.server(r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32000,"message":"m"}}"#);
-    assert_eq!(guarded.heard()[0]["error"]["code"], -32000);
+    assert_eq!(guarded.received()[0]["error"]["code"], -32000);
     let mut without = Guarded::shaken(Limits::default());
     let page = json!({"tools": [tool("a")]});
     assert_eq!(without.listed(1, &page), page, "nobody keeps jobs");
@@ -107,7 +107,7 @@ impl Guarded {
             r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"x":1},"y":{}}}}"#,
         );
         guarded.client(INITIALIZED);
-        let capabilities = guarded.heard()[0]["result"]["capabilities"].clone();
+        let capabilities = guarded.received()[0]["result"]["capabilities"].clone();
         guarded.said();
         (guarded, capabilities)
     }
@@ -123,7 +123,7 @@ impl Guarded {
             ("j", "{}"),
             &mut self.effects
         ));
-        self.heard()
+        self.received()
     }
 }
 
@@ -137,9 +137,9 @@ fn f_73_a_client_that_follows_its_list_gets_the_tools_with_its_first_job() {
     // Who knows their names is answered all the same.
     guarded.client(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"unhang_list_jobs"}}"#);
     assert!(!guarded.effects.local_jobs.is_empty());
-    let heard = guarded.promotes(6);
-    assert_eq!(heard[0]["method"], "notifications/tools/list_changed", "{heard:?}");
-    assert_eq!((heard.len(), &heard[1]["id"]), (2, &json!(6)), "and then the answer: {heard:?}");
+    let received = guarded.promotes(6);
+    assert_eq!(received[0]["method"], "notifications/tools/list_changed", "{received:?}");
+    assert_eq!((received.len(), &received[1]["id"]), (2, &json!(6)), "and then the answer: {received:?}");
     assert_eq!(guarded.names(7, &page), [&["a".to_owned()][..], &prefixed("unhang_")].concat());
     assert_eq!(guarded.promotes(8).len(), 1, "it is told once");
     // The next session has them from the start.
@@ -148,7 +148,7 @@ fn f_73_a_client_that_follows_its_list_gets_the_tools_with_its_first_job() {
             .replace(r#""name":"test""#, r#""name":"Visual Studio Code""#)
             .replace(r#""id":0"#, r#""id":9"#),
     );
-    guarded.heard();
+    guarded.received();
     assert_eq!(guarded.names(10, &page).len(), 4);
     let (mut unknown, capabilities) = Guarded::of_client("somebody");
     assert_eq!(capabilities["tools"], json!({"x": 1}));
@@ -159,7 +159,7 @@ fn f_73_a_client_that_follows_its_list_gets_the_tools_with_its_first_job() {
 #[test]
 fn f_73_a_job_that_is_a_task_is_no_use_for_tools() {
     let (mut guarded, _) = Guarded::of_client("opencode 1.1");
-    guarded.wrap_session.offers.as_mut().unwrap().wait_for_use(true);
+    guarded.wrap_session.added_capabilities.as_mut().unwrap().wait_for_use(true);
     guarded.client(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","task":{}}}"#);
     guarded.wait(seconds(1));
     let order = guarded.order();
@@ -169,7 +169,7 @@ fn f_73_a_job_that_is_a_task_is_no_use_for_tools() {
         ("j", "{}"),
         &mut guarded.effects
     ));
-    assert_eq!(guarded.heard().len(), 1, "it asks with tasks/get");
+    assert_eq!(guarded.received().len(), 1, "it asks with tasks/get");
     assert_eq!(guarded.names(2, &json!({"tools": [tool("a")]})), ["a"]);
 }
 
@@ -189,7 +189,7 @@ fn what_a_server_says_of_repeating_a_tool_is_known() {
         let order = guarded.order();
         assert_eq!(order.is_repeatable, says && hint != "title", "{hint}: {says}");
         guarded.answer(50 + id);
-        guarded.heard();
+        guarded.received();
     }
 }
 
@@ -202,7 +202,7 @@ fn what_is_learned_of_a_server_is_bounded() {
             .collect();
         guarded.listed(page + 1, &json!({"tools": tools, "nextCursor": "more"}));
     }
-    assert_eq!(guarded.wrap_session.offers.as_ref().unwrap().learned(), (4096, 4096));
+    assert_eq!(guarded.wrap_session.added_capabilities.as_ref().unwrap().learned(), (4096, 4096));
 }
 
 #[test]
@@ -253,10 +253,10 @@ fn tasks_of_the_extension_are_offered_to_clients_without_a_handshake() {
         guarded.server(&format!(
             r#"{{"jsonrpc":"2.0","id":1,"result":{{"resultType":"complete","capabilities":{capabilities}}}}}"#
         ));
-        let offered = guarded.heard()[0]["result"]["capabilities"].clone();
+        let offered = guarded.received()[0]["result"]["capabilities"].clone();
         guarded.client(&format!(r#"{{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{{{meta}}}}}"#));
         guarded.server(r#"{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","tools":[{"name":"t","outputSchema":{"type":"object"}}]}}"#);
-        let schema = guarded.heard()[0]["result"]["tools"][0]["outputSchema"].clone();
+        let schema = guarded.received()[0]["result"]["tools"][0]["outputSchema"].clone();
         (offered["extensions"].clone(), schema["anyOf"].is_array())
     };
     let tasks = json!({"io.modelcontextprotocol/tasks": {}});

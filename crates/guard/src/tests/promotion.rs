@@ -27,8 +27,8 @@ impl Guarded {
         ));
         guarded.client(INITIALIZED);
         guarded.said();
-        let mut heard = guarded.heard();
-        (guarded, heard.remove(0)["result"]["capabilities"].take())
+        let mut received = guarded.received();
+        (guarded, received.remove(0)["result"]["capabilities"].take())
     }
 
     /// The only thing that is to be done: a job of this call.
@@ -48,9 +48,9 @@ impl Guarded {
             ("j", RESULT),
             &mut self.effects
         ));
-        let mut heard = self.heard();
-        assert_eq!(heard.len(), 1, "{heard:?}");
-        heard.remove(0)
+        let mut received = self.received();
+        assert_eq!(received.len(), 1, "{received:?}");
+        received.remove(0)
     }
 
     /// A call that is a job since its moment.
@@ -61,7 +61,7 @@ impl Guarded {
         );
         guarded.wait(seconds(45));
         let order = guarded.order();
-        guarded.heard();
+        guarded.received();
         guarded.promoted(&order);
         guarded.said();
         (guarded, order)
@@ -97,15 +97,19 @@ fn a_slow_call_is_ordered_as_a_job_once_and_stays_a_call_until_there_is_one() {
     assert_eq!(order.params.as_ref(), br#"{"name":"t","arguments":{"a":1.0e0}}"#);
     assert_eq!((&order.call, order.elapsed), (&Id::from(1), seconds(45)));
     guarded.wait(seconds(5));
-    assert_eq!((guarded.actions(), guarded.heard()), (vec![], vec![]), "ordered once, and nobody was told");
-    let heard = guarded.promoted(&order);
     assert_eq!(
-        heard,
+        (guarded.actions(), guarded.received()),
+        (vec![], vec![]),
+        "ordered once, and nobody was told"
+    );
+    let received = guarded.promoted(&order);
+    assert_eq!(
+        received,
         serde_json::json!({"jsonrpc":"2.0","id":1,"result":serde_json::from_str::<Value>(RESULT).unwrap()})
     );
     assert_eq!(guarded.said(), Vec::<Value>::new(), "to the server nothing has happened");
     guarded.answer(1);
-    assert!(guarded.heard().is_empty(), "one answer");
+    assert!(guarded.received().is_empty(), "one answer");
     let told = guarded.told();
     assert_eq!((told.len(), &told[0].0, &told[0].1["result"]), (1, &Id::from(1), &serde_json::json!({})));
 }
@@ -117,14 +121,14 @@ fn a_call_that_was_answered_before_there_was_a_job_has_that_answer_alone() {
     guarded.wait(seconds(45));
     let order = guarded.order();
     guarded.answer(1);
-    assert_eq!(guarded.heard().len(), 1);
+    assert_eq!(guarded.received().len(), 1);
     assert!(!guarded.wrap_session.promoted(
         guarded.now,
         (&order.call, order.order),
         ("j", RESULT),
         &mut guarded.effects
     ));
-    assert!(guarded.heard().is_empty() && guarded.told().is_empty());
+    assert!(guarded.received().is_empty() && guarded.told().is_empty());
 }
 
 #[test]
@@ -134,7 +138,7 @@ fn a_job_that_comes_too_late_is_not_that_of_another_call_with_the_id() {
     guarded.wait(seconds(45));
     let order = guarded.order();
     guarded.answer(1);
-    guarded.heard();
+    guarded.received();
     guarded.call(1);
     assert!(!guarded.wrap_session.promoted(
         guarded.now,
@@ -142,7 +146,7 @@ fn a_job_that_comes_too_late_is_not_that_of_another_call_with_the_id() {
         ("j", RESULT),
         &mut guarded.effects
     ));
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
 }
 
 #[test]
@@ -212,10 +216,10 @@ fn the_id_of_a_call_that_is_a_job_is_free_again() {
     let renamed = said[0]["id"].clone();
     assert_ne!(renamed, 1, "its own is still awaited");
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{renamed},"result":{{"second":true}}}}"#));
-    let heard = guarded.heard();
-    assert_eq!((&heard[0]["id"], &heard[0]["result"]["second"]), (&Value::from(1), &Value::from(true)));
+    let received = guarded.received();
+    assert_eq!((&received[0]["id"], &received[0]["result"]["second"]), (&Value::from(1), &Value::from(true)));
     guarded.answer(1);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     assert_eq!(guarded.told()[0].0, order.call);
 }
 
@@ -230,9 +234,9 @@ fn progress_and_logs_of_a_job_are_its_own_and_its_client_hears_of_no_progress_an
     let told = guarded.told();
     assert_eq!((told.len(), &told[0].0), (2, &order.call));
     assert_eq!((&told[0].1["progress"], &told[1].1["data"]), (&Value::from(1), &Value::from("d")));
-    assert_eq!(guarded.heard().len(), 1, "logs are of the session as well");
+    assert_eq!(guarded.received().len(), 1, "logs are of the session as well");
     guarded.wait(seconds(60));
-    assert!(guarded.heard().is_empty(), "no heartbeat either");
+    assert!(guarded.received().is_empty(), "no heartbeat either");
     // While the server works on something else as well nobody knows whose a log is.
     guarded.call(2);
     guarded
@@ -241,9 +245,9 @@ fn progress_and_logs_of_a_job_are_its_own_and_its_client_hears_of_no_progress_an
     guarded.answer(2);
     guarded.answer(1);
     guarded.told();
-    guarded.heard();
+    guarded.received();
     guarded.server(progress);
-    assert!(guarded.told().is_empty() && guarded.heard().is_empty(), "none after the end");
+    assert!(guarded.told().is_empty() && guarded.received().is_empty(), "none after the end");
 }
 
 #[test]
@@ -251,7 +255,7 @@ fn a_job_hears_of_the_death_of_its_server_and_of_the_end_of_its_time() {
     let (mut guarded, _) = Guarded::with_a_job(Limits::default());
     guarded.dies();
     assert!(guarded.told_fault(-31002).contains("ended"));
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     let (mut guarded, order) = Guarded::with_a_job(Limits { job_timeout: seconds(100), ..Limits::default() });
     guarded.wait(seconds(54));
     assert!(guarded.told().is_empty());
@@ -268,14 +272,14 @@ fn a_job_that_nobody_wants_is_withdrawn_from_the_server() {
     let said = guarded.said();
     assert_eq!((said.len(), &said[0]["params"]["requestId"]), (1, &Value::from(1)));
     guarded.answer(1);
-    assert!(guarded.told().is_empty() && guarded.heard().is_empty());
+    assert!(guarded.told().is_empty() && guarded.received().is_empty());
 }
 
 #[test]
 fn a_job_keeps_nobody_waiting() {
     let (mut guarded, _) = Guarded::with_a_job(Limits { quiet: true, ..Limits::default() });
     guarded.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
-    assert_eq!(guarded.heard().len(), 1, "no call runs that a client waits for");
+    assert_eq!(guarded.received().len(), 1, "no call runs that a client waits for");
     guarded.wait(seconds(600));
     assert_eq!(guarded.said(), Vec::<Value>::new(), "a server that works is not asked whether it lives");
     guarded.ends();
@@ -296,7 +300,7 @@ fn no_client_is_cut_off_by_its_clock() {
             if length < handed_over {
                 guarded.wait(length);
                 guarded.answer(1);
-                assert_eq!(guarded.heard().len(), 1, "{clock:?}: answered in time");
+                assert_eq!(guarded.received().len(), 1, "{clock:?}: answered in time");
                 continue;
             }
             guarded.wait(handed_over);
@@ -324,9 +328,9 @@ fn a_call_that_cannot_be_the_task_that_was_asked_for_is_refused_and_its_server_n
         let call = (&order.call, order.order);
         guarded.wrap_session.not_promoted(guarded.now, call, &why, &mut guarded.effects);
     }
-    let heard = guarded.heard();
-    assert_eq!((heard.len(), &heard[0]["error"]["code"]), (1, &(-31005).into()), "once: {heard:?}");
-    let words = heard[0]["error"]["message"].to_string();
+    let received = guarded.received();
+    assert_eq!((received.len(), &received[0]["error"]["code"]), (1, &(-31005).into()), "once: {received:?}");
+    let words = received[0]["error"]["message"].to_string();
     assert!(words.contains("`t` was not called") && words.contains("the disk is full"), "{words}");
     assert_eq!(guarded.said(), Vec::<Value>::new());
     // What is slow, but has not asked for one, stays what it was.
@@ -335,7 +339,7 @@ fn a_call_that_cannot_be_the_task_that_was_asked_for_is_refused_and_its_server_n
     let order = guarded.order();
     let call = (&order.call, order.order);
     guarded.wrap_session.not_promoted(guarded.now, call, &why, &mut guarded.effects);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
 }
 
 #[test]
@@ -347,9 +351,9 @@ fn a_task_for_which_there_is_no_room_is_refused_at_once() {
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"t","task":{{}},"arguments":{{"a":"{large}"}}}}}}"#
         ));
     }
-    let heard = guarded.heard();
-    assert_eq!((heard.len(), &heard[0]["id"]), (1, &3.into()), "{heard:?}");
-    assert_eq!(heard[0]["error"]["code"], -31005);
+    let received = guarded.received();
+    assert_eq!((received.len(), &received[0]["id"]), (1, &3.into()), "{received:?}");
+    assert_eq!(received[0]["error"]["code"], -31005);
     guarded.wait(Duration::ZERO);
     assert_eq!((guarded.actions().len(), guarded.said().len()), (2, 0));
 }
@@ -363,7 +367,7 @@ fn a_task_that_is_given_up_before_there_is_one_never_comes_to_its_server() {
     guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     let call = (&order.call, order.order);
     assert!(!guarded.wrap_session.promoted(guarded.now, call, ("j", RESULT), &mut guarded.effects));
-    assert_eq!((guarded.said(), guarded.heard()), (vec![], vec![]));
+    assert_eq!((guarded.said(), guarded.received()), (vec![], vec![]));
 }
 
 #[test]
@@ -373,7 +377,7 @@ fn a_task_whose_server_is_down_waits_for_the_next_process() {
     guarded.wait(Duration::ZERO);
     let order = guarded.order();
     guarded.dies();
-    assert!(guarded.heard().is_empty(), "it was not with the server that died");
+    assert!(guarded.received().is_empty(), "it was not with the server that died");
     guarded.promoted(&order);
     shake_again(&mut guarded);
     let said = guarded.said();
@@ -397,7 +401,7 @@ fn a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call
     let question = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"m"}}"#;
     guarded.server(question);
     let related = serde_json::json!({"io.modelcontextprotocol/related-task": {"taskId": "j"}});
-    assert_eq!(guarded.heard()[0]["params"]["_meta"], related);
+    assert_eq!(guarded.received()[0]["params"]["_meta"], related);
     guarded.client(
         r#"{"jsonrpc":"2.0","id":"q","result":{"action":"decline","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"j"},"x":1}}}"#,
     );
@@ -406,7 +410,7 @@ fn a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call
     // Where there is something else that it can be about, nobody knows.
     guarded.call(2);
     guarded.server(question);
-    assert_eq!(guarded.heard()[0]["params"], serde_json::json!({"message": "m"}));
+    assert_eq!(guarded.received()[0]["params"], serde_json::json!({"message": "m"}));
 }
 
 /// A call that is the same as one that has become this job.
@@ -417,7 +421,7 @@ fn joining() -> (Guarded, JobId, WrapPromotionOrder) {
     guarded.server(
         r#"{"jsonrpc":"2.0","id":90,"result":{"tools":[{"name":"t","annotations":{"readOnlyHint":true}}]}}"#,
     );
-    guarded.heard();
+    guarded.received();
     let job = "abcdefgh2345".parse().expect("an id");
     guarded.effects.same = Some(job);
     guarded.call(1);
@@ -442,7 +446,7 @@ fn the_same_call_has_the_answer_of_the_job_that_it_has_become() {
         JoinOutcome::Answer(RESULT.to_owned()),
         &mut guarded.effects,
     );
-    assert_eq!(guarded.heard()[0]["result"]["structuredContent"]["job_id"], "j");
+    assert_eq!(guarded.received()[0]["result"]["structuredContent"]["job_id"], "j");
     assert!(!guarded.wrap_session.waits_for_a_job(&Id::from(1), order));
     // What comes twice is of no use.
     guarded.wrap_session.joined(
@@ -451,7 +455,7 @@ fn the_same_call_has_the_answer_of_the_job_that_it_has_become() {
         JoinOutcome::Answer(RESULT.to_owned()),
         &mut guarded.effects,
     );
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.effects.same = None;
     guarded.call(1);
     assert_eq!(guarded.said()[0]["id"], 1, "its id is free");
@@ -468,7 +472,7 @@ fn the_same_call_that_waits_too_long_is_handed_over_as_the_job_that_there_is() {
         JoinOutcome::Still(RESULT.to_owned()),
         &mut guarded.effects,
     );
-    assert_eq!((guarded.heard().len(), guarded.said().len()), (1, 0));
+    assert_eq!((guarded.received().len(), guarded.said().len()), (1, 0));
 }
 
 #[test]
@@ -497,7 +501,7 @@ fn the_same_call_of_a_job_that_came_to_nothing_is_a_call_and_becomes_one_in_its_
         JoinOutcome::Nothing,
         &mut guarded.effects,
     );
-    assert_eq!((guarded.heard().len(), guarded.said()), (0, vec![]));
+    assert_eq!((guarded.received().len(), guarded.said()), (0, vec![]));
     // Where that is not wanted, or the tool does not say that it may be called twice, nothing is the same.
     let mut guarded = Guarded::with_jobs(Limits::default());
     guarded.effects.same = "abcdefgh2345".parse().ok();
@@ -518,7 +522,7 @@ fn tokens_of_jobs_that_have_ended_are_forgotten() {
         ));
         guarded.wait(seconds(45));
         let order = guarded.order();
-        guarded.heard();
+        guarded.received();
         guarded.promoted(&order);
         guarded.answer(number);
     }
@@ -541,5 +545,5 @@ fn a_trial_that_has_become_a_job_keeps_no_other_request_waiting() {
     let order = guarded.order();
     guarded.promoted(&order);
     guarded.call(4);
-    assert!(guarded.heard().is_empty(), "it is let through");
+    assert!(guarded.received().is_empty(), "it is let through");
 }

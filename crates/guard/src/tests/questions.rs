@@ -18,8 +18,8 @@ fn a_question_that_stays_unanswered_ends_for_both_sides() {
     guarded.server(ASK);
     guarded.wait(seconds(300));
     server_heard_fault(&mut guarded, 7, -31001);
-    let heard = guarded.heard();
-    assert_eq!((heard.len(), &heard[1]["method"]), (2, &"notifications/cancelled".into()));
+    let received = guarded.received();
+    assert_eq!((received.len(), &received[1]["method"]), (2, &"notifications/cancelled".into()));
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn questions_are_bounded() {
     for id in 1..=3 {
         guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list"}}"#));
     }
-    assert_eq!(guarded.heard().len(), 2);
+    assert_eq!(guarded.received().len(), 2);
     server_heard_fault(&mut guarded, 3, -31005);
 }
 
@@ -37,7 +37,7 @@ fn a_repeated_question_is_refused_while_the_first_is_open() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.server(ASK);
     guarded.server(ASK);
-    assert_eq!(guarded.heard().len(), 1);
+    assert_eq!(guarded.received().len(), 1);
     server_heard_fault(&mut guarded, 7, -32600);
 }
 
@@ -46,7 +46,7 @@ fn the_answer_to_a_question_that_was_withdrawn_goes_nowhere() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.server(ASK);
     guarded.server(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#);
-    assert_eq!(guarded.heard().len(), 2);
+    assert_eq!(guarded.received().len(), 2);
     guarded.client(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
     assert!(guarded.said().is_empty());
 }
@@ -56,7 +56,7 @@ fn a_question_that_is_no_valid_request_is_answered_here() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.server(r#"{"jsonrpc":"1.0","id":7,"method":"roots/list"}"#);
     server_heard_fault(&mut guarded, 7, -32600);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn a_subscription_that_the_server_has_ended_is_over() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.request(1, "subscriptions/listen");
     guarded.server(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
-    assert_eq!(guarded.heard().len(), 1);
+    assert_eq!(guarded.received().len(), 1);
     guarded.ends();
     guarded.dies();
-    assert!(guarded.heard().is_empty(), "nothing is owed for it");
+    assert!(guarded.received().is_empty(), "nothing is owed for it");
 }
 
 #[test]
@@ -88,14 +88,14 @@ fn a_subscription_that_was_renamed_ends_under_the_clients_own_id() {
     let mut guarded = Guarded::shaken(Limits { call_timeout: seconds(5), ..Limits::default() });
     guarded.call(1);
     guarded.wait(seconds(5));
-    guarded.heard();
+    guarded.received();
     guarded.said();
     guarded.request(1, "subscriptions/listen");
     let wire_id = guarded.said()[0]["id"].clone();
     guarded.server(&format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{wire_id}}}}}"#
     ));
-    assert_eq!(guarded.heard()[0]["params"]["requestId"], 1);
+    assert_eq!(guarded.received()[0]["params"]["requestId"], 1);
     assert_eq!(guarded.wrap_session.calls.renamed(), 0);
 }
 
@@ -122,7 +122,7 @@ fn answers_to_our_own_questions_stay_with_us_early_and_late() {
     assert_eq!(questions.len(), 2, "{questions:?}");
     for question in questions {
         guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, question["id"]));
-        assert!(guarded.heard().is_empty());
+        assert!(guarded.received().is_empty());
     }
     assert_eq!(guarded.wrap_session.counters().junk, 0, "{:?}", guarded.effects.shown);
 }
@@ -149,9 +149,9 @@ fn an_id_of_the_client_that_is_in_use_by_us_is_replaced() {
     let wire_id = guarded.said()[0]["id"].clone();
     assert_ne!(wire_id, own);
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{own},"result":{{}}}}"#));
-    assert!(guarded.heard().is_empty(), "that was the answer to our own question");
+    assert!(guarded.received().is_empty(), "that was the answer to our own question");
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{wire_id},"result":{{}}}}"#));
-    assert_eq!(guarded.heard()[0]["id"], own);
+    assert_eq!(guarded.received()[0]["id"], own);
 }
 
 #[test]
@@ -161,10 +161,10 @@ fn a_deadline_while_the_client_is_asked_names_the_question() {
     guarded.call(1);
     guarded.wait(seconds(1));
     guarded.server(ASK);
-    assert_eq!(guarded.heard()[0]["method"], "elicitation/create");
+    assert_eq!(guarded.received()[0]["method"], "elicitation/create");
     guarded.wait(seconds(8));
-    let heard = guarded.heard();
-    let error = &heard.iter().find(|message| message["id"] == 1).expect("an answer")["error"];
+    let received = guarded.received();
+    let error = &received.iter().find(|message| message["id"] == 1).expect("an answer")["error"];
     let told = "`srv` needs the client's answer to `elicitation/create`, which did not come within 9s";
     assert!(error["message"].as_str().is_some_and(|message| message.starts_with(told)), "{error}");
 }

@@ -25,7 +25,7 @@ fn an_expired_trial_lets_the_next_request_try() {
     guarded.wait(seconds(100));
     guarded.heard_fault(2, -31001);
     guarded.call(3);
-    assert!(guarded.heard().is_empty(), "it is let through");
+    assert!(guarded.received().is_empty(), "it is let through");
 }
 
 #[test]
@@ -34,10 +34,10 @@ fn a_handshake_as_the_trial_lets_the_next_request_try() {
     guarded.client(&handshake(20));
     guarded.wait(seconds(1));
     guarded.answer(20);
-    assert_eq!(guarded.heard().len(), 1);
+    assert_eq!(guarded.received().len(), 1);
     guarded.said();
     guarded.call(3);
-    assert_eq!(guarded.said().len(), 1, "it is let through: {:?}", guarded.heard());
+    assert_eq!(guarded.said().len(), 1, "it is let through: {:?}", guarded.received());
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_subscription_is_no_trial_since_nobody_knows_when_it_ends() {
     let mut guarded = fenced_off();
     guarded.request(2, "subscriptions/listen");
     guarded.call(3);
-    assert!(guarded.heard().is_empty(), "both are let through");
+    assert!(guarded.received().is_empty(), "both are let through");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn promise_6_a_server_that_shakes_hands_and_dies_on_every_call_is_fenced_off() {
         if id < 5 {
             guarded.wait(seconds(35));
             guarded.answer(100 + id);
-            assert_eq!(guarded.heard()[0]["id"], 100 + id);
+            assert_eq!(guarded.received()[0]["id"], 100 + id);
         }
     }
     let fault = guarded.heard_fault(105, -31004);
@@ -102,7 +102,7 @@ fn what_is_asked_while_a_deaf_server_is_stopped_waits_for_the_next_and_for_the_d
     shake_again(&mut guarded);
     assert_eq!(guarded.said().last().expect("the session and the call")["method"], "tools/call");
     guarded.answer(1);
-    assert_eq!(guarded.heard()[0]["id"], 1);
+    assert_eq!(guarded.received()[0]["id"], 1);
 }
 
 #[test]

@@ -44,10 +44,10 @@ fn a_repeated_id_is_refused_while_it_is_in_flight() {
     assert_eq!(guarded.said().len(), 1);
     guarded.heard_fault(1, -32600);
     guarded.answer(1);
-    assert_eq!(guarded.heard().len(), 1);
+    assert_eq!(guarded.received().len(), 1);
     guarded.call(1);
     guarded.answer(1);
-    assert_eq!(guarded.heard().len(), 1, "after the answer the id may be used again");
+    assert_eq!(guarded.received().len(), 1, "after the answer the id may be used again");
 }
 
 #[test]
@@ -55,13 +55,13 @@ fn promise_1_a_call_ends_at_its_deadline_and_a_late_answer_goes_nowhere() {
     let mut guarded = Guarded::shaken(Limits { call_timeout: seconds(5), ..Limits::default() });
     guarded.call(1);
     guarded.wait(seconds(4));
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.wait(seconds(1));
     let error = guarded.heard_fault(1, -31001);
     assert_eq!(error["data"]["limitMs"], 5000);
     assert_eq!(guarded.said().last().unwrap()["method"], "notifications/cancelled");
     guarded.answer(1);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     assert_eq!(guarded.wrap_session.counters().late_answers, 1);
 }
 
@@ -70,16 +70,16 @@ fn a_reused_id_whose_late_answer_may_still_come_is_renamed() {
     let mut guarded = Guarded::shaken(Limits { call_timeout: seconds(5), ..Limits::default() });
     guarded.call(1);
     guarded.wait(seconds(5));
-    guarded.heard();
+    guarded.received();
     guarded.said();
     guarded.call(1);
     let wire_id = guarded.said()[0]["id"].clone();
     assert_ne!(wire_id, 1);
     guarded.answer(1);
-    assert!(guarded.heard().is_empty(), "that was the late answer to the first");
+    assert!(guarded.received().is_empty(), "that was the late answer to the first");
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{wire_id},"result":{{"second":true}}}}"#));
-    let heard = guarded.heard();
-    assert_eq!((&heard[0]["id"], &heard[0]["result"]["second"]), (&1.into(), &true.into()));
+    let received = guarded.received();
+    assert_eq!((&received[0]["id"], &received[0]["result"]["second"]), (&1.into(), &true.into()));
     assert_eq!(guarded.wrap_session.calls.renamed(), 0);
 }
 
@@ -98,7 +98,7 @@ fn the_start_deadline_covers_whatever_is_asked_first() {
     let mut guarded = Guarded::new(Limits::default());
     guarded.request(1, "server/discover");
     guarded.wait(seconds(54));
-    assert!(guarded.heard().is_empty(), "30 s is for servers that have started");
+    assert!(guarded.received().is_empty(), "30 s is for servers that have started");
     guarded.wait(seconds(1));
     guarded.heard_fault(1, -31001);
 }
@@ -127,9 +127,9 @@ fn after_a_cancel_the_caller_gets_nothing_more() {
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}"#,
     );
     guarded.answer(1);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.wait(seconds(3600));
-    assert!(guarded.heard().iter().all(|message| message.get("id").is_none()));
+    assert!(guarded.received().iter().all(|message| message.get("id").is_none()));
 }
 
 #[test]
@@ -144,11 +144,11 @@ fn promise_2_only_messages_reach_the_client() {
     ] {
         guarded.server(line);
     }
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     assert_eq!(guarded.wrap_session.counters().junk, 4);
     assert_eq!(guarded.effects.shown.len(), 4, "what was filtered is shown");
     guarded.server(r#"loading... {"jsonrpc":"2.0","id":1,"result":{}}"#);
-    assert_eq!(guarded.heard()[0]["id"], 1, "a message behind text is recovered");
+    assert_eq!(guarded.received()[0]["id"], 1, "a message behind text is recovered");
 }
 
 #[test]
@@ -157,11 +157,15 @@ fn x_13_an_answer_goes_to_the_request_with_its_id_and_to_no_other() {
     guarded.call(1);
     guarded.call(2);
     guarded.server(r#"{"jsonrpc":"2.0","id":"3","result":{}}"#);
-    assert!(guarded.heard().is_empty(), "nobody waits for this one");
+    assert!(guarded.received().is_empty(), "nobody waits for this one");
     guarded.server(r#"{"jsonrpc":"2.0","id":"2","result":{}}"#);
     guarded.answer(1);
-    let heard = guarded.heard();
-    assert_eq!((&heard[0]["id"], &heard[1]["id"]), (&2.into(), &1.into()), "a changed type is put right");
+    let received = guarded.received();
+    assert_eq!(
+        (&received[0]["id"], &received[1]["id"]),
+        (&2.into(), &1.into()),
+        "a changed type is put right"
+    );
     assert_eq!(guarded.wrap_session.counters().repaired_ids, 1);
 }
 
@@ -181,7 +185,7 @@ fn an_invalid_answer_is_an_error_for_whoever_waits() {
         let error = guarded.heard_fault(1, -31007);
         assert!(error["data"]["junk"][0].is_string(), "{line}");
         guarded.answer(1);
-        assert!(guarded.heard().is_empty(), "answered once: {line}");
+        assert!(guarded.received().is_empty(), "answered once: {line}");
     }
 }
 
@@ -197,7 +201,7 @@ fn a_message_over_the_limit_is_an_error_for_whoever_waits() {
     guarded.heard_fault(2, -31006);
     guarded.call(3);
     guarded.answer(3);
-    assert_eq!(guarded.heard()[0]["id"], 3, "the stream goes on");
+    assert_eq!(guarded.received()[0]["id"], 3, "the stream goes on");
 }
 
 #[test]
@@ -206,7 +210,7 @@ fn bounds_are_answered() {
     (1..=3).for_each(|id| guarded.call(id));
     guarded.heard_fault(3, -31005);
     guarded.answer(1);
-    guarded.heard();
+    guarded.received();
     guarded.effects.server_backlog = 17 << 20;
     guarded.call(4);
     let error = guarded.heard_fault(4, -31005);
@@ -248,12 +252,12 @@ fn a_question_of_a_dead_server_is_withdrawn_and_its_answer_goes_nowhere() {
     let ask = r#"{"jsonrpc":"2.0","id":0,"method":"roots/list"}"#;
     guarded.server(ask);
     guarded.dies();
-    let heard = guarded.heard();
-    assert_eq!(heard[1]["method"], "notifications/cancelled");
+    let received = guarded.received();
+    assert_eq!(received[1]["method"], "notifications/cancelled");
     shake_again(&mut guarded);
     guarded.said();
     guarded.server(ask);
-    let renamed = guarded.heard()[0]["id"].clone();
+    let renamed = guarded.received()[0]["id"].clone();
     assert_ne!(renamed, 0, "the client still owes an answer to the first");
     guarded.client(r#"{"jsonrpc":"2.0","id":0,"result":{"roots":["old"]}}"#);
     assert!(guarded.said().is_empty());
@@ -280,13 +284,13 @@ fn batches_of_2025_03_26_are_split_and_answered_as_one_array() {
     );
     assert_eq!(guarded.said().len(), 3);
     guarded.answer(2);
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.server(r#"[{"jsonrpc":"2.0","id":1,"result":{}}]"#);
-    let heard = guarded.heard();
+    let received = guarded.received();
     let mut ids: Vec<_> =
-        heard[0].as_array().unwrap().iter().map(|answer| answer["id"].to_string()).collect();
+        received[0].as_array().unwrap().iter().map(|answer| answer["id"].to_string()).collect();
     ids.sort();
-    assert_eq!((heard.len(), ids), (1, vec!["1".to_owned(), "2".to_owned(), "null".to_owned()]));
+    assert_eq!((received.len(), ids), (1, vec!["1".to_owned(), "2".to_owned(), "null".to_owned()]));
 }
 
 #[test]
@@ -296,9 +300,9 @@ fn g_13_quiet_keeps_notifications_back_while_a_call_runs() {
     for method in ["message", "tools/list_changed", "tools/list_changed", "resources/updated"] {
         guarded.server(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/{method}","params":{{}}}}"#));
     }
-    assert!(guarded.heard().is_empty());
+    assert!(guarded.received().is_empty());
     guarded.answer(1);
-    let methods: Vec<_> = guarded.heard().iter().map(|message| message["method"].clone()).collect();
+    let methods: Vec<_> = guarded.received().iter().map(|message| message["method"].clone()).collect();
     assert_eq!(
         methods,
         [Value::Null, "notifications/tools/list_changed".into(), "notifications/resources/updated".into()]

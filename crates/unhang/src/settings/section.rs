@@ -134,11 +134,11 @@ impl<'a> Section<'a> {
 }
 
 /// Which of the keys that are there may be one of these that is wanted, as the end of a sentence.
-fn misspelt<'k>(written: impl Iterator<Item = &'k str>, wanted: &[&str]) -> String {
-    let mut pairs = written.filter_map(|key| Some((key, nearest(key, wanted.iter().copied())?)));
+fn misspelt<'k>(written: impl Iterator<Item = &'k str>, known: &[&str]) -> String {
+    let mut pairs = written.filter_map(|key| Some((key, nearest(key, known.iter().copied())?)));
     pairs
         .next()
-        .map_or_else(String::new, |(key, wanted)| format!("; `{key}` is not known: did you mean `{wanted}`?"))
+        .map_or_else(String::new, |(key, known)| format!("; `{key}` is not known: did you mean `{known}`?"))
 }
 
 fn below(path: &str, name: &str) -> String {

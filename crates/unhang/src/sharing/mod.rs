@@ -53,7 +53,7 @@ use unhang_core::{
 };
 use unhang_front::http::{DRAIN, serve_windows};
 use unhang_gateway::{
-    LeaderServer, LeaderServers, RequestPatience, RosterChange, Scope, ServerEntry, ServerSet, Servers,
+    LeaderServer, LeaderServers, RequestTimeouts, RosterChange, Scope, ServerEntry, ServerSet, Servers,
     route::{names::Style, rules::ToolRules},
 };
 use unhang_upstream::{
@@ -336,7 +336,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
         breaker_failures: u32::MAX,
         // Of what nobody knows whose it is.
         call_timeout: longest(
-            &|entry| RequestPatience::from(entry).longest_call().saturating_add(LONGER),
+            &|entry| RequestTimeouts::from(entry).longest_call().saturating_add(LONGER),
             usual.call_timeout,
         ),
         job_timeout: longest(&|entry| entry.spec.limits.job_timeout, usual.job_timeout),
@@ -353,7 +353,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
     let behind_one = |entry: &ServerEntry| {
         let is_there = entry.scope == Scope::Everybody;
         let beginning = is_there.then(|| style.beginning(&entry.prefix));
-        (entry.spec.name.clone(), LeaderServer { patience: RequestPatience::from(entry), beginning })
+        (entry.spec.name.clone(), LeaderServer { timeouts: RequestTimeouts::from(entry), beginning })
     };
     let behind: LeaderServers = entries.iter().map(behind_one).collect();
     let address = Address {

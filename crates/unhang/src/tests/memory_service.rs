@@ -23,7 +23,7 @@ use unhang_tools::{
         SystemReport, ToolNames, testing as samples,
     },
     service::{
-        CallAnswer, Caller, Extent, JobFuture, JobService, JobServiceError, Located, LogRequest,
+        CallAnswer, Caller, JobFuture, JobService, JobServiceError, Located, LogRequest, ResultsExtent,
         SubmitRequest,
     },
     *,
@@ -36,7 +36,7 @@ pub(super) const ID: &str = "abcdefgh2345";
 
 /// What it was asked, and what it answers.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct RecordedRequests {
     pub(super) submitted: Vec<SubmitRequest>,
     pub(super) terminated: u32,
     pub(super) waits: Vec<Duration>,
@@ -52,7 +52,7 @@ pub(super) struct Asked {
 }
 
 pub(super) struct MemoryService {
-    asked: Mutex<Asked>,
+    asked: Mutex<RecordedRequests>,
     pub(super) state: watch::Sender<JobState>,
 }
 
@@ -85,7 +85,7 @@ impl MemoryService {
         Arc::new(MemoryService { asked: Mutex::default(), state: watch::Sender::new(state) })
     }
 
-    pub(super) fn asked(&self) -> MutexGuard<'_, Asked> {
+    pub(super) fn asked(&self) -> MutexGuard<'_, RecordedRequests> {
         self.asked.lock().expect("no test panics with it")
     }
 
@@ -107,7 +107,7 @@ impl JobService for MemoryService {
         Box::pin(async move { Ok(id.as_str() == ID) })
     }
 
-    fn answer(&self, _id: JobId, _extent: Extent) -> JobFuture<'_, Option<CallAnswer>> {
+    fn answer(&self, _id: JobId, _extent: ResultsExtent) -> JobFuture<'_, Option<CallAnswer>> {
         let answer = self.asked().answer.clone();
         let answer = answer.map(|answer| CallAnswer::Result(answer.to_string()));
         Box::pin(async { Ok(answer) })

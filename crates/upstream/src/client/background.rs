@@ -109,7 +109,7 @@ impl Client {
 
     /// As whom a server is asked that may answer with a task.
     fn signed_for_tasks(&self, session: &ServerInfo) -> RequestSignature {
-        if !session.revision.is_stateless() || !offers(session, Dialect::Extension) {
+        if !session.revision.is_stateless() || !server_offers_tasks(session, Dialect::Extension) {
             return RequestSignature::ByUs;
         }
         let capabilities = Value::from(self.listener.capabilities()).to_string();
@@ -123,9 +123,9 @@ impl Client {
 }
 
 /// Whether a server has tasks of this dialect.
-fn offers(session: &ServerInfo, dialect: Dialect) -> bool {
+fn server_offers_tasks(session: &ServerInfo, dialect: Dialect) -> bool {
     let capabilities = Value::from(session.capabilities.clone()).to_string();
-    Json::new(capabilities.as_bytes()).is_some_and(|capabilities| tasks::offers(dialect, capabilities))
+    Json::new(capabilities.as_bytes()).is_some_and(|capabilities| tasks::offers_tasks(dialect, capabilities))
 }
 
 /// One call that is followed.
@@ -155,8 +155,9 @@ impl FollowedCall<'_> {
                 {
                     let as_task =
                         Json::new(params.as_bytes()).and_then(|params| tasks::ask_for_task(params, None));
-                    let as_task =
-                        as_task.filter(|_| offers(session, Dialect::Core)).ok_or(Error::Server(error))?;
+                    let as_task = as_task
+                        .filter(|_| server_offers_tasks(session, Dialect::Core))
+                        .ok_or(Error::Server(error))?;
                     self.ask("tools/call", &as_task, progress).await?
                 }
                 result => result?,

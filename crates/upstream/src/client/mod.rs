@@ -55,7 +55,7 @@ use unhang_wire::Json;
 use self::mirrors::Mirrors;
 pub use self::{
     job_resource::JobResource,
-    pool::{Disposed, ServerPool},
+    pool::{DisposeOutcome, ServerPool},
     subscription::{Subscription, Topics},
 };
 pub use unhang_net::http::Address;
@@ -64,7 +64,7 @@ use crate::{
     ActorRequest, UpstreamHandle,
     handshake::{HEADER_MISMATCH, Introduction},
     http,
-    question::{self, Asides, OfSession, STATE},
+    question::{self, OfSession, STATE, SideMessageSender},
     stdio,
     upstream_session::UpstreamConfig,
 };
@@ -130,7 +130,7 @@ pub struct CallOptions {
     /// As in [`RequestOptions`].
     pub progress: Option<ProgressSender>,
     /// Who hears and answers what the server says and asks beside; the listener where there is nobody.
-    pub asides: Option<Asides>,
+    pub asides: Option<SideMessageSender>,
     /// The session that asks, where it is one.
     pub session: Option<OfSession>,
     /// As whom a stateless server is asked.
@@ -269,8 +269,11 @@ impl Client {
                 return Ok(result);
             }
             // Only a stateless server may want the same once more.
-            let wanted = session.revision.is_stateless().then(|| InputRequest::read(&result)).flatten();
-            let Some(InputRequest { input_requests, request_state }) = wanted else { return Ok(result) };
+            let input_requests =
+                session.revision.is_stateless().then(|| InputRequest::read(&result)).flatten();
+            let Some(InputRequest { input_requests, request_state }) = input_requests else {
+                return Ok(result);
+            };
             // Only a gateway of ours asks once more for what a request comes back without.
             let is_ours =
                 request_state.as_ref().and_then(Value::as_str).is_some_and(|state| state.starts_with(STATE));
@@ -349,11 +352,11 @@ impl Client {
     async fn inputs(
         &self,
         method: &str,
-        wanted: Map<String, Value>,
-        asides: Option<&Asides>,
+        input_requests: Map<String, Value>,
+        asides: Option<&SideMessageSender>,
     ) -> Result<String, Error> {
         let mut inputs = BTreeMap::new();
-        for (key, request) in wanted {
+        for (key, request) in input_requests {
             let asked = request["method"].as_str().unwrap_or_default().to_owned();
             let params = to_raw_value(&request["params"]).ok();
             let answer = match asides {

@@ -37,7 +37,7 @@ struct PoolEntry {
 
 /// What came of the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Disposed {
+pub struct DisposeOutcome {
     /// Servers that have gone, with everything that they had started.
     pub gone: Vec<String>,
     /// Servers that had not gone in time. Their lifelines end them without us.
@@ -112,14 +112,14 @@ impl ServerPool {
     }
 
     /// Ends all servers, for good. May be called as often as anybody likes; there is nothing left to do from the second time on.
-    pub async fn dispose(&self) -> Disposed {
+    pub async fn dispose(&self) -> DisposeOutcome {
         let clients: Vec<Client> = {
             let mut entries = self.entries();
             entries.is_disposed = stands("disposed-is-disposed");
             entries.servers.values_mut().filter_map(|entry| entry.client.take()).collect()
         };
         let deadline = Deadline::after(DISPOSE_LIMIT);
-        let (mut disposed, mut ends) = (Disposed::default(), JoinSet::new());
+        let (mut disposed, mut ends) = (DisposeOutcome::default(), JoinSet::new());
         for client in clients {
             disposed.left.push(client.name().to_owned());
             ends.spawn(async move {

@@ -133,15 +133,15 @@ async fn listen(
 impl Topics {
     /// The params that ask for it.
     fn filter(&self) -> String {
-        let mut wanted = Map::new();
+        let mut filter = Map::new();
         if self.lists {
             for list in ["toolsListChanged", "promptsListChanged", "resourcesListChanged"] {
-                wanted.insert(list.to_owned(), true.into());
+                filter.insert(list.to_owned(), true.into());
             }
         }
         if !self.resources.is_empty() {
-            wanted.insert("resourceSubscriptions".to_owned(), self.resources.clone().into());
+            filter.insert("resourceSubscriptions".to_owned(), self.resources.clone().into());
         }
-        json!({ "notifications": wanted }).to_string()
+        json!({ "notifications": filter }).to_string()
     }
 }

@@ -125,7 +125,7 @@ pub(crate) async fn live(server: HttpServer, config: UpstreamConfig, mailbox: Ma
         }
         let also = actor.next_look();
         tokio::select! {
-            heard = actor.upstream_session.next(also) => actor.attend(heard),
+            event = actor.upstream_session.next(also) => actor.attend(event),
             Some((which, said)) = said.recv() => actor.hear(which, said),
             // How it ended was said; one that was aborted has nobody who waits.
             Some(_) = actor.tasks.join_next(), if !actor.tasks.is_empty() => {}
@@ -267,9 +267,9 @@ impl HttpActor {
         resumed.chain(stream).chain(lingering).chain(self.listens_by).min()
     }
 
-    fn attend(&mut self, heard: UpstreamEvent) {
-        let is_time = matches!(heard, UpstreamEvent::Time);
-        self.upstream_session.attend(heard, 0);
+    fn attend(&mut self, event: UpstreamEvent) {
+        let is_time = matches!(event, UpstreamEvent::Time);
+        self.upstream_session.attend(event, 0);
         if is_time {
             self.look(Instant::now());
         }
@@ -314,7 +314,7 @@ impl HttpActor {
     fn send(&mut self) {
         while let Some(out) = self.upstream_session.next_out() {
             match out {
-                Outgoing::Over(id) => self.over(&id),
+                Outgoing::Over(id) => self.end_exchange(&id),
                 Outgoing::Withdrawn(id, why) => self.withdrawn(&id, why),
                 out if self.is_held(&out) => self.held.push_back(out),
                 out => self.say(out),
@@ -489,7 +489,7 @@ impl HttpActor {
     }
 
     /// The request has its outcome. Its stream may end by itself.
-    fn over(&mut self, id: &Id) {
+    fn end_exchange(&mut self, id: &Id) {
         self.repeated.remove(id);
         if let Some(exchange) = self.exchanges.remove(id) {
             if self.upstream_session.is_ending {

@@ -18,7 +18,7 @@ use unhang_wire::Id;
 
 use super::RequestOrigin;
 use crate::{
-    question::{Asides, OfSession, SessionKey},
+    question::{OfSession, SessionKey, SideMessageSender},
     request_table::{PendingRequest, RequestTable},
 };
 
@@ -30,7 +30,7 @@ pub(super) enum Audience<'a> {
     Nobody,
     /// One session, beside this call of it; it may be about another one that waits as well.
     One {
-        asides: &'a Asides,
+        asides: &'a SideMessageSender,
         is_of_several: bool,
         /// Which one, where it is asked beside its calls.
         session: Option<SessionKey>,
@@ -124,7 +124,7 @@ fn number(id: &Id) -> Option<i64> {
 /// A call whose caller hears what is said beside its answer.
 struct ListeningCall<'a> {
     number: i64,
-    asides: &'a Asides,
+    asides: &'a SideMessageSender,
     session: Option<OfSession>,
     /// Its caller has not gone.
     waits: bool,

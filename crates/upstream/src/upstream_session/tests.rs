@@ -71,7 +71,7 @@ fn talking(
         &mut upstream_session,
         &json!({ "jsonrpc": "2.0", "id": 1, "result": { "protocolVersion": "2025-11-25", "capabilities": {} } }),
     );
-    let (asides, heard) = mpsc::channel(8);
+    let (asides, received) = mpsc::channel(8);
     for _ in 0..calls {
         let request = ActorRequest {
             method: "tools/call".into(),
@@ -89,7 +89,7 @@ fn talking(
         upstream_session.command(Some(ActorCommand::Request(Box::new(request), reply)), 0);
     }
     while upstream_session.next_out().is_some() {}
-    (upstream_session, listener, heard, link)
+    (upstream_session, listener, received, link)
 }
 
 fn says(upstream_session: &mut UpstreamSession, message: &Value) {
@@ -103,8 +103,8 @@ fn says(upstream_session: &mut UpstreamSession, message: &Value) {
 /// What the server hears to its one question.
 async fn answer(upstream_session: &mut UpstreamSession) -> Value {
     loop {
-        let heard = upstream_session.next(None).await;
-        upstream_session.attend(heard, 0);
+        let event = upstream_session.next(None).await;
+        upstream_session.attend(event, 0);
         if let Some(Outgoing::Reply(line, _)) = upstream_session.next_out() {
             return serde_json::from_slice(&line).expect("JSON");
         }
@@ -124,15 +124,15 @@ async fn what_is_asked_outside_every_call_is_for_the_listener() {
 
 #[tokio::test]
 async fn what_is_asked_in_a_call_is_for_whoever_made_it() {
-    let (mut upstream_session, listener, mut heard, _link) = talking(1);
+    let (mut upstream_session, listener, mut received, _link) = talking(1);
     says(
         &mut upstream_session,
         &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
     );
     says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 9, "method": QUESTION }));
     let replies = async {
-        assert!(matches!(heard.recv().await, Some(SideMessage::Logged(_))));
-        match heard.recv().await {
+        assert!(matches!(received.recv().await, Some(SideMessage::Logged(_))));
+        match received.recv().await {
             Some(SideMessage::Asked(question)) => {
                 question.reply.send(Ok("{\"by\":\"the caller\"}".to_owned())).expect("it waits");
             }
@@ -147,7 +147,7 @@ async fn what_is_asked_in_a_call_is_for_whoever_made_it() {
 
 #[tokio::test]
 async fn what_may_be_about_any_of_several_calls_is_for_nobody() {
-    let (mut upstream_session, listener, mut heard, _link) = talking(2);
+    let (mut upstream_session, listener, mut received, _link) = talking(2);
     says(
         &mut upstream_session,
         &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
@@ -160,7 +160,7 @@ async fn what_may_be_about_any_of_several_calls_is_for_nobody() {
     );
     let counted = [&listener.asks, &listener.asked].map(|count| count.load(Ordering::Relaxed));
     assert_eq!(counted, [1, 0]);
-    assert!(heard.try_recv().is_err());
+    assert!(received.try_recv().is_err());
 }
 
 /// That of a client that is asked by requests.
@@ -176,7 +176,7 @@ fn ask_for(
     session: impl Into<OfSession>,
     limit: Duration,
 ) -> (oneshot::Receiver<RequestOutcome>, mpsc::Receiver<SideMessage>) {
-    let ((asides, heard), (reply, answer)) = (mpsc::channel(8), oneshot::channel());
+    let ((asides, received), (reply, answer)) = (mpsc::channel(8), oneshot::channel());
     let request = ActorRequest {
         method: "tools/call".into(),
         params: "{}".to_owned(),
@@ -190,7 +190,7 @@ fn ask_for(
     };
     upstream_session.command(Some(ActorCommand::Request(Box::new(request), reply)), 0);
     while upstream_session.next_out().is_some() {}
-    (answer, heard)
+    (answer, received)
 }
 
 /// The server logs something and asks something. What it hears to its question, where nobody is asked.
@@ -240,20 +240,20 @@ async fn f_90_who_gave_a_call_up_hears_what_their_next_one_says() {
     drop(withdrawn);
     upstream_session.attend(UpstreamEvent::Withdrawn, 0);
     while upstream_session.next_out().is_some() {}
-    let (_waits, mut heard) = ask_for(&mut upstream_session, alice, Duration::from_secs(60));
+    let (_waits, mut received) = ask_for(&mut upstream_session, alice, Duration::from_secs(60));
     says(
         &mut upstream_session,
         &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
     );
-    assert!(matches!(heard.try_recv(), Ok(SideMessage::Logged(_))));
+    assert!(matches!(received.try_recv(), Ok(SideMessage::Logged(_))));
 }
 
 const LONG: Duration = Duration::from_secs(60);
 
 /// What one call has heard: how often it was logged, and the questions.
-fn heard_by(heard: &mut mpsc::Receiver<SideMessage>) -> (usize, Vec<question::OpenServerQuestion>) {
+fn received_by(received: &mut mpsc::Receiver<SideMessage>) -> (usize, Vec<question::OpenServerQuestion>) {
     let (mut logged, mut questions) = (0, Vec::new());
-    while let Ok(aside) = heard.try_recv() {
+    while let Ok(aside) = received.try_recv() {
         match aside {
             SideMessage::Logged(_) => logged += 1,
             SideMessage::Asked(question) => questions.push(question),
@@ -276,10 +276,10 @@ async fn f_54_what_may_be_about_several_calls_of_one_session_is_for_that_session
     }
     let replies = async {
         tokio::task::yield_now().await;
-        let heard = calls.each_mut().map(|(_, heard)| heard_by(heard));
-        let counts = heard.each_ref().map(|(logged, questions)| (*logged, questions.len()));
+        let received = calls.each_mut().map(|(_, received)| received_by(received));
+        let counts = received.each_ref().map(|(logged, questions)| (*logged, questions.len()));
         assert_eq!(counts, [(0, 0), (0, 0), (2, 2)], "the newest call stands for all of them");
-        for question in heard.into_iter().flat_map(|(_, questions)| questions) {
+        for question in received.into_iter().flat_map(|(_, questions)| questions) {
             assert!(question.is_of_several);
             question.reply.send(Ok("{\"by\":\"alice\"}".to_owned())).expect("it waits");
         }
@@ -299,7 +299,7 @@ async fn f_54_one_call_of_another_session_is_enough_for_nobody_to_be_asked() {
     let declined = logs_and_asks(&mut upstream_session, 90).await;
     let why = declined["error"]["message"].as_str().unwrap_or_default();
     assert!(why.contains("which of several"), "{declined}");
-    assert!(calls.iter_mut().all(|(_, heard)| heard.try_recv().is_err()));
+    assert!(calls.iter_mut().all(|(_, received)| received.try_recv().is_err()));
     // One that was given up is enough as well.
     let [_, (his, _), _] = calls;
     drop(his);
@@ -322,7 +322,7 @@ async fn f_54_who_is_asked_by_the_answer_to_a_call_is_not_asked_while_there_are_
     let mut calls = [(); 2].map(|()| ask_for(&mut upstream_session, alice, LONG));
     let declined = logs_and_asks(&mut upstream_session, 90).await;
     assert!(declined["error"].is_object(), "{declined}");
-    assert!(calls.iter_mut().all(|(_, heard)| heard.try_recv().is_err()));
+    assert!(calls.iter_mut().all(|(_, received)| received.try_recv().is_err()));
     says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 2, "result": {} }));
     assert!(
         matches!(upstream_session.audience(), Audience::One { is_of_several: false, .. }),
@@ -334,13 +334,13 @@ async fn f_54_who_is_asked_by_the_answer_to_a_call_is_not_asked_while_there_are_
 async fn f_54_a_call_whose_caller_has_gone_stands_for_the_others_in_no_question() {
     let (mut upstream_session, _listener, _heard, _link) = talking(0);
     let alice = SessionKey::drawn();
-    let [(_waits, mut heard), (gone, _)] = [(); 2].map(|()| ask_for(&mut upstream_session, alice, LONG));
+    let [(_waits, mut received), (gone, _)] = [(); 2].map(|()| ask_for(&mut upstream_session, alice, LONG));
     drop(gone);
     says(
         &mut upstream_session,
         &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
     );
-    assert_eq!(heard_by(&mut heard).0, 1);
+    assert_eq!(received_by(&mut received).0, 1);
 }
 
 #[tokio::test]

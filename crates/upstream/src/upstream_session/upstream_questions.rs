@@ -39,7 +39,7 @@ pub(super) struct UpstreamQuestions {
     /// How many may be open.
     most: usize,
     /// How long an answer may take.
-    patience: Duration,
+    reply_timeout: Duration,
     open: JoinSet<AnsweredQuestion>,
     /// The tasks that answer them.
     tasks: HashMap<Id, AbortHandle>,
@@ -51,7 +51,7 @@ impl UpstreamQuestions {
         Self {
             listener,
             most: limits.max_in_flight,
-            patience: limits.call_timeout,
+            reply_timeout: limits.call_timeout,
             open: JoinSet::new(),
             tasks: HashMap::new(),
             budget: ReplyBudget::new(server, limits),
@@ -94,16 +94,16 @@ impl UpstreamQuestions {
             out.refuse(&id, FaultKind::Overloaded.code(), &text, room);
         } else {
             let asked = self.ask(method, params, &audience());
-            let patience = self.patience;
+            let reply_timeout = self.reply_timeout;
             let key = id.clone();
             let task = self.open.spawn(async move {
                 let late = |_| {
                     Err((
                         FaultKind::Deadline.code(),
-                        format!("nobody answered within {}", in_words(patience)),
+                        format!("nobody answered within {}", in_words(reply_timeout)),
                     ))
                 };
-                let reply = timeout(patience, asked).await.unwrap_or_else(late);
+                let reply = timeout(reply_timeout, asked).await.unwrap_or_else(late);
                 AnsweredQuestion { id, reply, room }
             });
             self.tasks.insert(key, task);

@@ -10,7 +10,7 @@ fn envelope_scan(text: &[u8], size: usize) -> ScannedEnvelope {
 }
 
 #[track_caller]
-fn check(text: &str, id: impl Into<Option<Id>>, method: Option<&str>, shape: Shape) {
+fn check(text: &str, id: impl Into<Option<Id>>, method: Option<&str>, shape: MessageShape) {
     let id = id.into();
     for size in [1, 2, 1000] {
         let found = envelope_scan(text.as_bytes(), size);
@@ -21,67 +21,72 @@ fn check(text: &str, id: impl Into<Option<Id>>, method: Option<&str>, shape: Sha
 #[test]
 fn members_of_the_top_level_are_read_wherever_they_stand() {
     let one = Some(Id::Integer(1));
-    check(r#"{"id":1,"method":"m"}"#, one.clone(), Some("m"), Shape::Request);
-    check(r#" { "method" : "m" , "id" : 1 } "#, one.clone(), Some("m"), Shape::Request);
-    check(r#"{"params":{"id":2,"x":["}",{"method":"n"}]},"id":1}"#, one.clone(), None, Shape::Request);
-    check(r#"{"result":{"method":"n"},"id":1}"#, one.clone(), None, Shape::Response);
-    check(r#"{"error":{"id":3},"id":"a\"b\\"}"#, Some(Id::from("a\"b\\")), None, Shape::Response);
-    check(r#"{"\u0069d":"\u0031","x":"\\"}"#, Some(Id::from("1")), None, Shape::Response);
-    check(r#"{"id":1}"#, one.clone(), None, Shape::Response);
-    check(r#"{"id":1} trailing {"id":2}"#, one, None, Shape::Response);
-    check("{}", None, None, Shape::Unknown);
-    check("[{\"id\":1}]", None, None, Shape::Unknown);
-    check("x {\"id\":1}", None, None, Shape::Unknown);
-    check("", None, None, Shape::Unknown);
+    check(r#"{"id":1,"method":"m"}"#, one.clone(), Some("m"), MessageShape::Request);
+    check(r#" { "method" : "m" , "id" : 1 } "#, one.clone(), Some("m"), MessageShape::Request);
+    check(r#"{"params":{"id":2,"x":["}",{"method":"n"}]},"id":1}"#, one.clone(), None, MessageShape::Request);
+    check(r#"{"result":{"method":"n"},"id":1}"#, one.clone(), None, MessageShape::Response);
+    check(r#"{"error":{"id":3},"id":"a\"b\\"}"#, Some(Id::from("a\"b\\")), None, MessageShape::Response);
+    check(r#"{"\u0069d":"\u0031","x":"\\"}"#, Some(Id::from("1")), None, MessageShape::Response);
+    check(r#"{"id":1}"#, one.clone(), None, MessageShape::Response);
+    check(r#"{"id":1} trailing {"id":2}"#, one, None, MessageShape::Response);
+    check("{}", None, None, MessageShape::Unknown);
+    check("[{\"id\":1}]", None, None, MessageShape::Unknown);
+    check("x {\"id\":1}", None, None, MessageShape::Unknown);
+    check("", None, None, MessageShape::Unknown);
 }
 
 #[test]
 fn what_is_no_id_is_none() {
     for value in ["null", "1.5", "1e3", "true", "[1]", "{\"id\":1}", "\"\\ud800\"", "1 2", "nope"] {
-        check(&format!(r#"{{"id":{value},"method":"m"}}"#), None, Some("m"), Shape::Request);
+        check(&format!(r#"{{"id":{value},"method":"m"}}"#), None, Some("m"), MessageShape::Request);
     }
     for value in ["\"a\"b\"", "", "\"a\" 1", "1 \"a\""] {
-        check(&format!(r#"{{"id":{value},"method":"m"}}"#), None, None, Shape::Response);
+        check(&format!(r#"{{"id":{value},"method":"m"}}"#), None, None, MessageShape::Response);
     }
     let long = format!("\"{}\"", "x".repeat(Id::MAX_JSON));
-    check(&format!(r#"{{"id":{long},"method":"m"}}"#), None, Some("m"), Shape::Request);
-    check(r#"{"id":1,"method":"m","id":1}"#, None, Some("m"), Shape::Request);
+    check(&format!(r#"{{"id":{long},"method":"m"}}"#), None, Some("m"), MessageShape::Request);
+    check(r#"{"id":1,"method":"m","id":1}"#, None, Some("m"), MessageShape::Request);
     let long = "x".repeat(MAX_METHOD);
-    check(&format!(r#"{{"method":"{long}","id":1}}"#), Some(Id::Integer(1)), None, Shape::Request);
+    check(&format!(r#"{{"method":"{long}","id":1}}"#), Some(Id::Integer(1)), None, MessageShape::Request);
 }
 
 #[test]
 fn of_broken_objects_only_what_is_certain_is_read() {
     let one = Some(Id::Integer(1));
-    check(r#"{"id":1,"method":"m","params":{"x"#, one.clone(), Some("m"), Shape::Request);
-    check(r#"{"params":{x},"id":1}"#, one.clone(), None, Shape::Request);
-    check(r#"{"result":{"a":1,},"id":1}"#, one, None, Shape::Response);
+    check(r#"{"id":1,"method":"m","params":{"x"#, one.clone(), Some("m"), MessageShape::Request);
+    check(r#"{"params":{x},"id":1}"#, one.clone(), None, MessageShape::Request);
+    check(r#"{"result":{"a":1,},"id":1}"#, one, None, MessageShape::Response);
     // Cut off: it may have been 12, or "ab".
-    check(r#"{"id":1"#, None, None, Shape::Response);
-    check(r#"{"id":"a"#, None, None, Shape::Response);
-    check(r#"{"id":"a""#, Some(Id::from("a")), None, Shape::Response);
-    check(r#"{"id":"#, None, None, Shape::Response);
+    check(r#"{"id":1"#, None, None, MessageShape::Response);
+    check(r#"{"id":"a"#, None, None, MessageShape::Response);
+    check(r#"{"id":"a""#, Some(Id::from("a")), None, MessageShape::Response);
+    check(r#"{"id":"#, None, None, MessageShape::Response);
     // A quote is missing: strings and text have changed places.
-    check(r#"{"a":"b,"c":"},","id":7,"x":1}"#, None, None, Shape::Unknown);
-    check(r#"{"params":{"a":"b,"c":"}"},"id":7}"#, None, None, Shape::Unknown);
-    check(r#"{"a":[1"x"],"id":7}"#, None, None, Shape::Unknown);
-    check(r#"{"a":["x"1],"id":7}"#, None, None, Shape::Unknown);
-    check(r#"{"a":[\],"id":7}"#, None, None, Shape::Unknown);
-    check(r#"{"id":}"#, None, None, Shape::Response);
+    check(r#"{"a":"b,"c":"},","id":7,"x":1}"#, None, None, MessageShape::Unknown);
+    check(r#"{"params":{"a":"b,"c":"}"},"id":7}"#, None, None, MessageShape::Unknown);
+    check(r#"{"a":[1"x"],"id":7}"#, None, None, MessageShape::Unknown);
+    check(r#"{"a":["x"1],"id":7}"#, None, None, MessageShape::Unknown);
+    check(r#"{"a":[\],"id":7}"#, None, None, MessageShape::Unknown);
+    check(r#"{"id":}"#, None, None, MessageShape::Response);
     // A brace is missing: the depth is unknown.
-    check(r#"{"params":[{"a":1],"id":7}"#, None, None, Shape::Unknown);
-    check(r#"{"params":[{"a":1]},"id":7}"#, None, None, Shape::Unknown);
-    check(r#"{"params":{"a":1,"id":7}"#, None, None, Shape::Unknown);
-    check(r#"{"params":{"a":1}},"id":7}"#, None, None, Shape::Unknown);
-    check(r#"{"a":{}"id":7}"#, None, None, Shape::Unknown);
-    check(r#"{"a":\"id":7}"#, None, None, Shape::Unknown);
+    check(r#"{"params":[{"a":1],"id":7}"#, None, None, MessageShape::Unknown);
+    check(r#"{"params":[{"a":1]},"id":7}"#, None, None, MessageShape::Unknown);
+    check(r#"{"params":{"a":1,"id":7}"#, None, None, MessageShape::Unknown);
+    check(r#"{"params":{"a":1}},"id":7}"#, None, None, MessageShape::Unknown);
+    check(r#"{"a":{}"id":7}"#, None, None, MessageShape::Unknown);
+    check(r#"{"a":\"id":7}"#, None, None, MessageShape::Unknown);
 }
 
 #[test]
 fn nesting_of_any_depth_is_stepped_over() {
     for (open, close) in [("[", "]"), (r#"{"id":"#, "}"), ("[{\"a\":", "}]")] {
         let nested = format!("{}1{}", open.repeat(100_000), close.repeat(100_000));
-        check(&format!(r#"{{"result":{nested},"id":1}}"#), Some(Id::Integer(1)), None, Shape::Response);
+        check(
+            &format!(r#"{{"result":{nested},"id":1}}"#),
+            Some(Id::Integer(1)),
+            None,
+            MessageShape::Response,
+        );
     }
 }
 
@@ -119,7 +124,7 @@ proptest! {
         let id = object.get("id").and_then(|id| Id::from_json(&id.to_string()));
         let method = object.get("method").and_then(Value::as_str).filter(|_| text.len() < MAX_METHOD);
         let outcome = object.contains_key("result") || object.contains_key("error");
-        let shape = Shape::of(
+        let shape = MessageShape::of(
             object.contains_key("method"), outcome, object.contains_key("id"), object.contains_key("params"));
         prop_assert_eq!(found.id, id);
         prop_assert_eq!(found.shape, shape);

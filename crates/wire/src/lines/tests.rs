@@ -67,7 +67,7 @@ fn endings_blank_lines_and_the_byte_order_mark_are_removed() {
 #[test]
 fn the_limit_is_for_the_line_without_its_ending() {
     let oversized =
-        |length| Owned::Oversized(Oversized { length, id: None, method: None, shape: Shape::Unknown });
+        |length| Owned::Oversized(Oversized { length, id: None, method: None, shape: MessageShape::Unknown });
     let whole = |bytes: &[u8]| Owned::Whole(bytes.to_vec());
     let cases: [(&[u8], Vec<Owned>); 8] = [
         (b"1234\n", vec![whole(b"1234")]),

@@ -245,8 +245,8 @@ impl CorpusClient {
 
     /// Makes a call whose answer is known and must be right.
     pub(crate) fn echo(&mut self, text: &str) -> Judged {
-        let heard = self.text("echo", &json!({"text": text}))?;
-        demand(heard == text, || "another text came back".to_owned())
+        let echoed = self.text("echo", &json!({"text": text}))?;
+        demand(echoed == text, || "another text came back".to_owned())
     }
 
     /// Makes a request and waits for its answer, whichever.

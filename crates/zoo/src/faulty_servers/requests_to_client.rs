@@ -26,18 +26,18 @@ fn run(_: &ProgramArguments) -> io::Result<ExitCode> {
             let params = super::well_behaved::question_params(method);
             pipe::send(&json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))?;
         }
-        let mut heard = 0;
-        while heard < methods.len() {
+        let mut answered = 0;
+        while answered < methods.len() {
             let Some(message) = pipe::receive()? else {
                 return Ok(());
             };
             if message.method().is_empty() {
-                heard += 1;
+                answered += 1;
             } else if let Some(other) = server.answer(&message).filter(|_| !message.is_call()) {
                 pipe::send(&other)?;
             }
         }
-        answer["result"]["content"][0]["text"] = json!(format!("the client answered {heard} questions"));
+        answer["result"]["content"][0]["text"] = json!(format!("the client answered {answered} questions"));
         pipe::send(&answer)
     })
 }

@@ -266,8 +266,8 @@ fn tasks_are_given_out_over_http_too() {
     assert!(ask("tasks/get", Some("other"), task.clone()).is(End::Whole, "-32020"));
     assert!(ask("tasks/get", None, task.clone()).is(End::Whole, "HTTP/1.1 400 "));
     assert!(ask("tasks/list", None, json!({})).is(End::Whole, "HTTP/1.1 404 "));
-    let heard = ask("subscriptions/listen", None, json!({"notifications": {"taskIds": [id]}}));
-    assert!(heard.is(End::Silent, "notifications/subscriptions/acknowledged"), "{heard:?}");
+    let received = ask("subscriptions/listen", None, json!({"notifications": {"taskIds": [id]}}));
+    assert!(received.is(End::Silent, "notifications/subscriptions/acknowledged"), "{received:?}");
     assert_eq!(result(&ask("tasks/cancel", Some(id), task))["resultType"], "complete");
     web.leave();
 }

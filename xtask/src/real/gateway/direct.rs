@@ -137,14 +137,15 @@ fn differences(steps: &[Value], mut direct: Value, mut through: Value) -> Vec<St
         }
     }
     for what in HEARD {
-        let (direct, through) = (heard(direct, what), heard(through, what));
+        let (direct, through) = (received(direct, what), received(through, what));
         if direct.is_empty() || direct != through {
             found.push(format!("{what} directly {direct:?} and through the gateway {through:?}"));
         }
     }
     // What a call logs comes, and some of the rest does not; which messages these are is up to chance.
-    let shapes =
-        |transcript| heard(transcript, "log").iter().map(|text| shape_of_text(text)).collect::<BTreeSet<_>>();
+    let shapes = |transcript| {
+        received(transcript, "log").iter().map(|text| shape_of_text(text)).collect::<BTreeSet<_>>()
+    };
     let (direct, through) = (shapes(direct), shapes(through));
     if through.is_empty() || !through.is_subset(&direct) {
         found.push(format!("logged directly {direct:?} and through the gateway {through:?}"));
@@ -192,7 +193,7 @@ fn is_of_the_client(told: &Value) -> bool {
 }
 
 /// All that is different of what was heard of one kind, as JSON without what the client and the server say of requests.
-fn heard(transcript: &Value, what: &str) -> BTreeSet<String> {
+fn received(transcript: &Value, what: &str) -> BTreeSet<String> {
     let all = transcript["heard"][what].as_array().into_iter().flatten();
     let without_meta = all.cloned().map(|mut params| {
         if let Some(params) = params.as_object_mut() {
@@ -292,9 +293,9 @@ mod tests {
 
     fn transcript(version: &str, name: &str, outcomes: &Value) -> Value {
         let log = json!([{ "level": "info", "data": name }]);
-        let heard = json!({ "sampling": [1], "elicitation": [{ "url": "u" }], "update": [3], "log": log });
+        let received = json!({ "sampling": [1], "elicitation": [{ "url": "u" }], "update": [3], "log": log });
         let server = json!({ "info": name, "instructions": name, "capabilities": name });
-        json!({ "version": version, "server": server, "outcomes": outcomes, "heard": heard })
+        json!({ "version": version, "server": server, "outcomes": outcomes, "heard": received })
     }
 
     fn found(steps: &Value, direct: &Value, version: &str, through: &Value) -> Vec<String> {

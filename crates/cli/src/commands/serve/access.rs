@@ -14,7 +14,7 @@ use std::{
 
 use rustix::{fs::OFlags, process::geteuid};
 use unhang::{
-    front::http::{Acceptor, Access, Hosts, Token, is_of_its_owner_alone, name_of},
+    front::http::{Acceptor, Access, AllowedHosts, Token, is_of_its_owner_alone, name_of},
     settings::{HttpSettings, TlsSettings},
 };
 
@@ -68,10 +68,10 @@ impl PreparedHttp {
     }
 
     /// The names under which we may be asked that listen at these addresses.
-    pub(super) fn hosts(&self, addresses: &[SocketAddr]) -> Hosts {
+    pub(super) fn hosts(&self, addresses: &[SocketAddr]) -> AllowedHosts {
         // All addresses at once are none that anybody could ask for.
         let own = addresses.iter().map(SocketAddr::ip).filter(|address| !address.is_unspecified());
-        Hosts::new(own.map(name_of).chain(self.hosts.iter().cloned()))
+        AllowedHosts::new(own.map(name_of).chain(self.hosts.iter().cloned()))
             .with_origins(self.origins.iter().cloned())
     }
 }

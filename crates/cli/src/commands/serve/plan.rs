@@ -17,7 +17,7 @@ use std::{
 use unhang::{
     client::DecliningListener,
     clients::Clocks,
-    gateway::{RequestPatience, Scope, ServerEntry, ServerSet},
+    gateway::{RequestTimeouts, Scope, ServerEntry, ServerSet},
     notices::Notices,
     promotion::Promotion,
     route::names::Style,
@@ -175,7 +175,7 @@ impl ServePlan {
 
     /// Which of our own tools are listed: without a tool of the file, and without a call that may become a job, there is no use for any.
     pub(super) fn job_tools(&self) -> JobTools {
-        match self.lineup.entries.iter().any(|entry| RequestPatience::from(entry).promotes()) {
+        match self.lineup.entries.iter().any(|entry| RequestTimeouts::from(entry).promotes()) {
             true => JobTools::Listed,
             false => JobTools::ListedWithTools,
         }
@@ -230,12 +230,12 @@ fn entry(
 
 /// What is said in vain of when calls of a server become jobs.
 fn never_jobs(entry: &ServerEntry) -> Vec<String> {
-    let (patience, name) = (RequestPatience::from(entry), &entry.spec.name);
-    let whole = patience.promotion.in_vain(patience.call).map(|why| format!("`{name}`: {why}"));
+    let (timeouts, name) = (RequestTimeouts::from(entry), &entry.spec.name);
+    let whole = timeouts.promotion.in_vain(timeouts.call).map(|why| format!("`{name}`: {why}"));
     let single = |(tool, promotion): (&String, &Promotion)| {
-        promotion.in_vain(patience.of_call(tool)).map(|why| format!("`{tool}` of `{name}`: {why}"))
+        promotion.in_vain(timeouts.of_call(tool)).map(|why| format!("`{tool}` of `{name}`: {why}"))
     };
-    whole.into_iter().chain(patience.promotions.iter().filter_map(single)).collect()
+    whole.into_iter().chain(timeouts.promotions.iter().filter_map(single)).collect()
 }
 
 /// What the file says, and what is wrong in it and harms nothing else.

@@ -189,15 +189,15 @@ fn all_rounds(server: &Arc<WellBehavedServer>, message: &ClientMessage, asking: 
                 }
                 RoundOutcome::Ask { questions, state } => (questions, state),
             };
-            let mut heard = json!({});
+            let mut answers_by_key = json!({});
             for RoundQuestion { key, method, params } in questions {
                 let answer = QuestionSlot::enter(server, call).put(method, &params)?;
                 if !answer["error"].is_null() {
                     return Some(give_up(&format!("The client refused: {}", answer["error"])));
                 }
-                heard[key] = answer["result"].clone();
+                answers_by_key[key] = answer["result"].clone();
             }
-            (answers, state) = (heard, json!(next));
+            (answers, state) = (answers_by_key, json!(next));
         }
         Some(give_up("The answers led nowhere"))
     })

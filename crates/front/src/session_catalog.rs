@@ -30,7 +30,7 @@ use super::{
 use unhang_core::{
     config::LIST_LIFE, fault::FaultKind, promotion::Promotion, refusal::ErrorReport, revision::Revision,
 };
-use unhang_gateway::{KnownServers, RequestPatience};
+use unhang_gateway::{KnownServers, RequestTimeouts};
 use unhang_tools::{Definition, ToolListing, handed_over_schema};
 use unhang_upstream::client::ServerList;
 
@@ -43,7 +43,7 @@ const SCOPE_KEYWORDS: [&str; 6] =
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct SessionOffers {
+pub(super) struct SessionCatalog {
     /// Tools of ours.
     tools: Arc<[Definition]>,
     /// There may be others later.
@@ -54,10 +54,10 @@ pub(super) struct SessionOffers {
     instructions: Option<Arc<str>>,
 }
 
-impl SessionOffers {
+impl SessionCatalog {
     /// These tools, without servers.
-    pub(super) fn new(tools: Arc<[Definition]>, instructions: Option<Arc<str>>) -> SessionOffers {
-        SessionOffers { tools, tools_change: false, servers: None, instructions }
+    pub(super) fn new(tools: Arc<[Definition]>, instructions: Option<Arc<str>>) -> SessionCatalog {
+        SessionCatalog { tools, tools_change: false, servers: None, instructions }
     }
 
     /// Has servers behind it from now on.
@@ -112,7 +112,7 @@ impl SessionOffers {
             None if !self.tools_change => json!({ "tools": {} }),
             None => json!({ "tools": { "listChanged": true } }),
             // Those that come later have prompts and resources for sessions that begin later.
-            Some(known) if known.patience.is_empty() => json!({ "tools": { "listChanged": true } }),
+            Some(known) if known.timeouts.is_empty() => json!({ "tools": { "listChanged": true } }),
             Some(_) => json!({
                 "tools": { "listChanged": true },
                 "prompts": { "listChanged": true },
@@ -132,8 +132,8 @@ impl SessionOffers {
 
     /// Whether anything here may be a task: a tool of ours that is a job, or the call of a server's tool.
     fn has_tasks(&self, jobs: JobCapabilities) -> bool {
-        let patience = self.servers.iter().flat_map(|known| known.patience.values());
-        let promotes = || jobs.promotes && patience.into_iter().any(RequestPatience::promotes);
+        let timeouts = self.servers.iter().flat_map(|known| known.timeouts.values());
+        let promotes = || jobs.promotes && timeouts.into_iter().any(RequestTimeouts::promotes);
         jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes())
     }
 
@@ -225,8 +225,8 @@ impl SessionOffers {
     fn may_become_a_job(&self, tool: Json<'_>) -> bool {
         let Some((known, name)) = self.servers.as_ref().zip(text_member(tool, "name")) else { return false };
         let Some(owner) = known.catalog.tool(&name) else { return false };
-        let promotion = known.patience.get(&owner.server);
-        let promotion = promotion.map(|patience: &RequestPatience| patience.of_promotion(&owner.name));
+        let promotion = known.timeouts.get(&owner.server);
+        let promotion = promotion.map(|timeouts: &RequestTimeouts| timeouts.of_promotion(&owner.name));
         promotion.unwrap_or_default() != Promotion::Off
     }
 

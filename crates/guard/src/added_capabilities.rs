@@ -47,7 +47,7 @@ const MOST_NAMES: usize = 4096;
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Offers {
+pub(super) struct AddedCapabilities {
     names: ToolNames,
     /// Somebody has been told the names, so that they stay.
     are_fixed: bool,
@@ -63,7 +63,7 @@ pub(super) struct Offers {
     are_used: bool,
 }
 
-impl Default for Offers {
+impl Default for AddedCapabilities {
     fn default() -> Self {
         Self {
             names: ToolNames { prefix: PREFIXES[0] },
@@ -77,7 +77,7 @@ impl Default for Offers {
     }
 }
 
-impl Offers {
+impl AddedCapabilities {
     /// Tells how many names are kept: of tools that are called as ours may be, and of those that may be called once more.
     #[cfg(test)]
     pub(super) fn learned(&self) -> (usize, usize) {
@@ -148,7 +148,7 @@ impl Offers {
         let has_tasks = match dialect {
             // For whatever they are.
             Dialect::Core => capabilities.member("tasks").is_some(),
-            Dialect::Extension => tasks::offers(dialect, capabilities),
+            Dialect::Extension => tasks::offers_tasks(dialect, capabilities),
         };
         self.has_tasks = Some(has_tasks);
         // In a handshake that is what this revision has, and no earlier one.

@@ -121,7 +121,7 @@ pub(super) const MAKE_ANEW: &str = "make the request anew, without requestState 
 
 /// What is known of parked calls.
 #[derive(Debug, Default)]
-pub(super) struct Parking {
+pub(super) struct ParkedCalls {
     /// Not to be guessed; none where nobody can come back.
     secret: Option<String>,
     calls: HashMap<CallKey, ParkedCall>,
@@ -139,7 +139,7 @@ pub(super) fn digest(method: &str, params: Json<'_>) -> u64 {
     hasher.finish()
 }
 
-impl Parking {
+impl ParkedCalls {
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
@@ -242,7 +242,7 @@ impl Parking {
             return Err(NotResumed::AskedAgain(self.keep(key, parked)));
         }
         for (question, _) in parked.questions {
-            actions.push_back(SessionAction::Reply { question, replied: Err(over()) });
+            actions.push_back(SessionAction::Reply { question, replied: Err(cancelled_reply()) });
         }
         Ok(Resumed { call: parked.call, answered: parked.answered })
     }
@@ -266,7 +266,7 @@ impl Parking {
         for key in over_now {
             let Some(parked) = self.calls.remove(&key) else { continue };
             for (question, _) in parked.questions {
-                actions.push_back(SessionAction::Reply { question, replied: Err(over()) });
+                actions.push_back(SessionAction::Reply { question, replied: Err(cancelled_reply()) });
             }
             if parked.answered.is_none() && stands("forgotten-call-is-cancelled") {
                 actions.push_back(SessionAction::Cancel(key));
@@ -310,6 +310,6 @@ pub(super) fn own_state(params: Option<Json<'_>>) -> Option<String> {
 }
 
 /// Why a question has no answer.
-fn over() -> (i32, String) {
+fn cancelled_reply() -> (i32, String) {
     (FaultKind::Cancelled.code(), "the client has not come back with an answer".to_owned())
 }

@@ -24,7 +24,7 @@ use unhang_core::{
 
 /// How long requests to a server are waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestPatience {
+pub struct RequestTimeouts {
     /// A `tools/call`.
     pub call: Duration,
     /// Those of single tools, by the names that the server gave them.
@@ -38,9 +38,9 @@ pub struct RequestPatience {
     /// Those of single tools.
     pub jobs: BTreeMap<String, Duration>,
     /// Which calls join the job that the same call has become.
-    pub joining: Joining,
+    pub joining: JoinPolicy,
     /// Those of single tools.
-    pub joinings: BTreeMap<String, Joining>,
+    pub joinings: BTreeMap<String, JoinPolicy>,
     /// Everything else.
     pub request: Duration,
     /// Whether nothing but answers is to reach a client while a call runs.
@@ -48,12 +48,12 @@ pub struct RequestPatience {
     /// Tools whose server says something else of that.
     pub otherwise_quiet: BTreeSet<String>,
     /// Of another gateway: servers of which it has listed no tool yet, by what the names of their tools begin with there.
-    pub unlisted: BTreeMap<String, RequestPatience>,
+    pub unlisted: BTreeMap<String, RequestTimeouts>,
 }
 
 /// Which calls of a tool join the job that the same call has become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Joining {
+pub enum JoinPolicy {
     /// None.
     #[default]
     Never,
@@ -63,7 +63,7 @@ pub enum Joining {
     Always,
 }
 
-impl Joining {
+impl JoinPolicy {
     /// What is said of all tools, as a word.
     fn of_all(joins: bool) -> Self {
         if joins { Self::WhereDeclared } else { Self::Never }
@@ -75,7 +75,7 @@ impl Joining {
     }
 }
 
-impl Default for RequestPatience {
+impl Default for RequestTimeouts {
     fn default() -> Self {
         Self {
             call: CALL_TIMEOUT,
@@ -84,7 +84,7 @@ impl Default for RequestPatience {
             promotions: BTreeMap::new(),
             job: JOB_TIMEOUT,
             jobs: BTreeMap::new(),
-            joining: Joining::Never,
+            joining: JoinPolicy::Never,
             joinings: BTreeMap::new(),
             request: REQUEST_TIMEOUT,
             is_quiet: false,
@@ -94,7 +94,7 @@ impl Default for RequestPatience {
     }
 }
 
-impl RequestPatience {
+impl RequestTimeouts {
     /// What is said of this tool, or of a tool of which nothing is listed yet.
     fn of<T: Copy>(
         &self,
@@ -149,7 +149,7 @@ impl RequestPatience {
 
     /// Which calls of this tool join the job that the same call has become.
     #[must_use]
-    pub fn of_joining(&self, tool: &str) -> Joining {
+    pub fn of_joining(&self, tool: &str) -> JoinPolicy {
         self.of(&self.joinings, tool, Self::of_joining).unwrap_or(self.joining)
     }
 
@@ -157,7 +157,7 @@ impl RequestPatience {
     /// here.
     pub(super) fn translated(mut self, behind: &LeaderServers, owners: &Owners) -> Self {
         for (public, (server, tool)) in owners {
-            let Some(LeaderServer { patience: theirs, .. }) = behind.get(server) else { continue };
+            let Some(LeaderServer { timeouts: theirs, .. }) = behind.get(server) else { continue };
             let name = || public.clone();
             self.tools.insert(name(), theirs.of_call(tool));
             self.promotions.insert(name(), theirs.of_promotion(tool));
@@ -169,7 +169,7 @@ impl RequestPatience {
         }
         let is_listed = |name: &String| owners.values().any(|(server, _)| server == name);
         let unlisted = behind.iter().filter(|(name, _)| !is_listed(name));
-        let begin = |(_, one): (_, &LeaderServer)| Some((one.beginning.clone()?, one.patience.clone()));
+        let begin = |(_, one): (_, &LeaderServer)| Some((one.beginning.clone()?, one.timeouts.clone()));
         self.unlisted = unlisted.filter_map(begin).collect();
         self
     }
@@ -194,7 +194,7 @@ impl RequestPatience {
     }
 }
 
-impl From<&ServerEntry> for RequestPatience {
+impl From<&ServerEntry> for RequestTimeouts {
     fn from(entry: &ServerEntry) -> Self {
         let limits = &entry.spec.limits;
         let rules = &entry.tool_rules;
@@ -205,8 +205,8 @@ impl From<&ServerEntry> for RequestPatience {
             promotions: said(rules, |rule| rule.promote_after),
             job: limits.job_timeout,
             jobs: said(rules, |rule| rule.job_timeout),
-            joining: Joining::of_all(limits.join_same_call),
-            joinings: said(rules, |rule| rule.join_same_call.map(Joining::of_one)),
+            joining: JoinPolicy::of_all(limits.join_same_call),
+            joinings: said(rules, |rule| rule.join_same_call.map(JoinPolicy::of_one)),
             request: limits.request_timeout,
             is_quiet: limits.quiet,
             otherwise_quiet: BTreeSet::new(),
@@ -235,13 +235,13 @@ mod tests {
         let off = ToolRule { promote_after: Some(Promotion::Off), ..ToolRule::default() };
         let long = ToolRule { job_timeout: Some(Duration::from_secs(3600)), ..ToolRule::default() };
         entry.tool_rules.tools = [("off".to_owned(), off), ("long".to_owned(), long)].into();
-        let patience = RequestPatience::from(&entry);
+        let timeouts = RequestTimeouts::from(&entry);
         let twenty = Promotion::After(Duration::from_secs(20));
         for (tool, promotion, job) in
             [("off", Promotion::Off, 60), ("long", twenty, 3600), ("another", twenty, 60)]
         {
-            assert_eq!(patience.of_promotion(tool), promotion, "{tool}");
-            assert_eq!(patience.of_job(tool), Duration::from_secs(job), "{tool}");
+            assert_eq!(timeouts.of_promotion(tool), promotion, "{tool}");
+            assert_eq!(timeouts.of_job(tool), Duration::from_secs(job), "{tool}");
         }
     }
 
@@ -252,11 +252,11 @@ mod tests {
             let rule = ToolRule { join_same_call: Some(joins), ..ToolRule::default() };
             entry.tool_rules.tools.insert(tool.to_owned(), rule);
         }
-        for (joins, others) in [(false, Joining::Never), (true, Joining::WhereDeclared)] {
+        for (joins, others) in [(false, JoinPolicy::Never), (true, JoinPolicy::WhereDeclared)] {
             entry.spec.limits.join_same_call = joins;
-            let patience = RequestPatience::from(&entry);
-            let said = ["yes", "no", "other"].map(|tool| patience.of_joining(tool));
-            assert_eq!(said, [Joining::Always, Joining::Never, others]);
+            let timeouts = RequestTimeouts::from(&entry);
+            let said = ["yes", "no", "other"].map(|tool| timeouts.of_joining(tool));
+            assert_eq!(said, [JoinPolicy::Always, JoinPolicy::Never, others]);
         }
         assert!(!Limits::default().join_same_call, "it is off unless somebody says so");
     }
@@ -268,17 +268,17 @@ mod tests {
         entry.spec.limits.quiet = true;
         let short = ToolRule { call_timeout: Some(Duration::from_secs(2)), ..ToolRule::default() };
         entry.tool_rules.tools.insert("b".to_owned(), short);
-        let srv = LeaderServer { patience: RequestPatience::from(&entry), beginning: Some("x__".to_owned()) };
+        let srv = LeaderServer { timeouts: RequestTimeouts::from(&entry), beginning: Some("x__".to_owned()) };
         let behind: LeaderServers = [("srv".to_owned(), srv)].into();
-        let unlisted = RequestPatience::default().translated(&behind, &Owners::new());
+        let unlisted = RequestTimeouts::default().translated(&behind, &Owners::new());
         assert_eq!(["x__a", "x__b"].map(|tool| unlisted.of_call(tool).as_secs()), [7, 2], "not listed yet");
         assert!(!unlisted.has_heartbeat("x__a") && unlisted.may_have("x__a") && !unlisted.may_have("y__a"));
         let owned = |tool: &str| ("srv".to_owned(), tool.to_owned());
         let owners = [("x__a".to_owned(), owned("a")), ("x__b".to_owned(), owned("b"))].into();
-        let patience = RequestPatience::default().translated(&behind, &owners);
-        let waits = ["x__a", "x__b", "b"].map(|tool| patience.of_call(tool).as_secs());
+        let timeouts = RequestTimeouts::default().translated(&behind, &owners);
+        let waits = ["x__a", "x__b", "b"].map(|tool| timeouts.of_call(tool).as_secs());
         assert_eq!(waits, [7, 2, CALL_TIMEOUT.as_secs()]);
-        assert!(!patience.may_have("x__c"), "all that it has is listed");
-        assert!(!patience.has_heartbeat("x__a") && patience.has_heartbeat("b"));
+        assert!(!timeouts.may_have("x__c"), "all that it has is listed");
+        assert!(!timeouts.has_heartbeat("x__a") && timeouts.has_heartbeat("b"));
     }
 }
