@@ -169,7 +169,7 @@ impl ReaderState {
                 match oversized.shape {
                     MessageShape::Response => self.spoil(oversized.id.as_ref()),
                     MessageShape::Unknown => {
-                        self.stdout_seen.junk.add(format!("{} bytes", oversized.length).as_bytes())
+                        self.stdout_seen.junk.add(format!("{} bytes", oversized.length).as_bytes());
                     }
                     MessageShape::Request => {}
                 }
