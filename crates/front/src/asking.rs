@@ -167,7 +167,7 @@ pub(super) async fn answered(
                 Ok(promoted) => return CallTaskEnd::Promoted(Box::new((promoted, running_call))),
                 Err(why) => {
                     tracing::warn!("no job can be made of a call: {why}");
-                    adopting = None;
+                    return CallTaskEnd::NotPromoted(Box::new((why.0, running_call)));
                 }
             },
             order = ordered(&mut promote), if adopting.is_none() => {

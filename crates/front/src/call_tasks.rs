@@ -31,6 +31,8 @@ pub(super) enum CallTaskEnd {
     Watched(Resource, Result<Watch, Error>),
     /// A call has become a job.
     Promoted(Box<(Promoted, RunningCall)>),
+    /// No job could be made of a call, which goes on.
+    NotPromoted(Box<(String, RunningCall)>),
     /// The same call was a job already, and still is.
     Joined(Box<JobReport>),
     /// What was asked of tasks.

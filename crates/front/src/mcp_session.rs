@@ -222,9 +222,7 @@ impl McpSession {
             }
             let unanswered = self.questions.unanswered(&call);
             self.abandon(call.key, effects);
-            let silent =
-                || format!("`{}` did not answer within {}", call.awaited.name(), in_words(call.limit));
-            let (happened, hint) = unanswered.unwrap_or_else(|| (silent(), call.awaited.hint_to_wait()));
+            let (happened, hint) = unanswered.unwrap_or_else(|| call.silence());
             let error_report = ErrorReport { kind: FaultKind::Deadline, summary: happened, hint };
             self.answers.fail(self.now, &id, &call, error_report, effects);
         }
@@ -387,7 +385,7 @@ impl McpSession {
                     "call it again if it is safe to repeat; another window has the servers now",
                 ),
                 false => (
-                    format!("unhang is ending because {cause}"),
+                    format!("the session is ending because {cause}"),
                     "call it again in the next session if it is safe to repeat",
                 ),
             };

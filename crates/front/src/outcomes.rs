@@ -190,6 +190,18 @@ impl McpSession {
         is_asked && stands("asked-call-stays-a-call")
     }
 
+    /// Notes why no job could be made of this call: its client hears it if the call comes to nothing. Returns whether anybody still
+    /// waits for the call.
+    pub(super) fn not_promoted(&mut self, key: CallKey, why: String) -> bool {
+        match self.calls.by_key_mut(key) {
+            Some(call) => {
+                call.not_promoted = Some(why.into());
+                true
+            }
+            None => self.parked_calls.call(key).is_some(),
+        }
+    }
+
     /// Whether the client of this call has asked for a task (2025-11-25).
     pub(super) fn wants_a_task(&self, key: CallKey) -> bool {
         self.calls.by_key(key).is_some_and(SessionCall::wants_a_task)

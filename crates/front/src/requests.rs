@@ -343,6 +343,7 @@ impl McpSession {
         let awaited = Awaited::Server { method, about, token, introduced };
         let mut call = SessionCall::new((key, awaited), (revision, request.route), self.now, terms.limit);
         (call.promotion, call.heartbeat, call.clock) = (terms.promotion, heartbeat, terms.clock);
+        call.server_outlasts_client = terms.asked_limit > terms.limit;
         call.server = Some(asked.server);
         self.calls.begin(&request.id, call);
         self.actions.push_back(SessionAction::Ask { key, asked, may_be_a_job, joining });

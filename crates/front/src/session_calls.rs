@@ -70,6 +70,10 @@ pub(super) struct SessionCall {
     pub route: ReplyRoute,
     /// How it becomes a job, where it may.
     pub promotion: PromotionPlan,
+    /// Whether the server is asked for longer than the client waits, as a job may last longer than a call.
+    pub server_outlasts_client: bool,
+    /// Why no job could be made of the call.
+    pub not_promoted: Option<Box<str>>,
     /// What its client hears while nothing comes of it, where it wants to hear of that.
     pub heartbeat: Option<Box<Heartbeat>>,
 }
@@ -94,6 +98,8 @@ impl SessionCall {
             clock,
             route,
             promotion: hand_over,
+            server_outlasts_client: false,
+            not_promoted: None,
             heartbeat,
         }
     }

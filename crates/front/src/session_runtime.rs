@@ -417,6 +417,14 @@ impl SessionRuntime {
                 self.mcp_session.watched(now, key, &resource, outcome, effects);
             }
             CallTaskEnd::Promoted(promoted) => self.promoted(key, *promoted, effects),
+            CallTaskEnd::NotPromoted(stays) => {
+                let (why, running_call) = *stays;
+                if self.mcp_session.not_promoted(key, why) {
+                    return self.stays(key, running_call);
+                }
+                drop(running_call);
+                self.mcp_session.abandoned(now, key, effects);
+            }
             CallTaskEnd::Joined(report) => drop(self.mcp_session.promoted(now, key, &report, effects)),
             CallTaskEnd::Task(told) => self.mcp_session.task_told(now, key, &told, effects),
             CallTaskEnd::Nothing => {

@@ -20,14 +20,21 @@ use super::{
     session_calls::{Awaited, SessionCall},
     tasks::JobCapabilities,
 };
-use unhang_core::{config::VERDICT_SLACK, heartbeat::Heartbeat, queue::Class, revision::Revision};
+use unhang_core::{
+    config::VERDICT_SLACK, heartbeat::Heartbeat, queue::Class, revision::Revision, units::in_words,
+};
+
+/// What to do about a call of which no job could be made.
+const NOT_PROMOTED_HINT: &str =
+    "the server was told; see why jobs cannot be kept (`unhang job list` says it), or raise call-timeout in its limits";
 
 impl SessionCall {
     /// When it is over, if nothing has come of it by then.
     pub(super) fn last_moment(&self) -> Duration {
         let slack = match self.awaited {
-            // Whoever asks the server knows more of why there is no answer, and is given the time to say it.
-            Awaited::Server { .. } => VERDICT_SLACK,
+            // The task that asks the server knows why there is no answer, and gets the time to say it. It says nothing at the
+            // client's limit if the server has the time of a job.
+            Awaited::Server { .. } if !self.server_outlasts_client => VERDICT_SLACK,
             _ => Duration::ZERO,
         };
         self.since.saturating_add(self.limit).saturating_add(slack)
@@ -37,6 +44,15 @@ impl SessionCall {
     pub(super) fn next_moment(&self) -> Duration {
         let heartbeat = self.heartbeat.as_ref().map(|heartbeat| heartbeat.next());
         self.promotion.at.into_iter().chain(heartbeat).fold(self.last_moment(), min)
+    }
+
+    /// Says that nothing came of the call within its limit, and what to do about it.
+    pub(super) fn silence(&self) -> (String, &'static str) {
+        let silent = format!("`{}` did not answer within {}", self.awaited.name(), in_words(self.limit));
+        match &self.not_promoted {
+            Some(why) => (format!("{silent}, and no job could be made of the call: {why}"), NOT_PROMOTED_HINT),
+            None => (silent, self.awaited.hint_to_wait()),
+        }
     }
 
     /// Tells its client that it is still waited for, where that is due.

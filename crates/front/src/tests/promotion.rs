@@ -453,3 +453,22 @@ fn a_subscription_hears_of_its_tasks_until_it_is_over() {
     assert_eq!(front.received()[0]["params"]["notifications"], json!({}));
     assert!(front.actions().is_empty());
 }
+
+#[test]
+fn a_call_of_which_no_job_can_be_made_ends_at_its_limit_with_the_reason() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tools/call", CALL);
+    let (key, _) = asked(&mut front);
+    front.wait(seconds(45));
+    assert_eq!(promote(&mut front), key);
+    assert!(front.mcp_session.not_promoted(key, "the data folder is gone".to_owned()), "its client waits");
+    // The server's call-timeout is a minute.
+    front.wait(seconds(15) - Duration::from_millis(1));
+    assert_eq!(front.received(), [] as [Value; 0], "it may still be answered");
+    front.wait(Duration::from_millis(1));
+    let answer = front.received().remove(0);
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-31001)));
+    let message = answer["error"]["message"].as_str().expect("text");
+    assert!(message.contains("no job could be made of the call: the data folder is gone"), "{message}");
+    assert!(!front.mcp_session.not_promoted(key, String::new()), "nobody waits any more");
+}
