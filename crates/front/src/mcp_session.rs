@@ -230,7 +230,7 @@ impl McpSession {
         self.stop_if_drained(effects);
         match self.phase {
             SessionPhase::Draining { until, cause } if now >= until => {
-                self.stop(now, exit::DONE, cause, effects);
+                self.stop(now, exit::DONE, &unhang_ends(cause), effects);
             }
             SessionPhase::Stopping { until, code } if now >= until => self.finish(code),
             _ => {}
@@ -367,8 +367,8 @@ impl McpSession {
     }
 
     /// Ends now: a signal, or the client reads no more. What is in flight is answered first, and then waited for: a command
-    /// that is stopped needs a moment to be gone.
-    pub fn stop(&mut self, now: Duration, code: u8, cause: &str, effects: &mut impl SessionEffects) {
+    /// that is stopped needs a moment to be gone. `ending` says what ends and why: "unhang is ending because it was interrupted".
+    pub fn stop(&mut self, now: Duration, code: u8, ending: &str, effects: &mut impl SessionEffects) {
         self.now = now;
         if matches!(self.phase, SessionPhase::Stopping { .. } | SessionPhase::Closed) {
             return;
@@ -384,10 +384,7 @@ impl McpSession {
                     "the window that has the servers for all windows is ending".to_owned(),
                     "call it again if it is safe to repeat; another window has the servers now",
                 ),
-                false => (
-                    format!("the session is ending because {cause}"),
-                    "call it again in the next session if it is safe to repeat",
-                ),
+                false => (ending.to_owned(), "call it again in the next session if it is safe to repeat"),
             };
             let (name, elapsed) = (call.awaited.name(), in_words(self.now.saturating_sub(call.since)));
             let happened = format!("{ends}; `{name}` had not answered after {elapsed}");
@@ -447,7 +444,7 @@ impl McpSession {
             && self.calls.is_empty()
             && stands("front-ends-when-drained")
         {
-            self.stop(self.now, exit::DONE, cause, effects);
+            self.stop(self.now, exit::DONE, &unhang_ends(cause), effects);
         }
     }
 
@@ -464,4 +461,9 @@ impl McpSession {
         self.phase = SessionPhase::Closed;
         self.actions.push_back(SessionAction::Exit(code));
     }
+}
+
+/// Says that the whole of unhang ends.
+pub(super) fn unhang_ends(cause: &str) -> String {
+    format!("unhang is ending because {cause}")
 }

@@ -19,6 +19,7 @@ use unhang_switches::stands;
 use super::{
     effects::{LineTarget, ONLY_STREAM, SessionEffects, StreamKey},
     jobs::SessionJobs,
+    mcp_session::unhang_ends,
     session_context::SessionContext,
     session_runtime::{SessionRuntime, random_name},
 };
@@ -178,7 +179,7 @@ impl PipeSession {
     fn end(&mut self, code: u8, cause: &str) {
         self.begin_end();
         self.ending = true;
-        self.work.mcp_session.stop(self.work.now(), code, cause, &mut self.effects);
+        self.work.mcp_session.stop(self.work.now(), code, &unhang_ends(cause), &mut self.effects);
     }
 
     /// From now on the end has a deadline; the diagnostics after us need a moment of it.

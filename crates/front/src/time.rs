@@ -25,8 +25,7 @@ use unhang_core::{
 };
 
 /// What to do about a call of which no job could be made.
-const NOT_PROMOTED_HINT: &str =
-    "the server was told; see why jobs cannot be kept (`unhang job list` says it), or raise call-timeout in its limits";
+const NOT_PROMOTED_HINT: &str = "the server was told; see why jobs cannot be kept (`unhang job list` says it), or raise call-timeout in its limits";
 
 impl SessionCall {
     /// When it is over, if nothing has come of it by then.
@@ -50,7 +49,9 @@ impl SessionCall {
     pub(super) fn silence(&self) -> (String, &'static str) {
         let silent = format!("`{}` did not answer within {}", self.awaited.name(), in_words(self.limit));
         match &self.not_promoted {
-            Some(why) => (format!("{silent}, and no job could be made of the call: {why}"), NOT_PROMOTED_HINT),
+            Some(why) => {
+                (format!("{silent}, and no job could be made of the call: {why}"), NOT_PROMOTED_HINT)
+            }
             None => (silent, self.awaited.hint_to_wait()),
         }
     }

@@ -1,6 +1,6 @@
 //! `unhang serve` whose configuration changes while it runs.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path, thread, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -204,8 +204,16 @@ fn a_token_that_is_taken_out_lets_nobody_in_and_ends_what_it_began() {
     let (gone, stays) = (first.begin(), second.begin());
     let ask = |web: &Web, session: &str, message: &Value| web.post(&[("mcp-session-id", session)], message);
     assert_eq!(ask(&first, &gone, &list).status, 200);
-    write(sandbox.path(), &text(&[TWO]));
-    process.signal(Signal::HUP);
+    thread::scope(|scope| {
+        let ended = scope.spawn(|| first.call(&gone, 7, "one__sleep", json!({ "ms": 60_000 })).last());
+        let works = || second.ask("GET", "/status", &[], "").last()["servers"][0]["inFlight"] == 1;
+        wait_until("the server works on the call", PATIENCE, works);
+        write(sandbox.path(), &text(&[TWO]));
+        process.signal(Signal::HUP);
+        let answer = ended.join().expect("the call has an answer");
+        let message = answer["error"]["message"].as_str().expect("a text").to_owned();
+        assert!(message.contains("the session is ending because its token is not accepted"), "{answer}");
+    });
     wait_until("the token is not known any more", PATIENCE, || ask(&first, &gone, &list).status == 401);
     assert_eq!(ask(&second, &stays, &list).status, 200);
     wait_until("its session has ended", PATIENCE, || {

@@ -40,7 +40,7 @@ use std::{
 
 use tokio::{
     net::UnixListener,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     task::JoinHandle,
     time::Instant,
 };
@@ -344,9 +344,7 @@ impl HttpState {
             }
             for mailbox in strange {
                 // One that has as much to read as it may have ends when it has read that.
-                tokio::spawn(async move {
-                    mailbox.send(SessionCommand::End { reply: oneshot::channel().0 }).await
-                });
+                tokio::spawn(async move { mailbox.send(SessionCommand::Revoke).await });
             }
             if stands("revoked-sessions-end") {
                 self.stateless_clients.part_with(|caller| !now.access.still_knows(caller, &before.access));

@@ -90,6 +90,8 @@ pub(super) enum SessionCommand {
     Listen { after: Option<(u64, u64)>, reply: oneshot::Sender<PostReply> },
     /// The client ends the session.
     End { reply: oneshot::Sender<PostReply> },
+    /// The token of the client lets nobody in any more.
+    Revoke,
 }
 
 /// How to reach a session.
@@ -120,6 +122,8 @@ enum SessionOver {
     Idle,
     /// Its client does not read.
     Deaf,
+    /// The token of its client lets nobody in any more.
+    Revoked,
 }
 
 /// A post that has no answer yet.
@@ -365,7 +369,8 @@ pub(super) struct HttpSession {
     next_stream: StreamKey,
     last_seen: Instant,
     /// Its client has said that it is over, or has gone with the one request that it had.
-    has_no_client: bool,
+    /// Why the session is over, once it is.
+    over: Option<SessionOver>,
     /// What a person calls it.
     name: String,
 }
@@ -399,7 +404,7 @@ impl HttpSession {
             commands,
             next_stream: SESSION_STREAM,
             last_seen: Instant::now(),
-            has_no_client: false,
+            over: None,
             name,
         }
     }
@@ -421,12 +426,14 @@ impl HttpSession {
             tokio::select! {
                 command = self.commands.recv(), if !is_stopped => match command {
                     Some(command) => self.take(command),
-                    None => self.has_no_client = true,
+                    None => self.is_over_because(SessionOver::Done),
                 },
                 event = self.work.event() => self.work.take(event, &mut self.effects),
                 // A client that was there a moment ago is not forgotten yet.
                 () = left.notified() => self.last_seen = Instant::now(),
-                () = self.effects.client_gone(), if self.effects.is_alone() && !is_stopped => self.has_no_client = true,
+                () = self.effects.client_gone(), if self.effects.is_alone() && !is_stopped => {
+                    self.is_over_because(SessionOver::Done);
+                }
                 _over_or_gone = ending.wait_for(|ending| *ending), if !is_ending => {
                     is_ending = true;
                     // What was taken is not refused.
@@ -452,9 +459,15 @@ impl HttpSession {
             SessionCommand::Listen { after, reply } => drop(reply.send(self.effects.listen(after))),
             SessionCommand::End { reply } => {
                 let _gone = reply.send(PostReply::Taken);
-                self.has_no_client = true;
+                self.is_over_because(SessionOver::Done);
             }
+            SessionCommand::Revoke => self.is_over_because(SessionOver::Revoked),
         }
+    }
+
+    /// Notes that the session is over. The first reason counts.
+    fn is_over_because(&mut self, reason: SessionOver) {
+        self.over.get_or_insert(reason);
     }
 
     fn post(
@@ -496,8 +509,8 @@ impl HttpSession {
     }
 
     fn is_over(&self) -> Option<SessionOver> {
-        if self.has_no_client {
-            return Some(SessionOver::Done);
+        if self.over.is_some() {
+            return self.over;
         }
         if self.effects.is_deaf {
             return Some(SessionOver::Deaf);
@@ -537,6 +550,7 @@ impl HttpSession {
             SessionOver::Done => "its client has ended it",
             SessionOver::Idle => "its client was not heard of any more",
             SessionOver::Deaf => "its client does not read",
+            SessionOver::Revoked => "its token is not accepted any more",
         };
         let waiting = self.effects.held.bytes();
         if reason == SessionOver::Deaf {
@@ -547,7 +561,8 @@ impl HttpSession {
             let session = self.name.as_str();
             tracing::info!(session, "the session {session} ends: {cause}");
         }
-        self.work.mcp_session.stop(self.work.now(), exit::DONE, cause, &mut self.effects);
+        let ending = format!("the session is ending because {cause}");
+        self.work.mcp_session.stop(self.work.now(), exit::DONE, &ending, &mut self.effects);
         self.effects.end();
     }
 }
