@@ -78,7 +78,7 @@ fn without_credentials(text: &str) -> Option<String> {
     // Positions are the same in both.
     let lower = text.to_ascii_lowercase();
     let mut found: Vec<Range<usize>> = memmem::find_iter(lower.as_bytes(), "authorization")
-        .filter_map(|at| header_value(text, at + "authorization".len()))
+        .filter_map(|at| header_value(text, at, at + "authorization".len()))
         .chain(memmem::find_iter(lower.as_bytes(), "bearer").filter_map(|at| bearer(text, at)))
         .collect();
     if found.is_empty() {
@@ -102,13 +102,17 @@ fn is_quote(letter: char) -> bool {
     matches!(letter, '"' | '\'' | '\\')
 }
 
-/// Where the value of a header stands whose name ends here: up to the end of its quotes, else of the line.
-fn header_value(text: &str, end_of_name: usize) -> Option<Range<usize>> {
+/// Finds the value of a header by its name: up to the end of its quotes, or of the code in backticks that begins with the name; else of
+/// the line.
+fn header_value(text: &str, name: usize, end_of_name: usize) -> Option<Range<usize>> {
     let is_between = |letter: char| is_quote(letter) || letter == ' ' || letter == '\t';
     let behind = text[end_of_name..].trim_start_matches(is_between).strip_prefix([':', '='])?;
     let value = behind.trim_start_matches(is_between);
     let is_quoted = behind[..behind.len() - value.len()].contains(is_quote);
-    let ends = |letter: char| matches!(letter, '\n' | '\r') || (is_quoted && is_quote(letter));
+    let is_code = text[..name].ends_with('`');
+    let ends = |letter: char| {
+        matches!(letter, '\n' | '\r') || (is_quoted && is_quote(letter)) || (is_code && letter == '`')
+    };
     let length = value.find(ends).unwrap_or(value.len());
     let start = text.len() - value.len();
     (length > 0).then_some(start..start + length)
@@ -166,6 +170,7 @@ mod tests {
             (r#"{"authorization":"Bearer eyJhbGciOi","a":1}"#, r#"{"authorization":"[redacted]","a":1}"#),
             (r#"{\"Authorization\": \"k3y\"}"#, r#"{\"Authorization\": \"[redacted]\"}"#),
             ("proxy-authorization=k3y", "proxy-authorization=[redacted]"),
+            ("send `Authorization: k3y`; try again", "send `Authorization: [redacted]`; try again"),
             ("übel: Bearer ünïcodé-token", "übel: Bearer ünïcodé-token"),
         ] {
             assert_eq!(Secrets::default().hide(text), expect);

@@ -74,8 +74,11 @@ pub(super) fn explained(error: Error, spent: TimeSpent, since: Instant) -> Error
         failed.hint = "ask again when others have ended, or raise call-timeout or max-in-flight".to_owned();
     } else if failed.kind == FaultKind::Deadline {
         failed.happened.push_str(&of_which_starting(spent.starting));
-    } else if failed.kind == FaultKind::ServerExited {
+    } else if failed.kind == FaultKind::ServerExited && failed.exit.is_some() {
         RESTART_HINT.clone_into(&mut failed.hint);
+    } else if failed.kind == FaultKind::ServerExited {
+        // A server at a URL has no process that anybody here could start again.
+        failed.happened.push_str(&format!(" ({} after it was asked)", in_words(failed.elapsed)));
     }
     Error::Failure(failure)
 }

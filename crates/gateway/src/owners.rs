@@ -16,7 +16,7 @@ use unhang_wire::{Json, text_member};
 
 use super::{OfSession, RequestTimeouts, verdicts::failure};
 use crate::route::catalog::{ListedItems, Owners};
-use unhang_core::fault::FaultKind;
+use unhang_core::{fault::FaultKind, units::in_words};
 use unhang_upstream::{
     client::{Error, Failure, ServerError},
     http::headers::{CallLimit, LIMIT, WINDOW},
@@ -124,7 +124,7 @@ pub(super) fn told_of_owner(leader: &str, owner: impl FnOnce() -> Option<String>
             if is_lost && !failure.happened.contains(" with HTTP ") {
                 let about = failure.method.as_deref().unwrap_or("the request");
                 let (happened, hint) = leader_lost(owner.as_deref(), about);
-                failure.happened = happened;
+                failure.happened = format!("{happened} {} after it was sent", in_words(failure.elapsed));
                 hint.clone_into(&mut failure.hint);
             } else {
                 let (own, limits) = (format!("`{leader}`"), format!("of [servers.{leader}.limits] requests"));
@@ -190,7 +190,7 @@ mod tests {
                 FaultKind::ServerExited,
                 Some("one__a"),
                 "one",
-                "`one` has not answered `tools/call`: the window that led has ended",
+                "`one` has not answered `tools/call`: the window that led has ended 0ms after it was sent",
             ),
             (
                 FaultKind::ServerExited,
