@@ -196,7 +196,7 @@ mod tests {
                 FaultKind::ServerExited,
                 Some("another"),
                 NAME,
-                "`tools/call` was not answered: the window that led has ended",
+                "`tools/call` was not answered: the window that led has ended 0ms after it was sent",
             ),
         ] {
             assert_eq!(told(kind, tool), (server.to_owned(), happened.to_owned()));
