@@ -15,6 +15,7 @@ mod faults;
 mod fuzz;
 mod leftovers;
 mod options;
+mod picture;
 mod project;
 mod real;
 mod report;
@@ -50,6 +51,7 @@ Usage: cargo xtask VERB
                                          found into the corpus
   rooms [--only CRATE[,CRATE]] [--list]  import cycles, lines of crates and files, names of types that
                                          are not unique; --list names each of them
+  picture                                runs the demo and draws docs/demo.svg
 ";
 
 fn main() -> ExitCode {
@@ -78,6 +80,7 @@ fn work(mut arguments: impl Iterator<Item = String>) -> Result<(), ChoreFailure>
         Some("soak") => soak::soak,
         Some("fuzz") => fuzz::fuzz,
         Some("rooms") => rooms::rooms,
+        Some("picture") => picture::picture,
         Some("help" | "--help" | "-h") => {
             report::text(USAGE);
             return Ok(());
