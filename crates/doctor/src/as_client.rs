@@ -44,7 +44,7 @@ pub(super) async fn observe(spec: &ClientSpec, seen: &mut Observations) {
                 seen.handshake = Some(HandshakeSeen::Agreed(session.revision.name().to_owned()));
             }
             if let Err((what, error)) = attend(&client, seen).await {
-                trouble(what, error, seen);
+                trouble(what, error, &spec.endpoint, seen);
             }
         }
         Err(Error::Server(error)) => {
@@ -157,13 +157,16 @@ async fn call(client: &Client, name: &str, seen: &mut Observations) -> Result<()
     Ok(())
 }
 
-fn trouble(what: String, error: Error, seen: &mut Observations) {
+fn trouble(what: String, error: Error, endpoint: &Endpoint, seen: &mut Observations) {
     match error {
         Error::Failure(failure) if failure.kind == FaultKind::Deadline => {
             seen.troubles.push(ServerTrouble::Silence(what, failure.elapsed));
         }
         Error::Failure(failure) if matches!(failure.kind, FaultKind::BadResponse | FaultKind::TooLarge) => {
             seen.stdout_seen.invalid.add(failure.to_string().as_bytes());
+        }
+        error if matches!(endpoint, Endpoint::Http(_)) => {
+            seen.troubles.push(ServerTrouble::Lost(what, error.to_string()));
         }
         error => seen.troubles.push(ServerTrouble::Ended(what, error.to_string())),
     }

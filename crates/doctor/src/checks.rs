@@ -43,6 +43,23 @@ pub struct Check {
     pub needs_process: bool,
 }
 
+impl Check {
+    /// Says what to do about it where the server is behind a URL: it has no stderr to look at, and `unhang wrap` guards commands alone.
+    pub(super) fn remedy_at_a_url(&self) -> &'static str {
+        match self.id {
+            "no-answer" => {
+                "answer every request whole, also with an error; see the server's own log, and that of a proxy before it; behind \
+                 `unhang serve` the client gets an answer in time"
+            }
+            "hangs-idle" => {
+                "look for what it does when it is idle, and for a proxy that closes idle connections; behind `unhang serve` the client \
+                 gets an answer in time"
+            }
+            _ => self.remedy,
+        }
+    }
+}
+
 /// Declares the checks and the list of all of them, in the order in which they are told.
 macro_rules! checks {
     ($($name:ident = $id:literal, $severity:ident, $reach:ident, $means:literal, $remedy:literal;)*) => {

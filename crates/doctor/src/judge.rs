@@ -67,7 +67,7 @@ struct FindingList {
 impl FindingList {
     fn find(&mut self, check: &'static Check, evidence: impl Into<String>) {
         if !self.findings.iter().any(|finding| finding.check.id == check.id) {
-            self.findings.push(Finding { check, evidence: evidence.into() });
+            self.findings.push(Finding { check, evidence: evidence.into(), remedy: check.remedy });
         }
     }
 
@@ -194,6 +194,7 @@ impl FindingList {
                 ServerTrouble::Ended(what, exit) => {
                     self.find(checks::DIES_IN_USE, format!("at {what}: {exit}"));
                 }
+                ServerTrouble::Lost(what, why) => self.find(checks::NO_ANSWER, format!("{what}: {why}")),
                 ServerTrouble::EndedIdle(exit) => self.find(checks::DIES_IDLE, exit),
                 ServerTrouble::SilenceIdle(waited) => {
                     self.find(

@@ -24,6 +24,7 @@ pub mod observations;
 mod response_reader;
 mod session;
 mod stdio;
+mod unchecked;
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -41,6 +42,7 @@ use unhang_switches::stands;
 pub use self::{
     checks::{CHECKS, Check, Severity},
     judge::{judge, size},
+    unchecked::{UncheckedCheck, UncheckedReason},
 };
 use self::{
     observations::{Observations, StartResult},
@@ -68,6 +70,8 @@ pub struct Finding {
     pub check: &'static Check,
     /// What shows it.
     pub evidence: String,
+    /// What to do about it, as far as it depends on how the server is reached.
+    pub remedy: &'static str,
 }
 
 /// The outcome of one examination.
@@ -79,8 +83,8 @@ pub struct DoctorReport {
     pub observations: Observations,
     /// What follows, in the order of the checks.
     pub findings: Vec<Finding>,
-    /// What could not be looked for, because the server is reached over HTTP.
-    pub unchecked: Vec<&'static Check>,
+    /// What was not looked for, and why: the server is reached over HTTP, there was no session with it, or the time was up.
+    pub unchecked: Vec<UncheckedCheck>,
     /// How long it took.
     pub took: Duration,
 }
@@ -90,7 +94,7 @@ impl DoctorReport {
     #[must_use]
     pub fn untried(server: &str, why: String) -> DoctorReport {
         let observations = Observations { cold: Some(StartResult::Failed(why)), ..Observations::default() };
-        report(server, observations, Duration::ZERO, Vec::new())
+        report(server, observations, Duration::ZERO, Sight::Process)
     }
 
     /// Nothing was found that counts: notes do not.
@@ -183,7 +187,7 @@ pub async fn examine(patient: &ExaminedTarget, starts: &Starts) -> DoctorReport 
         Examination { name, server, limits: &limits, starts, introduction, seen }.run().await;
     };
     let took = within(patient.limit, &mut seen, work).await;
-    report(&patient.spec.name, seen, took, Vec::new())
+    report(&patient.spec.name, seen, took, Sight::Process)
 }
 
 /// Examines a server as any client sees it, without a look at its process: what can be done where it has none that is ours. The
@@ -193,7 +197,8 @@ pub async fn examine_as_client(patient: &ExaminedTarget) -> DoctorReport {
     let mut seen = Observations::default();
     let work = async |seen: &mut Observations| as_client::observe(&spec, seen).await;
     let took = within(patient.limit, &mut seen, work).await;
-    report(&spec.name, seen, took, CHECKS.iter().copied().filter(|check| check.needs_process).collect())
+    let sight = if matches!(spec.endpoint, Endpoint::Http(_)) { Sight::Url } else { Sight::Client };
+    report(&spec.name, seen, took, sight)
 }
 
 fn limits_of(patient: &ExaminedTarget) -> Limits {
@@ -215,15 +220,22 @@ async fn within(
     since.elapsed()
 }
 
-fn report(
-    server: &str,
-    observations: Observations,
-    took: Duration,
-    unchecked: Vec<&'static Check>,
-) -> DoctorReport {
-    let findings = judge(&observations);
-    // Some of it can show nevertheless.
-    let is_found = |check: &&Check| findings.iter().any(|finding| finding.check.id == check.id);
-    let unchecked = unchecked.into_iter().filter(|check| !is_found(check)).collect();
+/// What an examination can see of a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    /// Its process and its pipes.
+    Process,
+    /// What any client sees of a process.
+    Client,
+    /// What any client sees of a URL.
+    Url,
+}
+
+fn report(server: &str, observations: Observations, took: Duration, sight: Sight) -> DoctorReport {
+    let mut findings = judge(&observations);
+    if sight == Sight::Url {
+        findings.iter_mut().for_each(|finding| finding.remedy = finding.check.remedy_at_a_url());
+    }
+    let unchecked = unchecked::unchecked(&observations, &findings, sight != Sight::Process);
     DoctorReport { server: server.to_owned(), observations, findings, unchecked, took }
 }

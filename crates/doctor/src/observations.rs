@@ -149,6 +149,8 @@ pub enum ServerTrouble {
     Silence(String, Duration),
     /// It ended at this, in this way.
     Ended(String, String),
+    /// The connection to its URL was lost at this, in this way. What became of the server cannot be seen from here.
+    Lost(String, String),
     /// It ended while it was idle, in this way.
     EndedIdle(String),
     /// No answer to a `ping` after it was idle.

@@ -5,12 +5,12 @@ use std::{collections::BTreeSet, fmt::Write, fs, io::Read, process::Command, tim
 
 use rustix::process::Signal;
 use serde_json::Value;
-use unhang::doctor::{CHECKS, ExaminedTarget, examine_as_client};
+use unhang::doctor::{CHECKS, ExaminedTarget, UncheckedReason, examine_as_client};
 use unhang_zoo::ProgramKind;
 
 use crate::{
     client_library::faulty_server,
-    harness::{Client, Sandbox, run_to_end, signal, timed, wait_until},
+    harness::{Client, Remote, Sandbox, run_to_end, signal, timed, wait_until},
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
@@ -303,6 +303,42 @@ fn a_ci_gets_a_suite_a_server_and_a_case_a_check() {
     assert_well_formed(&xml);
 }
 
+#[test]
+fn a_ci_sees_that_checks_of_a_server_that_did_not_start_were_skipped() {
+    let sandbox = Sandbox::new();
+    let mut missing = doctor(&sandbox, &["--junit"]);
+    missing.args(["--", "/no/such/program"]);
+    for command in [missing, doctor(&sandbox, &["--junit", "http://127.0.0.1:9/mcp"])] {
+        let (code, xml, _) = run_to_end(command);
+        assert_eq!(code, 1, "{xml}");
+        // All but the finding, and that it came in time.
+        assert_eq!(xml.matches("<skipped message=\"not checked").count(), CHECKS.len() - 2, "{xml}");
+        assert!(xml.contains(&format!("skipped=\"{}\"", CHECKS.len() - 2)), "{xml}");
+        assert!(xml.contains("name=\"no-answer\"><skipped"), "{xml}");
+        assert_well_formed(&xml);
+    }
+}
+
+#[test]
+fn a_url_that_breaks_off_gets_advice_about_urls_and_a_list_that_stays_the_same() {
+    let sandbox = Sandbox::new();
+    let unchecked = ["http-half-answer", "http-well-behaved"].map(|name| {
+        let remote = Remote::start(&sandbox, &[name]);
+        let (_, stdout, stderr) =
+            run_to_end(doctor(&sandbox, &[&["--json", &remote.url], IMPATIENT].concat()));
+        let report = only(&stdout);
+        if name == "http-half-answer" {
+            assert!(ids(&report).contains("no-answer"), "{report:#} {stderr}");
+        }
+        for finding in report["findings"].as_array().expect("findings") {
+            let remedy = finding["remedy"].as_str().expect("text");
+            assert!(!remedy.contains("stderr") && !remedy.contains("unhang wrap"), "{finding}");
+        }
+        report["unchecked"].clone()
+    });
+    assert_eq!(unchecked[0], unchecked[1]);
+}
+
 /// Every tag is closed by its own name, in order, and no character stands where it may not.
 #[track_caller]
 fn assert_well_formed(xml: &str) {
@@ -396,7 +432,9 @@ async fn a_server_without_a_process_of_ours_is_examined_as_a_client_does() {
         let found: Vec<&str> = report.findings.iter().map(|finding| finding.check.id).collect();
         assert!(expect.iter().all(|id| found.contains(id)), "{words:?}: {report:#?}");
         assert_eq!(report.is_clean(), expect.is_empty(), "{words:?}: {found:?}");
-        let unchecked: Vec<&str> = report.unchecked.iter().map(|check| check.id).collect();
+        let over_http =
+            report.unchecked.iter().filter(|unchecked| unchecked.reason == UncheckedReason::OverHttp);
+        let unchecked: Vec<&str> = over_http.map(|unchecked| unchecked.check.id).collect();
         assert!(
             unchecked.contains(&"leaves-processes") && !unchecked.contains(&"no-answer"),
             "{unchecked:?}"

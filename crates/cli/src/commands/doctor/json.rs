@@ -18,7 +18,7 @@ pub(super) struct ReportJson<'a> {
     ms: u64,
     facts: FactsJson<'a>,
     findings: Vec<FindingJson<'a>>,
-    /// Checks that cannot be made over HTTP.
+    /// Checks that were not made: over HTTP, without a session, or for want of time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unchecked: Vec<&'a str>,
 }
@@ -90,7 +90,7 @@ impl<'a> ReportJson<'a> {
             severity: finding.check.severity.word(),
             evidence: &finding.evidence,
             means: finding.check.means,
-            remedy: finding.check.remedy,
+            remedy: finding.remedy,
         });
         ReportJson {
             server: &report.server,
@@ -98,7 +98,7 @@ impl<'a> ReportJson<'a> {
             ms: milliseconds(report.took),
             facts: FactsJson::of(report),
             findings: findings.collect(),
-            unchecked: report.unchecked.iter().map(|check| check.id).collect(),
+            unchecked: report.unchecked.iter().map(|unchecked| unchecked.check.id).collect(),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use unhang::doctor::{CHECKS, Check, DoctorReport, Finding, Severity};
+use unhang::doctor::{CHECKS, Check, DoctorReport, Finding, Severity, UncheckedReason};
 
 /// The whole document.
 pub(super) fn document(reports: &[DoctorReport]) -> String {
@@ -25,13 +25,19 @@ fn suite(xml: &mut String, report: &DoctorReport) {
     );
     for check in CHECKS {
         let found = report.findings.iter().find(|finding| finding.check.id == check.id);
-        let is_unchecked = report.unchecked.iter().any(|unchecked| unchecked.id == check.id);
-        case(xml, &server, check, found, is_unchecked);
+        let unchecked = report.unchecked.iter().find(|unchecked| unchecked.check.id == check.id);
+        case(xml, &server, check, found, unchecked.map(|unchecked| unchecked.reason));
     }
     xml.push_str("  </testsuite>\n");
 }
 
-fn case(xml: &mut String, server: &str, check: &Check, found: Option<&Finding>, is_unchecked: bool) {
+fn case(
+    xml: &mut String,
+    server: &str,
+    check: &Check,
+    found: Option<&Finding>,
+    unchecked: Option<UncheckedReason>,
+) {
     let _infallible = write!(xml, "    <testcase classname=\"{server}\" name=\"{}\"", check.id);
     let inside = match found {
         Some(finding) if check.severity == Severity::Note => {
@@ -41,13 +47,15 @@ fn case(xml: &mut String, server: &str, check: &Check, found: Option<&Finding>, 
             "<failure type=\"{}\" message=\"{}\">{}</failure>",
             check.severity.word(),
             escaped(&finding.evidence),
-            escaped(&format!("{}. To do: {}.", check.means, check.remedy))
+            escaped(&format!("{}. To do: {}.", check.means, finding.remedy))
         ),
-        None if is_unchecked => "<skipped message=\"not checked over HTTP\"/>".to_owned(),
-        None => {
-            xml.push_str("/>\n");
-            return;
-        }
+        None => match unchecked {
+            Some(reason) => format!("<skipped message=\"{}\"/>", reason.words()),
+            None => {
+                xml.push_str("/>\n");
+                return;
+            }
+        },
     };
     let _infallible = writeln!(xml, ">{inside}</testcase>");
 }
@@ -93,5 +101,12 @@ mod tests {
         assert!(xml.contains("<testsuite name=\"a &quot;b&quot;\""), "{xml}");
         assert!(xml.contains("<failure type=\"error\" message=\"no such file: &lt;x&gt;\">"), "{xml}");
         assert_eq!(xml.matches("failures=\"1\"").count(), 1, "{xml}");
+        let skipped = xml.matches("<skipped message=\"not checked: the server could not be started").count();
+        assert_eq!(
+            skipped,
+            CHECKS.len() - 2,
+            "only that it cannot start was found out, and that in time: {xml}"
+        );
+        assert!(xml.contains(&format!("skipped=\"{skipped}\"")), "{xml}");
     }
 }

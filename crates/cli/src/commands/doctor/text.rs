@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use unhang::{
     doctor::{
-        DoctorReport, Finding, Severity,
+        DoctorReport, Finding, Severity, UncheckedReason,
         observations::{DiscoverSeen, HandshakeSeen, Observations, ServerExit},
         size,
     },
@@ -144,7 +144,7 @@ fn verdict(report: &DoctorReport, marks: TerminalMarks) -> String {
 /// One finding: its name, what shows it, what it means and what to do.
 fn told_of(finding: &Finding, marks: TerminalMarks) -> String {
     let check = finding.check;
-    let about = format!("{}. {}.", sentence(check.means), sentence(check.remedy));
+    let about = format!("{}. {}.", sentence(check.means), sentence(finding.remedy));
     let word = format!("{:<8}", check.severity.word());
     let word = match check.severity {
         Severity::Note => word,
@@ -176,9 +176,15 @@ fn notes(reports: &[DoctorReport]) -> String {
 
 /// What could not be looked for over HTTP: which checks, or with several servers how many.
 fn unchecked(reports: &[DoctorReport], is_one: bool) -> String {
-    let concerned = reports.iter().filter(|report| !report.unchecked.is_empty());
-    let lines = concerned.map(|report| {
-        let ids: Vec<&str> = report.unchecked.iter().map(|check| check.id).collect();
+    // Where there was no session, or the time was up, a finding says so.
+    let over_http = |report: &DoctorReport| -> Vec<&str> {
+        let unchecked = report.unchecked.iter();
+        let over_http = unchecked.filter(|unchecked| unchecked.reason == UncheckedReason::OverHttp);
+        over_http.map(|unchecked| unchecked.check.id).collect()
+    };
+    let concerned =
+        reports.iter().map(|report| (report, over_http(report))).filter(|(_, ids)| !ids.is_empty());
+    let lines = concerned.map(|(report, ids)| {
         let which = if is_one { ids.join(", ") } else { counted(ids.len(), "check") };
         wrapped_in("  ", &format!("{}: not checked over HTTP: {which}", escaped(&report.server)))
     });
@@ -192,7 +198,7 @@ fn wrapped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use unhang::doctor::CHECKS;
+    use unhang::doctor::{CHECKS, UncheckedCheck};
 
     use super::*;
 
@@ -211,7 +217,9 @@ mod tests {
 
     #[test]
     fn what_is_not_checked_over_http_is_said() {
-        let unchecked: Vec<_> = CHECKS.iter().copied().filter(|check| check.needs_process).collect();
+        let unchecked = CHECKS.iter().copied().filter(|check| check.needs_process);
+        let unchecked =
+            unchecked.map(|check| UncheckedCheck { check, reason: UncheckedReason::OverHttp }).collect();
         let report = DoctorReport { unchecked, ..DoctorReport::untried("web", "no route".to_owned()) };
         let one = document(std::slice::from_ref(&report), true, TerminalMarks::NONE);
         assert!(one.contains("web: not checked over HTTP: dies-at-start, "), "{one}");
