@@ -128,9 +128,9 @@ pub(crate) struct RequestArguments {
     #[arg(value_name = "WORD")]
     pub(crate) words: Vec<String>,
     /// Print the content alone, byte for byte as the server gave it; a terminal gets text that cannot steer it
-    #[arg(long, conflicts_with = "output")]
+    #[arg(long, conflicts_with_all = ["output", "save"])]
     pub(crate) raw: bool,
-    /// Where what is no text is put, as text output [default: here]
+    /// Save binary contents in this folder, and print text that names each file, off a terminal too; not with `--output json` [default: here, where text is printed]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) save: Option<PathBuf>,
     /// The command of a server that is in no file, after `--`

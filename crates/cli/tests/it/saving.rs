@@ -77,3 +77,35 @@ fn what_can_be_saved_is() {
         assert!(sandbox.path().join(name).is_file(), "{name}");
     }
 }
+
+#[test]
+fn save_prints_text_that_names_the_files_where_no_form_was_asked_for() {
+    let sandbox = Sandbox::new();
+    for (asked, name) in ASKED.into_iter().zip(["test_image_content-1.png", "resource-1.png"]) {
+        let mut command = sandbox.unhang();
+        command.args(asked).args(["--save", ".", "--", UNHANG, "zoo", "conformance-fixture"]);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!((code, &*stderr), (0, ""), "{asked:?}");
+        assert!(stdout.starts_with('[') && stdout.contains(&format!("bytes: ./{name}]")), "{stdout}");
+        assert!(sandbox.path().join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
+fn save_is_refused_with_what_would_save_nothing() {
+    let sandbox = Sandbox::new();
+    let server = ["--", "sh", "-c", "touch started", "sh"];
+    for asked in ASKED {
+        for (words, expect) in [
+            (&["--save", ".", "--output", "json"][..], "leave out `--output json`"),
+            (&["--save", ".", "--raw"], "cannot be used with"),
+        ] {
+            let mut command = sandbox.unhang();
+            command.args(asked).args(words).args(server);
+            let (code, stdout, stderr) = run_to_end(command);
+            assert_eq!((code, &*stdout), (2, ""), "{asked:?} {words:?}: {stderr}");
+            assert!(stderr.contains(expect), "{asked:?} {words:?}: {stderr}");
+            assert!(!sandbox.path().join("started").exists(), "{asked:?}");
+        }
+    }
+}

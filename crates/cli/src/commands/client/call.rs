@@ -43,6 +43,7 @@ pub(in crate::commands) fn call(
 ) -> ExitCode {
     run(&request.common, &request.ad_hoc, verbose, async |context| {
         ServerTarget::take(request, "tool")?;
+        context.check_save(request)?;
         // The writer of a pipe may take its time, and the command needs no server for that.
         let given = match json.clone() {
             Some(json) => object_within(json, context.timeout()).await?,
@@ -69,7 +70,7 @@ pub(in crate::commands) fn call(
         let members = parsed(&result);
         let has_failed = members["isError"] == true;
         let writer = writer(request, tool);
-        if has_failed && (request.raw || context.format() == Format::Text) {
+        if has_failed && (request.raw || context.format_of(request) == Format::Text) {
             let text = writer.tool(&members);
             writer.tell_unsaved();
             let text = output::plain_on_stderr(text.trim_end());
@@ -173,8 +174,24 @@ impl ClientContext<'_> {
         what: &str,
     ) -> Result<(Client, &'a str, &'a [String]), CommandFailure> {
         let (target, first, rest) = ServerTarget::take(request, what)?;
+        self.check_save(request)?;
         request.save.as_deref().map_or(Ok(()), check_folder)?;
         Ok((self.client(&target).await?, first, rest))
+    }
+
+    /// Refuses `--save` with `--output json`: JSON is the result as received, with the data in it, and would save nothing.
+    fn check_save(&self, request: &RequestArguments) -> Result<(), CommandFailure> {
+        if request.save.is_none() || self.format != Some(Format::Json) {
+            return Ok(());
+        }
+        let message = "--save cannot be used with `--output json`, which prints the data itself".to_owned();
+        let hint = "leave out `--output json` to save files and print their paths, or leave out --save";
+        Err(CommandFailure::usage(message, Some(hint)))
+    }
+
+    /// Returns the form in which the result of this request is printed. `--save` asks for text, off a terminal too: only text saves files.
+    fn format_of(&self, request: &RequestArguments) -> Format {
+        if request.save.is_some() { Format::Text } else { self.format() }
     }
 
     /// Prints a result as received, or as text, which fails where the writer cannot save a part of it.
@@ -185,7 +202,7 @@ impl ClientContext<'_> {
         writer: &Writer<'_>,
         text: impl FnOnce() -> String,
     ) -> u8 {
-        let printed = match self.format() {
+        let printed = match self.format_of(request) {
             Format::Json if !request.raw => self.print_raw_json(format!("{}\n", result.get())).await,
             _ => self.print(text().into_bytes()).await,
         };
