@@ -200,6 +200,9 @@ pub(crate) struct Prompt {
 /// `unhang batch`.
 #[derive(Debug, Args)]
 #[command(
+    mut_arg("output", |output| output.help(
+        "How an error of the batch itself is printed; outcomes are lines of JSON in either form [default: text]"
+    )),
     after_help = "In: {\"id\"?, \"server\", \"tool\", \"arguments\"?}, or with \"uri\" or \"prompt\" in\n\
     the place of \"tool\"; without \"server\" the command after `--` is asked. Out,\n\
     in the order in which they are done: {\"id\", \"line\", \"ok\", \"result\" or\n\

@@ -217,6 +217,17 @@ fn fail_fast_stops_at_the_first_that_fails() {
 }
 
 #[test]
+fn a_blank_line_is_not_called_undone() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path().join("in.jsonl");
+    let fail = json!({ "tool": "fail", "arguments": { "text": "no" } });
+    fs::write(&file, format!("{fail}\n\n \t\n{}\n\n", echo(0))).expect("a file");
+    let words = [text(&file), "-j", "1", "--fail-fast"];
+    let (code, _, stderr) = run_to_end(batch(&sandbox, &words, &["well-behaved"]));
+    assert_eq!((code, &*stderr), (1, "unhang: 0 ok, 1 failed, 1 not done\n"));
+}
+
+#[test]
 fn a_server_that_dies_in_the_middle_fails_what_it_had_and_is_started_again() {
     let sandbox = Sandbox::new();
     let die = json!({ "tool": "die", "arguments": { "code": 3 } });

@@ -64,6 +64,7 @@ mod json_errors;
 mod login;
 mod manual;
 mod named_culprits;
+mod next_steps;
 mod pages;
 mod processes;
 mod progress_lines;

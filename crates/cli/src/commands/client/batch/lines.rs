@@ -80,7 +80,7 @@ impl BatchLines {
         Ok(Self { received, count })
     }
 
-    /// How many there are, where that can be known.
+    /// How many there are that ask for something, where that can be known.
     pub(super) fn count(&self) -> Option<u64> {
         self.count
     }
@@ -159,14 +159,23 @@ fn next(input: &mut impl BufRead) -> io::Result<Option<BatchLine>> {
     Ok(Some(BatchLine::Whole(line)))
 }
 
-fn count(file: File) -> io::Result<u64> {
-    let mut input = BufReader::with_capacity(1 << 16, file);
-    let (mut lines, mut ends_open) = (0, false);
+/// Counts the lines that are not blank: a blank one asks for nothing, and is never done.
+fn count(input: impl Read) -> io::Result<u64> {
+    let mut input = BufReader::with_capacity(1 << 16, input);
+    let (mut lines, mut is_counted) = (0, false);
     loop {
         let read = input.fill_buf()?;
-        let Some(&last) = read.last() else { return Ok(lines + u64::from(ends_open)) };
-        lines += read.iter().filter(|byte| **byte == b'\n').count() as u64;
-        ends_open = last != b'\n';
+        if read.is_empty() {
+            return Ok(lines);
+        }
+        for byte in read {
+            if *byte == b'\n' {
+                is_counted = false;
+            } else if !is_counted && !byte.is_ascii_whitespace() {
+                lines += 1;
+                is_counted = true;
+            }
+        }
         let length = read.len();
         input.consume(length);
     }
@@ -185,6 +194,13 @@ mod tests {
             read,
             [BatchLine::Whole(b"{}".into()), BatchLine::TooLong, BatchLine::Whole(b"last".into())]
         );
+    }
+
+    #[test]
+    fn blank_lines_are_not_counted() {
+        for (text, lines) in [("", 0), ("\n\n", 0), ("a\n \t\r\n\nb", 2), ("a b\n\n", 1), ("\n a\n", 1)] {
+            assert_eq!(count(text.as_bytes()).unwrap(), lines, "{text:?}");
+        }
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl<'a> BatchWork<'a> {
     /// Begins what a line asks for, unless it was done before.
     async fn begin(&mut self, number: u64, line: &BatchLine, running: &mut JoinSet<ItemDone>) {
         let read = match line {
-            BatchLine::Whole(line) if line.trim_ascii().is_empty() => return self.tally.ignore(),
+            BatchLine::Whole(line) if line.trim_ascii().is_empty() => return,
             BatchLine::Whole(line) => BatchItem::read(number, line).and_then(|item| self.met(item)),
             BatchLine::TooLong => Err(InvalidItem::too_long()),
         };

@@ -23,6 +23,7 @@ const STEPS: usize = 24;
 /// The counts, and the line on the terminal.
 pub(super) struct BatchTally {
     bar: ProgressBar,
+    /// Those that ask for something, where their number is known.
     lines: Option<u64>,
     well: u64,
     failed: u64,
@@ -112,14 +113,6 @@ impl BatchTally {
         self.skipped += 1;
         self.bar.inc(1);
         self.draw();
-    }
-
-    /// A line that asks for nothing.
-    pub(super) fn ignore(&mut self) {
-        if let Some(lines) = &mut self.lines {
-            *lines = lines.saturating_sub(1);
-            self.bar.set_length(*lines);
-        }
     }
 
     /// Not all lines could be read.
