@@ -137,7 +137,7 @@ impl Remote {
             return Ok(Self { name, url, settings: ClientSettings::default() });
         }
         let known = find(common.files.choice()).await?;
-        known.warnings.iter().for_each(|warning| output::error(warning, None));
+        known.tell_warnings();
         let found = known.named(name).ok_or_else(|| no_such_server(&known, name))?;
         let settings = found.settings.as_ref();
         let ServerSettings { transport, .. } =

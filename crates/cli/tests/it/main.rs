@@ -97,4 +97,5 @@ mod terminal;
 mod terminal_escapes;
 mod typed_by_people;
 mod typed_numbers;
+mod unread_files;
 mod zoo_jobs;

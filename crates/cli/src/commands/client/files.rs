@@ -21,7 +21,7 @@ use unhang::settings::{
     Complaint, ForeignFile, ForeignServer, JobSettings, Loaded, ServerSettings, Settings, declared,
     read_foreign, sha256, speaks_of_jobs,
 };
-use unhang_terminal::failure::CommandFailure;
+use unhang_terminal::{failure::CommandFailure, output};
 
 use crate::{
     arguments::files::FileChoice,
@@ -51,7 +51,9 @@ pub(crate) struct FoundServer {
 #[derive(Debug, Default)]
 pub(crate) struct ConfiguredServers {
     pub(crate) servers: Vec<FoundServer>,
-    pub(crate) warnings: Vec<String>,
+    warnings: Vec<String>,
+    /// The files that could not be read, each with the reason: nobody knows which servers they hold.
+    unread: Vec<String>,
 }
 
 /// Demands consent to these files, unless this run needs none.
@@ -80,11 +82,11 @@ impl ConfiguredServers {
                     Err(complaint)
                         if complaint.key.is_empty() && complaint.text.starts_with("has none of the keys") => {
                     }
-                    Err(complaint) => known.warnings.push(complaint.to_string()),
+                    Err(complaint) => known.unread.push(complaint.to_string()),
                 },
                 Err(error) if is_absent(&error) => {}
                 Err(error) => {
-                    known.warnings.push(format!("{} cannot be read: {error}", location.path.display()));
+                    known.unread.push(format!("{} cannot be read: {error}", location.path.display()));
                 }
             }
         }
@@ -144,6 +146,17 @@ impl ConfiguredServers {
             is_disabled,
             is_shadowed,
         });
+    }
+
+    /// Says which files could not be read, where no server was found: then one of them may hold the server that somebody looks for.
+    pub(crate) fn unread_alone(&self) -> Option<String> {
+        (self.servers.is_empty() && !self.unread.is_empty()).then(|| self.unread.join("; "))
+    }
+
+    /// Tells what was wrong on the way. Where no server was found, the error that follows names the files that could not be read.
+    pub(crate) fn tell_warnings(&self) {
+        let unread = self.unread.iter().filter(|_| self.unread_alone().is_none());
+        self.warnings.iter().chain(unread).for_each(|warning| output::error(warning, None));
     }
 
     /// The one of this name.

@@ -17,7 +17,7 @@ use unhang::{
 use unhang_terminal::failure::Format;
 use unhang_terminal::{failure::CommandFailure, text::escaped};
 
-use super::{ClientContext, ServerTarget, call::one_of, one_tool, run};
+use super::{ClientContext, ServerTarget, call::one_of, no_server, one_tool, run};
 use crate::{
     arguments::client::{ListArguments, Tools},
     commands::engine::{CommandOutcome, lines, table, wrapped_in},
@@ -139,7 +139,7 @@ pub(super) async fn each<T: Send + 'static>(
         }
     }
     if clients.is_empty() && code == exit::DONE {
-        return Err(no_server());
+        return Err(no_server(context.known().await?));
     }
     let local = tokio::task::LocalSet::new();
     let answers = local
@@ -164,17 +164,6 @@ pub(super) async fn each<T: Send + 'static>(
     }
     found.sort_by_key(|(index, ..)| *index);
     Ok((found.into_iter().map(|(_, name, answer)| (name, answer)).collect(), code))
-}
-
-/// There is nobody to ask.
-pub(in crate::commands) fn no_server() -> CommandFailure {
-    CommandFailure {
-        code: exit::NOT_FOUND,
-        kind: "no_server",
-        message: "no server is configured".to_owned(),
-        hint: Some("write unhang.toml, or give a server's command after `--`".to_owned()),
-        data: None,
-    }
 }
 
 /// Items as the server gave them.

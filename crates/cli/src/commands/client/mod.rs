@@ -53,8 +53,7 @@ use unhang_terminal::failure::Format;
 use unhang_terminal::{failure::CommandFailure, output, progress, text::escaped};
 
 pub(super) use self::{
-    batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, list::tools, ping::ping,
-    servers::servers,
+    batch::batch, call::call, call::prompt, call::read, list::list, list::tools, ping::ping, servers::servers,
 };
 use self::{left_running::BackgroundCall, terminal_questions::TerminalUser};
 use super::engine::{CommandOutcome, to_its_end};
@@ -181,7 +180,7 @@ impl<'a> ClientContext<'a> {
             return Ok(known);
         }
         let known = find(self.choice.clone()).await?;
-        known.warnings.iter().for_each(|warning| output::error(warning, None));
+        known.tell_warnings();
         Ok(self.known.get_or_init(|| known))
     }
 
@@ -376,7 +375,29 @@ pub(super) fn unread(file: &str, limit: Duration) -> CommandFailure {
     }
 }
 
+/// Hints at what to do about a file that could not be read.
+const UNREAD_HINT: &str = "correct the file, name another with --config, or give the command after `--`";
+
+/// There is nobody to ask.
+pub(super) fn no_server(known: &ConfiguredServers) -> CommandFailure {
+    if let Some(unread) = known.unread_alone() {
+        let message = format!("no server is configured in a file that can be read: {unread}");
+        return CommandFailure::usage(message, Some(UNREAD_HINT));
+    }
+    CommandFailure {
+        code: exit::NOT_FOUND,
+        kind: "no_server",
+        message: "no server is configured".to_owned(),
+        hint: Some("write unhang.toml, or give a server's command after `--`".to_owned()),
+        data: None,
+    }
+}
+
 pub(super) fn no_such_server(known: &ConfiguredServers, name: &str) -> CommandFailure {
+    if let Some(unread) = known.unread_alone() {
+        let message = format!("there is no server `{}` in a file that can be read: {unread}", escaped(name));
+        return CommandFailure::usage(message, Some(UNREAD_HINT));
+    }
     let names: Vec<&str> = known.in_use().map(|found| found.name.as_str()).collect();
     let hint = match (unhang::wording::nearest(name, names.iter().copied()), names.len()) {
         (Some(near), _) => format!("did you mean `{near}`?"),

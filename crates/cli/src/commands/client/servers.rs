@@ -7,7 +7,7 @@ use unhang::settings::{ServerSettings, Transport};
 use unhang_terminal::failure::Format;
 use unhang_terminal::text::escaped;
 
-use super::{ClientContext, run, server_launch::address};
+use super::{ClientContext, no_server, run, server_launch::address};
 use crate::{
     arguments::client::{AdHoc, ServersArguments},
     commands::{
@@ -41,7 +41,12 @@ const CELL: usize = 400;
 /// Lists the servers.
 pub(in crate::commands) fn servers(servers: &ServersArguments, verbose: bool) -> ExitCode {
     run(&servers.common, &AdHoc::default(), verbose, async |context: &ClientContext<'_>| {
-        let listed: Vec<ServerRow> = context.known().await?.servers.iter().map(ServerRow::new).collect();
+        let known = context.known().await?;
+        if known.unread_alone().is_some() {
+            // An empty list would say that there is nothing to find.
+            return Err(no_server(known));
+        }
+        let listed: Vec<ServerRow> = known.servers.iter().map(ServerRow::new).collect();
         Ok(match context.format() {
             Format::Json => context.print_json(&listed).await,
             Format::Text => context.print(text(&listed).into_bytes()).await,

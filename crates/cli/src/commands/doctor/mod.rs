@@ -64,7 +64,7 @@ async fn examined(context: &ClientContext<'_>, doctor: &Doctor) -> CommandOutcom
             .collect(),
     };
     if asked.is_empty() {
-        return Err(no_server());
+        return Err(no_server(context.known().await?));
     }
     let is_one = named.len() == 1 || !doctor.command.is_empty();
     let reports = examine_all(asked, &context.examinations).await;
