@@ -64,10 +64,11 @@ impl CommandFailure {
         }
     }
 
-    /// The end of what a server wrote besides its answers, where that may explain it.
+    /// The end of what a server wrote besides its answers, where that may explain it. What was of no use may be no message, an answer
+    /// under another id, or one that was too long; and a server behind a URL has no stdout.
     fn tail(&self) -> String {
         let stderr = self.last_lines("stderrTail", "its stderr ended with");
-        stderr + &self.last_lines("junk", "its stdout had lines that are no messages, the last of them")
+        stderr + &self.last_lines("junk", "it sent lines that unhang could not use, the last of them")
     }
 
     fn last_lines(&self, member: &str, heading: &str) -> String {

@@ -95,7 +95,7 @@ fn what_a_server_wrote_in_place_of_an_answer_is_shown() {
     command.args(["tools", "--output", "text", "--", "sh", "-c", "echo usage: foo [--bar]"]);
     let (code, _, stderr) = run_to_end(command);
     assert_ne!(code, 0, "{stderr}");
-    assert!(stderr.contains("its stdout had lines that are no messages"), "{stderr}");
+    assert!(stderr.contains("it sent lines that unhang could not use"), "{stderr}");
     assert!(stderr.contains("  | usage: foo [--bar]"), "{stderr}");
 }
 

@@ -1,6 +1,48 @@
 //! What errors tell beside what happened: the true cause, who said what, and what to do next.
 
-use crate::harness::{Sandbox, run_to_end};
+use std::process::Command;
+
+use crate::harness::{Remote, Sandbox, run_to_end};
+
+const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+
+/// Runs `unhang WORDS` to its end, demands an exit code, and returns stderr.
+#[track_caller]
+fn told(code: i32, mut command: Command, words: &[&str]) -> String {
+    command.args(words);
+    let (found, stdout, stderr) = run_to_end(command);
+    assert_eq!((found, &*stdout), (code, ""), "{words:?}: {stderr}");
+    stderr
+}
+
+#[test]
+fn lines_that_are_of_no_use_are_not_called_stdout_or_no_messages() {
+    let sandbox = Sandbox::new();
+    let remote = Remote::start(&sandbox, &["http-wrong-ids"]);
+    let words = ["call", &remote.url, "echo", "text=a", "--call-timeout", "1s"];
+    let of_a_url = told(4, sandbox.unhang(), &words);
+    let words = ["call", "echo", "text=a", "--max-message", "10B", "--", UNHANG, "zoo", "well-behaved"];
+    let too_long = told(5, sandbox.unhang(), &words);
+    for stderr in [of_a_url, too_long] {
+        assert!(
+            stderr.contains("it sent lines that unhang could not use, the last of them:\n  | "),
+            "{stderr}"
+        );
+        assert!(!stderr.contains("stdout") && !stderr.contains("no messages"), "{stderr}");
+    }
+}
+
+#[test]
+fn whoever_types_json_is_told_of_output_json() {
+    let sandbox = Sandbox::new();
+    for words in
+        ["tools", "servers", "ping", "job list", "state list", "batch in.jsonl", "trust --list", "login x"]
+    {
+        let words: Vec<&str> = words.split(' ').chain(["--json"]).collect();
+        let stderr = told(2, sandbox.unhang(), &words);
+        assert!(stderr.contains("hint: write `--output json` for JSON"), "{words:?}: {stderr}");
+    }
+}
 
 #[test]
 fn the_help_of_a_batch_says_that_outcomes_are_json() {
