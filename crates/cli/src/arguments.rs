@@ -12,7 +12,7 @@ pub(crate) mod trust;
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
 use unhang::tools::ModeOverrides;
 
 use self::{
@@ -223,7 +223,15 @@ pub(crate) struct Zoo {
 /// # Errors
 /// Whatever clap finds wrong, with its suggestion; also the requests for help and version.
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
-    Arguments::try_parse()
+    parse_from(&std::env::args_os().collect::<Vec<_>>())
+}
+
+fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    Arguments::try_parse_from(words).map_err(|error| match error.kind() {
+        // A suggestion is for people, who know nothing of the hidden commands.
+        ErrorKind::InvalidSubcommand => shown().try_get_matches_from(words).err().unwrap_or(error),
+        _ => error,
+    })
 }
 
 /// Returns the parser without its hidden commands: completions and manual pages do not name these.
@@ -249,6 +257,14 @@ mod tests {
     #[test]
     fn the_declaration_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn no_hidden_command_is_suggested() {
+        for (typed, suggested) in [("tool", "'tools'"), ("zo", ""), ("cal", "'call'")] {
+            let told = parse_from(&["unhang", typed].map(OsString::from)).unwrap_err().to_string();
+            assert!(told.contains(suggested) && !told.contains("'zoo'"), "{told}");
+        }
     }
 
     #[test]

@@ -127,8 +127,19 @@ pub(crate) struct GuardLimits {
     #[arg(long, env = "UNHANG_STDERR_LOG", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
     stderr_log: Option<u64>,
     /// Keep every notification from the client while a call runs
-    #[arg(long, env = "UNHANG_QUIET", hide_env = true, value_parser = clap::builder::BoolishValueParser::new())]
+    #[arg(long, env = "UNHANG_QUIET", hide_env = true, value_parser = parse_switch)]
     quiet: bool,
+}
+
+/// Reads what an environment variable says of a flag without a value.
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match &*text.to_ascii_lowercase() {
+        "true" | "yes" | "on" | "1" | "t" | "y" => Ok(true),
+        "false" | "no" | "off" | "0" | "f" | "n" => Ok(false),
+        _ => Err(format!(
+            "`{text}` is neither true nor false; write true, yes, on or 1, or false, no, off or 0"
+        )),
+    }
 }
 
 impl CallLimits {
@@ -260,6 +271,15 @@ mod tests {
             let Command::Serve(serve) = typed(&["serve"], flags, &[]) else { panic!("not a serve") };
             assert_eq!(serve.limits.limits(), Limits::default());
         }
+    }
+
+    #[test]
+    fn a_switch_says_what_it_takes() {
+        for (text, expect) in [("true", true), ("ON", true), ("1", true), ("no", false), ("0", false)] {
+            assert_eq!(parse_switch(text), Ok(expect), "{text}");
+        }
+        let told = parse_switch("maybe").unwrap_err();
+        assert!(told.contains("write true, yes, on or 1, or false, no, off or 0"), "{told}");
     }
 
     #[test]

@@ -45,6 +45,36 @@ fn whoever_types_json_is_told_of_output_json() {
 }
 
 #[test]
+fn a_value_that_is_wrong_is_told_with_what_it_belongs_to_and_what_is_right() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.unhang();
+    command.env("UNHANG_QUIET", "maybe");
+    let stderr = told(2, command, &["wrap", "--", "true"]);
+    assert!(stderr.contains("UNHANG_QUIET: `maybe` is neither true nor false; write true, yes"), "{stderr}");
+    for (words, expect) in [
+        (
+            &["call", "a", "b", "--call-timeout", "-5s"][..],
+            "'-5s' for '--call-timeout <TIME>': `-5s` is no length",
+        ),
+        (&["wrap", "--max-message", "-1MiB", "--", "true", "-5"], "'-1MiB' for '--max-message <SIZE>'"),
+        (
+            &["job", "list", "--limit", "-5"],
+            "'-5' for '--limit <COUNT>': write a whole number from 1 to 1000",
+        ),
+    ] {
+        let stderr = told(2, sandbox.unhang(), words);
+        assert!(stderr.contains(expect), "{words:?}: {stderr}");
+    }
+}
+
+#[test]
+fn only_commands_that_people_know_are_suggested() {
+    let sandbox = Sandbox::new();
+    let stderr = told(2, sandbox.unhang(), &["tool"]);
+    assert!(stderr.contains("'tools'") && !stderr.contains("zoo"), "{stderr}");
+}
+
+#[test]
 fn the_help_of_a_batch_says_that_outcomes_are_json() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.unhang();
