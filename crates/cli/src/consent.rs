@@ -220,7 +220,7 @@ impl Consents {
     pub(crate) fn give(&self, file: &ProjectFile) -> Result<(), CommandFailure> {
         let Some(folder) = &self.folder else {
             return Err(CommandFailure::usage(
-                "there is no place to keep a consent: neither UNHANG_HOME nor HOME is set".to_owned(),
+                format!("there is no place to keep a consent: {}", data_folder::absence()),
                 Some("set UNHANG_HOME to the folder that shall hold it, or add --trust for one run"),
             ));
         };

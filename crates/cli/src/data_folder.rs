@@ -105,6 +105,22 @@ pub(crate) fn data_folder() -> Option<PathBuf> {
     folder_from(variable)
 }
 
+/// Says why the environment names no data folder.
+pub(crate) fn absence() -> String {
+    absence_from(variable)
+}
+
+fn absence_from(variable: impl Fn(&str) -> Option<PathBuf>) -> String {
+    let relative = |name| variable(name).filter(|path| !path.is_absolute()).map(|path| (name, path));
+    match [VARIABLE, "HOME", "XDG_STATE_HOME"].into_iter().find_map(relative) {
+        Some((name, path)) => {
+            let path = escaped(&path.display().to_string());
+            format!("{name} is `{path}`, which is no whole path: it does not begin with `/`")
+        }
+        None => "neither UNHANG_HOME nor HOME is set".to_owned(),
+    }
+}
+
 fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
@@ -157,5 +173,18 @@ mod tests {
         // What the working folder decides on is no place.
         assert_eq!(with(&[("UNHANG_HOME", "u"), ("HOME", "/h")]), None);
         assert_eq!(with(&[("HOME", ".")]), None);
+    }
+
+    #[test]
+    fn a_variable_with_a_relative_path_is_named_and_not_called_unset() {
+        let said = |pairs: &'static [(&str, &str)]| {
+            absence_from(|name| {
+                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| PathBuf::from(value))
+            })
+        };
+        assert_eq!(said(&[]), "neither UNHANG_HOME nor HOME is set");
+        assert!(said(&[("HOME", "rel")]).starts_with("HOME is `rel`, which is no whole path"));
+        assert!(said(&[("UNHANG_HOME", "u"), ("HOME", "/h")]).starts_with("UNHANG_HOME is `u`"));
+        assert!(said(&[("XDG_STATE_HOME", "s")]).starts_with("XDG_STATE_HOME is `s`"));
     }
 }

@@ -221,8 +221,7 @@ impl Diagnostics {
 }
 
 fn open_log(name: &str, cap: u64) -> io::Result<LogFile> {
-    let folder =
-        data_folder().ok_or_else(|| io::Error::other("neither UNHANG_HOME nor HOME is set"))?.join("logs");
+    let folder = data_folder().ok_or_else(|| io::Error::other(data_folder::absence()))?.join("logs");
     let file = LogFile::open(&folder, name, cap)?;
     let _best_effort = prune(&folder, name, unhang::config::LOGS_KEPT);
     Ok(file)

@@ -99,7 +99,7 @@ pub(super) fn wanted_data_folder(what: &str) -> Result<PathBuf, CommandFailure> 
     data_folder::check()?.ok_or_else(|| CommandFailure {
         code: exit::USAGE,
         kind: "no_data_folder",
-        message: format!("there is no place for {what}: neither UNHANG_HOME nor HOME is set"),
+        message: format!("there is no place for {what}: {}", data_folder::absence()),
         hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
         data: None,
     })

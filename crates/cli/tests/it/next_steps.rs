@@ -16,6 +16,18 @@ fn told(code: i32, mut command: Command, words: &[&str]) -> String {
 }
 
 #[test]
+fn a_home_that_is_no_whole_path_is_not_called_unset() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.unhang();
+    command.env_remove("UNHANG_HOME").env("HOME", "rel");
+    let stderr = told(2, command, &["job", "list"]);
+    assert!(
+        stderr.contains("HOME is `rel`, which is no whole path") && !stderr.contains("neither"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn lines_that_are_of_no_use_are_not_called_stdout_or_no_messages() {
     let sandbox = Sandbox::new();
     let remote = Remote::start(&sandbox, &["http-wrong-ids"]);
