@@ -45,6 +45,16 @@ fn lines_that_are_of_no_use_are_not_called_stdout_or_no_messages() {
 }
 
 #[test]
+fn a_scheme_may_be_written_in_upper_case() {
+    let sandbox = Sandbox::new();
+    let remote = Remote::start(&sandbox, &["http-well-behaved"]);
+    let mut command = sandbox.unhang();
+    command.args(["call", &remote.url.replacen("http://", "HTTP://", 1), "echo", "text=a"]);
+    let (code, stdout, stderr) = run_to_end(command);
+    assert!(code == 0 && stdout.contains("\"a\""), "{code} {stdout} {stderr}");
+}
+
+#[test]
 fn whoever_types_json_is_told_of_output_json() {
     let sandbox = Sandbox::new();
     for words in

@@ -103,9 +103,9 @@ pub(super) fn url_name(url: &str) -> Result<String, CommandFailure> {
 }
 
 fn checked(url: &str, headers: &[(String, String)]) -> Result<Address, CommandFailure> {
-    if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-        // The rest may be secret.
-        let scheme = url.split("://").next().unwrap_or_default();
+    // The rest may be secret. Upper case is as good as lower case in a scheme.
+    let scheme = url.split("://").next().unwrap_or_default();
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
         let message = format!("`{}://` is no URL of http:// or https://", escaped(scheme));
         return Err(CommandFailure::usage(message, None));
     }
