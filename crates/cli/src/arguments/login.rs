@@ -29,10 +29,10 @@ pub(crate) struct LoginCommon {
 #[command(after_help = "The page to log in on is printed on stderr; open it in a browser on this machine.\n\
     Tokens are kept in the folder `tokens` below UNHANG_HOME, for you alone, and renewed\n\
     where the server allows it.\n\n\
-    Exit codes: 0 logged in; 1 refused; 2 wrong usage or configuration; 3 the server could\n\
-    not be reached or has no logins; 4 nobody logged in or no answer came in time; 5 what\n\
-    came back could not be trusted; 6 no such server; 130 and 143 ended by SIGINT and\n\
-    SIGTERM.")]
+    Exit codes: 0 logged in; 1 refused; 2 wrong usage or configuration, also a server that\n\
+    is a command; 3 the server could not be reached or does not say who gives tokens for\n\
+    it; 4 nobody logged in or no answer came in time; 5 what came back could not be\n\
+    trusted; 6 no such server; 130 and 143 ended by SIGINT and SIGTERM.")]
 pub(crate) struct LoginArguments {
     #[command(flatten)]
     pub(crate) common: LoginCommon,

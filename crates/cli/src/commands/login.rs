@@ -149,8 +149,10 @@ impl Remote {
             Transport::Stdio { .. } => {
                 let name = escaped(name);
                 Err(CommandFailure::usage(
-                    format!("`{name}` is a command on this machine, which has no logins"),
-                    None,
+                    format!(
+                        "`{name}` is a command on this machine, and only a server behind a URL has logins"
+                    ),
+                    Some("give it what it needs as `env` in the file that `unhang servers` names"),
                 ))
             }
         }
@@ -209,5 +211,25 @@ fn failure(error: &AuthorizationError) -> CommandFailure {
         | AuthorizationError::Store { .. }
         | AuthorizationError::System { .. } => exit::FAILED,
     };
-    CommandFailure { code, kind: error.kind(), message: error.to_string(), hint: None, data: None }
+    let hint = next_step(error).map(str::to_owned);
+    CommandFailure { code, kind: error.kind(), message: error.to_string(), hint, data: None }
+}
+
+/// Names what to do about an error of a login, where its sentence does not.
+fn next_step(error: &AuthorizationError) -> Option<&'static str> {
+    match error {
+        AuthorizationError::Deadline { .. } => {
+            Some("see whether it runs, and raise --request-timeout if it needs longer")
+        }
+        AuthorizationError::Unreachable { .. } => {
+            Some("see whether it runs, and whether the URL, its port and a proxy are right")
+        }
+        AuthorizationError::NobodyCame { .. } => Some(
+            "run the command again and open its page on this machine; raise --login-timeout if you need longer",
+        ),
+        AuthorizationError::Refused { .. } => Some(
+            "run `unhang login` again and consent; if you did, see at the authorization server what this account may do",
+        ),
+        _ => None,
+    }
 }

@@ -225,7 +225,7 @@ fn what_cannot_be_trusted_is_refused_before_a_person_is_asked() {
         (
             "no-metadata",
             3,
-            "URL does not say who gives tokens for it: it has no OAuth metadata; give it a token as `headers` in the file",
+            "URL does not say who gives tokens for it: it has no OAuth metadata; give it a token as `headers` in the file, or with `--header` on the command line",
         ),
         (
             "no-pkce",
@@ -238,7 +238,11 @@ fn what_cannot_be_trusted_is_refused_before_a_person_is_asked() {
             "the authorization server ISSUER takes no client that it does not know (HTTP 403 Forbidden: {\"error\":\"access_denied\"}): \
              register one there, and give it as `oauth = { client-id = \"...\" }`",
         ),
-        ("silent", 4, "METADATA did not answer within 1 s"),
+        (
+            "silent",
+            4,
+            "METADATA did not answer within 1s\nhint: see whether it runs, and raise --request-timeout if it needs longer",
+        ),
         (
             "wrong-issuer",
             5,
@@ -275,7 +279,12 @@ fn what_cannot_be_trusted_is_refused_before_a_person_is_asked() {
 fn an_answer_to_something_else_is_refused() {
     let sandbox = Sandbox::with_logins();
     for (vice, code, sentence) in [
-        ("denies", 1, "the authorization server ISSUER refused: access_denied: The person said no"),
+        (
+            "denies",
+            1,
+            "the authorization server ISSUER refused: access_denied: The person said no\nhint: run `unhang login` again and consent; \
+             if you did, see at the authorization server what this account may do",
+        ),
         (
             "missing-iss",
             5,
@@ -293,7 +302,7 @@ fn an_answer_to_something_else_is_refused() {
         let (ended, stdout, stderr) = login.end();
         let sentence = sentence.replace("ISSUER", &server.at("/as"));
         assert!(ended == code && stdout.is_empty(), "{vice}: {ended} {stdout}");
-        assert_eq!(stderr.lines().last(), Some(&*format!("unhang: {sentence}")), "{vice}");
+        assert!(stderr.ends_with(&format!("\nunhang: {sentence}\n")), "{vice}: {stderr}");
         assert_eq!(server.count("token"), 0, "{vice}");
     }
     assert!(token_files(&sandbox).is_empty());
@@ -307,7 +316,7 @@ fn f_35_what_comes_with_another_state_is_no_answer() {
     let back = get(&login.page()).header("Location").expect("it consents at once");
     assert_eq!(get(&back).status, 400);
     let (code, stdout, stderr) = login.end();
-    assert!(code == 4 && stdout.is_empty() && stderr.contains("within 5 s"), "{code} {stderr}");
+    assert!(code == 4 && stdout.is_empty() && stderr.contains("within 5s"), "{code} {stderr}");
     assert_eq!(server.count("token"), 0);
     assert!(token_files(&sandbox).is_empty());
 }
@@ -358,11 +367,13 @@ fn nobody_is_waited_for_without_end() {
     command.args(["login", "--login-timeout", "300ms", "--output", "json", &server.url]);
     let (code, _, stderr) = run_to_end(command);
     let last: Value = serde_json::from_str(stderr.lines().last().expect("a line")).expect("JSON");
-    let said = "nobody logged in within 300 ms: the browser did not come back";
+    let said = "nobody logged in within 300ms: the browser did not come back";
     assert_eq!(
         (code, &last["error"]["message"], &last["error"]["kind"]),
         (4, &json!(said), &json!("deadline"))
     );
+    let hint = last["error"]["data"]["hint"].as_str().expect("a next step");
+    assert!(hint.contains("raise --login-timeout"), "{hint}");
     let login = Login::start(sandbox.unhang(), &[&server.url]);
     login.page();
     login.process.signal(Signal::TERM);
@@ -419,7 +430,12 @@ fn what_has_no_logins_is_told() {
         (code, stderr)
     };
     for (words, code, sentence) in [
-        (["login", "time"], 2, "unhang: `time` is a command on this machine, which has no logins\n"),
+        (
+            ["login", "time"],
+            2,
+            "unhang: `time` is a command on this machine, and only a server behind a URL has logins\n\
+             hint: give it what it needs as `env` in the file that `unhang servers` names\n",
+        ),
         (["logout", "tme"], 6, "unhang: there is no server `tme`\nhint: did you mean `time`?\n"),
         (
             ["login", "http://example.org/mcp"],
@@ -439,6 +455,7 @@ fn what_has_no_logins_is_told() {
         code == 3 && stderr.starts_with("unhang: http://127.0.0.1:1/mcp cannot be reached: "),
         "{stderr}"
     );
+    assert!(stderr.contains("hint: see whether it runs, and whether the URL"), "{stderr}");
     let nowhere = "unhang: there is no place for tokens: neither UNHANG_HOME nor HOME is set\n\
          hint: set UNHANG_HOME to the folder that shall hold them\n";
     assert_eq!(said(&["login", "http://127.0.0.1:1/mcp"], false), (2, nowhere.to_owned()));

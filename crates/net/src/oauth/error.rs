@@ -24,7 +24,7 @@ pub enum AuthorizationError {
     },
     /// It says nowhere who gives tokens for it.
     #[error(
-        "{server} does not say who gives tokens for it: it has no OAuth metadata; give it a token as `headers` in the file"
+        "{server} does not say who gives tokens for it: it has no OAuth metadata; give it a token as `headers` in the file, or with `--header` on the command line"
     )]
     NoMetadata {
         /// What the server is called.
@@ -273,12 +273,12 @@ fn url_without_secrets(url: &str) -> String {
     cut
 }
 
-/// `30 s`, `5 min`.
+/// `30s`, `5m`, as limits are written.
 fn seconds(length: Duration) -> String {
     match length.as_secs() {
-        0 => format!("{} ms", length.as_millis()),
-        whole if whole % 60 == 0 => format!("{} min", whole / 60),
-        whole => format!("{whole} s"),
+        0 => format!("{}ms", length.as_millis()),
+        whole if whole % 60 == 0 => format!("{}m", whole / 60),
+        whole => format!("{whole}s"),
     }
 }
 
@@ -321,9 +321,9 @@ mod tests {
         let said = |limit| AuthorizationError::NobodyCame { limit }.to_string();
         assert_eq!(
             said(Duration::from_secs(300)),
-            "nobody logged in within 5 min: the browser did not come back"
+            "nobody logged in within 5m: the browser did not come back"
         );
-        assert!(said(Duration::from_secs(90)).contains("90 s"));
-        assert!(said(Duration::from_millis(200)).contains("200 ms"));
+        assert!(said(Duration::from_secs(90)).contains("90s"));
+        assert!(said(Duration::from_millis(200)).contains("200ms"));
     }
 }
