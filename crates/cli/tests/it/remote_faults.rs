@@ -109,7 +109,7 @@ fn what_refuses_is_told_with_its_words() {
         &["http-wants-login"],
         CALL,
         3,
-        "SERVER wants you to be logged in: run `unhang login SERVER`; or give it a token in `headers`",
+        "SERVER wants you to be logged in: run `unhang login SERVER`; or give it a token with --header 'Authorization: Bearer TOKEN'",
     );
 }
 

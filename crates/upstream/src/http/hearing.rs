@@ -36,6 +36,9 @@ const SAFE: [&str; 10] = [
     "tools/list",
 ];
 
+/// What to do without a login about a server whose URL was typed.
+const TYPED_TOKEN_HINT: &str = "or give it a token with --header 'Authorization: Bearer TOKEN'";
+
 /// How often in a row a stream may be taken up again in vain, because the server cannot be asked.
 const VAIN: u32 = 5;
 
@@ -232,7 +235,10 @@ impl HttpActor {
                 self.try_old(id);
             }
             Close::Failed(HttpError::Authorization(error)) => {
-                let (kind, hint) = (FaultKind::StartFailed, "or give it a token in `headers`");
+                // A server that has no name but its URL is in no file.
+                let is_typed = self.upstream_session.name == self.address;
+                let hint = if is_typed { TYPED_TOKEN_HINT } else { "or give it a token in `headers`" };
+                let kind = FaultKind::StartFailed;
                 self.upstream_session.fail(id, kind, |_| error.to_string(), hint);
             }
             close if close.is_lost() && self.repeats(id) => {}
