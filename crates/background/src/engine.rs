@@ -186,11 +186,17 @@ impl EngineService {
     /// The engine, where it has this job for whoever asks.
     async fn engine_with(&self, id: JobId) -> Result<Engine, JobServiceError> {
         let engine = self.engine().await?;
-        if self.is_callers(&engine.status(id).await?) {
-            Ok(engine)
-        } else {
+        let found = match engine.status(id).await {
             // The very words for one that never was.
-            Err(jobs::error::JobError::NoSuchJob(id).into())
+            Ok(status) if !self.is_callers(&status) => Err(jobs::error::JobError::NoSuchJob(id)),
+            found => found,
+        };
+        match found {
+            Ok(_) => Ok(engine),
+            Err(error @ (jobs::error::JobError::NoSuchJob(_) | jobs::error::JobError::Removed(_))) => {
+                Err(JobServiceError(format!("{error}; {}", self.names.source_of_ids())))
+            }
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -17,12 +17,11 @@ use crate::{
 #[non_exhaustive]
 pub enum JobError {
     /// There is no such job.
-    #[error("there is no job {0}; `unhang job list` shows those that there are")]
+    #[error("there is no job {0}")]
     NoSuchJob(JobId),
     /// It was there a moment ago, and only what has ended is removed.
     #[error(
-        "there is no job {0} any more: it has ended, and it was removed before anybody here had seen how it ended; `unhang job list` \
-         shows those that there are"
+        "there is no job {0} any more: it has ended, and it was removed before anybody here had seen how it ended"
     )]
     Removed(JobId),
     /// Another job has this id.

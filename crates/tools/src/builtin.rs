@@ -218,15 +218,7 @@ impl<'a> CheckedArguments<'a> {
         let text = self.text("job_id");
         text.parse().map_err(|error: NotAJobId| {
             let id = shortened(text, 40);
-            let Self(_, ToolNames { prefix }) = self;
-            JobServiceError(match self.1.lists_all() {
-                true => {
-                    format!("there is no job `{id}`: {error}; {prefix}list_jobs has those that there are")
-                }
-                false => format!(
-                    "there is no job `{id}`: {error}; the answer that handed the call over has its id"
-                ),
-            })
+            JobServiceError(format!("there is no job `{id}`: {error}; {}", self.1.source_of_ids()))
         })
     }
 

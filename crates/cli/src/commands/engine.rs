@@ -334,6 +334,7 @@ pub(super) fn failure(error: &JobError) -> CommandFailure {
     };
     let hint = match error {
         JobError::File(_) => Some("UNHANG_HOME names the folder that holds jobs and state"),
+        JobError::NoSuchJob(_) | JobError::Removed(_) => Some("`unhang job list` shows those that there are"),
         JobError::IdTaken(_) => Some("leave --id out, and one is drawn"),
         _ => None,
     };

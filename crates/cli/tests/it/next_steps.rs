@@ -1,8 +1,11 @@
 //! What errors tell beside what happened: the true cause, who said what, and what to do next.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
-use crate::harness::{Remote, Sandbox, run_to_end};
+use crate::{
+    harness::{Remote, Sandbox, run_to_end},
+    jobs::Jobs,
+};
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
@@ -52,6 +55,18 @@ fn a_scheme_may_be_written_in_upper_case() {
     command.args(["call", &remote.url.replacen("http://", "HTTP://", 1), "echo", "text=a"]);
     let (code, stdout, stderr) = run_to_end(command);
     assert!(code == 0 && stdout.contains("\"a\""), "{code} {stdout} {stderr}");
+}
+
+#[test]
+fn an_agent_is_pointed_to_its_own_tool_and_a_person_to_the_command() {
+    let jobs = Jobs::new();
+    fs::write(jobs.sandbox.path().join("u.toml"), "[tools.t]\ncommand = [\"true\"]\n").expect("a file");
+    let ask = ["call", "get_job_results", "job_id=aaaaaaaaaaaa", "--output", "text", "--"];
+    let words = [&ask[..], &[UNHANG, "serve", "--own", "--config", "u.toml"]].concat();
+    let stderr = told(1, jobs.command(&[]), &words);
+    assert!(stderr.contains("there is no job aaaaaaaaaaaa; list_jobs has those that there are"), "{stderr}");
+    let stderr = told(6, jobs.command(&[]), &["job", "show", "aaaaaaaaaaaa"]);
+    assert!(stderr.contains("hint: `unhang job list` shows those that there are"), "{stderr}");
 }
 
 #[test]

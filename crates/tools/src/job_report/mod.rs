@@ -48,6 +48,16 @@ impl ToolNames {
         self.prefix.is_empty()
     }
 
+    /// Says where those who ask find the ids of jobs.
+    #[must_use]
+    pub fn source_of_ids(self) -> String {
+        if self.lists_all() {
+            format!("{}list_jobs has those that there are", self.prefix)
+        } else {
+            "the answer that handed the call over has its id".to_owned()
+        }
+    }
+
     /// What the tool of ours is called that has this name itself.
     pub(crate) fn of(self, own: &str) -> String {
         format!("{}{own}", self.prefix)
