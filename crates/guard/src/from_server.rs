@@ -492,7 +492,7 @@ impl WrapSession {
 
     /// Gives up a server that never came up. Whoever waits is told, and a client that has not asked yet is given the time to.
     fn give_up_start(&mut self, fault: StartFault, effects: &mut impl WrapEffects) {
-        effects.show(&fault.happened);
+        effects.show(&format!("{}; {}", fault.happened, fault.report().hint));
         let waiting = self.calls.take_all();
         for (_, call) in &waiting {
             self.fail_call(call, fault.report(), fault.exit.clone(), effects);

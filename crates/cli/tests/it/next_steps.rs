@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use crate::{
-    harness::{Remote, Sandbox, run_to_end},
+    harness::{Client, Remote, Sandbox, run_to_end},
     jobs::Jobs,
 };
 
@@ -102,6 +102,21 @@ fn a_value_that_is_wrong_is_told_with_what_it_belongs_to_and_what_is_right() {
         let stderr = told(2, sandbox.unhang(), words);
         assert!(stderr.contains(expect), "{words:?}: {stderr}");
     }
+}
+
+#[test]
+fn a_guard_without_its_server_says_what_to_do_to_a_person() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.unhang();
+    command.args(["wrap", "--eof-grace", "1s", "--", "/no/such/program"]);
+    let mut guard = Client::start(command);
+    guard.close_stdin();
+    assert_eq!(guard.exit_code(), 3);
+    let stderr = guard.stderr_at_the_end();
+    assert!(
+        stderr.contains("; check the command after `unhang wrap --` by running it in a terminal"),
+        "{stderr}"
+    );
 }
 
 #[test]
