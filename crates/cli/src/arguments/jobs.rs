@@ -22,10 +22,10 @@ use crate::arguments::{files::Files, number::whole_number};
 #[derive(Debug, Args)]
 #[command(after_help = "Jobs outlive the terminal, unhang and each other. They are kept in\n\
     $UNHANG_HOME, else in $XDG_STATE_HOME/unhang, else in ~/.local/state/unhang.\n\n\
-    Exit codes: 0 done; 1 a job failed, has ended already or has not ended yet, or\n\
-    the data folder cannot be used; 2 wrong usage, also an id that is none; 4 a\n\
-    deadline passed; 6 no such job; 130 and 143 ended by SIGINT and SIGTERM, which\n\
-    leave jobs running.")]
+    Exit codes: 0 done; 1 a job failed, was not accepted, has ended already or has\n\
+    not ended yet, or the data folder cannot be used; 2 wrong usage, also an id that\n\
+    is none; 4 a deadline passed; 6 no such job; 130 and 143 ended by SIGINT and\n\
+    SIGTERM, which leave jobs running.")]
 pub(crate) struct JobArguments {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -139,7 +139,7 @@ pub(crate) struct JobRun {
     /// End it if it runs longer than this [default: it may run for ever]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
-    /// What is kept on the disk of its stdout, and of its stderr [default: 8MiB, at least 64KiB]
+    /// What is kept on the disk of its stdout, and of its stderr; less than 64KiB counts as 64KiB [default: 8MiB]
     #[arg(long, env = "UNHANG_LOG_LIMIT", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) log_limit: Option<u64>,
     /// Stay until it has ended

@@ -135,3 +135,16 @@ fn the_help_of_a_batch_says_that_outcomes_are_json() {
     let help = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(code == 0 && help.contains("outcomes are lines of JSON in either form"), "{help}");
 }
+
+#[test]
+fn a_job_that_was_a_call_shows_no_empty_command() {
+    let jobs = Jobs::new();
+    let call =
+        ["call", "slow", "seconds=1.5", "--", UNHANG, "wrap", "--name", "srv", "--promote-after", "300ms"];
+    let mut command = jobs.command(&call);
+    command.args(["--", UNHANG, "zoo", "slow-answers"]);
+    let (code, _, stderr) = run_to_end(command);
+    assert_eq!(code, 0, "{stderr}");
+    let (shown, _) = jobs.demand(0, &["job", "show", "last", "--output", "text"]);
+    assert!(shown.contains("\nworks in") && !shown.contains("\ncommand"), "{shown}");
+}

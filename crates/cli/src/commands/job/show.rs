@@ -76,7 +76,10 @@ fn text(shown: &ShownJob, record: &JobRecord) -> String {
         };
         line("state", &format!("{} {applied}", patch.field));
     }
-    line("command", &quoted(&shown.command));
+    if !shown.command.is_empty() {
+        // A call that became a job has none.
+        line("command", &quoted(&shown.command));
+    }
     line("works in", &shown.folder.to_string_lossy());
     line("files", &shown.work_folder.to_string_lossy());
     line("logs", &shown.job_folder.to_string_lossy());
