@@ -9,6 +9,7 @@ use crate::{
     folder::{ARGUMENTS, FileError},
     id::JobId,
     record::JobState,
+    room::RoomShortage,
     store::StoreError,
 };
 
@@ -44,10 +45,10 @@ pub enum JobError {
         status: JobState,
     },
     /// The machine has no room for another job.
-    #[error("{reason}; wait for running jobs to end, or cancel one{}", name_jobs(.running))]
+    #[error("{reason}; {}", reason.remedy(running))]
     NoRoom {
         /// What there is too little of.
-        reason: String,
+        reason: RoomShortage,
         /// The jobs that run.
         running: Vec<JobId>,
     },
@@ -202,9 +203,4 @@ impl From<StoreError> for JobError {
     fn from(error: StoreError) -> Self {
         Self::Store(Arc::new(error))
     }
-}
-
-fn name_jobs(jobs: &[JobId]) -> String {
-    let names: Vec<&str> = jobs.iter().map(JobId::as_str).collect();
-    if names.is_empty() { String::new() } else { format!(" (running: {})", names.join(", ")) }
 }

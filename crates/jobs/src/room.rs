@@ -1,6 +1,8 @@
 //! Whether the machine has room for another job (J-136).
 
 use std::{
+    fmt,
+    path::PathBuf,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -9,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use unhang_proc::{pressure, tree::now};
 use unhang_switches::stands;
 
-use crate::folder::DataFolder;
+use crate::{folder::DataFolder, id::JobId};
 
 /// When a job may start. Each job carries the rules that it was accepted under, so that a shim can hand over by them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,21 +40,75 @@ impl Rules {
     }
 
     /// What there is too little of for another job to start. What the system does not tell is taken for enough.
-    pub(crate) fn lack(&self, data: &DataFolder, memory: &MemoryGauge) -> Option<String> {
+    pub(crate) fn lack(&self, data: &DataFolder, memory: &MemoryGauge) -> Option<RoomShortage> {
         if let Some(used) = memory.used_percent()
             && used > self.memory_limit
             && stands("memory-gate")
         {
-            let limit = self.memory_limit;
-            return Some(format!(
-                "{used:.0} % of the memory is in use, and above {limit:.0} % nothing starts"
-            ));
+            return Some(RoomShortage::Memory { used, limit: self.memory_limit });
         }
         let free = pressure::free_disk(data.path()).ok()?;
-        (free < self.disk_reserve && stands("disk-gate")).then(|| {
-            let (free, reserve) = (free >> 20, self.disk_reserve >> 20);
-            format!("{free} MiB are free on the disk of {}, and a job needs {reserve}", data.path().display())
+        (free < self.disk_reserve && stands("disk-gate")).then(|| RoomShortage::Disk {
+            folder: data.path().to_owned(),
+            free: free >> 20,
+            reserve: self.disk_reserve >> 20,
         })
+    }
+}
+
+/// What there is too little of for another job.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum RoomShortage {
+    /// Memory, in per cent.
+    Memory {
+        /// What is in use.
+        used: f64,
+        /// Above which nothing starts.
+        limit: f64,
+    },
+    /// Space on the disk, in mebibytes.
+    Disk {
+        /// A folder on that disk.
+        folder: PathBuf,
+        /// What is free.
+        free: u64,
+        /// What has to be.
+        reserve: u64,
+    },
+}
+
+impl RoomShortage {
+    /// Says what to do about it while these jobs run.
+    pub(crate) fn remedy(&self, running: &[JobId]) -> String {
+        let jobs = || running.iter().map(JobId::as_str).collect::<Vec<_>>().join(", ");
+        let wait = || format!("wait for running jobs to end, or cancel one (running: {})", jobs());
+        // Where none runs, no end of a job would help.
+        match (self, running.is_empty()) {
+            (RoomShortage::Memory { .. }, true) => {
+                "no job runs, so end other programs that use memory, or raise memory-limit".to_owned()
+            }
+            (RoomShortage::Memory { .. }, false) => wait(),
+            (RoomShortage::Disk { .. }, true) => "no job runs, so free some space on that disk".to_owned(),
+            (RoomShortage::Disk { .. }, false) => format!("free some space on that disk, {}", wait()),
+        }
+    }
+}
+
+impl fmt::Display for RoomShortage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RoomShortage::Memory { used, limit } => {
+                write!(
+                    formatter,
+                    "{used:.0} % of the memory is in use, and above {limit:.0} % nothing starts"
+                )
+            }
+            RoomShortage::Disk { folder, free, reserve } => {
+                let folder = folder.display();
+                write!(formatter, "{free} MiB are free on the disk of {folder}, and a job needs {reserve}")
+            }
+        }
     }
 }
 

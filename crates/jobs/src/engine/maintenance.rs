@@ -293,7 +293,8 @@ impl MaintenanceRounds {
         // Whoever accepted the next job may allow less than we do.
         let next = self.store.read(store::next_rules)?;
         let rules = next.map_or(inner.options.rules, |next| inner.options.rules.stricter(next));
-        let reason = rules.lack(&inner.data, &inner.gauge).or_else(|| self.restore_files());
+        let lack = rules.lack(&inner.data, &inner.gauge).map(|lack| lack.to_string());
+        let reason = lack.or_else(|| self.restore_files());
         inner.memory.set_wait_reason(reason.clone());
         let active = inner.memory.with_slot().len();
         let active = u32::try_from(active).unwrap_or(u32::MAX);

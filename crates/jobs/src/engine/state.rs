@@ -18,7 +18,7 @@ use crate::{
     folder::DataFolder,
     id::JobId,
     limits,
-    room::MemoryGauge,
+    room::{MemoryGauge, RoomShortage},
     settle::JobAdmission,
     shims,
     store::{self, ShimStarter, Store},
@@ -62,7 +62,7 @@ impl EngineState {
     }
 
     /// What there is too little of for another job to start.
-    pub(super) fn lack(&self) -> Option<String> {
+    pub(super) fn lack(&self) -> Option<RoomShortage> {
         self.options.rules.lack(&self.data, &self.gauge)
     }
 

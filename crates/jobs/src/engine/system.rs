@@ -68,7 +68,7 @@ pub(super) fn system(inner: &EngineState) -> Result<System, JobError> {
             disk_free_mb: pressure::free_disk(inner.data.path()).ok().map(|bytes| bytes >> 20),
         },
         ties: ties().iter().map(ToString::to_string).collect(),
-        wait_reason: inner.lack(),
+        wait_reason: inner.lack().map(|lack| lack.to_string()),
     })
 }
 

@@ -187,11 +187,29 @@ async fn an_id_is_taken_once() {
 async fn j_136_without_room_a_job_is_refused_and_leaves_no_folder() {
     let bench = Bench::with(|options| options.rules.memory_limit = 0.0);
     let error = bench.engine.submit(bench.submission("true")).await.unwrap_err().to_string();
-    assert!(error.contains("of the memory is in use") && error.contains("wait for running jobs"), "{error}");
+    assert!(error.contains("of the memory is in use") && error.contains("end other programs"), "{error}");
     assert_eq!(fs::read_dir(bench.folder.path().join("jobs")).unwrap().count(), 0);
     let bench = bench.reopen_with(|options| options.rules.disk_reserve = u64::MAX);
     let error = bench.engine.submit(bench.submission("true")).await.unwrap_err().to_string();
     assert!(error.contains("MiB are free on the disk"), "{error}");
+}
+
+/// The finding: it said to wait for running jobs, or to cancel one, and there was none.
+#[tokio::test]
+async fn who_has_too_little_disk_is_told_to_cancel_a_job_only_where_one_runs() {
+    let bench = Bench::with(|options| options.rules.disk_reserve = u64::MAX);
+    let alone = bench.engine.submit(bench.submission("true")).await.unwrap_err().to_string();
+    assert!(alone.contains("free some space") && !alone.contains("cancel"), "{alone}");
+    let bench = bench.reopen();
+    let running = bench.submit("exec sleep 3600").await;
+    bench.until(running, JobState::Running).await;
+    let bench = bench.reopen_with(|options| options.rules.disk_reserve = u64::MAX);
+    let beside = bench.engine.submit(bench.submission("true")).await.unwrap_err().to_string();
+    assert!(
+        beside.contains("free some space") && beside.contains(&format!("cancel one (running: {running})")),
+        "{beside}"
+    );
+    bench.engine.cancel(running).await.unwrap();
 }
 
 /// Nothing but a shim is there that could start it when there is room again.
