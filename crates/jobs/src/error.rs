@@ -118,6 +118,20 @@ pub enum JobError {
         /// Which folder.
         path: PathBuf,
     },
+    /// The whole data folder is not where it was, so that nobody can see how the job ends.
+    #[error(
+        "job {id} cannot be followed any more, and its end is not known: the data folder {} has been gone for {} s, so something has removed \
+         it or moved it away; move it back, or set UNHANG_HOME to the folder where it lies now, and ask again",
+        path.display(), away.as_secs()
+    )]
+    DataFolderGone {
+        /// Which job.
+        id: JobId,
+        /// Where the folder was.
+        path: PathBuf,
+        /// For how long it has not been there.
+        away: Duration,
+    },
     /// A file could not be used.
     #[error(transparent)]
     File(#[from] FileError),

@@ -38,6 +38,7 @@ use crate::id::JobId;
 
 mod layout;
 mod name;
+pub(crate) mod presence;
 
 /// The database, in the data folder.
 pub(crate) const DATABASE: &str = "unhang.db";

@@ -1,4 +1,5 @@
-//! Whoever waits for a job that another process removes right after its end is told so, and does not wait for ever.
+//! Whoever waits for a job that another process removes right after its end is told so, and does not wait for ever. So is whoever waits while
+//! the whole data folder goes.
 
 use std::fs;
 
@@ -67,4 +68,50 @@ fn the_caller_of_a_child_tool_whose_job_is_removed_is_answered() {
     assert_eq!(answer["isError"], true, "{answer}");
     assert!(answer["content"][0]["text"].to_string().contains("has ended"), "{answer}");
     served.finish();
+}
+
+/// The finding: each of them waited for ever, and wrote four lines a second about a new database that was not there.
+#[test]
+fn who_waits_while_the_data_folder_is_moved_away_is_told_so_and_ends() {
+    let jobs = Jobs::new();
+    let id = jobs.submit(&[], UNTIL_GO);
+    let mut short = jobs.waiting(&["job", "wait", &id, "--timeout", "2s"]);
+    let mut runner = jobs.waiting(&["job", "run", "--wait", "--", "sh", "-c", UNTIL_GO]);
+    let own = runner.next_line(PATIENCE).expect("an id").trim_end().to_owned();
+    jobs.processes(&own);
+    let mut waiter = jobs.waiting(&["job", "wait", &id]);
+    let (state, away) = (jobs.sandbox.path().join("state"), jobs.sandbox.path().join("away"));
+    fs::rename(&state, &away).expect("it can be moved");
+    for (waiter, id) in [(&mut short, &id), (&mut waiter, &id), (&mut runner, &own)] {
+        assert_eq!(waiter.exit_code(), 1, "{}", waiter.stderr());
+        let told = waiter.stderr_at_the_end();
+        let place = format!("the data folder {} has been gone for", state.display());
+        for words in [&format!("job {id} cannot be followed any more"), &place, "UNHANG_HOME"] {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+        assert!(!told.contains("was replaced") && !told.contains("is running"), "{told}");
+    }
+    // What is advised helps.
+    fs::rename(&away, &state).expect("it can be moved back");
+    jobs.go();
+    jobs.demand(0, &["job", "wait", &id, &own]);
+    jobs.sandbox.assert_nothing_left_within(PATIENCE);
+}
+
+#[test]
+fn who_waits_is_told_once_of_a_new_data_folder_in_the_place_of_the_old_one() {
+    let jobs = Jobs::new();
+    let id = jobs.submit(&[], UNTIL_GO);
+    jobs.processes(&id);
+    let mut waiter = jobs.waiting(&["job", "wait", &id]);
+    let state = jobs.sandbox.path().join("state");
+    signal(waiter.pid(), Signal::STOP);
+    fs::rename(&state, jobs.sandbox.path().join("away")).expect("it can be moved");
+    jobs.demand(0, &["job", "list"]);
+    signal(waiter.pid(), Signal::CONT);
+    assert_eq!(waiter.exit_code(), 6, "{}", waiter.stderr());
+    let told = waiter.stderr_at_the_end();
+    assert_eq!(told.matches("was replaced").count(), 1, "{told}");
+    jobs.go();
+    jobs.sandbox.assert_nothing_left_within(PATIENCE);
 }

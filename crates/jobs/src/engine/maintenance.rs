@@ -166,6 +166,10 @@ impl MaintenanceRounds {
     }
 
     fn round(&mut self) -> Result<(), JobError> {
+        if self.inner.presence.look(&self.inner.data) {
+            // Nothing else will ever wake up who waits for a job that nobody sees.
+            self.inner.memory.changed();
+        }
         self.inner.clone().settle_let_go(&mut self.store)?;
         self.follow()?;
         let now = now();
@@ -182,6 +186,8 @@ impl MaintenanceRounds {
     fn follow(&mut self) -> Result<(), JobError> {
         let (revision, removals) = self.store.read(store::counters)?;
         if self.replaced != self.store.replaced() {
+            let database = self.inner.data.database();
+            tracing::warn!("the database {} was replaced; going on with the new one", database.display());
             self.replaced = self.store.replaced();
             self.writes = watch_writes(&self.inner.data);
             self.removals = NEVER;

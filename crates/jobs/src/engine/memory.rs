@@ -228,7 +228,8 @@ impl Memory {
         self.changed();
     }
 
-    fn changed(&self) {
+    /// Wakes those up who wait for a change.
+    pub(super) fn changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 

@@ -25,6 +25,7 @@ mod migration;
 mod open;
 mod options;
 mod outputs;
+mod presence;
 mod prune_schedule;
 mod quarantine;
 mod retention;
@@ -197,12 +198,18 @@ impl Engine {
     /// Where a job is: at once where it is known by heart, and otherwise when the database has been asked.
     ///
     /// # Errors
-    /// Where there is no such job, or the disk does not say in time.
+    /// Where there is no such job, its data folder has gone, or the disk does not say in time.
     pub async fn status(&self, id: JobId) -> Result<JobStatus, JobError> {
         match self.inner.memory.status(id) {
-            Some(status) => Ok(status),
+            Some(status) => self.inner.while_followed(status),
             None => self.run_read(move |inner| inner.status(id)).await,
         }
+    }
+
+    /// Says that the data folder of this job is not where it was, where that is so: what is known of the job is then old.
+    #[must_use]
+    pub fn lost_sight_of(&self, id: JobId) -> Option<JobError> {
+        self.inner.lost_sight_of(id)
     }
 
     /// Waits until a job has ended, but not beyond the deadline, and says where it is then.

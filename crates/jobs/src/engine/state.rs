@@ -12,6 +12,7 @@ use super::{
     disk::DiskThreads,
     memory::{JobStatus, Memory},
     options::EngineOptions,
+    presence::FolderPresence,
 };
 use crate::{
     error::JobError,
@@ -30,6 +31,7 @@ pub(crate) struct EngineState {
     pub(super) options: EngineOptions,
     pub(super) data: DataFolder,
     pub(super) memory: Memory,
+    pub(super) presence: FolderPresence,
     pub(super) starter: ShimStarter,
     pub(super) gauge: MemoryGauge,
     /// Calls that are held here.
@@ -44,6 +46,7 @@ impl EngineState {
         Self {
             options,
             memory: Memory::new(),
+            presence: FolderPresence::default(),
             starter,
             gauge: MemoryGauge::default(),
             calls: Calls::default(),

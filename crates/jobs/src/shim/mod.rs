@@ -47,6 +47,7 @@ use self::{cap::Logs, outcome::Stopped};
 use crate::{
     folder::{
         ARGUMENTS, CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT,
+        presence::AWAY_LIMIT,
     },
     id::JobId,
     judge::{JobFinding, judge},
@@ -66,9 +67,6 @@ const LOCK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The pause between two tries.
 const LOCK_LOOK: Duration = Duration::from_millis(2);
-
-/// How long a shim waits for a data folder that is not where it was, to write down how its job ended.
-const AWAY_LIMIT: Duration = Duration::from_secs(10);
 
 /// How often a shim that cannot write or hand over for lack of room looks again.
 const ROOM_LOOK: Duration = Duration::from_secs(1);
@@ -413,7 +411,7 @@ impl<'a> Shim<'a> {
 
     /// Whether the data folder is not where it was.
     fn is_away(&self, error: &FileError) -> bool {
-        error.kind() == Some(io::ErrorKind::NotFound) && !self.data.path().is_dir()
+        error.kind() == Some(io::ErrorKind::NotFound) && self.data.is_away()
     }
 
     /// Says what became of another shim that has had the job, or of something in the place of what it wrote, and starts what is next.

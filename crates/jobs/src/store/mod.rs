@@ -174,8 +174,13 @@ impl Store {
         if self.is_in_place() {
             return Ok(());
         }
+        if self.data.is_away() {
+            let error =
+                FileError::system("cannot find the data folder", self.data.path(), Errno::NOENT.into());
+            return Err(error.into());
+        }
+        // Whoever has an engine is told by its maintenance thread: once, however many connections it has.
         let replaced = self.replaced + 1;
-        tracing::warn!("the database {} was replaced; going on with the new one", self.path.display());
         *self = Self { replaced, ..Self::open(&self.data)?.0 };
         Ok(())
     }

@@ -1,15 +1,17 @@
 //! Folders, files and databases that are removed, replaced or moved while jobs run: each job still ends as it ends.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{fs, os::unix::fs::symlink, time::Duration};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 use unhang_jobs::{
     document::Field,
     engine::Engine,
+    error::JobError,
     folder::FileName,
     record::{JobState, Patch},
 };
+use unhang_proc::deadline::Deadline;
 
 use crate::common::{Bench, open, options, until};
 
@@ -137,6 +139,29 @@ async fn a_data_folder_that_was_moved_and_moved_back_has_the_end_of_its_jobs() {
         serde_json::from_slice::<serde_json::Value>(&fs::read(exit).unwrap()).unwrap()["exit_code"],
         6
     );
+}
+
+/// The finding: whoever waited for a job waited for ever, and was told four times a second of a database that was not there.
+#[tokio::test]
+async fn who_waits_for_a_job_whose_data_folder_is_gone_is_told_so() {
+    let bench = Bench::new();
+    let outside = tempfile::tempdir().unwrap();
+    let id = bench.submit(&gated(&bench, "exit 6")).await;
+    bench.until(id, JobState::Running).await;
+    let (data, away) = (bench.folder.path(), outside.path().join("away"));
+    fs::rename(data, &away).unwrap();
+    let begin = tokio::time::Instant::now();
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let told = bench.engine.wait(id, deadline).await.unwrap_err();
+    assert!(
+        matches!(&told, JobError::DataFolderGone { id: of, path, .. } if *of == id && path == data),
+        "{told}"
+    );
+    assert!(begin.elapsed() >= Duration::from_secs(9), "a folder that is being moved has its time");
+    // One that comes back is followed as before.
+    fs::rename(&away, data).unwrap();
+    open_gate(&bench);
+    bench.until(id, JobState::Failed).await;
 }
 
 /// However long it is away: its shim does not wait for ever.

@@ -429,7 +429,7 @@ pub fn kind(error: &JobError) -> &'static str {
         | JobError::Late { .. }
         | JobError::StillEnding { .. } => "deadline",
         JobError::FileLimit { .. } => "file_limit",
-        JobError::LogGone { .. } | JobError::FolderGone { .. } => "gone",
+        JobError::LogGone { .. } | JobError::FolderGone { .. } | JobError::DataFolderGone { .. } => "gone",
         JobError::Closed => "shutting_down",
         // Files, the database, and whatever is added later.
         _ => "storage",

@@ -4,6 +4,7 @@
 //!
 //! - Whoever stops waiting leaves the jobs running, and is told so with their ids.
 //! - Each job is looked up until it has ended, and not again.
+//! - No wait outlives the data folder: who waits for a job that nobody can see any more is told so.
 
 use tokio::time::sleep_until;
 use unhang::{
@@ -125,7 +126,9 @@ pub(super) async fn until_ended(
             }
             () = past(deadline) => {
                 bar.clear();
-                return Ok(WaitOutcome::Late(statuses));
+                // Where their folder is gone, nobody knows whether they still run.
+                let lost = open(&statuses).next().and_then(|record| engine.lost_sight_of(record.job_id));
+                return lost.map_or(Ok(WaitOutcome::Late(statuses)), |error| Err(failure(&error)));
             }
         }
         for status in statuses.iter_mut().filter(|status| !has_ended(status)) {

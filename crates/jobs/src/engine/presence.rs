@@ -1,0 +1,63 @@
+//! Whether the engine still sees its data folder.
+//!
+//! Invariants
+//!
+//! - A job that runs is not said to run for longer than [`AWAY_LIMIT`] after its folder has gone: nobody here can see how it ends.
+//! - A folder that comes back is as good as one that never went.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use unhang_proc::tree::now;
+
+use super::{EngineState, memory::JobStatus};
+use crate::{
+    error::JobError,
+    folder::{DataFolder, presence::AWAY_LIMIT},
+    id::JobId,
+};
+
+/// Since when the data folder is not where it was, where it is not.
+#[derive(Debug, Default)]
+pub(super) struct FolderPresence {
+    away_since: Mutex<Option<Duration>>,
+}
+
+impl FolderPresence {
+    /// Looks whether the folder is there. True while those who wait are to be told that it has been gone for too long.
+    pub(super) fn look(&self, data: &DataFolder) -> bool {
+        let mut away_since = self.away_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *away_since = data.is_away().then(|| away_since.unwrap_or_else(now));
+        away_since.is_some_and(|since| now().saturating_sub(since) >= AWAY_LIMIT)
+    }
+
+    /// How long the folder has been gone, where it is.
+    fn away_for(&self) -> Option<Duration> {
+        let away_since = *self.away_since.lock().unwrap_or_else(PoisonError::into_inner);
+        away_since.map(|since| now().saturating_sub(since))
+    }
+}
+
+impl EngineState {
+    /// Refuses what is known by heart of a job that runs, where its folder has been gone for too long. A call that is held here is ours to
+    /// know.
+    pub(super) fn while_followed(&self, status: JobStatus) -> Result<JobStatus, JobError> {
+        let id = status.record.job_id;
+        let is_known = status.record.status.is_final() || self.calls.holds(id);
+        match self.presence.away_for().filter(|away| *away >= AWAY_LIMIT && !is_known) {
+            Some(away) => Err(self.gone(id, away)),
+            None => Ok(status),
+        }
+    }
+
+    /// Says that this job cannot be followed at the moment, where its folder is not there.
+    pub(super) fn lost_sight_of(&self, id: JobId) -> Option<JobError> {
+        self.presence.away_for().map(|away| self.gone(id, away))
+    }
+
+    fn gone(&self, id: JobId, away: Duration) -> JobError {
+        JobError::DataFolderGone { id, path: self.data.path().to_owned(), away }
+    }
+}
