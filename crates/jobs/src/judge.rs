@@ -222,6 +222,15 @@ fn look(folder: &JobFolder, job: &JobRow, this: &ShimStarter) -> Result<FolderFi
             let ending = EndRecord::without_run(JobEnd::Cancelled).because(EndReason::ShimKilled, detail);
             FolderFinding::Lost(run, EndRecord { started_at, ..ending })
         }
+        (JobVerdict::Lost(LossReason::ShimKilled), _)
+            if run.as_ref().is_some_and(|run| run.has_ended_with_its_server(&this.boot_id)) =>
+        {
+            // Whoever stopped the server has meant no job, and looks for somebody who has killed a supervisor.
+            let detail = "nobody saw how it ended: the command that had started its server ended everything that the server had started, the \
+                          supervisor of the job too";
+            let ending = EndRecord::without_run(JobEnd::Lost).because(EndReason::ShimKilled, detail);
+            FolderFinding::Lost(run, EndRecord { started_at, ..ending })
+        }
         (JobVerdict::Lost(loss), _) => FolderFinding::Lost(run, EndRecord { started_at, ..lost(loss) }),
         (JobVerdict::Ended, None) => FolderFinding::Lost(run, lost(LossReason::ShimKilled)),
     })

@@ -401,8 +401,21 @@ pub struct RunRecord {
     /// The control group that holds the work, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_group: Option<PathBuf>,
+    /// The lifeline of the server that the shim was started below, where there is one: what is below it ends with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifeline: Option<ProcessRecord>,
     /// When the shim took the job.
     pub started_at: JobTimestamp,
+}
+
+impl RunRecord {
+    /// Whether the server that the shim was started below has been ended, with everything that it had started.
+    pub(crate) fn has_ended_with_its_server(&self, boot_id: &str) -> bool {
+        self.boot_id == boot_id
+            && self
+                .lifeline
+                .is_some_and(|lifeline| !unhang_proc::identity::Identity::from(lifeline).is_alive())
+    }
 }
 
 impl From<unhang_proc::identity::Identity> for ProcessRecord {

@@ -99,6 +99,7 @@ mod tests {
             shim: identity,
             work: work.then_some(identity),
             control_group: None,
+            lifeline: None,
             started_at: JobTimestamp::now(),
         }
     }

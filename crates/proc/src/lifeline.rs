@@ -34,8 +34,9 @@ use crate::{
     file_limit,
     inherited::{ForeignDescriptors, adopt, leave_folder, leave_streams},
     ladder::{Ladder, StopAction, StopTimeouts},
-    server::{LIFELINE_NAME, LifelineReport, command},
+    server::{LifelineReport, command},
     spawn::{Launch, Stream},
+    surroundings::LIFELINE_NAME,
     system,
     tree::{ProcessTree, SWEEP_LIMIT, StopSignals, SweptTree, Tier, never_wait, now},
 };

@@ -8,7 +8,10 @@ use std::{fmt, fs};
 use rustix::process::{Pid, getpid};
 use unhang_switches::stands;
 
-use crate::system;
+use crate::{identity::Identity, system};
+
+/// What the lifeline is called in the process list: not like the program that it is, so that a `pkill` of that spares it.
+pub(crate) const LIFELINE_NAME: &str = "mcp-lifeline";
 
 /// Something that takes processes of ours with it when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +50,24 @@ pub fn ties() -> Vec<SharedFate> {
     ties
 }
 
+/// Finds the nearest lifeline above us: when it ends, everything below it has been ended.
+#[must_use]
+pub fn lifeline_above() -> Option<Identity> {
+    let mut child = system::look(getpid())?;
+    // The chain has an end, unless numbers are given out anew while it is gone through.
+    for _ in 0..MOST_ABOVE {
+        let parent = system::look(Pid::from_raw(child.parent)?)?;
+        if name_of(child.parent).is_some_and(|name| name.starts_with(LIFELINE_NAME)) {
+            return Some(parent.into());
+        }
+        child = parent;
+    }
+    None
+}
+
+/// Processes above each other that are looked at.
+const MOST_ABOVE: usize = 100;
+
 /// The names of the processes above us, the nearest first.
 fn ancestors() -> Vec<String> {
     let table = system::table();
@@ -68,7 +89,7 @@ pub(crate) fn name_of(pid: i32) -> Option<String> {
 
 /// The nearest of those above us that ends everything below itself.
 fn holder(ancestors: &[String]) -> Option<SharedFate> {
-    let held = ancestors.iter().find(|name| name.starts_with("mcp-lifeline") || name.starts_with("mcp-job"));
+    let held = ancestors.iter().find(|name| name.starts_with(LIFELINE_NAME) || name.starts_with("mcp-job"));
     held.filter(|_| stands("holders-above-told")).cloned().map(SharedFate::Holder)
 }
 

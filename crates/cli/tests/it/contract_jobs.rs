@@ -279,3 +279,19 @@ fn f_05_what_a_server_was_told_holds_for_all_while_it_has_the_folder_open() {
     let words: Vec<&str> = ["job", "wait"].into_iter().chain(ids.iter().map(String::as_str)).collect();
     jobs.demand(0, &words);
 }
+
+/// The finding: it said that a supervisor was killed, and the reader looked for whoever had done that.
+#[test]
+fn a_job_that_ends_with_the_command_that_started_its_server_says_so() {
+    let jobs = Jobs::new();
+    let file = "[tools.long]\ncommand = [\"sleep\", \"600\"]\nmode = \"job\"\n";
+    fs::write(jobs.sandbox.path().join("unhang.toml"), file).expect("the sandbox can be written");
+    let program = env!("CARGO_BIN_EXE_unhang");
+    jobs.demand(4, &["call", "long", "--call-timeout", "3s", "--", program, "serve"]);
+    let listed = jobs.json(&["job", "list"]);
+    let job = &listed[0];
+    assert_eq!((&job["status"], &job["reason"]), (&json!("lost"), &json!("shim_killed")), "{listed}");
+    let detail = job["detail"].as_str().expect("text");
+    assert!(detail.contains("the command that had started its server ended everything"), "{detail}");
+    jobs.sandbox.assert_nothing_left_within(PATIENCE);
+}

@@ -38,6 +38,7 @@ use unhang_proc::{
     lock::Lock,
     lookup,
     spawn::{Environment, Exit, Launch, Stream},
+    surroundings::lifeline_above,
     tree::{self, ProcessTree, StopSignals, SweptTree, Tier},
     watch::{ForkSide, divide},
 };
@@ -227,6 +228,7 @@ impl<'a> Shim<'a> {
             shim: Identity::own().ok_or(io::ErrorKind::Unsupported).map_err(io::Error::from)?.into(),
             work: None,
             control_group: None,
+            lifeline: lifeline_above().map(Into::into),
             started_at: JobTimestamp::now(),
         };
         // Before anybody reads who we are: whoever wants the job to end signals us.

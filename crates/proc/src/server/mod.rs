@@ -41,14 +41,12 @@ use crate::{
     lookup,
     pipe::{self, PipeReader, PipeWriter},
     spawn::{Environment, Launch, Process, SignalGroup, SpawnError, Stream, spawn},
+    surroundings::LIFELINE_NAME,
 };
 pub use crate::{
     spawn::Exit,
     tree::{SweptTree, Tier},
 };
-
-/// What the lifeline is called in the process list: not like the program that it is, so that a `pkill` of that spares it.
-pub(crate) const LIFELINE_NAME: &str = "mcp-lifeline";
 
 /// What an owner says to a lifeline: single bytes.
 pub(crate) mod command {
