@@ -92,6 +92,8 @@ pub enum SessionAction {
         arguments: Map<String, Value>,
         /// How long that was, as JSON.
         length: usize,
+        /// How long the call may take from now on.
+        limit: Duration,
     },
     /// Ask a server, then say [`McpSession::answered`](super::mcp_session::McpSession::answered).
     Ask {

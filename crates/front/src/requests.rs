@@ -254,7 +254,7 @@ impl McpSession {
         call.heartbeat = beats.then(|| heartbeat(self.now, request, revision, &tool, self.jobs)).flatten();
         self.calls.begin(&request.id, call);
         let length = request.params.map_or(0, |params| params.get().len());
-        self.actions.push_back(SessionAction::Call { key, tool, arguments, length });
+        self.actions.push_back(SessionAction::Call { key, tool, arguments, length, limit });
     }
 
     /// After how long the client gives a call up, where that is known.

@@ -202,10 +202,10 @@ impl SessionRuntime {
     pub(super) fn act(&mut self) -> Option<u8> {
         while let Some(action) = self.mcp_session.next_action() {
             match action {
-                SessionAction::Call { key, tool, arguments, length } => {
+                SessionAction::Call { key, tool, arguments, length, limit } => {
                     let cancellation = self.calls.cancellation(key);
                     let caller = self.caller.clone();
-                    self.call(key, ToolCall { tool, arguments, length, caller, cancellation });
+                    self.call(key, ToolCall { tool, arguments, length, caller, limit, cancellation });
                 }
                 SessionAction::Ask { key, asked, may_be_a_job, joining } => {
                     let cancellation = self.calls.cancellation(key);

@@ -23,6 +23,9 @@ use super::{
 use crate::job_report::{JobKind, ToolNames};
 use unhang_core::wording::shortened;
 
+/// What is left of the time of a call for its answer, when the end of a job has been waited for. Of a short call it is half.
+const ANSWER_MARGIN: Duration = Duration::from_secs(1);
+
 /// One of the nine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Builtin {
@@ -159,9 +162,14 @@ impl Builtin {
         }
     }
 
-    /// Asks the service; whatever it refuses is an answer.
-    pub(super) async fn call(self, service: &dyn JobService, arguments: Map<String, Value>) -> ToolAnswer {
-        match self.told(service, arguments).await {
+    /// Asks the service, for whoever waits this long; whatever it refuses is an answer.
+    pub(super) async fn call(
+        self,
+        service: &dyn JobService,
+        arguments: Map<String, Value>,
+        limit: Duration,
+    ) -> ToolAnswer {
+        match self.told(service, arguments, limit).await {
             Ok(told) => told.answer(false),
             Err(JobServiceError(why)) => ToolAnswer::error(why),
         }
@@ -171,10 +179,11 @@ impl Builtin {
         self,
         service: &dyn JobService,
         mut arguments: Map<String, Value>,
+        limit: Duration,
     ) -> Result<AnswerText, JobServiceError> {
         let (given, names) = (CheckedArguments(&arguments, service.names()), service.names());
         Ok(match self {
-            JobStatus => answer_text::status(&service.status(given.job()?, given.wait()).await?),
+            JobStatus => answer_text::status(&service.status(given.job()?, given.wait(limit)).await?),
             JobResults => {
                 let id = given.job()?;
                 let found = service.results(id).await?;
@@ -233,11 +242,13 @@ impl<'a> CheckedArguments<'a> {
         number.as_u64().or_else(|| number.as_f64().map(|number| number as u64))
     }
 
-    fn wait(&self) -> Duration {
+    /// How long the end of the job is waited for: never so long that the call itself is over first.
+    fn wait(&self, limit: Duration) -> Duration {
         let seconds = self.0.get("wait_seconds").and_then(Value::as_f64).unwrap_or_default();
         let longest = Duration::from_secs(MAX_WAIT_SECONDS);
         let most = if stands("status-wait-bounded") { longest } else { Duration::MAX };
-        Duration::try_from_secs_f64(seconds).unwrap_or(longest).min(most)
+        let in_time = limit.saturating_sub(ANSWER_MARGIN.min(limit / 2));
+        Duration::try_from_secs_f64(seconds).unwrap_or(longest).min(most).min(in_time)
     }
 
     fn page(&self) -> LogRequest {

@@ -119,7 +119,7 @@ impl Toolbox for Table {
     fn call(&self, call: ToolCall) -> ToolAnswerFuture {
         let (tool, service) = (self.tools.get(&call.tool).map(Arc::clone), Arc::clone(&self.service));
         Box::pin(async move {
-            let ToolCall { tool: name, arguments, length, caller, cancellation } = call;
+            let ToolCall { tool: name, arguments, length, caller, limit, cancellation } = call;
             let service = service.on_behalf(&caller);
             let Some(tool) = tool else { return ToolAnswer::error(format!("there is no tool `{name}`")) };
             let arguments = match checked(&tool, arguments, length).await {
@@ -131,7 +131,7 @@ impl Toolbox for Table {
                 }
             };
             match &tool.work {
-                ToolWork::Builtin(builtin) => builtin.call(&*service, arguments).await,
+                ToolWork::Builtin(builtin) => builtin.call(&*service, arguments, limit).await,
                 ToolWork::Declared(declared) => declared.call(&*service, arguments, cancellation).await,
             }
         })

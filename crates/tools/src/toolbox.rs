@@ -1,6 +1,6 @@
 //! Tools behind a front.
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -35,6 +35,8 @@ pub struct ToolCall {
     pub length: usize,
     /// Whose job it is, where it becomes one.
     pub caller: Caller,
+    /// How long whoever calls waits for the answer from now on.
+    pub limit: Duration,
     /// When to stop.
     pub cancellation: Cancellation,
 }

@@ -1,7 +1,7 @@
 //! The nine tools with which an agent follows jobs and keeps state, as tools of an `rmcp` server: `get_job_status`,
 //! `get_job_results`, `get_job_logs` and so on, with their schemas and bounded answers.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rmcp::{
     ErrorData,
@@ -21,6 +21,9 @@ use unhang::{
 
 /// In which form they are listed and answered; `rmcp` leaves out what an older client does not know.
 const REVISION: Revision = Revision::V2025November;
+
+/// How long clients wait for an answer at least: `wait_seconds` counts for no longer.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
 
 /// The tools on the jobs of this engine, for a server of any type.
 pub(crate) fn routes<S: Send + Sync + 'static>(engine: &Engine) -> Result<ToolRouter<S>, String> {
@@ -46,8 +49,8 @@ async fn answer(
 ) -> Result<CallToolResponse, ErrorData> {
     let length = json!(arguments).to_string().len();
     let (_kept_while_it_answers, cancellation) = Cancellation::new();
-    let answer =
-        table.call(ToolCall { tool, arguments, length, caller: Caller::owner(), cancellation }).await;
+    let call = ToolCall { tool, arguments, length, caller: Caller::owner(), limit: CALL_LIMIT, cancellation };
+    let answer = table.call(call).await;
     let mut result: CallToolResult = from_value(Value::Object(answer.to_json(REVISION)))
         .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
     result.result_type = Some(ResultType::COMPLETE);

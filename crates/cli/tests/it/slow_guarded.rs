@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
-    callers::{Calls, StdioCaller, handed_over, lasting},
+    callers::{Calls, StdioCaller, both, handed_over, lasting},
     harness::{Client, PATIENCE, Sandbox, wait_until},
 };
 
@@ -239,4 +239,30 @@ fn where_no_job_can_be_kept_a_call_stays_one_and_its_client_is_told_why_when_it_
     wait_until("it is told", PATIENCE, || sandbox.log().contains("no job can be made of call"));
     client.finish();
     sandbox.assert_nothing_left();
+}
+
+/// The finding: it failed with a deadline, and advised what could not help.
+#[test]
+fn who_waits_for_a_job_for_longer_than_a_call_may_take_is_told_in_time_where_it_is() {
+    both(&[("call-timeout", "2s")], |_, mut client| {
+        let job = client.becomes_a_job(lasting(60.0, "long"));
+        let told = client.result("get_job_status", json!({ "job_id": job, "wait_seconds": 20 }));
+        assert_eq!(told["structuredContent"]["status"], "running", "{told}");
+        client.result("terminate_job", json!({ "job_id": job }));
+        client.finish();
+    });
+}
+
+/// The finding: they were sent to a shell that they do not have.
+#[test]
+fn an_agent_that_asks_for_a_job_that_is_not_there_is_told_of_tools_alone() {
+    both(&[], |_, mut client| {
+        let ids = if client.is_guarded { "the answer that handed the call over" } else { "list_jobs" };
+        for tool in ["get_job_status", "get_job_results", "get_job_logs", "terminate_job"] {
+            let told = client.result(tool, json!({ "job_id": "aaaaaaaaaaaa" }));
+            let text = told["content"][0]["text"].as_str().expect("text");
+            assert!(text.contains(ids) && !text.contains("unhang job"), "{tool}: {text}");
+        }
+        client.finish();
+    });
 }

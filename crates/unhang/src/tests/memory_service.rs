@@ -291,7 +291,14 @@ pub(super) async fn cancellable(
     let length = arguments.to_string().len();
     let Value::Object(arguments) = arguments else { panic!("no arguments") };
     let answer = table
-        .call(ToolCall { tool: tool.to_owned(), arguments, length, caller: Caller::owner(), cancellation })
+        .call(ToolCall {
+            tool: tool.to_owned(),
+            arguments,
+            length,
+            caller: Caller::owner(),
+            limit: Duration::from_secs(60),
+            cancellation,
+        })
         .await;
     let schema = definition.output_schema.expect("all have one");
     if let Some(structured) = &answer.structured {
