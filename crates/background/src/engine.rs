@@ -4,6 +4,7 @@
 //! environment is what the owner handed in, with the tool's own variables over it, and nothing else.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     sync::{Arc, Mutex, PoisonError},
@@ -12,10 +13,12 @@ use std::{
 
 use serde_json::Value;
 use tokio::task::spawn_blocking;
+use unhang_bridge::result;
 use unhang_jobs::{
     self as jobs,
     document::Field,
     engine::{Engine, JobStatus},
+    error::JobError,
     folder::FileName,
     id::JobId,
     record::{JobState, Patch},
@@ -25,6 +28,7 @@ use unhang_jobs::{
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
+use unhang_wire::Json;
 
 use super::{PromotedCalls, opening::Opening};
 use unhang_core::{notices::Notices, revision::Revision};
@@ -251,6 +255,14 @@ impl EngineService {
     }
 }
 
+/// Returns the answer of a call as it was written, but without what 2026-07-28 says of a result: see the same in
+/// [`ResultsReport::new`].
+fn without_protocol(result: &str) -> String {
+    // Of no method: each of those loses members of its own as well.
+    let told = Json::new(result.as_bytes()).and_then(|raw| result::to_legacy("", raw));
+    told.map_or_else(|| result.to_owned(), Cow::into_owned)
+}
+
 impl JobService for EngineService {
     fn on_behalf(self: Arc<Self>, caller: &Caller) -> Arc<dyn JobService> {
         self.for_caller(caller)
@@ -285,9 +297,11 @@ impl JobService for EngineService {
                 let result = Value::from(members).to_string();
                 return Ok(Some(CallAnswer::Result(result)));
             }
-            let result = engine.call_result(id).await?.map(CallAnswer::Result);
-            Ok(match result {
-                Some(result) => Some(result),
+            Ok(match engine.call_result(id).await? {
+                Some(result) if extent == ResultsExtent::Whole => {
+                    Some(CallAnswer::Result(without_protocol(&result)))
+                }
+                Some(result) => Some(CallAnswer::Result(result)),
                 None => engine.call_error(id).await?.map(CallAnswer::Error),
             })
         })

@@ -29,7 +29,13 @@ use super::{
     session_calls::{Awaited, SessionCall},
 };
 use unhang_background::OpenInput;
-use unhang_core::{config::VERDICT_SLACK, fault::FaultKind, revision::Revision};
+use unhang_core::{
+    config::VERDICT_SLACK,
+    fault::{Fault, FaultKind},
+    refusal::ErrorReport,
+    revision::Revision,
+    units::in_words,
+};
 use unhang_tools::{job_report::JobReport, service::CallAnswer};
 
 /// How the URI of a job begins, as a resource.
@@ -252,11 +258,20 @@ fn error_of(report: &JobReport) -> Value {
         (_, Some(EndReason::ServerExited)) => FaultKind::ServerExited,
         _ => FaultKind::ShuttingDown,
     };
-    json!({
-        "code": kind.code(),
-        "message": format!("`{}` has no result: {}", report.name, report.summary()),
-        "data": { "origin": "unhang", "kind": kind.word(), "job": report.job_id, "reason": report.reason },
-    })
+    let elapsed = Duration::try_from_secs_f64(report.elapsed_time_seconds).unwrap_or_default();
+    let (how, hint) = match kind {
+        FaultKind::Cancelled => {
+            (format!("{} after {}", report.status, in_words(elapsed)), "call it again if it is still wanted")
+        }
+        _ => (report.summary(), "nothing starts it again by itself"),
+    };
+    let happened = format!("`{}` has no result: {how}", report.name);
+    let error_report = ErrorReport { kind, summary: happened, hint };
+    let server = report.server.as_deref().unwrap_or("unhang");
+    let fault = Fault { elapsed, ..error_report.into_fault(server, Some("tools/call")) };
+    let mut data = fault.data();
+    (data["job"], data["reason"]) = (json!(report.job_id), json!(report.reason));
+    json!({ "code": kind.code(), "message": fault.message(), "data": data })
 }
 
 impl JobCapabilities {

@@ -13,6 +13,9 @@ use crate::{
     harness::{PATIENCE, Sandbox, Web, run_to_end, signal, wait_until},
 };
 
+/// When calls of a server become jobs here, but for the one that counts.
+const SOON: &str = "limits.promote-after = \"300ms\"\ntools.seen.promote-after = \"off\"";
+
 #[test]
 fn a_window_that_follows_has_jobs_of_its_own() {
     let sandbox = Sandbox::with_jobs();
@@ -43,6 +46,34 @@ fn a_window_that_follows_has_jobs_of_its_own() {
         "{told}"
     );
     follower.finish();
+    sandbox.assert_nothing_left();
+}
+
+/// The finding: in a window that follows it had members of a revision that its client does not speak.
+#[test]
+fn an_answer_reads_alike_in_the_window_that_leads_and_in_one_that_follows() {
+    let sandbox = Sandbox::with_jobs();
+    let mut leader = gateway(&sandbox, &[server("srv", &["slow-answers", "--era", "legacy"], SOON)]);
+    assert_eq!(leader.counted(), [0, 0, 0]);
+    let mut follower = window(&sandbox, &[]);
+    for client in [&mut leader, &mut follower] {
+        let job = client.becomes_a_job(json!({ "seconds": 1.5, "size": 10 }));
+        client.at_its_end(&job);
+        let by_tool = client.result("get_job_results", json!({ "job_id": job }));
+        let uri = format!("job://{}", job.as_str().expect("an id"));
+        let read = client.ask("resources/read", json!({ "uri": uri }))["result"]["contents"][0].clone();
+        let by_resource: Value = serde_json::from_str(read["text"].as_str().expect("text")).expect("JSON");
+        let mut command = sandbox.unhang();
+        command.args(["job", "result", job.as_str().expect("an id")]);
+        let (_, by_command, stderr) = run_to_end(command);
+        let by_command: Value = serde_json::from_str(&by_command).unwrap_or_else(|_| panic!("{stderr}"));
+        let answer = json!({ "content": [{ "type": "text", "text": text(10) }], "isError": false });
+        for found in [&by_tool["structuredContent"]["results"], &by_resource["results"], &by_command] {
+            assert_eq!(*found, answer);
+        }
+    }
+    follower.finish();
+    leader.finish();
     sandbox.assert_nothing_left();
 }
 

@@ -315,6 +315,27 @@ fn a_task_is_told_of_in_the_dialect_of_its_client() {
     assert_eq!(acknowledged["result"]["resultType"], "complete", "{acknowledged}");
 }
 
+/// The finding: it named neither server nor method, and said nothing of what to do.
+#[test]
+fn a_task_that_was_cancelled_has_an_error_with_all_that_is_known() {
+    let mut front = with_jobs();
+    let ending = unhang_jobs::record::EndRecord::without_run(JobEnd::Cancelled);
+    let cancelled =
+        TaskTold { report: report(|record| record.end(&ending)), answer: None, inputs: Vec::new() };
+    let about = format!(r#"{{"taskId":"{ID}"}}"#);
+    let told = told(&mut front, 1, "tasks/result", &about, &TasksTold::One(Box::new(cancelled)));
+    let (error, hint) = (&told["error"], "call it again if it is still wanted");
+    assert_eq!(error["code"], -31009, "{told}");
+    assert_eq!(error["message"], format!("`srv__now` has no result: cancelled after 48s; {hint}"), "{told}");
+    assert_eq!(
+        error["data"],
+        json!({
+            "origin": "unhang", "kind": "cancelled", "server": "srv", "method": "tools/call", "elapsedMs": 48_000,
+            "stderrTail": [], "junk": [], "hint": hint, "job": ID, "reason": null,
+        })
+    );
+}
+
 #[test]
 fn a_job_is_a_resource_for_its_caller() {
     let mut front = with_jobs();

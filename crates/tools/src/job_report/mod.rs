@@ -107,6 +107,9 @@ pub struct JobReport {
     /// What it is, where it is no command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<JobKind>,
+    /// The server of a call, as the configuration calls it.
+    #[serde(skip)]
+    pub server: Option<String>,
     /// Where it is.
     pub status: JobState,
     /// What a call does as it becomes a job.
@@ -254,6 +257,7 @@ impl JobReport {
             job_id: record.job_id,
             name: record.name.clone(),
             kind: record.call.is_some().then_some(JobKind::Call),
+            server: record.call.as_ref().map(|call| call.server.clone()),
             status: record.status,
             does: CallActivity::Works,
             created_at: record.created_at,
@@ -386,9 +390,27 @@ impl ResultsReport {
     pub fn new(results: Results, reader: ReportReader) -> Self {
         let Results { status, results, error, stdout_tail, stderr_tail, gone } = results;
         let results_name = status.record.results.clone();
+        let is_call = status.record.call.is_some();
+        let results = results.map(|results| if is_call { without_protocol(results) } else { results });
         let job = JobReport::new(&status, reader);
         Self { job, results, results_name, error, stdout_tail, stderr_tail, gone }
     }
+}
+
+/// Returns the answer of a call without what 2026-07-28 says of a result: the window that leads adds it for those that follow, and whoever
+/// reads the answer here is the client of neither.
+fn without_protocol(mut answer: Value) -> Value {
+    let Some(members) = answer.as_object_mut() else { return answer };
+    members.remove("resultType");
+    let meta = members.get_mut("_meta").and_then(Value::as_object_mut);
+    let is_empty = meta.is_some_and(|meta| {
+        let named = meta.remove("io.modelcontextprotocol/serverInfo");
+        named.is_some() && meta.is_empty()
+    });
+    if is_empty {
+        members.remove("_meta");
+    }
+    answer
 }
 
 impl From<LogPage> for LogReport {

@@ -153,6 +153,7 @@ mod tests {
             job_id: "abcdefgh2345".parse::<JobId>().unwrap(),
             name: name.to_owned(),
             kind: None,
+            server: None,
             status,
             does: unhang::job_report::CallActivity::Works,
             created_at,
