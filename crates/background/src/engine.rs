@@ -18,7 +18,6 @@ use unhang_jobs::{
     self as jobs,
     document::Field,
     engine::{Engine, JobStatus},
-    error::JobError,
     folder::FileName,
     id::JobId,
     record::{JobState, Patch},

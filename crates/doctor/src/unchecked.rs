@@ -132,7 +132,7 @@ mod tests {
         let mut seen = started(StartResult::Answered(Duration::from_millis(5)));
         seen.handshake = Some(HandshakeSeen::Agreed("2025-11-25".to_owned()));
         let before = ids(&seen, true, UncheckedReason::OverHttp);
-        seen.heard.invalid.add(b"x");
+        seen.stdout_seen.invalid.add(b"x");
         seen.troubles.push(crate::observations::ServerTrouble::Lost("`ping`".to_owned(), "broke".to_owned()));
         assert_eq!(ids(&seen, true, UncheckedReason::OverHttp), before);
         assert!(before.contains(&"dies-in-use"), "{before:?}");
