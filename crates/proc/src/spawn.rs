@@ -27,7 +27,7 @@ use rustix::{
 };
 use unhang_switches::stands;
 
-use crate::{descriptors, system};
+use crate::{descriptors, file_limit, system};
 
 /// The environment of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// No pipe or socket could be made.
-    #[error("{action} for the server failed: {source}")]
+    #[error("{action} for the server failed: {source}{}", limit_hint(source))]
     Pipe {
         /// What was being done.
         action: &'static str,
@@ -75,7 +75,7 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// The lifeline that was to hold the server could not be started, or was lost before the server ran.
-    #[error("lifeline process `{}` failed: {source}", program.display())]
+    #[error("lifeline process `{}` failed: {source}{}", program.display(), limit_hint(source))]
     Shim {
         /// The program of the lifeline.
         program: PathBuf,
@@ -97,6 +97,11 @@ fn list(folders: &[PathBuf]) -> String {
         return "nowhere".to_owned();
     }
     folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Too many open files are the limit of a shell more often than not.
+fn limit_hint(source: &io::Error) -> String {
+    file_limit::cause_of(source).map(|told| format!("; {told}")).unwrap_or_default()
 }
 
 /// "No such file" about a file that was seen a moment before means the interpreter in its first line.
@@ -426,6 +431,20 @@ mod tests {
         let reaped = Process { pid: getpid(), exit: Some(Exit::Code(0)) };
         // A signal to ourselves would end the test.
         reaped.signal(Signal::KILL);
+    }
+
+    #[test]
+    fn where_too_few_files_may_be_open_the_limit_is_named() {
+        let errors: [fn(io::Error) -> SpawnError; 2] = [
+            |source| SpawnError::Pipe { action: "making pipes", source },
+            |source| SpawnError::Shim { program: "/x".into(), source },
+        ];
+        for error in errors {
+            let told = error(Errno::MFILE.into()).to_string();
+            assert!(told.contains("`ulimit -n` lets no more than"), "{told}");
+            let told = error(Errno::NOENT.into()).to_string();
+            assert!(!told.contains("ulimit"), "{told}");
+        }
     }
 
     #[test]

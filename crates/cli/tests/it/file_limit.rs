@@ -73,6 +73,24 @@ fn f_95_jobs_and_servers_are_ended_by_the_limit_as_elsewhere() {
     guarded.finish();
 }
 
+#[test]
+fn a_guard_under_too_small_a_limit_of_open_files_names_it() {
+    let jobs = Jobs::new();
+    let mut told = 0;
+    for limit in ["14", "16", "18", "20", "22"] {
+        let command = jobs.sandbox.wrap_command(&[], &["well-behaved"]);
+        let mut limited = beside(&command, "sh");
+        limited.args(["-c", "ulimit -n \"$1\"; shift; exec \"$@\"", "sh", limit]);
+        limited.arg(command.get_program()).args(command.get_args());
+        let (code, _, stderr) = run_to_end(limited);
+        if code == 3 && stderr.contains("Too many open files") {
+            assert!(stderr.contains("`ulimit -n` lets no more than"), "{limit}: {stderr}");
+            told += 1;
+        }
+    }
+    assert!(told > 0, "one of them is too few");
+}
+
 /// The finding: "Serialization failed: … Too many open files", without a word of the limit.
 #[test]
 fn where_too_few_files_may_be_open_the_limit_is_named() {
