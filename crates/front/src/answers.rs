@@ -244,15 +244,12 @@ impl AnswerWriter {
     pub(super) fn refuse_resource(
         &mut self,
         id: &Id,
-        uri: &str,
+        (uri, names_all): (&str, &str),
         revision: Revision,
         route: ReplyRoute,
         effects: &mut impl SessionEffects,
     ) {
-        let message = format!(
-            "there is no resource `{}`; resources/list names all of them",
-            shortened(uri, MOST_ECHOED)
-        );
+        let message = format!("there is no resource `{}`; {names_all}", shortened(uri, MOST_ECHOED));
         let modern = json!({
             "code": FaultKind::InvalidParams.code(),
             "message": message,

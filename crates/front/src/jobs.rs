@@ -53,6 +53,7 @@ impl SessionJobs {
             tells_callers_apart: self.tells_callers_apart || caller.name().is_some(),
             are_of_windows: false,
             ttl: self.service.retention(),
+            alone: None,
         }
     }
 

@@ -58,10 +58,9 @@ impl LocalJobServer {
         // One client alone is at the other end.
         let jobs = SessionJobs { service, tells_callers_apart: true };
         let context = SessionContext::new(toolbox, None, None).with_jobs(Some(jobs));
-        LocalJobServer {
-            work: SessionRuntime::new(limits, &context, FairnessKey::new("stdio"), None),
-            said: QueuedMessage::default(),
-        }
+        let mut work = SessionRuntime::new(limits, &context, FairnessKey::new("stdio"), None);
+        work.mcp_session.jobs.alone = Some(names);
+        LocalJobServer { work, said: QueuedMessage::default() }
     }
 
     /// The client has said this.

@@ -247,7 +247,13 @@ impl McpSession {
             && let Some(call) = self.calls.take(&id)
         {
             if let (Awaited::Job(uri), TasksTold::Unknown(_)) = (&call.awaited, told) {
-                self.answers.refuse_resource(&id, uri, call.revision, call.route, effects);
+                self.answers.refuse_resource(
+                    &id,
+                    (uri, &self.jobs.names_all()),
+                    call.revision,
+                    call.route,
+                    effects,
+                );
                 return self.stop_if_drained(effects);
             }
             match told.answer(&call, self.jobs.ttl) {

@@ -291,7 +291,14 @@ impl McpSession {
         match subject(known, request) {
             Ok(subject) => self.ask_about(subject, request, revision, effects),
             Err(NotAsked::Resource(uri)) => {
-                self.answers.refuse_resource(&request.id, &uri, revision, request.route, effects);
+                let names_all = self.jobs.names_all();
+                self.answers.refuse_resource(
+                    &request.id,
+                    (&uri, &names_all),
+                    revision,
+                    request.route,
+                    effects,
+                );
             }
             Err(NotAsked::Told(error_report)) => {
                 self.answers.refuse_request(request, error_report, effects);
@@ -500,7 +507,16 @@ impl McpSession {
                 }
                 self.answers.answer(&request.id, revision, request.route, Map::new(), effects);
             }
-            None => self.answers.refuse_resource(&request.id, &uri, revision, request.route, effects),
+            None => {
+                let names_all = self.jobs.names_all();
+                self.answers.refuse_resource(
+                    &request.id,
+                    (&uri, &names_all),
+                    revision,
+                    request.route,
+                    effects,
+                );
+            }
         }
     }
 

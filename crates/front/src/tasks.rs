@@ -36,7 +36,10 @@ use unhang_core::{
     revision::Revision,
     units::in_words,
 };
-use unhang_tools::{job_report::JobReport, service::CallAnswer};
+use unhang_tools::{
+    job_report::{JobReport, ToolNames},
+    service::CallAnswer,
+};
 
 /// How the URI of a job begins, as a resource.
 const JOB_SCHEME: &str = "job://";
@@ -62,6 +65,18 @@ pub(super) struct JobCapabilities {
     pub are_of_windows: bool,
     /// How long a job is kept after its end.
     pub ttl: Option<Duration>,
+    /// There is nothing but jobs, and whoever asks about them calls the tools by these names.
+    pub alone: Option<ToolNames>,
+}
+
+impl JobCapabilities {
+    /// Says what names all resources that can be read.
+    pub(super) fn names_all(self) -> String {
+        match self.alone {
+            Some(names) => format!("{}list_jobs names all jobs", names.prefix),
+            None => "resources/list names all of them".to_owned(),
+        }
+    }
 }
 
 /// What is asked of tasks.

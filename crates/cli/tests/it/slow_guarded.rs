@@ -75,6 +75,10 @@ fn f_73_a_client_that_follows_its_list_has_the_tools_with_its_first_job() {
     assert_eq!(after[before.len()..], ours);
     let params = json!({ "job_id": job, "wait_seconds": 20 });
     assert_eq!(client.result("unhang_get_job_status", params)["structuredContent"]["status"], "completed");
+    // There may be no list of resources here, so that something else names the jobs.
+    let unknown = client.ask("resources/read", json!({ "uri": "job://aaaaaaaaaaaa" }));
+    let told = unknown["error"]["message"].as_str().expect("it is not there");
+    assert!(told.contains("unhang_list_jobs") && !told.contains("resources/list"), "{told}");
     // What is not listed is answered all the same.
     let listed = client.result("unhang_list_jobs", json!({}));
     assert_eq!(listed["structuredContent"]["jobs"][0]["job_id"], job, "{listed}");

@@ -27,6 +27,7 @@ const BEHIND: JobCapabilities = JobCapabilities {
     tells_callers_apart: true,
     are_of_windows: false,
     ttl: Some(Duration::from_secs(60)),
+    alone: None,
 };
 
 pub(super) fn job_report() -> JobReport {
