@@ -45,6 +45,8 @@ pub const STOP_SLACK: Duration = Duration::from_secs(1);
 pub const DISPOSE_LIMIT: Duration = Duration::from_secs(5);
 /// What the process may take to end once its outcome is known (X-05, C-38).
 pub const EXIT_LIMIT: Duration = Duration::from_secs(10);
+/// What calls in flight over stdio may take after a signal: the client sends it when it has finished.
+pub const SIGNAL_GRACE: Duration = Duration::from_millis(500);
 /// How long our own last answers may wait in any case for a client that does not read, while we end.
 pub const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 /// How long a client may pause in reading them where [`EXIT_LIMIT`] allows it. On a busy machine a client that has not

@@ -10,7 +10,7 @@
 //!          ├ what a server has ─ SessionAction::Ask(key) ─ … ─ McpSession::answered(key, answer) ─ the same, in the client's era
 //!          └ a list, while servers start ─ McpSession::servers_changed, or two seconds ─ what is known by then
 //! Phase: Running ──eof──► Draining ──all answered, or grace──► Stopping ──all calls ended──► Closed
-//!        Running ──signal, client gone────────────────────────► Stopping
+//!        Running ──signal──► Draining, for a moment          Running ──client gone──► Stopping
 //! ```
 //!
 //! The session is a small core. Its state lies in parts, each in the file of its subject: `SessionCalls`, `ClientQuestions`, `ParkedCalls`,
@@ -39,7 +39,7 @@ use super::{
     traces::Traces,
 };
 use unhang_core::{
-    config::STOP_LIMIT,
+    config::{SIGNAL_GRACE, STOP_LIMIT},
     exit,
     fault::FaultKind,
     limits::Limits,
@@ -62,7 +62,7 @@ pub use super::effects::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionPhase {
     Running,
-    Draining { until: Duration, cause: &'static str },
+    Draining { until: Duration, code: u8, cause: &'static str },
     Stopping { until: Duration, code: u8 },
     Closed,
 }
@@ -88,6 +88,8 @@ pub struct McpSession {
     pub(super) watched: WatchedResources,
     pub(super) actions: VecDeque<SessionAction>,
     pub(super) phase: SessionPhase,
+    /// No call becomes a job any more.
+    pub(super) makes_no_jobs: bool,
 }
 
 impl McpSession {
@@ -108,6 +110,7 @@ impl McpSession {
             watched: WatchedResources::default(),
             actions: VecDeque::new(),
             phase: SessionPhase::Running,
+            makes_no_jobs: false,
         }
     }
 
@@ -229,8 +232,8 @@ impl McpSession {
         self.parked_calls.forget(Some(now), &mut self.actions);
         self.stop_if_drained(effects);
         match self.phase {
-            SessionPhase::Draining { until, cause } if now >= until => {
-                self.stop(now, exit::DONE, &unhang_ends(cause), effects);
+            SessionPhase::Draining { until, code, cause } if now >= until => {
+                self.stop(now, code, &unhang_ends(cause), effects);
             }
             SessionPhase::Stopping { until, code } if now >= until => self.finish(code),
             _ => {}
@@ -353,20 +356,51 @@ impl McpSession {
 
     /// The client's stdin ended: what is in flight may still be answered for a while.
     pub fn client_end(&mut self, now: Duration, effects: &mut impl SessionEffects) {
+        self.keep_as_calls();
         self.drain(now, "the client closed its stream", effects);
+    }
+
+    /// A signal: nothing new is taken, and what is in flight may still be answered for a moment.
+    pub fn stop_soon(
+        &mut self,
+        now: Duration,
+        code: u8,
+        cause: &'static str,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.keep_as_calls();
+        let until = match self.phase {
+            SessionPhase::Draining { until, .. } => until.min(now + SIGNAL_GRACE),
+            _ => now + SIGNAL_GRACE,
+        };
+        self.begin_drain(now, SessionPhase::Draining { until, code, cause }, effects);
+    }
+
+    /// No call becomes a job any more: the client that would hear of it has ended, and the job would end with the session. A call that is
+    /// a task from the first on has to be ordered, and then goes on as what it was.
+    fn keep_as_calls(&mut self) {
+        self.makes_no_jobs = true;
+        self.calls.keep_as_calls();
     }
 
     /// Takes nothing new from now on, for this reason; what is in flight may still be answered for a while.
     pub fn drain(&mut self, now: Duration, cause: &'static str, effects: &mut impl SessionEffects) {
-        self.now = now;
         if self.phase == SessionPhase::Running {
-            self.phase = SessionPhase::Draining { until: now + self.limits.eof_grace, cause };
+            let until = now + self.limits.eof_grace;
+            self.begin_drain(now, SessionPhase::Draining { until, code: exit::DONE, cause }, effects);
+        }
+    }
+
+    fn begin_drain(&mut self, now: Duration, draining: SessionPhase, effects: &mut impl SessionEffects) {
+        self.now = now;
+        if matches!(self.phase, SessionPhase::Running | SessionPhase::Draining { .. }) {
+            self.phase = draining;
             self.end_all_subscriptions(effects);
             self.stop_if_drained(effects);
         }
     }
 
-    /// Ends now: a signal, or the client reads no more. What is in flight is answered first, and then waited for: a command
+    /// Ends now: the client reads no more. What is in flight is answered first, and then waited for: a command
     /// that is stopped needs a moment to be gone. `ending` says what ends and why: "unhang is ending because it was interrupted".
     pub fn stop(&mut self, now: Duration, code: u8, ending: &str, effects: &mut impl SessionEffects) {
         self.now = now;
@@ -440,11 +474,11 @@ impl McpSession {
 
     /// Once the client has ended and waits for nothing, we end.
     pub(super) fn stop_if_drained(&mut self, effects: &mut impl SessionEffects) {
-        if let SessionPhase::Draining { cause, .. } = self.phase
+        if let SessionPhase::Draining { code, cause, .. } = self.phase
             && self.calls.is_empty()
             && stands("front-ends-when-drained")
         {
-            self.stop(self.now, exit::DONE, &unhang_ends(cause), effects);
+            self.stop(self.now, code, &unhang_ends(cause), effects);
         }
     }
 

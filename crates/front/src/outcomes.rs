@@ -202,6 +202,11 @@ impl McpSession {
         }
     }
 
+    /// Whether this call goes on as what it was, although there is a job of it by now.
+    pub(super) fn stays_a_call(&self, key: CallKey) -> bool {
+        self.is_asked(key) || (self.makes_no_jobs && self.calls.by_key(key).is_some())
+    }
+
     /// Whether the client of this call has asked for a task (2025-11-25).
     pub(super) fn wants_a_task(&self, key: CallKey) -> bool {
         self.calls.by_key(key).is_some_and(SessionCall::wants_a_task)

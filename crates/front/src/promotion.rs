@@ -12,6 +12,7 @@
 //! - To the server nothing has happened.
 //! - While the client is asked something about the call it stays a call: somebody is at it. About a call that is a task from the first
 //!   on the client is asked nothing before that.
+//! - Over stdio, once the client's stdin has ended or a signal came, every call stays one: a job would end with the session.
 
 use std::{borrow::Cow, time::Duration};
 

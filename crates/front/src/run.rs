@@ -168,7 +168,10 @@ impl PipeSession {
             return Some(stop.exit_code());
         }
         self.why = CallsEnd::UnhangEnds;
-        self.end(stop.exit_code(), stop.cause());
+        self.begin_end();
+        self.ending = true;
+        let (now, code, cause) = (self.work.now(), stop.exit_code(), stop.cause());
+        self.work.mcp_session.stop_soon(now, code, cause, &mut self.effects);
         None
     }
 

@@ -236,6 +236,15 @@ impl SessionCalls {
         self.in_flight.cancel(id)
     }
 
+    /// No call becomes a job from now on, unless it is to be one before its server is asked.
+    pub(super) fn keep_as_calls(&mut self) {
+        for id in self.ids_of(|_| true) {
+            if let Some(call) = self.in_flight.get_mut(&id).filter(|call| !call.wants_a_task()) {
+                call.promotion.at = None;
+            }
+        }
+    }
+
     /// Takes all requests out of flight.
     pub(super) fn take_all(&mut self) -> Vec<(Id, SessionCall)> {
         self.in_flight.take_all()

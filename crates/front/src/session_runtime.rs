@@ -358,7 +358,7 @@ impl SessionRuntime {
         while let Ok((key, aside)) = self.asides.try_recv() {
             self.said(key, aside, effects);
         }
-        if self.mcp_session.is_asked(key) {
+        if self.mcp_session.stays_a_call(key) {
             calls.forget(async move { Ok(promoted) });
             return self.stays(key, running_call);
         }

@@ -205,6 +205,59 @@ fn calls_that_outlast_the_grace_are_told_and_given_a_moment_to_stop() {
 }
 
 #[test]
+fn after_a_signal_calls_have_a_moment_to_be_answered() {
+    let moment = Duration::from_millis(500);
+    let mut front = shaken();
+    front.mcp_session.stop_soon(front.now, exit::INTERRUPTED, "it was interrupted", &mut front.effects);
+    assert_eq!(front.actions(), [SessionAction::Exit(exit::INTERRUPTED)], "nothing is in flight");
+    let mut front = shaken();
+    front.calls(1);
+    front.calls(2);
+    let keys = front.called();
+    front.mcp_session.stop_soon(front.now, exit::TERMINATED, "it was told to end", &mut front.effects);
+    front.calls(3);
+    front.heard_fault(3, -31008);
+    front.wait(moment / 2);
+    front.ends(keys[0], "in time");
+    assert_eq!(front.received()[0]["result"]["content"][0]["text"], "in time");
+    assert!(front.actions().is_empty());
+    front.wait(moment / 2);
+    let told = front.heard_fault(2, -31008);
+    assert!(told["message"].as_str().is_some_and(|text| text.contains("it was told to end")), "{told}");
+    front.ends(keys[1], "late");
+    assert_eq!(
+        front.actions(),
+        [SessionAction::Cancel(keys[1]), SessionAction::Exit(exit::TERMINATED)],
+        "and the whole ends with the code of the signal"
+    );
+    let mut front = shaken();
+    front.calls(1);
+    let key = front.called()[0];
+    front.mcp_session.stop_soon(front.now, exit::TERMINATED, "it was told to end", &mut front.effects);
+    front.ends(key, "in time");
+    assert_eq!(front.received().len(), 1);
+    assert_eq!(front.actions(), [SessionAction::Exit(exit::TERMINATED)], "sooner where all are answered");
+}
+
+#[test]
+fn a_signal_shortens_the_grace_after_the_end_of_stdin_and_does_not_lengthen_it() {
+    for (earlier, expect) in [(0, 500), (4800, 200)] {
+        let mut front = shaken();
+        front.calls(1);
+        let key = front.called()[0];
+        front.mcp_session.client_end(front.now, &mut front.effects);
+        front.wait(Duration::from_millis(earlier));
+        front.mcp_session.stop_soon(front.now, exit::TERMINATED, "it was told to end", &mut front.effects);
+        front.wait(Duration::from_millis(expect - 1));
+        assert!(front.received().is_empty());
+        front.wait(Duration::from_millis(1));
+        front.heard_fault(1, -31008);
+        front.ends(key, "late");
+        assert_eq!(front.actions().last(), Some(&SessionAction::Exit(exit::TERMINATED)));
+    }
+}
+
+#[test]
 fn a_signal_answers_everything_and_waits_no_longer_than_a_stop_takes() {
     let mut front = shaken();
     front.calls(1);

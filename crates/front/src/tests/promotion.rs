@@ -494,3 +494,25 @@ fn a_call_of_which_no_job_can_be_made_ends_at_its_limit_with_the_reason() {
     assert!(message.contains("no job could be made of the call: the data folder is gone"), "{message}");
     assert!(!front.mcp_session.not_promoted(key, String::new()), "nobody waits any more");
 }
+
+#[test]
+fn a_call_in_flight_when_stdin_ends_never_becomes_a_job() {
+    for is_ordered in [false, true] {
+        let mut front = with_jobs();
+        ask(&mut front, 1, "tools/call", CALL);
+        let (key, _) = asked(&mut front);
+        front.wait(seconds(43));
+        if is_ordered {
+            front.wait(seconds(2));
+            assert_eq!(promote(&mut front), key);
+        }
+        assert!(!front.mcp_session.stays_a_call(key));
+        front.mcp_session.client_end(front.now, &mut front.effects);
+        front.wait(seconds(4));
+        assert!(front.actions().is_empty(), "its moment has passed, and it is a call still");
+        assert!(front.mcp_session.stays_a_call(key), "a job that comes now is of no use");
+        front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
+        assert_eq!(front.received()[0]["id"], 1);
+        assert!(!front.mcp_session.stays_a_call(key), "nobody waits for it any more");
+    }
+}

@@ -18,7 +18,7 @@ struct MisbehavingTools;
 
 impl Toolbox for MisbehavingTools {
     fn definitions(&self) -> Arc<[Definition]> {
-        ["echo", "panics", "panics_at_once", "never_ends", "ends_when_cancelled", "large"]
+        ["echo", "panics", "panics_at_once", "never_ends", "ends_when_cancelled", "soon", "large"]
             .map(|name| Definition { name: name.to_owned(), ..echo() })
             .into()
     }
@@ -32,6 +32,10 @@ impl Toolbox for MisbehavingTools {
                 "ends_when_cancelled" => {
                     call.cancellation.cancelled().await;
                     answer("cancelled")
+                }
+                "soon" => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    answer("soon")
                 }
                 "large" => answer(&"x".repeat(20_000)),
                 _ => answer("hi"),
@@ -148,6 +152,19 @@ fn a_signal_ends_the_session_with_its_own_code() {
     });
     assert_eq!((code, &received.0["id"], &received.1["id"]), (exit::TERMINATED, &json!(2), &json!(1)));
     assert_eq!(received.1["error"]["code"], -31008);
+}
+
+#[test]
+fn a_call_that_is_nearly_done_when_the_signal_comes_is_answered() {
+    let (code, received) = serve(Limits::default(), |mut client, stop| {
+        client.call(1, "soon");
+        client.call(2, "echo");
+        // Both are in flight.
+        assert_eq!(client.hears()["id"], 2);
+        stop.blocking_send(Stop::Terminate).expect("the front listens");
+        (client.hears(), client.input)
+    });
+    assert_eq!((code, &received.0["result"]["content"][0]["text"]), (exit::TERMINATED, &json!("soon")));
 }
 
 #[test]
