@@ -137,7 +137,18 @@ impl FromClient {
 
     /// Reads what is there.
     pub fn read(&mut self, ready: io::Result<()>) -> ReadOutcome {
-        match ready.and_then(|()| self.input.try_read(self.lines.spare())) {
+        let read = ready.and_then(|()| self.input.try_read(self.lines.spare()));
+        self.take(read)
+    }
+
+    /// Reads what is there, whether or not the runtime has heard of it.
+    pub fn read_now(&mut self) -> ReadOutcome {
+        let read = self.input.read_now(self.lines.spare());
+        self.take(read)
+    }
+
+    fn take(&mut self, read: io::Result<usize>) -> ReadOutcome {
+        match read {
             Ok(count @ 1..) => {
                 self.lines.filled(count);
                 self.turn.took(count);

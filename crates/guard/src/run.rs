@@ -5,9 +5,9 @@
 //! once; what the kernel does not take waits in a queue. No branch awaits a write, so neither direction can wait for the
 //! other. The server's stderr is read by a thread of its own and never passes here.
 //!
-//! Invariants: one server process at a time; after [`WrapAction::Exit`] nothing is read any more, and what waits for the
-//! client is delivered for as long as it reads, within [`EXIT_LIMIT`] from what ended the session; dropping the process
-//! lets its lifeline end the tree.
+//! Invariants: one server process at a time; after [`WrapAction::Exit`] what the client has written is refused, nothing is
+//! read any more, and what waits for the client is delivered for as long as it reads, within [`EXIT_LIMIT`] from what
+//! ended the session; dropping the process lets its lifeline end the tree.
 
 use std::{future::pending, io, os::fd::OwnedFd, time::Duration};
 
@@ -267,7 +267,27 @@ impl GuardLoop {
     }
 
     fn read_client(&mut self, ready: io::Result<()>) {
-        match self.from_client.read(ready) {
+        let outcome = self.from_client.read(ready);
+        self.client_read(outcome);
+    }
+
+    /// Refuses what the client has written by now. Whoever has been allowed to write is answered, so this is the last thing before its way
+    /// to us is closed.
+    fn refuse_the_rest(&mut self) {
+        let deadline = Deadline::after(FLUSH_LIMIT);
+        while !self.from_client.ended && !deadline.is_past() && self.wrap_session.reads_client(&self.effects)
+        {
+            let outcome = self.from_client.read_now();
+            self.client_read(outcome);
+            if outcome == ReadOutcome::Nothing {
+                return;
+            }
+            self.effects.to_client.flush();
+        }
+    }
+
+    fn client_read(&mut self, outcome: ReadOutcome) {
+        match outcome {
             ReadOutcome::Bytes => {
                 let now = self.now();
                 self.effects.memory = Some(self.from_client.lines.memory());
@@ -429,9 +449,11 @@ impl GuardLoop {
         }
     }
 
-    /// Delivers what waits for the client, and ends what is a job.
+    /// Refuses what the client has written meanwhile, delivers what waits for it, and ends what is a job.
     async fn finish(mut self) {
         self.begin_end();
+        self.refuse_the_rest();
+        drop(self.from_client);
         let (counters, shed) = (self.wrap_session.counters(), self.effects.to_client.shed());
         let jobs_end = async {
             if let Some(bridge) = &self.effects.bridge {
@@ -445,7 +467,10 @@ impl GuardLoop {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Read, thread};
+    use std::{
+        io::{Read, Write},
+        thread,
+    };
 
     use unhang_proc::{server::LifelineCommand, spawn::Environment};
 
@@ -458,6 +483,13 @@ mod tests {
     /// Makes a guard that ends while an answer waits for its client, and the client's end of the pipe.
     fn ending() -> (GuardLoop, io::PipeReader) {
         let (client_input, _) = io::pipe().expect("a pipe");
+        let (mut shell, reader) = started(client_input);
+        shell.effects.to_client.send(Class::Kept, &vec![b'x'; ANSWER], None);
+        (shell, reader)
+    }
+
+    /// Makes a guard of a client that writes there, and the client's other end.
+    fn started(client_input: io::PipeReader) -> (GuardLoop, io::PipeReader) {
         let (reader, client_output) = io::pipe().expect("a pipe");
         let limits = Limits::default();
         let server = ServerSpec {
@@ -469,7 +501,7 @@ mod tests {
             stop_limit: limits.stop_limit(),
             lifeline: LifelineCommand { program: "never-started".into(), arguments: Vec::new() },
         };
-        let mut shell = GuardLoop::new(GuardSpec {
+        let shell = GuardLoop::new(GuardSpec {
             name: "srv".to_owned(),
             limits,
             server,
@@ -479,8 +511,27 @@ mod tests {
             jobs: None,
         })
         .expect("its descriptors can be used");
-        shell.effects.to_client.send(Class::Kept, &vec![b'x'; ANSWER], None);
         (shell, reader)
+    }
+
+    #[tokio::test]
+    async fn what_was_written_until_the_end_is_refused_and_not_lost() {
+        let (client_input, mut client) = io::pipe().expect("a pipe");
+        let (mut shell, mut reader) = started(client_input);
+        let now = shell.now();
+        writeln!(client, r#"{{"jsonrpc":"2.0","id":0,"method":"initialize"}}"#).expect("it is open");
+        let outcome = shell.from_client.read_now();
+        shell.client_read(outcome);
+        shell.wrap_session.start_failed(now, "no program", &mut shell.effects);
+        for id in 1..=200 {
+            writeln!(client, r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#).expect("it is open");
+        }
+        shell.finish().await;
+        writeln!(client).expect_err("nothing can be written that nobody reads");
+        let mut received = String::new();
+        reader.read_to_string(&mut received).expect("text");
+        let told = received.lines().filter(|line| line.contains("-31003") && line.contains("no program"));
+        assert_eq!(told.count(), 201, "{received:.500}");
     }
 
     #[tokio::test]
