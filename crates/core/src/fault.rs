@@ -11,7 +11,7 @@ use serde::Serialize;
 use unhang_switches::stands;
 use unhang_wire::{Id, one_line};
 
-use crate::units::in_words;
+use crate::{config::LAST_MOMENT, units::in_words};
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,9 +138,36 @@ pub const BAD_RESPONSE_HINT: &str = "this is a fault of the server; what it wrot
 /// Where an operator finds what a server has written, for whoever may not read it.
 pub(crate) const STDERR_AT_STATUS: &str = "an operator sees its stderr at /status";
 
-/// That a server has ended in this way, so long after a request was sent.
-pub fn ended(server: &str, exit: &str, elapsed: Duration, method: &str) -> String {
-    format!("`{server}` ended ({exit}) {} after `{method}` was sent", in_words(elapsed))
+/// That what has become of a server happened so long after a request was sent.
+pub fn after_request(happened: &str, elapsed: Duration, method: &str) -> String {
+    format!("{happened} {} after `{method}` was sent", in_words(elapsed))
+}
+
+/// That a server of no use any more was noticed at this time, and why it is of none: "closed its stdout".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uselessness {
+    /// When that was noticed, on the clock of its owner.
+    pub since: Duration,
+    /// What the server did, as a sentence without its name.
+    pub why: &'static str,
+}
+
+impl Uselessness {
+    /// Tells why we ended a server that ends now, where it was us.
+    ///
+    /// A server that goes by itself closes its pipes a moment before, and that is no reason of ours. No signal of ours comes before
+    /// `stop_grace` has passed.
+    pub fn reason_of_end(self, now: Duration, stop_grace: Duration) -> Option<&'static str> {
+        (now >= self.since + stop_grace.min(LAST_MOMENT)).then_some(self.why)
+    }
+}
+
+/// What has become of a server with this exit: it ended, or we ended it for this reason.
+pub fn end_of_server(server: &str, exit: &str, our_reason: Option<&str>) -> String {
+    match our_reason {
+        Some(why) => format!("`{server}` {why}, and unhang ended it ({exit})"),
+        None => format!("`{server}` ended ({exit})"),
+    }
 }
 
 #[derive(Serialize)]
@@ -281,6 +308,26 @@ mod tests {
                 junk: vec![],
             },
         }
+    }
+
+    #[test]
+    fn no_server_is_ended_by_us_before_a_signal_of_ours_can_come() {
+        let ms = Duration::from_millis;
+        let useless = Uselessness { since: ms(100), why: "closed its stdout" };
+        for (now, grace, is_ours) in [
+            (110, 1000, false),
+            (1099, 1000, false),
+            (1100, 1000, true),
+            (1100, 60_000, true),
+            (150, 50, true),
+        ] {
+            assert_eq!(useless.reason_of_end(ms(now), ms(grace)).is_some(), is_ours, "{now} {grace}");
+        }
+        assert_eq!(end_of_server("s", "exit code 1", None), "`s` ended (exit code 1)");
+        assert_eq!(
+            end_of_server("s", "signal 9", Some(useless.why)),
+            "`s` closed its stdout, and unhang ended it (signal 9)"
+        );
     }
 
     #[test]

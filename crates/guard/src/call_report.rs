@@ -6,11 +6,10 @@ use std::{borrow::Cow, time::Duration};
 
 use unhang_core::{
     clients,
-    fault::{BAD_RESPONSE_HINT, Evidence, Fault, FaultKind, RESTART_HINT, ended, of_which_starting},
+    fault::{BAD_RESPONSE_HINT, Evidence, Fault, FaultKind, RESTART_HINT, after_request, of_which_starting},
     refusal::ErrorReport,
     units::in_words,
 };
-use unhang_proc::server::Exit;
 
 use super::{
     calls::{GuardedCall, Role},
@@ -98,9 +97,9 @@ impl CallReport<'_> {
         (happened, hint.into())
     }
 
-    /// Says that the process has ended.
-    pub(super) fn exited(&self, exit: &Exit, restarts: bool) -> ErrorReport<'static> {
-        let happened = ended(self.server, &exit.to_string(), self.elapsed(), &self.call.method);
+    /// Says that the process has ended, as was `told`.
+    pub(super) fn exited(&self, told: &str, restarts: bool) -> ErrorReport<'static> {
+        let happened = after_request(told, self.elapsed(), &self.call.method);
         let hint = if restarts { RESTART_HINT } else { "see its stderr" };
         ErrorReport { kind: FaultKind::ServerExited, summary: happened, hint }
     }

@@ -28,7 +28,13 @@ use super::{
     supervision::{ServerLink, StartFault},
     wrap_session::WrapSession,
 };
-use unhang_core::{exit, fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
+use unhang_core::{
+    exit,
+    fault::{FaultKind, end_of_server},
+    queue::Class,
+    refusal::ErrorReport,
+    units::in_words,
+};
 
 impl WrapSession {
     /// Takes a line of the server's stdout.
@@ -451,14 +457,19 @@ impl WrapSession {
         let text = exit.to_string();
         tracing::info!(server = self.name, "ended ({text})");
         let is_needed = self.phase.serves();
+        let our_reason = self.server.reason_of_end(now, self.limits.stop_grace);
+        let happened = end_of_server(&self.name, &text, our_reason);
         if !is_needed && stands("asked-end-is-expected") {
             self.server.set_link(ServerLink::Down);
         } else if !self.server.has_answered() && stands("death-at-start-told") {
-            let happened = format!("`{}` ended ({text}) before it answered anything", self.name);
+            let happened = format!("{happened} before it answered anything");
             self.give_up_start(StartFault { happened, exit: Some(text) }, effects);
         } else {
-            effects.show(&format!("`{}` ended unexpectedly ({text})", self.name));
-            self.lose_server(&format!("`{}` ended ({text})", self.name), Some(exit), effects);
+            match our_reason {
+                Some(_) => effects.show(&happened),
+                None => effects.show(&format!("`{}` ended unexpectedly ({text})", self.name)),
+            }
+            self.lose_server(&happened, Some(exit), effects);
         }
     }
 
@@ -482,10 +493,11 @@ impl WrapSession {
     }
 
     /// Notes that the server can no longer hear us, or be heard, though it lives on. It is of no use any more.
-    pub fn server_deaf(&mut self, now: Duration, why: &str) {
+    pub fn server_deaf(&mut self, now: Duration, why: &'static str) {
         self.now = now;
         if self.server.is_of_use() && stands("deaf-server-replaced") {
-            tracing::warn!(server = self.name, "{why}; it is stopped");
+            tracing::warn!(server = self.name, "it {why}; it is stopped");
+            self.server.note_useless(now, why);
             self.replace_server();
         }
     }
@@ -534,7 +546,7 @@ impl WrapSession {
         }
         for call in lost.unanswered {
             if let (Some(exit), true) = (exit, call.sent) {
-                let error_report = self.report(&call).exited(exit, self.phase == WrapPhase::Running);
+                let error_report = self.report(&call).exited(happened, self.phase == WrapPhase::Running);
                 self.fail_call(&call, error_report, Some(exit.to_string()), effects);
             } else {
                 self.fail_call(&call, self.breaker.loss(happened), None, effects);

@@ -239,7 +239,7 @@ impl GuardLoop {
             && !*exited
             && server.input.as_ref().is_some_and(|input| input.unread() > 0)
         {
-            self.wrap_session.server_deaf(self.now(), "it closed its stdin and left something in it unread");
+            self.wrap_session.server_deaf(self.now(), "closed its stdin and left something in it unread");
         }
     }
 
@@ -262,7 +262,7 @@ impl GuardLoop {
             self.client_gone();
         }
         if self.effects.to_server.peer_gone() && stands("deaf-stdin-noticed") {
-            self.wrap_session.server_deaf(self.now(), "it closed its stdin");
+            self.wrap_session.server_deaf(self.now(), "closed its stdin");
         }
     }
 
@@ -352,7 +352,7 @@ impl GuardLoop {
             self.wrap_session.server_last_line(now, line, &mut self.effects);
         }
         if !exited && stands("deaf-stdout-noticed") {
-            self.wrap_session.server_deaf(now, "it closed its stdout");
+            self.wrap_session.server_deaf(now, "closed its stdout");
         }
     }
 

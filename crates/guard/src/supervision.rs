@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use unhang_core::{
+    fault::Uselessness,
     health::{Advice, Health},
     limits::Limits,
 };
@@ -43,6 +44,8 @@ pub(super) struct ServerSupervision {
     start_expired: bool,
     start_fault: Option<StartFault>,
     stop_asked: bool,
+    /// Why the process is of no use any more, where it lives on.
+    useless: Option<Uselessness>,
     restart_at: Option<Duration>,
     restart_not_before: Duration,
     /// One restart without anybody asking; earned anew by each answered request.
@@ -61,6 +64,7 @@ impl ServerSupervision {
             start_expired: false,
             start_fault: None,
             stop_asked: false,
+            useless: None,
             restart_at: None,
             restart_not_before: Duration::ZERO,
             may_restart_unasked: true,
@@ -72,6 +76,7 @@ impl ServerSupervision {
     pub(super) fn spawned(&mut self, now: Duration, limits: &Limits) {
         self.process_alive = true;
         self.stop_asked = false;
+        self.useless = None;
         self.spawned_at = now;
         self.health = Health::new(limits, now);
     }
@@ -106,6 +111,16 @@ impl ServerSupervision {
     /// Notes that the process is to be stopped. False where that was asked before.
     pub(super) fn ask_to_stop(&mut self) -> bool {
         !std::mem::replace(&mut self.stop_asked, true)
+    }
+
+    /// Notes why the process is of no use any more, for whoever is told of its end.
+    pub(super) fn note_useless(&mut self, now: Duration, why: &'static str) {
+        self.useless = Some(Uselessness { since: now, why });
+    }
+
+    /// Tells why we ended the process, where it was us and it has ended now.
+    pub(super) fn reason_of_end(&self, now: Duration, stop_grace: Duration) -> Option<&'static str> {
+        self.useless?.reason_of_end(now, stop_grace)
     }
 
     /// Notes that the process is of no use any more: what is asked from now on waits for the next one.

@@ -20,7 +20,7 @@ use unhang_wire::{
 use unhang_core::{
     config::{LATE_IDS, TAIL_LINES},
     error::{Error, Failure, ServerError},
-    fault::{BAD_RESPONSE_HINT, Evidence, FaultKind, ended},
+    fault::{BAD_RESPONSE_HINT, Evidence, FaultKind, after_request},
     junk::Junk,
     units::in_words,
 };
@@ -223,7 +223,7 @@ impl<R> RequestTable<R> {
         for (_, call) in self.calls.take_all() {
             let elapsed = call.elapsed(now);
             let happened = match (&verdict.exit, verdict.kind) {
-                (Some(exit), FaultKind::ServerExited) => ended(&self.server, exit, elapsed, &call.method),
+                (Some(_), FaultKind::ServerExited) => after_request(&verdict.happened, elapsed, &call.method),
                 _ => verdict.happened.clone(),
             };
             let method = Some(call.method.to_string());

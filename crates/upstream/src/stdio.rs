@@ -24,7 +24,7 @@ use super::{
 use unhang_core::{
     config::STOP_SLACK,
     error::Failure,
-    fault::FaultKind,
+    fault::{FaultKind, Uselessness, end_of_server},
     health::{Advice, Health},
     queue::{Class, Queue},
     shell::{ReadTurn, gathered, is_passing},
@@ -71,6 +71,8 @@ struct StdioActor {
     /// Bytes of stderr at the last look, which is all that a server may give as a sign of life.
     stderr_seen: u64,
     health: Health,
+    /// Why the server is of no use any more, where it lives on.
+    useless: Option<Uselessness>,
     /// By when it has to have gone, once its end has begun.
     ends_by: Option<Instant>,
 }
@@ -88,6 +90,7 @@ impl StdioActor {
             upstream_session: UpstreamSession::new(config, mailbox, tail.clone()),
             process: None,
             stderr_seen: 0,
+            useless: None,
             ends_by: None,
             server,
             tail,
@@ -254,8 +257,15 @@ impl StdioActor {
         let Some(process) = &mut self.process else { return };
         process.output_ended = true;
         if !process.exited && self.ends_by.is_none() && stands("client-mute-server-stopped") {
-            process.server.begin_stop();
+            self.stop_useless("closed its stdout");
         }
+    }
+
+    /// Stops a server that lives on and is of no use any more. Whoever waits is told why when it has ended.
+    fn stop_useless(&mut self, why: &'static str) {
+        let since = self.upstream_session.now();
+        self.useless.get_or_insert(Uselessness { since, why });
+        self.begin_stop();
     }
 
     /// It may still answer what it has read, and is stopped; its end tells whoever waits.
@@ -263,7 +273,7 @@ impl StdioActor {
         if let Some(process) = &mut self.process {
             process.input_closed = true;
             if self.ends_by.is_none() {
-                process.server.begin_stop();
+                self.stop_useless("closed its stdin");
             }
         }
     }
@@ -318,10 +328,13 @@ impl StdioActor {
             }
             return;
         }
+        let (now, stop_grace) = (self.upstream_session.now(), self.upstream_session.limits.stop_grace);
+        let our_reason = self.useless.and_then(|useless| useless.reason_of_end(now, stop_grace));
+        let happened = end_of_server(name, &exit.to_string(), our_reason);
         let (kind, happened, hint) = match self.upstream_session.session {
-            Some(_) => (FaultKind::ServerExited, format!("`{name}` ended ({exit})"), "see its stderr"),
+            Some(_) => (FaultKind::ServerExited, happened, "see its stderr"),
             None => {
-                let happened = format!("`{name}` ended ({exit}) before it answered anything");
+                let happened = format!("{happened} before it answered anything");
                 let hint = match self.server.environment {
                     Environment::Inherit => START_HINT,
                     Environment::Exactly(_) => ENVIRONMENT_HINT,

@@ -25,11 +25,13 @@ while IFS= read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\),"method".*/\1/p')
   case $line in
     *'"initialize"'*) answer '{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}' ;;
-    *'"tools/list"'*) answer '{"tools":[{"name":"hang","inputSchema":{"type":"object"}},{"name":"nap","inputSchema":{"type":"object"}},{"name":"die","inputSchema":{"type":"object"}},{"name":"late","inputSchema":{"type":"object"}}]}' ;;
+    *'"tools/list"'*) answer '{"tools":[{"name":"hang","inputSchema":{"type":"object"}},{"name":"nap","inputSchema":{"type":"object"}},{"name":"die","inputSchema":{"type":"object"}},{"name":"late","inputSchema":{"type":"object"}},{"name":"mute","inputSchema":{"type":"object"}},{"name":"deaf","inputSchema":{"type":"object"}}]}' ;;
     *'"server/discover"'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}\n' "$id" ;;
     *'"name":"hang"'*) echo 'the account of alice' >&2; echo 'junk of the account of alice' ;;
     *'"name":"nap"'*) : > napping; sleep 1.2; answer '{"content":[]}' ;;
     *'"name":"late"'*) sleep 1; echo 'the account of alice' >&2; exit 3 ;;
+    *'"name":"mute"'*) exec >&-; sleep 600 ;;
+    *'"name":"deaf"'*) exec <&-; sleep 600 ;;
     *'"name":"die"'*) echo 'the account of alice' >&2; exit 3 ;;
   esac
 done
@@ -246,6 +248,19 @@ fn a_call_whose_question_the_client_leaves_unanswered_says_so() {
         assert!(!message(&error).contains("did not answer"), "{error}");
         client.finish();
     }
+}
+
+/// What unhang does to a server is not told as something that the server did.
+#[test]
+fn a_server_that_is_ended_because_it_closed_a_pipe_is_told_with_the_reason() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[script(&sandbox, "srv", "", "limits.stop-grace = \"200ms\"")]);
+    for (tool, told) in [("mute", "stdout"), ("deaf", "stdin")] {
+        let answer = client.ask("tools/call", json!({ "name": format!("srv__{tool}"), "arguments": {} }));
+        let told = format!("`srv` closed its {told}, and unhang ended it (signal 15 (SIGTERM)) ");
+        assert!(message(&answer["error"]).starts_with(&told), "{answer}");
+    }
+    client.finish();
 }
 
 #[test]

@@ -247,7 +247,7 @@ impl SessionSimulation {
             ProcessStep::ClosesStdout => {
                 if self.process.as_ref().is_some_and(|process| !process.output_ended && !process.exited) {
                     self.output_ends();
-                    self.hears_nothing("it closed its stdout");
+                    self.hears_nothing("closed its stdout");
                 }
             }
             ProcessStep::ClosesStdin => self.world.server_pipe.broken = self.process.is_some(),
@@ -278,7 +278,7 @@ impl SessionSimulation {
         self.world.server.forgives();
     }
 
-    fn hears_nothing(&mut self, why: &str) {
+    fn hears_nothing(&mut self, why: &'static str) {
         if let Some(process) = &mut self.process {
             process.deaf = true;
         }
@@ -324,7 +324,7 @@ impl SessionSimulation {
             self.wrap_session.stop(self.now, exit::DONE, "the client reads no more", &mut self.world);
         }
         if self.world.to_server.peer_gone() {
-            self.hears_nothing("it closed its stdin");
+            self.hears_nothing("closed its stdin");
         }
         if self.world.to_server.cost() > self.limits.queue_bytes {
             self.world.server.forgives();

@@ -290,7 +290,7 @@ fn nothing_is_started_for_a_client_that_has_gone() {
 #[test]
 fn a_server_that_was_given_up_is_not_started_for_what_was_asked_before() {
     let mut guarded = Guarded::new(Limits::default());
-    guarded.wrap_session.server_deaf(guarded.now, "it closed its stdout");
+    guarded.wrap_session.server_deaf(guarded.now, "closed its stdout");
     guarded.call(1);
     guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     guarded.dies();
@@ -298,4 +298,30 @@ fn a_server_that_was_given_up_is_not_started_for_what_was_asked_before() {
     assert_eq!(guarded.actions(), [WrapAction::StopServer]);
     guarded.call(2);
     guarded.heard_fault(2, -31003);
+}
+
+#[test]
+fn a_server_that_was_ended_is_told_with_the_reason_and_one_that_ended_without() {
+    let ended =
+        "`srv` closed its stdout, and unhang ended it (signal 15 (SIGTERM)) 1s after `tools/call` was sent";
+    let went = "`srv` ended (signal 15 (SIGTERM)) 20ms after `tools/call` was sent";
+    for (after, told) in [(seconds(1), ended), (Duration::from_millis(20), went)] {
+        let mut guarded = Guarded::shaken(Limits::default());
+        guarded.call(1);
+        guarded.wrap_session.server_deaf(guarded.now, "closed its stdout");
+        guarded.wait(after);
+        guarded.wrap_session.server_exited(guarded.now, &Exit::Signal(15), &mut guarded.effects);
+        let error = guarded.heard_fault(1, -31002);
+        assert!(error["message"].as_str().unwrap().starts_with(told), "{error}");
+        assert_eq!(error["data"]["exit"], "signal 15 (SIGTERM)");
+    }
+    let mut guarded = Guarded::new(Limits::default());
+    guarded.call(1);
+    guarded.wrap_session.server_deaf(guarded.now, "closed its stdin");
+    guarded.wait(seconds(1));
+    guarded.wrap_session.server_exited(guarded.now, &Exit::Signal(15), &mut guarded.effects);
+    let error = guarded.heard_fault(1, -31003);
+    let told =
+        "`srv` closed its stdin, and unhang ended it (signal 15 (SIGTERM)) before it answered anything";
+    assert!(error["message"].as_str().unwrap().starts_with(told), "{error}");
 }
