@@ -54,6 +54,8 @@ pub const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 pub const FLUSH_PAUSE: Duration = Duration::from_secs(2);
 /// What a server that has closed its stdin with something in it may still live: one that is about to end closes it too.
 pub const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// How long the right answer may still come behind one that is probably meant for the same call and has no usable id.
+pub const STRAY_ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// What a dead server's stdout is still read for. The pipe can be held open by somebody else, so its end is never
 /// waited for (processes.md 1.5).
 pub const LAST_WORDS: Duration = Duration::from_millis(200);

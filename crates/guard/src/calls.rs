@@ -7,11 +7,21 @@
 
 use std::{cmp::min, collections::HashMap, time::Duration};
 
-use unhang_core::{batch::BatchId, config::LATE_IDS, heartbeat::Heartbeat, queue::Class};
+use unhang_core::{
+    batch::BatchId,
+    config::{LATE_IDS, STRAY_ANSWER_PATIENCE},
+    heartbeat::Heartbeat,
+    queue::Class,
+};
 use unhang_switches::stands;
-use unhang_wire::{Completion, Id, InFlight, RegisterError};
+use unhang_wire::{Completion, Id, InFlight, Invalid, RegisterError};
 
-use super::{effects::WrapEffects, own_requests::OwnRequests, promotion::PlannedPromotion};
+use super::{
+    effects::WrapEffects,
+    own_requests::OwnRequests,
+    promotion::PlannedPromotion,
+    stray_answers::{DoubtfulAnswer, StrayAnswer},
+};
 
 /// The part a request plays in the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +56,8 @@ pub(super) struct GuardedCall {
     pub task: Option<Box<str>>,
     /// The line as it goes to the server, kept while it has to be sent later or may have to be sent again.
     pub line: Option<Vec<u8>>,
+    /// What was probably its answer, unless a better one comes.
+    pub doubtful_answer: Option<Box<DoubtfulAnswer>>,
     pub sent: bool,
     pub retried: bool,
     /// Since when it has been held, the last time; and for how long in all, until then.
@@ -77,6 +89,7 @@ impl GuardedCall {
             is_job: false,
             task: None,
             line: None,
+            doubtful_answer: None,
             sent: false,
             retried: false,
             held_since: now,
@@ -96,11 +109,13 @@ impl GuardedCall {
     pub(super) fn next_moment(&self) -> Option<Duration> {
         let heartbeat = self.heartbeat.as_ref().map(|heartbeat| heartbeat.next());
         let promotion = self.promotion.as_ref().and_then(|promotion| promotion.at);
-        self.deadline.into_iter().chain(heartbeat).chain(promotion).reduce(min)
+        let doubt = self.doubtful_answer.as_ref().map(|answer| answer.until);
+        self.deadline.into_iter().chain(heartbeat).chain(promotion).chain(doubt).reduce(min)
     }
 
     fn is_over(&self, now: Duration) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
+        let doubt = self.doubtful_answer.as_ref().map(|answer| answer.until);
+        self.deadline.into_iter().chain(doubt).any(|end| end <= now)
     }
 }
 
@@ -194,6 +209,24 @@ impl CallTable {
         self.in_flight.cancel(&wire_id)
     }
 
+    /// Ends the only call there is where an answer without a usable id can be meant for nothing else. Where that is in doubt, its right answer
+    /// may come a moment later.
+    pub(super) fn end_by_stray(&mut self, invalid: &Invalid<'_>, now: Duration) -> Option<GuardedCall> {
+        let (wire_id, call) = self.in_flight.only()?;
+        let (wire_id, stray_answer) = (wire_id.clone(), StrayAnswer::of(invalid, call));
+        match stray_answer {
+            StrayAnswer::Foreign => None,
+            StrayAnswer::Certain => self.in_flight.cancel(&wire_id),
+            StrayAnswer::Doubtful => {
+                let (why, until) = (invalid.reason.to_string(), now + STRAY_ANSWER_PATIENCE);
+                let call = self.in_flight.get_mut(&wire_id)?;
+                call.doubtful_answer.get_or_insert(DoubtfulAnswer { why, until }.into());
+                self.note_next_moment(&wire_id);
+                None
+            }
+        }
+    }
+
     /// Ends the call that the client withdraws by its own id, with the id on the server's side.
     pub(super) fn withdraw(&mut self, client_id: &Id) -> Option<(Id, GuardedCall)> {
         let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());
@@ -237,7 +270,7 @@ impl CallTable {
             }
             if call.sent {
                 call.retried = true;
-                call.sent = false;
+                (call.sent, call.doubtful_answer) = (false, None);
                 call.held_since = now;
                 lost.again_bytes += call.line.as_ref().map_or(0, Vec::len);
                 lost.again.push(wire_id.clone());

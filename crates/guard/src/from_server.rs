@@ -25,16 +25,11 @@ use super::{
     promotion::{related, with_params},
     questions::{self, ServerQuestion},
     session_phase::WrapPhase,
+    stray_answers::may_be_an_answer,
     supervision::{ServerLink, StartFault},
     wrap_session::WrapSession,
 };
-use unhang_core::{
-    exit,
-    fault::{FaultKind, end_of_server},
-    queue::Class,
-    refusal::ErrorReport,
-    units::in_words,
-};
+use unhang_core::{exit, fault::end_of_server, queue::Class, refusal::ErrorReport, units::in_words};
 
 impl WrapSession {
     /// Takes a line of the server's stdout.
@@ -352,25 +347,15 @@ impl WrapSession {
             if let Some(id) = &invalid.id
                 && stands("invalid-question-told")
             {
-                let error_report = ErrorReport {
-                    kind: FaultKind::InvalidRequest,
-                    summary: format!(
-                        "the server's request is no valid JSON-RPC 2.0 message: {}",
-                        invalid.reason
-                    ),
-                    hint: "this is a fault of the server",
-                };
+                let error_report = questions::refusal_of_invalid(invalid.reason);
                 self.answer_server(id, "", error_report, effects);
             }
             return;
         }
         let call = match &invalid.id {
             Some(id) if stands("invalid-answer-told") => self.calls.end(id),
-            // An answer without a usable id can only be meant for the one request that waits.
-            None if invalid.shape == MessageShape::Response && stands("answer-without-id-told") => {
-                self.calls.end_only()
-            }
-            _ => None,
+            None => self.calls.end_by_stray(invalid, self.now),
+            Some(_) => None,
         };
         if let Some(call) = call {
             self.fail_broken(&call, self.report(&call).bad_response(&invalid.reason.to_string()), effects);
@@ -382,16 +367,12 @@ impl WrapSession {
         self.quarantine(oversized.to_string().as_bytes(), "longer than --max-message", effects);
         let call = match (&oversized.id, &oversized.method) {
             (Some(id), Some(method)) if stands("oversized-question-told") => {
-                let error_report = ErrorReport {
-                    kind: FaultKind::TooLarge,
-                    summary: format!("the server's request is {length} bytes long, over the limit"),
-                    hint: "send less at once",
-                };
+                let error_report = questions::refusal_of_oversized(length);
                 return self.answer_server(id, method, error_report, effects);
             }
             (Some(id), None) if stands("oversized-answer-told") => self.calls.end(id),
             // Nobody can be told apart, unless only one waits.
-            (None, None) if stands("oversized-line-without-id-told") => self.calls.end_only(),
+            _ if may_be_an_answer(oversized) => self.calls.end_only(),
             _ => None,
         };
         if let Some(call) = call {
@@ -401,7 +382,7 @@ impl WrapSession {
     }
 
     /// Ends a call whose answer is of no use, which says nothing about the server either.
-    fn fail_broken(
+    pub(super) fn fail_broken(
         &mut self,
         call: &GuardedCall,
         error_report: ErrorReport<'_>,

@@ -36,6 +36,7 @@ mod relays;
 mod run;
 mod server_breaker;
 mod session_phase;
+mod stray_answers;
 mod supervision;
 pub mod wrap_session;
 

@@ -224,7 +224,7 @@ impl GuardedCall {
         self.is_job = true;
         self.task = is_a_task.then(|| job.into());
         (self.limit, self.deadline) = (Some(limit), Some(self.since + limit));
-        self.heartbeat = None;
+        (self.heartbeat, self.doubtful_answer) = (None, None);
         PromotedCall {
             client_id: std::mem::replace(&mut self.client_id, wire_id.clone()),
             batch: self.batch.take(),

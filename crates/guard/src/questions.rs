@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use unhang_core::{config::LATE_IDS, fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
 use unhang_switches::stands;
-use unhang_wire::{Completion, Id, InFlight, RegisterError, compose};
+use unhang_wire::{Completion, Id, InFlight, InvalidReason, RegisterError, compose};
 
 use super::{effects::WrapEffects, own_requests::OwnRequests};
 
@@ -136,6 +136,24 @@ impl ServerQuestions {
             effects
                 .to_client(Class::Kept, &compose::cancelled(&id, "unhang: the server that asked has ended"));
         }
+    }
+}
+
+/// Says that what the server asked is no valid request.
+pub(super) fn refusal_of_invalid(reason: InvalidReason) -> ErrorReport<'static> {
+    ErrorReport {
+        kind: FaultKind::InvalidRequest,
+        summary: format!("the server's request is no valid JSON-RPC 2.0 message: {reason}"),
+        hint: "this is a fault of the server",
+    }
+}
+
+/// Says that what the server asked is over the limit.
+pub(super) fn refusal_of_oversized(length: u64) -> ErrorReport<'static> {
+    ErrorReport {
+        kind: FaultKind::TooLarge,
+        summary: format!("the server's request is {length} bytes long, over the limit"),
+        hint: "send less at once",
     }
 }
 

@@ -310,6 +310,10 @@ impl WrapSession {
 
     /// Ends a call whose deadline has passed: its caller is told, the server is told, a late answer goes nowhere.
     fn call_expired(&mut self, wire_id: &Id, mut call: GuardedCall, effects: &mut impl WrapEffects) {
+        if let Some(answer) = call.doubtful_answer.take() {
+            self.progress_tokens.end(call.token.take());
+            return self.fail_broken(&call, self.report(&call).bad_response(&answer.why), effects);
+        }
         let question = self.questions.asked_since(call.since);
         let (summary, hint) = self.report(&call).deadline(
             &self.client,

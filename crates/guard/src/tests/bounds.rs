@@ -204,8 +204,21 @@ fn half_an_answer_is_a_trace_of_the_death_and_not_an_answer() {
 fn a_line_over_the_limit_without_an_id_ends_the_one_call_that_waits() {
     let mut guarded = Guarded::shaken(Limits { max_message: 1000, ..Limits::default() });
     guarded.call(1);
-    guarded.server(&"x".repeat(2000));
+    guarded.server(&format!(r#"{{"jsonrpc":"2.0","result":{{"text":"{}"}}}}"#, "x".repeat(2000)));
     guarded.heard_fault(1, -31006);
+}
+
+#[test]
+fn text_over_the_limit_is_no_answer() {
+    let mut guarded = Guarded::shaken(Limits { max_message: 1000, ..Limits::default() });
+    guarded.call(1);
+    for junk in ["x", r#"{"level":"info"} "#] {
+        guarded.server(&junk.repeat(2000));
+    }
+    assert!(guarded.received().is_empty(), "the answer may be the next line");
+    assert_eq!(guarded.wrap_session.counters().junk, 2);
+    guarded.answer(1);
+    assert_eq!(guarded.received()[0]["result"], serde_json::json!({}));
 }
 
 #[test]

@@ -190,6 +190,34 @@ fn an_invalid_answer_is_an_error_for_whoever_waits() {
 }
 
 #[test]
+fn a_result_under_null_replaces_no_answer() {
+    // Empty, it is none that a tool could have; with something in it, the right one has a moment to come.
+    for (stray, moment) in [("{}", seconds(10)), (r#"{"content":[]}"#, Duration::from_millis(900))] {
+        let mut guarded = Guarded::shaken(Limits::default());
+        guarded.call(1);
+        guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":null,"result":{stray}}}"#));
+        guarded.wait(moment);
+        assert!(guarded.received().is_empty(), "{stray}");
+        guarded.answer(1);
+        assert_eq!(guarded.received()[0]["result"], serde_json::json!({}), "{stray}");
+    }
+}
+
+#[test]
+fn a_result_under_null_is_told_where_no_better_answer_comes() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    for (id, method, result) in [(1, "tools/call", r#"{"content":[]}"#), (2, "ping", "{}")] {
+        guarded.request(id, method);
+        guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":null,"result":{result}}}"#));
+        guarded.wait(seconds(1));
+        let error = guarded.heard_fault(id, -31007);
+        assert!(error["message"].as_str().unwrap().contains("neither a string nor an integer"), "{error}");
+        guarded.answer(id);
+        assert!(guarded.received().is_empty(), "answered once");
+    }
+}
+
+#[test]
 fn a_message_over_the_limit_is_an_error_for_whoever_waits() {
     let mut guarded = Guarded::shaken(Limits { max_message: 1000, ..Limits::default() });
     guarded.call(1);
