@@ -253,6 +253,21 @@ impl CallTable {
         told_now.iter().filter_map(|id| self.cancel(id)).collect()
     }
 
+    /// Has no call become a job from now on. Those that wait for a job which the same call has become go on waiting for that. Gives those
+    /// of which the server was to hear when they are tasks: it hears of them now.
+    pub(super) fn keep_as_calls(&mut self) -> Vec<Id> {
+        let mut unsent = Vec::new();
+        let wire_ids: Vec<Id> = self.iter().map(|(wire_id, _)| wire_id.clone()).collect();
+        for wire_id in wire_ids {
+            if let Some(call) = self.in_flight.get_mut(&wire_id)
+                && call.keep_as_call()
+            {
+                unsent.push(wire_id);
+            }
+        }
+        unsent
+    }
+
     /// Ends all calls.
     pub(super) fn take_all(&mut self) -> Vec<(Id, GuardedCall)> {
         self.in_flight.take_all()

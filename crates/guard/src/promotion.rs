@@ -12,6 +12,7 @@
 //! - To the server nothing has happened.
 //! - What is a job keeps nobody waiting: neither the end of the session nor what a client wants to hear only between calls.
 //! - While the client is asked something it may be about the call, which stays one.
+//! - Once the client's stdin has ended every call stays one: a job would end with the session, and nobody could ask about it.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use unhang_wire::{Id, Json, text_member};
 
 use super::{
     added_capabilities::AddedCapabilities,
-    calls::{CallTable, GuardedCall},
+    calls::{CallTable, GuardedCall, Role},
     client_profile::ClientProfile,
     effects::WrapEffects,
 };
@@ -144,6 +145,14 @@ pub(super) struct PromotedCall {
 }
 
 impl GuardedCall {
+    /// Makes a call on behalf of a job, with these params, that begins now and was not sent yet.
+    pub(super) fn of_job(wire_id: &Id, params: &str, now: Duration, limit: Duration) -> Self {
+        let id = wire_id.to_json();
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#);
+        let call = GuardedCall::new(wire_id.clone(), "tools/call", Role::Other, now, Some(limit));
+        GuardedCall { is_job: true, line: Some(line.into_bytes()), ..call }
+    }
+
     /// Tells whether its server is asked only when it is the task that its client has asked for.
     pub(super) fn waits_for_its_task(&self) -> bool {
         !self.sent && self.promotion.as_deref().is_some_and(PlannedPromotion::is_of_a_task)
@@ -178,12 +187,26 @@ impl GuardedCall {
         !promotion.is_of_a_task()
     }
 
-    /// Has it wait for no job any more, since nothing comes of that.
-    pub(super) fn join_nothing(&mut self, now: Duration) {
+    /// Has it wait for no job any more, since nothing comes of that. From then on it may become one itself, if calls still may.
+    pub(super) fn join_nothing(&mut self, now: Duration, may_become_a_job: bool) {
         if let Some(promotion) = &mut self.promotion {
             promotion.joins = None;
             promotion.at.get_or_insert(now);
         }
+        if !may_become_a_job {
+            self.promotion = None;
+        }
+    }
+
+    /// Has it stay a call to its end; what was ordered for it is of no use any more. True where its server has not heard of it yet because
+    /// it was to be a task first.
+    pub(super) fn keep_as_call(&mut self) -> bool {
+        let is_unsent = self.waits_for_its_task();
+        match &mut self.promotion {
+            Some(promotion) if promotion.joins.is_some() && !is_unsent => promotion.at = None,
+            _ => self.promotion = None,
+        }
+        is_unsent
     }
 
     /// Gives what is asked of whoever makes a job of it, now that its time has come.

@@ -17,7 +17,6 @@ pub(super) enum WrapPhase {
     /// The client has ended; what is in flight may still be answered.
     Draining {
         until: Duration,
-        code: u8,
     },
     /// The server never came up, and nobody has been told yet.
     Unstartable {

@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use unhang_core::{
+    exit,
     fault::Uselessness,
     health::{Advice, Health},
     limits::Limits,
@@ -144,14 +145,15 @@ impl ServerSupervision {
         self.may_restart_unasked = true;
     }
 
-    /// Notes that the server did not answer the client's handshake in time.
+    /// Notes that the server did not answer a request of the client in time, whichever: a client of 2026-07-28 shakes no hands.
     pub(super) fn start_expired(&mut self) {
         self.start_expired = true;
     }
 
-    /// Tells whether the client has waited for a start in vain.
-    pub(super) fn was_silent_at_start(&self) -> bool {
-        self.start_expired && !self.answered_ever
+    /// Returns the exit code of a session whose client has ended. It tells of a server that was asked and never answered anything.
+    pub(super) fn code_of_drained(&self, is_asked_still: bool) -> u8 {
+        let is_silent = !self.answered_ever && (self.start_expired || is_asked_still);
+        if is_silent && stands("silent-start-told-by-exit") { exit::DEADLINE } else { exit::DONE }
     }
 
     /// Tells for how long the process has run.

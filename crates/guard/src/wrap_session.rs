@@ -164,9 +164,7 @@ impl WrapSession {
         self.now = now;
         self.expire(effects);
         match self.phase {
-            WrapPhase::Draining { until, code } if now >= until => {
-                self.stop(self.now, code, "the client closed its stream", effects);
-            }
+            WrapPhase::Draining { until } if now >= until => self.stop_drained(effects),
             WrapPhase::Unstartable { until } if now >= until => self.finish(exit::UNREACHABLE, effects),
             WrapPhase::Stopping { until, code } if now >= until => self.finish(code, effects),
             _ => {}
@@ -188,9 +186,10 @@ impl WrapSession {
         self.now = now;
         match self.phase {
             WrapPhase::Running => {
-                let never_started = self.server.was_silent_at_start() && stands("silent-start-told-by-exit");
-                let code = if never_started { exit::DEADLINE } else { exit::DONE };
-                self.phase = WrapPhase::Draining { until: now + self.limits.eof_grace, code };
+                self.phase = WrapPhase::Draining { until: now + self.limits.eof_grace };
+                // The client that would hear of a job has ended, and the job would end with the session.
+                let unsent = self.calls.keep_as_calls();
+                unsent.iter().for_each(|wire_id| self.send_or_hold(wire_id, effects));
                 self.stop_if_drained(effects);
             }
             WrapPhase::Unstartable { .. } => self.finish(exit::UNREACHABLE, effects),
@@ -230,12 +229,18 @@ impl WrapSession {
 
     /// Lets the server go once the client has ended and nothing is in flight.
     pub(super) fn stop_if_drained(&mut self, effects: &mut impl WrapEffects) {
-        if let WrapPhase::Draining { code, .. } = self.phase
+        if let WrapPhase::Draining { .. } = self.phase
             && (self.is_idle() || !stands("drained-before-the-stop"))
             && stands("drained-is-the-end")
         {
-            self.stop(self.now, code, "the client closed its stream", effects);
+            self.stop_drained(effects);
         }
+    }
+
+    /// Ends a session whose client has ended.
+    fn stop_drained(&mut self, effects: &mut impl WrapEffects) {
+        let code = self.server.code_of_drained(!self.calls.is_idle());
+        self.stop(self.now, code, "the client closed its stream", effects);
     }
 
     /// Ends the session with this code.
@@ -325,10 +330,9 @@ impl WrapSession {
         self.fail_call(&call, error_report, None, effects);
         self.breaker.settle_trial(wire_id, self.now);
         self.progress_tokens.end(call.token.take());
+        self.server.start_expired();
         if call.role == Role::Initialize && stands("handshake-never-cancelled") {
-            // Never cancelled (protocol.md 3.1), and never killed for it: a slow start may be an installation, and
-            // throwing it away would make the next start as slow (peers.md 3.1 I).
-            self.server.start_expired();
+            // Never cancelled (protocol.md 3.1), and never killed for it: a slow start may be an installation (peers.md 3.1 I).
         } else if call.sent && stands("expired-cancelled-at-server") {
             self.cancel_at_server(wire_id, "unhang: no answer in time", effects);
         } else {
@@ -422,9 +426,12 @@ impl WrapSession {
     ) {
         self.now = now;
         let is_theirs = |call: &&mut GuardedCall| call.waits_for_a_job(order);
+        let may_become_a_job = self.phase == WrapPhase::Running;
         let Some(call) = self.calls.get_mut(wire_id).filter(is_theirs) else { return };
         let is_job_still = matches!(outcome, JoinOutcome::Still(_));
         match outcome {
+            // The job ends with the session, so nobody is told to ask later.
+            JoinOutcome::Still(_) if !may_become_a_job => {}
             JoinOutcome::Answer(result) | JoinOutcome::Still(result) => {
                 let (client_id, batch, token) = (call.client_id.clone(), call.batch, call.token.take());
                 self.calls.await_nothing(wire_id);
@@ -437,7 +444,7 @@ impl WrapSession {
                 self.answer_with((&client_id, batch), &result, effects);
             }
             JoinOutcome::Nothing => {
-                call.join_nothing(now);
+                call.join_nothing(now, may_become_a_job);
                 let is_of_a_task = call.waits_for_its_task();
                 self.calls.note_next_moment(wire_id);
                 if !is_of_a_task {
@@ -477,11 +484,7 @@ impl WrapSession {
     pub fn ask_for_job(&mut self, now: Duration, params: &str, effects: &mut impl WrapEffects) -> Id {
         self.now = now;
         let wire_id = self.own_id();
-        let limit = Some(self.limits.job_timeout);
-        let id = wire_id.to_json();
-        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#);
-        let mut call = GuardedCall::new(wire_id.clone(), "tools/call", Role::Other, now, limit);
-        (call.is_job, call.line) = (true, Some(line.into_bytes()));
+        let call = GuardedCall::of_job(&wire_id, params, now, self.limits.job_timeout);
         self.calls.register_as(wire_id.clone(), call);
         self.send_or_hold(&wire_id, effects);
         wire_id

@@ -233,6 +233,41 @@ fn a_server_that_is_silent_from_the_start_is_exit_4() {
 }
 
 #[test]
+fn a_server_that_never_answers_what_is_in_flight_at_the_end_of_stdin_is_exit_4() {
+    for start_timeout in ["300ms", "1m"] {
+        let sandbox = Sandbox::new();
+        let flags = ["--start-timeout", start_timeout, "--eof-grace", "600ms"];
+        let mut client = sandbox.wrap(&flags, &["silent-at-start"]);
+        let id = client.request("initialize", json!({"protocolVersion": "2025-11-25", "capabilities": {}}));
+        client.close_stdin();
+        assert!(client.answer(id)["error"].is_object());
+        assert_eq!(client.exit_code(), 4, "{}", client.stderr());
+    }
+}
+
+/// What unhang does to a server is not told as something that the server did.
+#[test]
+fn a_server_that_is_ended_because_it_closed_a_pipe_is_told_with_the_reason() {
+    let script = |close: &str| {
+        let answer =
+            r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
+        format!("read line; echo '{answer}'; read line; read line; {close}; sleep 600")
+    };
+    let unread = "closed its stdin and left something in it unread";
+    for (close, told) in [("exec >&-", "closed its stdout"), ("exec <&-", unread)] {
+        let sandbox = Sandbox::new();
+        let mut client =
+            Client::start(guard_of(&sandbox, &["--stop-grace", "200ms"], &["sh", "-c", &script(close)]));
+        client.initialize();
+        let ids = [client.call("one", json!({})), client.call("two", json!({}))];
+        let message = client.answers(ids)[0]["error"]["message"].to_string();
+        assert!(message.contains(&format!("`sh` {told}, and unhang ended it (signal 15")), "{message}");
+        client.close_stdin();
+        client.exit_code();
+    }
+}
+
+#[test]
 fn the_flag_goes_before_the_environment() {
     for (flags, expect) in [(&[][..], 250), (&["--call-timeout", "350ms"], 350)] {
         let sandbox = Sandbox::new();

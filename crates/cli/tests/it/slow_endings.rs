@@ -81,6 +81,22 @@ fn a_client_that_leaves_its_guard_ends_its_jobs_with_the_reason() {
     sandbox.assert_nothing_left();
 }
 
+/// A job would end with the session, and nobody could ask about it.
+#[test]
+fn a_call_in_flight_when_the_client_ends_its_stdin_is_answered_as_a_call() {
+    both(&[("promote-after", "300ms")], |sandbox, mut client| {
+        let tool = client.named("srv__slow");
+        let id = client.call(&tool, lasting(1.5, "x"));
+        client.close_stdin();
+        let result = client.answer(id)["result"].take();
+        assert_eq!(result["structuredContent"]["job_id"], Value::Null, "{result}");
+        assert_eq!(client.exit_code(), 0, "{}", client.stderr());
+        let mut command = sandbox.unhang();
+        command.args(["job", "list", "--output", "json"]);
+        assert_eq!(run_to_end(command).1.trim(), "[]");
+    });
+}
+
 #[test]
 fn a_signal_to_a_guard_ends_its_jobs_with_the_reason() {
     let sandbox = Sandbox::with_jobs();

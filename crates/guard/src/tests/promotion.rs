@@ -414,7 +414,7 @@ fn a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call
 }
 
 /// A call that is the same as one that has become this job.
-fn joining() -> (Guarded, JobId, WrapPromotionOrder) {
+pub(super) fn joining() -> (Guarded, JobId, WrapPromotionOrder) {
     let mut guarded = Guarded::with_jobs(Limits { join_same_call: true, ..Limits::default() });
     guarded.request(90, "tools/list");
     guarded.said();
