@@ -52,7 +52,7 @@ pub fn write(bytes: &[u8]) -> Result<(), u8> {
 /// Prints JSON, which a terminal is given in another spelling of the same meaning.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_json(json: &str) -> Result<(), u8> {
     if io::stdout().is_terminal() {
         write_as_it_is(escaped_json(json).as_bytes())
@@ -64,7 +64,7 @@ pub fn write_json(json: &str) -> Result<(), u8> {
 /// Prints text in which everything from outside is escaped already, so that the colours of unhang reach a terminal.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_escaped(text: &str) -> Result<(), u8> {
     write_as_it_is(text.as_bytes())
 }

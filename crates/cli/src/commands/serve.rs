@@ -36,8 +36,8 @@ use unhang::{
     jobs::engine::Engine,
     limits::Limits,
     process::{
-        adopt_orphans, descriptors, identity::ask_for_short_turns, pipe::take_standard_streams, reap_orphans,
-        surroundings::ties,
+        adopt_orphans, descriptors, file_limit, identity::ask_for_short_turns, pipe::take_standard_streams,
+        reap_orphans, surroundings::ties,
     },
     promoted::{CallsEnd, EngineService},
     settings::file_schema,
@@ -110,7 +110,7 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     }
     let outcome = prepare(serve, &diagnostics).and_then(|prepared| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| ServeFailure::bug(&error))?;
+        let runtime = runtime.map_err(|error| ServeFailure::of_streams(&error))?;
         // Clients wait for this thread, while jobs keep the processors busy.
         ask_for_short_turns();
         let code = runtime.block_on(served(serve, limits, prepared, handed, &diagnostics));
@@ -135,8 +135,13 @@ struct ServeFailure {
 }
 
 impl ServeFailure {
-    fn bug(error: &io::Error) -> ServeFailure {
-        ServeFailure { why: format!("stdin or stdout cannot be used: {error}"), code: exit::BUG }
+    fn of_streams(error: &io::Error) -> ServeFailure {
+        let why = format!("stdin or stdout cannot be used: {error}");
+        match file_limit::cause_of(error) {
+            // A limit that somebody has set is no bug of ours.
+            Some(limit) => ServeFailure { why: format!("{why}; {limit}"), code: exit::UNREACHABLE },
+            None => ServeFailure { why, code: exit::BUG },
+        }
     }
 }
 
@@ -210,7 +215,7 @@ async fn served(
     // Over pipes there is one client, and who it is, is known.
     let tells_callers_apart = listening.is_none();
     let behind = front::SessionJobs { service: Arc::clone(&service), tells_callers_apart };
-    let (stops, hangups) = signals_and_hangups().map_err(|error| ServeFailure::bug(&error))?;
+    let (stops, hangups) = signals_and_hangups().map_err(|error| ServeFailure::of_streams(&error))?;
     let reload = Reload {
         serve: serve.clone(),
         path,
@@ -226,7 +231,7 @@ async fn served(
     let at_end: Option<SessionEndHook> = Some(Box::new(|why| Box::pin(end(service, why, sharing, to_tell))));
     let Some((listening, http_settings)) = listening else {
         let (client_input, client_output) =
-            take_standard_streams().map_err(|error| ServeFailure::bug(&error))?;
+            take_standard_streams().map_err(|error| ServeFailure::of_streams(&error))?;
         let spec = FrontSpec {
             limits,
             toolbox,
@@ -240,7 +245,7 @@ async fn served(
             client_output,
         };
         return tokio::select! {
-            code = front::run(spec, stops) => code.map_err(|error| ServeFailure::bug(&error)),
+            code = front::run(spec, stops) => code.map_err(|error| ServeFailure::of_streams(&error)),
             () = reload.run(hangups) => Ok(exit::BUG),
         };
     };

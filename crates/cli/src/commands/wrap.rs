@@ -8,7 +8,8 @@ use unhang::{
     guard::{self, GuardSpec, OpenJobs},
     jobs::engine::Engine,
     process::{
-        adopt_orphans, give_back_code, pipe::take_standard_streams, server::ServerSpec, spawn::Environment,
+        adopt_orphans, file_limit, give_back_code, pipe::take_standard_streams, server::ServerSpec,
+        spawn::Environment,
     },
     promoted::EngineService,
     settings::without_secrets,
@@ -81,8 +82,11 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            output::error(&format!("stdin or stdout cannot be used: {error}"), None);
-            ExitCode::from(exit::BUG)
+            let limit = file_limit::cause_of(&error);
+            // A limit that somebody has set is no bug of ours.
+            let code = if limit.is_some() { exit::UNREACHABLE } else { exit::BUG };
+            output::error(&format!("stdin or stdout cannot be used: {error}"), limit.as_deref());
+            ExitCode::from(code)
         }
     }
 }

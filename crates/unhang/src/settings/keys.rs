@@ -218,7 +218,11 @@ pub(super) const JOBS: &[SettingKey] = &[
         SettingKind::Size,
         "Free space on the disk below which no job is started. Default: 64MiB.",
     ),
-    key("log-limit", SettingKind::Size, "What is kept of each output stream of a job; at least 64KiB. Default: 8MiB."),
+    key(
+        "log-limit",
+        SettingKind::Size,
+        "What is kept of each output stream of a job; at least 64KiB. Default: 8MiB.",
+    ),
     key(
         "timeout",
         SettingKind::Duration,
