@@ -1,17 +1,17 @@
-//! Which revision a server speaks: one handshake, within one deadline. Pure.
+//! The handshake, which finds out the revision of a server within one deadline. Pure.
 //!
 //! # Theory of operation
 //!
-//! `server/discover` goes out first, because the first request decides the era of some servers for good (contract 4), and a server
-//! that knows only handshakes refuses it without harm. Any refusal but a modern one means `initialize`, and so does silence: but a
-//! server that is slow to start is silent too, so the clock for that runs from its first sign of life. Whichever of the two is
-//! answered first counts, also when the other has gone out by then (protocol.md 1.4).
+//! `server/discover` goes out first, because the first request decides the era of some servers for good (contract 4). A server that knows
+//! only handshakes refuses it without harm. Any refusal but a modern one means `initialize`, and so does silence. But a server that is slow
+//! to start is silent too, so the clock for silence runs from its first sign of life. The request that is answered first counts, even if
+//! the other has gone out by then (protocol.md 1.4).
 //!
-//! A server that was found to know handshakes alone is greeted with `initialize` at once. That is a guess: where it is refused, or
-//! nothing comes of it, `server/discover` goes out, and all goes on as if nothing had been known.
+//! A server that was found to know handshakes alone gets `initialize` at once. That is a guess: if the server refuses it or does not
+//! answer, `server/discover` goes out, and all goes on as if nothing had been known.
 //!
-//! Invariants: each of the two goes out at most once, but for a server that refuses the revision that it says it speaks, which is
-//! asked once more, and for one that refused a guess; a server is ready, or has failed, once.
+//! Invariants: each of the two requests goes out at most once, with two exceptions. A server that refuses a revision which it says it
+//! speaks is asked once more, and so is a server that refused a guess. A server becomes ready, or fails, once.
 
 use std::time::Duration;
 
@@ -27,25 +27,24 @@ use unhang_core::{
     revision::Revision,
 };
 
-/// The errors with which only a server of the modern era refuses: a header that differs, a capability that is missing, a revision
-/// that it does not speak.
+/// The errors that come only from servers of the modern era: a header that differs, a missing capability, an unknown revision.
 const MODERN_ERRORS: [i64; 3] = [HEADER_MISMATCH, WANTS_CAPABILITY, WRONG_REVISION];
 pub(crate) const HEADER_MISMATCH: i64 = -32020;
 const WANTS_CAPABILITY: i64 = -32021;
 const WRONG_REVISION: i64 = -32022;
 
-/// What a server said of itself.
+/// The answer of a server to the handshake.
 #[derive(Clone, Debug)]
 pub struct ServerInfo {
-    /// The revision in which it is spoken to.
+    /// The revision that is spoken with it.
     pub revision: Revision,
-    /// What it can do.
+    /// The server's capabilities.
     pub capabilities: Map<String, Value>,
-    /// What it is called and its version.
+    /// The server's name and version.
     pub server_info: Option<Value>,
-    /// What it tells a model about the whole.
+    /// The server's instructions to a model.
     pub instructions: Option<String>,
-    /// Its answer to the handshake, as received.
+    /// The server's answer to the handshake, as received.
     pub answer: Box<RawValue>,
 }
 
@@ -70,12 +69,12 @@ impl ServerInfo {
 
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// Who we are, for a server.
+/// Unhang's identity, for a server.
 #[derive(Clone, Debug)]
 pub struct Introduction(Signature);
 
 impl Introduction {
-    /// Our name and version, and what we can do.
+    /// Makes the introduction from name and version, and from the capabilities that are declared.
     pub fn new(info: &Value, capabilities: &Value) -> Self {
         Self(Signature {
             revision: Revision::V2026July.name(),
@@ -85,12 +84,12 @@ impl Introduction {
         })
     }
 
-    /// Whether we offer anything that a server could ask for.
+    /// Returns whether the capabilities declare anything that a server could ask for.
     pub(crate) fn may_be_asked(&self) -> bool {
         self.0.client_capabilities != "{}"
     }
 
-    /// The parameters of this one of the two.
+    /// Returns the params of this request of the handshake.
     pub fn params(&self, ask: HandshakeRequest) -> String {
         let Signature { client_info, client_capabilities, .. } = &self.0;
         match ask {
@@ -102,7 +101,7 @@ impl Introduction {
         }
     }
 
-    /// Params with what every request of a stateless revision says (protocol.md 1.3).
+    /// Adds to params what every request of a stateless revision says (protocol.md 1.3).
     pub fn signed(&self, params: &str) -> String {
         params::to_modern(Json::new(params.as_bytes()), &self.0)
     }
@@ -118,7 +117,7 @@ pub enum HandshakeRequest {
 }
 
 impl HandshakeRequest {
-    /// Returns its method.
+    /// Returns the request's method.
     pub fn method(self) -> &'static str {
         match self {
             HandshakeRequest::Discover => "server/discover",
@@ -127,15 +126,15 @@ impl HandshakeRequest {
     }
 }
 
-/// What is to be done next.
+/// The next step of a handshake.
 #[derive(Debug)]
 pub(crate) enum HandshakeStep {
     Wait,
     Ask(HandshakeRequest),
     Ready(Box<ServerInfo>),
-    /// Its kind, what happened and what to do.
+    /// The kind of failure, its description and a hint.
     Failed(FaultKind, String, &'static str),
-    /// What a request came to is what the handshake comes to.
+    /// The failure of a request, which becomes the failure of the handshake.
     FailedWith(Box<Failure>),
 }
 
@@ -150,22 +149,22 @@ pub(crate) struct Handshake {
     is_initializing: bool,
     /// `server/discover` went out once more.
     was_repeated: bool,
-    /// `initialize` went out first, for that is what the server understood the last time.
+    /// Says whether `initialize` went out first, because the server understood it the last time.
     guess: KnownEra,
 }
 
-/// What was known of a server when the handshake began.
+/// The knowledge about a server when the handshake began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KnownEra {
     None,
-    /// That it knows handshakes alone.
+    /// The server was found to know handshakes alone.
     Made,
-    /// The same, and it does not look like that; `server/discover` has gone out.
+    /// The server was found to know handshakes alone, and now does not seem to; `server/discover` has gone out.
     Doubted,
 }
 
 impl Handshake {
-    /// It begins: this one goes out now.
+    /// Begins a handshake with this request, which goes out now.
     pub(crate) fn new(server: &str, now: Duration, first: HandshakeRequest) -> Self {
         Self {
             server: server.into(),
@@ -178,24 +177,24 @@ impl Handshake {
         }
     }
 
-    /// It begins with `initialize`, for the server was found to know handshakes alone.
+    /// Begins a handshake with `initialize`, because the server was found to know handshakes alone.
     pub(crate) fn guessing(server: &str, now: Duration) -> Self {
         Self { guess: KnownEra::Made, ..Self::new(server, now, HandshakeRequest::Initialize) }
     }
 
-    /// When it began.
+    /// Returns when the handshake began.
     pub(crate) fn since(&self) -> Duration {
         self.since
     }
 
-    /// The server has written something, wherever.
+    /// Notes a sign of life of the server: it has written something, on any channel.
     pub(crate) fn alive(&mut self, now: Duration) {
         if stands("probe-waits-for-life") {
             self.alive_since.get_or_insert(now);
         }
     }
 
-    /// When [`Handshake::tick`] is due.
+    /// Returns when [`Handshake::tick`] is due; `None` if it never is.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         let probe_deadline = self.alive_since.map(|since| since + PROBE_PATIENCE);
         let silence = self.since + PROBE_SILENCE;
@@ -204,7 +203,7 @@ impl Handshake {
         is_due.then(|| probe_deadline.map_or(silence, |probe_deadline| probe_deadline.min(silence)))
     }
 
-    /// Time has passed.
+    /// Takes the step that is due at this time; [`HandshakeStep::Wait`] if none is.
     pub(crate) fn tick(&mut self, now: Duration) -> HandshakeStep {
         match self.next_tick() {
             Some(at) if now >= at && self.may_be_wrong() => self.discover(),
@@ -213,7 +212,7 @@ impl Handshake {
         }
     }
 
-    /// Whether what goes out rests on what was known of the server alone.
+    /// Returns whether the request that went out rests on earlier knowledge of the server alone.
     fn may_be_wrong(&self) -> bool {
         self.guess == KnownEra::Made && stands("guessed-era-may-be-wrong")
     }
@@ -231,7 +230,7 @@ impl Handshake {
         HandshakeStep::Ask(HandshakeRequest::Initialize)
     }
 
-    /// One of the two has its outcome.
+    /// Takes the outcome of one of the two requests, and returns the next step.
     pub(crate) fn answered(
         &mut self,
         ask: HandshakeRequest,
@@ -249,13 +248,13 @@ impl Handshake {
             Ok(answer) => {
                 let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
                 match supported(&members["supportedVersions"]) {
-                    // Some servers answer whatever is asked; that is none of the modern era.
+                    // Some servers answer whatever is asked; such a server is not of the modern era.
                     None => self.initialize(),
                     Some(names) => self.choose(&names, || ServerInfo::read(Revision::V2026July, &answer)),
                 }
             }
             Err(Error::Server(error)) if error.code == WRONG_REVISION => match supported_by(&error) {
-                // It says that it does speak what it has just refused: once more, then.
+                // The server says that it speaks the revision that it has just refused, so it is asked once more.
                 Some(names) if is_ours(&names) && !std::mem::replace(&mut self.was_repeated, true) => {
                     self.is_discovering = true;
                     HandshakeStep::Ask(HandshakeRequest::Discover)
@@ -285,7 +284,7 @@ impl Handshake {
         self.choose_handshake(names)
     }
 
-    /// The server is modern and does not speak our revision; perhaps it speaks an older one.
+    /// Chooses `initialize` if the server, which does not speak the stateless revision, speaks an older one; fails otherwise.
     fn choose_handshake(&mut self, names: &[String]) -> HandshakeStep {
         if names.iter().any(|name| Revision::of_handshake(name).is_some()) {
             return self.initialize();
@@ -308,13 +307,13 @@ impl Handshake {
             return self.discover();
         }
         if is_refusal && self.is_discovering && self.guess == KnownEra::Doubted {
-            // What it says to the other one decides.
+            // The answer to the other request decides.
             self.is_initializing = false;
             return HandshakeStep::Wait;
         }
         let answer = match outcome {
             Ok(answer) => answer,
-            // It has taken to the other era, and its answer to the first question is on its way.
+            // The server has chosen the other era, and its answer to the first request is on its way.
             Err(Error::Server(error))
                 if error.code == WRONG_REVISION && self.is_discovering && stands("late-discovery-counts") =>
             {
@@ -356,17 +355,17 @@ impl Handshake {
     }
 }
 
-/// What to do about a server that does not greet as one.
+/// The hint for a server process whose handshake fails.
 pub(super) const START_HINT: &str = "see its stderr, and whether it is an MCP server";
-/// The same for one behind a URL.
+/// The hint for a server behind a URL whose handshake fails.
 pub(super) const REMOTE_START_HINT: &str = "see its log, and whether it is an MCP server";
 
-/// Whether our stateless revision is among them.
+/// Returns whether unhang's stateless revision is among these names.
 fn is_ours(names: &[String]) -> bool {
     names.iter().any(|name| name == Revision::V2026July.name())
 }
 
-/// A list of revisions, where it is one.
+/// Reads a list of revisions; `None` if the value holds no names.
 fn supported(value: &Value) -> Option<Vec<String>> {
     let names: Vec<String> =
         value.as_array()?.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect();

@@ -1,4 +1,4 @@
-//! One server, seen from our side: an actor that owns it, and the handles through which it is asked.
+//! One server, seen from unhang's side: an actor that owns it, and the handles through which it is asked.
 //!
 //! ```text
 //! UpstreamHandle ─ ActorCommand (bounded) ─ actor ─┬ UpstreamSession ─┬ Handshake        which revision, pure
@@ -11,9 +11,9 @@
 //!
 //! Invariants
 //!
-//! - Whoever waits has a deadline: for the server to be ready, for each answer, for the end.
+//! - Every wait has a deadline: the wait for the server to be ready, for each answer, for the end.
 //! - Dropping the wait for an answer withdraws the request; the server is told, and its late answer goes nowhere.
-//! - When all handles have gone, or when it is told to, the actor ends the server; whatever happens to the actor, the lifeline does.
+//! - The actor ends the server when it is told to, or when all handles are dropped. The lifeline does so whatever happens to the actor.
 
 pub mod client;
 pub mod handshake;
@@ -39,76 +39,77 @@ use self::handshake::ServerInfo;
 use self::question::{OfSession, SideMessageSender};
 use unhang_core::error::{Error, Failure};
 
-/// The request to hear of changes, which stays open for as long as somebody wants to.
+/// The request for changes, which stays open for as long as somebody wants to hear of them.
 pub const LISTEN: &str = "subscriptions/listen";
 
-/// As whom a stateless server is asked.
+/// The identity under which a stateless server is asked.
 #[derive(Clone, Debug, Default)]
 pub enum RequestSignature {
-    /// As ourselves.
+    /// Unhang's own identity.
     #[default]
     ByUs,
-    /// As somebody who knows nothing of such servers.
+    /// The identity of a client that knows nothing of stateless servers.
     By(Arc<Signature>),
-    /// As whoever has signed the params already, and takes it upon themselves to answer what the server asks instead of a result.
+    /// The identity of a caller that has signed the params already. This caller answers the questions that the server asks instead of a
+    /// result.
     Already,
 }
 
-/// What comes of a request.
+/// The outcome of a request.
 pub(crate) type RequestOutcome = Result<Box<RawValue>, Error>;
 
-/// Where the newest progress of a request is put, as received.
+/// Receives the newest progress of a request, as the server sent it.
 pub type ProgressSender = watch::Sender<Option<Box<RawValue>>>;
 
-/// Commands that wait for an actor. It takes them at once.
+/// The capacity of an actor's queue of commands. The actor takes them at once.
 const COMMANDS: usize = 64;
 
 /// A request to a server.
 #[derive(Debug)]
 pub(crate) struct ActorRequest {
     pub(crate) method: Box<str>,
-    /// An object, as JSON.
+    /// A JSON object.
     pub(crate) params: String,
-    /// Counted from then.
+    /// The moment from which the limit counts.
     pub(crate) since: Instant,
     pub(crate) limit: Duration,
     pub(crate) progress: Option<ProgressSender>,
-    /// Who hears and answers what the server says and asks beside.
+    /// Hears and answers the server's messages and questions during the request.
     pub(crate) asides: Option<SideMessageSender>,
-    /// The session that asks, where it is one.
+    /// The session that asks, if there is one.
     pub(crate) session: Option<OfSession>,
-    /// As whom a stateless server is asked.
+    /// The identity under which a stateless server is asked.
     pub(crate) signed: RequestSignature,
-    /// What a server over HTTP is told in headers too: names and values (2026-07-28).
+    /// The headers that repeat parts of the request for a server over HTTP: names and values (2026-07-28).
     pub(crate) mirrored: Vec<(String, String)>,
 }
 
-/// What an actor is asked for.
+/// A command to an actor.
 #[derive(Debug)]
 pub(crate) enum ActorCommand {
     Request(Box<ActorRequest>, oneshot::Sender<RequestOutcome>),
-    /// End the server now.
+    /// Ends the server now.
     Stop,
 }
 
-/// Where a server is.
+/// The phase of a server's life.
 #[derive(Clone, Debug)]
 pub(crate) enum ServerPhase {
     Starting,
     Ready(Arc<ServerInfo>),
-    /// It answers nothing any more, for this reason.
+    /// The server answers nothing any more, for this reason.
     Over(Box<Failure>),
 }
 
-/// What everybody may know about a server at any time (C-48).
+/// The status of a server, which every handle can read at any time (C-48).
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamStatus {
     pub(crate) phase: ServerPhase,
-    /// Everything that it was has ended: its processes, its connection.
+    /// Everything that belonged to the server has ended: its processes, its connection.
     pub(crate) has_gone: bool,
 }
 
-/// The way to a server. Clones are the same way.
+/// A handle of a server's actor. Clones lead to the same actor.
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamHandle {
     commands: mpsc::Sender<ActorCommand>,
@@ -116,7 +117,7 @@ pub(crate) struct UpstreamHandle {
     state: watch::Receiver<UpstreamStatus>,
 }
 
-/// The actor's side of the same.
+/// The actor's side of its handles.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     pub(crate) commands: mpsc::Receiver<ActorCommand>,
@@ -124,7 +125,7 @@ pub(crate) struct Mailbox {
     pub(crate) state: watch::Sender<UpstreamStatus>,
 }
 
-/// A way to a server that is about to be started.
+/// Makes the handle and the mailbox of a server that is about to be started.
 pub(crate) fn link() -> (UpstreamHandle, Mailbox) {
     let (commands, received) = mpsc::channel(COMMANDS);
     let (state, seen) = watch::channel(UpstreamStatus { phase: ServerPhase::Starting, has_gone: false });
@@ -150,7 +151,7 @@ impl Drop for WithdrawalGuard<'_> {
 }
 
 impl UpstreamHandle {
-    /// Waits until the server is ready. It has a deadline of its own, so this ends.
+    /// Waits until the server is ready. This ends, because becoming ready has a deadline of its own.
     pub(crate) async fn ready(&self) -> Result<Arc<ServerInfo>, Error> {
         let mut state = self.state.clone();
         let seen = state.wait_for(|state| !matches!(state.phase, ServerPhase::Starting)).await;
@@ -161,7 +162,7 @@ impl UpstreamHandle {
         }
     }
 
-    /// Asks the server, once it is ready.
+    /// Sends the server a request, once it is ready.
     pub(crate) async fn request(&self, request: ActorRequest) -> RequestOutcome {
         self.ready().await?;
         let (reply, received) = oneshot::channel();
@@ -175,12 +176,12 @@ impl UpstreamHandle {
         outcome.unwrap_or_else(|_| Err(self.ended_error()))
     }
 
-    /// Whether it can be asked, now or when it is ready.
+    /// Returns whether the server can be asked, now or when it is ready.
     pub(crate) fn is_usable(&self) -> bool {
         !matches!(self.state.borrow().phase, ServerPhase::Over(_))
     }
 
-    /// Why it cannot be asked any more, where that is so.
+    /// Returns why the server cannot be asked any more; `None` while it can.
     pub(crate) fn why_over(&self) -> Option<Failure> {
         match &self.state.borrow().phase {
             ServerPhase::Over(failure) => Some((**failure).clone()),
@@ -188,7 +189,7 @@ impl UpstreamHandle {
         }
     }
 
-    /// Waits until the server is ready, or will not be; true when it is. Keeps nothing of it by that.
+    /// Waits until the server is ready, or will not be. The future gives true if it is ready, and holds no handle.
     pub(crate) fn opened(&self) -> impl Future<Output = bool> + Send + use<> {
         let mut state = self.state.clone();
         async move {
@@ -197,27 +198,27 @@ impl UpstreamHandle {
         }
     }
 
-    /// Waits until it can be asked nothing any more. Keeps nothing of it by that.
+    /// Waits until the server can be asked nothing any more. The future holds no handle.
     pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.state.clone();
         async move {
-            // Where the actor is no more, nothing can be asked.
+            // If the actor has gone, nothing can be asked.
             let _over = state.wait_for(|state| matches!(state.phase, ServerPhase::Over(_))).await;
         }
     }
 
-    /// Waits until everything that it was has ended.
+    /// Waits until the server and everything that belongs to it has ended.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.state.clone();
         async move {
-            // Where the actor is no more, nothing is.
+            // If the actor has gone, so has everything else.
             let _gone = state.wait_for(|state| state.has_gone).await;
         }
     }
 
-    /// Ends the server, and waits until everything that it was has gone, but not beyond the deadline. True when it has.
+    /// Ends the server, and waits until everything that belongs to it has gone, but not beyond the deadline. Returns true if it has gone.
     pub(crate) async fn stop(&self, deadline: Deadline) -> bool {
-        // Where nobody takes it the actor is at its end already.
+        // If nobody takes the command, the actor is at its end already.
         let _taken = deadline.timeout(self.commands.send(ActorCommand::Stop)).await;
         let mut state = self.state.clone();
         let gone = deadline.timeout(state.wait_for(|state| state.has_gone)).await;

@@ -1,6 +1,6 @@
-//! Who hears a server's notifications and answers its questions.
+//! The listener, which hears a server's notifications and answers its questions.
 //!
-//! Invariants: nothing that a listener does holds up the conversation with the server.
+//! Invariants: nothing that a listener does holds up the session with the server.
 
 use std::{
     future::{Future, pending},
@@ -14,24 +14,24 @@ use super::question::SessionKey;
 /// The answer to a server's question: a result, or an error's code and message.
 pub type ListenerAnswer = Result<Value, (i32, String)>;
 
-/// The error for what is not offered.
+/// The error code for a method that is not offered.
 pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 
-/// Hears what a server says unasked, and answers what it asks.
+/// Hears the unasked messages of a server, and answers its questions.
 pub trait ServerListener: Send + Sync {
-    /// What we offer to servers, for the handshake: `elicitation`, `sampling`, `roots`. A server must not ask for anything else.
+    /// Returns the capabilities that the handshake declares: `elicitation`, `sampling`, `roots`. A server must not ask for anything else.
     fn capabilities(&self) -> Map<String, Value> {
         Map::new()
     }
 
-    /// The server has said something unasked: a log message, say, or that a list has changed. Must not wait.
+    /// Notes that the server has said something unasked, such as a log message or a change of a list. Must not wait.
     fn notified(&self, _method: &str, _params: Option<&RawValue>) {}
 
-    /// The server has written so many lines to its stdout that were no messages. Must not wait.
+    /// Notes that the server has written so many lines to its stdout that were not messages. Must not wait.
     fn wrote_junk(&self, _lines: u64) {}
 
-    /// The server asks something of whoever made the request that it is about, of this session where it is of one. What comes back
-    /// gives the reason when that one's answer must not be waited for any longer.
+    /// Notes that the server asks the caller of a request something; the session is that caller's, if it has one. The future gives a reason
+    /// as soon as the caller's answer must not be waited for any longer.
     fn asks(
         &self,
         _method: &str,
@@ -40,10 +40,10 @@ pub trait ServerListener: Send + Sync {
         Box::pin(pending())
     }
 
-    /// The server asks something in the middle of several requests, and nothing says which of them it is about.
+    /// Notes that the server asks something in the middle of several requests, and nothing says which of them it is about.
     fn asks_in_a_crowd(&self, _method: &str) {}
 
-    /// The server asks something. What does not come back within `call-timeout` is answered with an error.
+    /// Answers a question of the server. If the answer takes longer than `call-timeout`, the server gets an error.
     fn asked(
         &self,
         method: String,
@@ -51,7 +51,7 @@ pub trait ServerListener: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>>;
 }
 
-/// Hears nothing and declines everything, with a reason.
+/// Ignores every notification, and declines every question with a reason.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DecliningListener;
 
@@ -65,7 +65,7 @@ impl ServerListener for DecliningListener {
     }
 }
 
-/// Why a question is not answered.
+/// Makes the error with which a question is declined.
 #[must_use]
 pub fn declined(method: &str) -> (i32, String) {
     let why = match method {

@@ -1,7 +1,6 @@
-//! A server's process with the pipes to it, as one thing to wait for. The guard and the client both hold their servers by it.
+//! A server's process and its pipes, as one thing to wait for. The guard and the client both hold their servers by it.
 //!
-//! Invariants: nothing here awaits a write, and nothing waits for a pipe to end; its stderr is drained from the start, by a
-//! thread of its own (L-05).
+//! Invariants: nothing here awaits a write, and nothing waits for a pipe to end. A thread of its own drains stderr from the start (L-05).
 
 use std::{future::pending, io, time::Duration};
 
@@ -16,23 +15,23 @@ use unhang_switches::stands;
 
 use unhang_core::config::LAST_WORDS;
 
-/// The server's process and what belongs to it.
+/// The server's process and its pipes.
 pub struct ServerProcess {
-    /// The process, as its lifeline tells of it.
+    /// The process, as its lifeline reports it.
     pub server: Server,
     pub(crate) drain: Drain,
-    /// Its stdout was read to the end.
+    /// The server's stdout was read to the end.
     pub output_ended: bool,
-    /// It has closed its stdin.
+    /// The server has closed its stdin.
     pub input_closed: bool,
-    /// When, after that, it is asked whether it has read everything.
+    /// The time after that at which the guard checks whether the server has read everything.
     pub ask_at: Option<Instant>,
-    /// It has ended itself; what it left behind is about to.
+    /// The server process has ended; the processes that it left behind are about to.
     pub exited: bool,
 }
 
 impl ServerProcess {
-    /// Starts it. Each line of its stderr goes to the log (L-07) and to `on_line`.
+    /// Starts the server. Each line of its stderr goes to the log (L-07) and to `on_line`.
     pub fn start(
         name: &str,
         spec: &ServerSpec,
@@ -57,25 +56,25 @@ impl ServerProcess {
         })
     }
 
-    /// Waits until what it wrote to stderr before it died has been read: a thread does that, which may not have had its turn.
+    /// Waits until the last output on stderr has been read. A thread reads it, which may not have had its turn.
     pub async fn last_stderr(&mut self) {
         last_stderr(&mut self.drain).await;
     }
 }
 
-/// What the server's process is waited for.
+/// An event of the server's process.
 pub enum ProcessEvent {
-    /// The lifeline has told something.
+    /// The lifeline has reported something.
     Event(ServerEvent),
-    /// A read of its stdout is worth while.
+    /// The server's stdout is readable.
     Readable(io::Result<()>),
-    /// A write to its stdin is worth while.
+    /// The server's stdin is writable.
     Writable,
-    /// It has closed its stdin.
+    /// The server has closed its stdin.
     InputClosed,
 }
 
-/// Waits for the next thing that concerns the process; for ever while there is none.
+/// Waits for the next event of the process; for ever if there is no process.
 pub async fn awaited(process: &Option<ServerProcess>, reads: bool, writes: bool) -> ProcessEvent {
     let Some(ServerProcess { server, output_ended, input_closed, .. }) = process else {
         return pending().await;
@@ -85,7 +84,7 @@ pub async fn awaited(process: &Option<ServerProcess>, reads: bool, writes: bool)
     tokio::select! {
         event = server.event() => ProcessEvent::Event(event),
         ready = server.output.readable(), if reads && !*output_ended => ProcessEvent::Readable(ready),
-        // An error shows at the write itself.
+        // The write itself shows the error.
         _ = async { input?.writable().await.ok() }, if input.is_some() => ProcessEvent::Writable,
         () = async { if let Some(open) = open { open.closed().await } }, if open.is_some() => ProcessEvent::InputClosed,
     }

@@ -1,4 +1,4 @@
-//! What a server says and asks beside its answer to a request, for whoever made that request for somebody else.
+//! The messages and questions of a server beside its answer to a request, for a caller that made the request for somebody else.
 
 use std::{
     hash::{BuildHasher, Hash, RandomState},
@@ -10,25 +10,25 @@ use tokio::sync::{mpsc, oneshot};
 
 use unhang_core::fault::FaultKind;
 
-/// Tells one session of a client from every other, of other processes too.
+/// Tells one session of a client from every other, even of other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionKey(u64);
 
 impl SessionKey {
-    /// That of a session that begins now.
+    /// Draws the key of a session that begins now.
     #[must_use]
     pub fn drawn() -> Self {
-        // Its keys are drawn anew each time, first from the system's random source.
+        // The keys of `RandomState` are drawn anew each time, first from the system's random source.
         Self(RandomState::new().hash_one(()))
     }
 
-    /// That of a caller without a session, the same for each of its requests to this process.
+    /// Returns the key of a caller without a session, which is the same for each of its requests to this process.
     pub fn of(caller: &impl Hash) -> Self {
         static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Self(STATE.hash_one(caller))
     }
 
-    /// Its bytes, for a digest.
+    /// Returns the bytes of the key, for a digest.
     pub fn bytes(self) -> [u8; 8] {
         self.0.to_le_bytes()
     }
@@ -37,27 +37,27 @@ impl SessionKey {
 /// The session that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfSession {
-    /// Tells it from others.
+    /// The session's key.
     pub key: SessionKey,
-    /// Its client is asked by requests of their own, so that a question about one of its calls may be put beside another of them. A
-    /// client of 2026-07-28 is asked by the answer to a call, which has to be the call that the question is about.
+    /// The client gets questions as requests of their own, so that a question about one of its calls may be put beside another of them. A
+    /// client of 2026-07-28 gets a question as the answer to a call, which has to be the call that the question is about.
     pub is_asked_beside: bool,
 }
 
-/// How a `requestState` of a gateway of ours begins, so that it is not taken for a server's.
+/// The beginning of an unhang gateway's `requestState`, which tells it from a server's.
 pub const STATE: &str = "unhang.";
 
-/// What is said of a session whose client is asked by requests of their own.
+/// The mark of a session whose client gets questions as requests of their own.
 const BESIDE: &str = ";beside";
 
 impl OfSession {
-    /// As the window of this session tells it to the window that leads.
+    /// Writes the session, as its window tells it to the window that leads.
     pub fn told(self) -> String {
         let beside = if self.is_asked_beside { BESIDE } else { "" };
         format!("{:016x}{beside}", self.key.0)
     }
 
-    /// What a window has told.
+    /// Reads a session that a window has told; `None` if it is malformed.
     pub fn read(told: &str) -> Option<Self> {
         let (key, is_asked_beside) = match told.strip_suffix(BESIDE) {
             Some(key) => (key, true),
@@ -67,43 +67,43 @@ impl OfSession {
     }
 }
 
-/// What comes of a question: a result as JSON, or the code and the message of an error.
+/// The reply to a question: a result as JSON, or the code and the message of an error.
 pub type Replied = Result<String, (i32, String)>;
 
-/// What a server says beside its answer.
+/// A message of a server beside its answer.
 #[derive(Debug)]
 pub enum SideMessage {
-    /// It asks something.
+    /// The server asks something.
     Asked(OpenServerQuestion),
-    /// It logs something: the params of `notifications/message`, as received.
+    /// The server logs something: the params of `notifications/message`, as received.
     Logged(Box<RawValue>),
 }
 
-/// Where it goes.
+/// The channel for these messages.
 pub(crate) type SideMessageSender = mpsc::Sender<SideMessage>;
 
-/// Questions and logs about one call that may be on their way.
+/// The most questions and logs about one call that may be on their way.
 pub const ASIDES: usize = 64;
 
-/// A question that waits for its answer. Dropped, it is declined.
+/// A question that waits for its answer. Dropping it declines it.
 #[derive(Debug)]
 pub struct OpenServerQuestion {
-    /// What is asked.
+    /// The question's method.
     pub method: String,
-    /// What it is asked with.
+    /// The question's params.
     pub params: Option<Box<RawValue>>,
-    /// It may be about another call of the same session, which was with the server as well when it was asked.
+    /// The question may be about another call of the same session, which was with the server as well when it was asked.
     pub is_of_several: bool,
-    /// Who waits for the answer.
+    /// Takes the answer.
     pub reply: oneshot::Sender<Replied>,
 }
 
-/// Asks whoever made a request, and gives what they answer; why nobody does where that is so. Cancel-safe.
+/// Asks the caller that made a request, and returns its reply, or the error if nobody waits for the request any more. Cancel-safe.
 pub async fn ask(asides: &SideMessageSender, method: String, params: Option<Box<RawValue>>) -> Replied {
     ask_one(asides, method, params, false).await
 }
 
-/// The same on behalf of one of several requests of a session, where it may be about another of them. Cancel-safe.
+/// Asks as [`ask`] does. `is_of_several` says that the question may be about another request of the same session. Cancel-safe.
 pub(crate) async fn ask_one(
     asides: &SideMessageSender,
     method: String,

@@ -1,9 +1,9 @@
-//! What is said to a server and what comes back: ids, deadlines, and which line belongs to what. Pure.
+//! The requests to a server and their answers: ids, deadlines, and the meaning of each line. Pure.
 //!
 //! Invariants
 //!
 //! - Every request that was begun comes out exactly once: answered, failed, withdrawn or lost.
-//! - An answer is matched by its id alone; one that nobody waits for is kept as junk and handed to nobody.
+//! - An answer is matched by its id alone. An answer that nobody waits for is kept as junk and handed to nobody.
 //! - Ids count up from 1 and are never used again (L-28).
 //! - Time is handed in; nothing here has a clock, a descriptor or a task.
 
@@ -25,26 +25,26 @@ use unhang_core::{
     units::in_words,
 };
 
-/// A request of ours that waits for its answer. `R` says whose it is.
+/// A request that waits for its answer. `R` is its origin.
 #[derive(Debug)]
 pub(crate) struct PendingRequest<R> {
     pub(crate) id: Id,
     pub(crate) method: Box<str>,
     pub(crate) since: Duration,
-    /// How long it had waited by then.
+    /// The time for which it had waited by then.
     pub(crate) before: Duration,
     pub(crate) limit: Duration,
     pub(crate) whose: R,
 }
 
 impl<R> PendingRequest<R> {
-    /// How long it has been waited for.
+    /// Returns how long the request has waited for its answer.
     fn elapsed(&self, now: Duration) -> Duration {
         now.saturating_sub(self.since).saturating_add(self.before)
     }
 }
 
-/// What came of a line, or of time passing.
+/// An event that comes of a line, or of time passing.
 #[derive(Debug)]
 pub(crate) enum TableEvent<R> {
     /// A request has its outcome.
@@ -55,13 +55,13 @@ pub(crate) enum TableEvent<R> {
     Notification(Box<str>, Option<Box<RawValue>>),
     /// The server asks something.
     Question(Id, Box<str>, Option<Box<RawValue>>),
-    /// The server withdraws what it asked.
+    /// The server withdraws its question.
     QuestionWithdrawn(Id),
     /// The server has answered this request, for whose answer nobody waits any more.
     Late(Id),
     /// Nobody waits for this request any more, for this reason; it is over already.
     Withdrawn(Id, &'static str),
-    /// A line to the server: the refusal of what it asked.
+    /// A line to the server: the refusal of its question.
     Say(Vec<u8>),
 }
 
@@ -88,42 +88,42 @@ impl<R> RequestTable<R> {
         }
     }
 
-    /// How many lines came that were no messages, or none that anybody could use.
+    /// Returns how many lines came that were not messages, or that nobody could use.
     pub(crate) fn junk_lines(&self) -> u64 {
         self.junk_lines
     }
 
-    /// How many requests wait for an answer.
+    /// Returns how many requests wait for an answer.
     pub(crate) fn in_flight(&self) -> usize {
         self.calls.len()
     }
 
-    /// When [`RequestTable::expire`] is due.
+    /// Returns when [`RequestTable::expire`] is due; `None` if no request has a deadline.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.calls.next_deadline()
     }
 
-    /// Whose the request with this id is.
+    /// Returns the origin of the request with this id; `None` if it is not in flight.
     pub(crate) fn whose(&self, id: &Id) -> Option<&R> {
         self.calls.get(id).map(|call| &call.whose)
     }
 
-    /// The requests that wait for an answer.
+    /// Returns the requests that wait for an answer.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest<R>> {
         self.calls.iter().map(|(_, call)| call)
     }
 
-    /// The requests that are those of `these`.
+    /// Returns the ids of the requests whose origin `these` accepts.
     pub(crate) fn ids(&self, these: impl Fn(&R) -> bool) -> Vec<Id> {
         self.calls.iter().filter(|(_, call)| these(&call.whose)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Begins a request whose limit counts from then, and returns its id.
+    /// Begins a request whose limit counts from `since`, and returns its id.
     pub(crate) fn begin(&mut self, since: Duration, method: &str, limit: Duration, whose: R) -> Id {
         self.begin_late((since, Duration::ZERO), method, limit, whose)
     }
 
-    /// The same with one that had waited for so long `before`, which is part of its limit.
+    /// Begins a request that had waited for `before` already, which is part of its limit. Returns its id.
     pub(crate) fn begin_late(
         &mut self,
         (since, before): (Duration, Duration),
@@ -135,17 +135,17 @@ impl<R> RequestTable<R> {
         let id = Id::Integer(self.last_id);
         let call = PendingRequest { id: id.clone(), method: method.into(), since, before, limit, whose };
         let deadline = since.checked_add(limit.saturating_sub(before));
-        // It is new, so nothing can stand in its place.
+        // The id is new, so no other entry has it.
         let _registered = self.calls.register(id.clone(), deadline, call);
         id
     }
 
-    /// Nobody waits for this answer any more. Returns the request where it was still in flight.
+    /// Forgets a request whose answer nobody waits for any more. Returns it if it was still in flight.
     pub(crate) fn withdraw(&mut self, id: &Id) -> Option<PendingRequest<R>> {
         self.calls.cancel(id)
     }
 
-    /// What our own verdict on a request is.
+    /// Makes a failure of this request.
     pub(crate) fn failure(
         &self,
         now: Duration,
@@ -169,7 +169,7 @@ impl<R> RequestTable<R> {
         }
     }
 
-    /// What the server has left that may explain a failure.
+    /// Collects the output of the server that may explain a failure.
     pub(crate) fn evidence(&self, stderr: &Tail) -> Evidence {
         Evidence {
             stderr_tail: stderr.last_lines(TAIL_LINES),
@@ -178,7 +178,7 @@ impl<R> RequestTable<R> {
         }
     }
 
-    /// Ends what is overdue. The server is told of it, unless it is the handshake, which cannot be cancelled.
+    /// Ends the requests that are overdue. The server is told, except for the handshake, which cannot be cancelled.
     pub(crate) fn expire(&mut self, now: Duration, mut events: impl FnMut(TableEvent<R>)) {
         while let Some((id, call)) = self.calls.expire(now).filter(|_| stands("client-deadline")) {
             let happened =
@@ -202,7 +202,7 @@ impl<R> RequestTable<R> {
         }
     }
 
-    /// What came of a request is known from elsewhere than a line.
+    /// Ends a request with an error that is known from elsewhere than a line. Returns `None` if it is not in flight.
     pub(crate) fn complete(
         &mut self,
         id: &Id,
@@ -213,7 +213,7 @@ impl<R> RequestTable<R> {
         Some(TableEvent::Done(call, Err(error)))
     }
 
-    /// The server can answer nothing any more: every request ends with this verdict.
+    /// Ends every request with this verdict, because the server can answer nothing any more.
     pub(crate) fn lose_all(
         &mut self,
         now: Duration,
@@ -232,7 +232,7 @@ impl<R> RequestTable<R> {
         }
     }
 
-    /// A line came.
+    /// Takes a line of the server, and gives the events that come of it.
     pub(crate) fn line(&mut self, now: Duration, line: Line<'_>, events: &mut impl FnMut(TableEvent<R>)) {
         match line {
             Line::Whole(bytes) => read(bytes).for_each(|piece| self.piece(now, piece, events)),
@@ -282,7 +282,7 @@ impl<R> RequestTable<R> {
         events: &mut impl FnMut(TableEvent<R>),
     ) {
         match (method, params) {
-            // For a request that has ended it says nothing any more.
+            // Progress means nothing for a request that has ended.
             ("notifications/progress", Some(params)) => {
                 let waits = |id: &Id| self.calls.contains(id) || !stands("client-progress-ends");
                 if let Some(id) = wire::notified_token(params).filter(waits) {
@@ -333,7 +333,7 @@ impl<R> RequestTable<R> {
         self.fail(now, id, FaultKind::TooLarge, &why, "ask for less, or raise --max-message", events);
     }
 
-    /// The answer to this request came, and cannot be used.
+    /// Fails a request whose answer came and cannot be used.
     fn fail(
         &mut self,
         now: Duration,
@@ -362,7 +362,7 @@ impl<R> RequestTable<R> {
 }
 
 fn owned(json: Json<'_>) -> Box<RawValue> {
-    // It was read as one whole value; should the two readers ever differ, nothing is better than a panic.
+    // Another reader has read it as one whole value; should the two ever differ, `null` is better than a panic.
     RawValue::from_string(json.get().to_owned()).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 

@@ -1,9 +1,9 @@
 //! The actor of a server on stdio: one task, one `select!`, which owns the process and its pipes.
 //!
-//! Invariants: no branch awaits a write, so a server that does not read delays nobody; one that asks and takes no replies is read no
-//! further, and then ends as one that hangs; a server that says nothing, dies or will
-//! not end delays nobody beyond the limits; the process is held until it has gone. One that hangs while nobody talks to it is ended,
-//! so that whoever asks next meets with one that answers.
+//! Invariants: no branch awaits a write, so a server that does not read delays nobody. A server that asks and takes no replies is read no
+//! further, and then ends as a server that hangs. A server that says nothing, dies or will not end delays nobody beyond the limits. The
+//! process is held until it has gone. A server that hangs while nobody talks to it is ended, so that the next request meets a server that
+//! answers.
 
 use std::{io, os::unix::ffi::OsStrExt, time::Duration};
 
@@ -31,7 +31,7 @@ use unhang_core::{
     units::in_words,
 };
 
-/// Between two looks whether a server that is starting has written to its stderr.
+/// The pause between two looks whether a server that is starting has written to its stderr.
 const LIFE_LOOK: Duration = Duration::from_millis(250);
 
 /// Owns the server from its start until it has gone.
@@ -65,15 +65,15 @@ struct StdioActor {
     to_server: Queue,
     lines: Lines,
     turn: ReadTurn,
-    /// It was not read for once, and that was told.
+    /// The server was not read for a time, and the log has said so.
     was_held_back: bool,
     tail: Tail,
-    /// Bytes of stderr at the last look, which is all that a server may give as a sign of life.
+    /// The bytes of stderr at the last look; output on stderr may be a server's only sign of life.
     stderr_seen: u64,
     health: Health,
-    /// Why the server is of no use any more, where it lives on.
+    /// The reason why the server is of no use any more, if it lives on.
     useless: Option<Uselessness>,
-    /// By when it has to have gone, once its end has begun.
+    /// The time by which the server has to have gone, once its end has begun.
     ends_by: Option<Instant>,
 }
 
@@ -84,7 +84,7 @@ impl StdioActor {
             lines: Lines::new(config.limits.max_message),
             turn: ReadTurn::default(),
             was_held_back: false,
-            // Never shed: what is asked of a server is asked. It is bounded by refusing to take more.
+            // The queue never drops messages: what is asked of a server is asked. Its bound is that it refuses to take more.
             to_server: Queue::new(usize::MAX),
             health: Health::new(&config.limits, Duration::ZERO),
             upstream_session: UpstreamSession::new(config, mailbox, tail.clone()),
@@ -113,12 +113,12 @@ impl StdioActor {
         }
     }
 
-    /// Sends what the dialogue has to say, and sees to it that a server of no use is ended.
+    /// Sends the session's messages, and begins to end a server of no use.
     fn send(&mut self) {
         while let Some(out) = self.upstream_session.next_out() {
             match out {
                 Outgoing::Request { line, .. } | Outgoing::Initialized(line) => self.say(Class::Kept, &line),
-                // From here on the queue counts it.
+                // From here on the queue counts the reply.
                 Outgoing::Reply(line, _room) => self.say(Class::Reply, &line),
                 Outgoing::Withdrawn(id, why) => self.say(Class::Kept, &compose::cancelled(&id, why)),
                 Outgoing::Over(_) => {}
@@ -133,8 +133,8 @@ impl StdioActor {
         }
     }
 
-    /// Whether the server may say more: not while more replies wait for it than it takes. What is asked of it does not count, for it may
-    /// have to say something before it reads on.
+    /// Returns whether the server's stdout is read: not while more replies wait for the server than it takes. Requests to it do not count,
+    /// for it may have to say something before it reads on.
     fn reads(&mut self) -> bool {
         let reads = self.to_server.replies() <= self.upstream_session.limits.queue_bytes;
         if !reads && !std::mem::replace(&mut self.was_held_back, true) {
@@ -158,9 +158,9 @@ impl StdioActor {
         }
     }
 
-    /// When this actor wants to be woken, whatever the dialogue waits for.
+    /// Returns when this actor has to be woken, whatever the session waits for; `None` if it need not be.
     fn next_look(&self) -> Option<Instant> {
-        // Its stderr is read elsewhere, and nobody tells.
+        // Another thread reads the server's stderr, and tells nobody.
         let looks = self.upstream_session.is_shaking() && self.stderr_seen == 0;
         let health = self.watches_health().then(|| self.upstream_session.at(self.health.next_tick()));
         looks.then(|| Instant::now() + LIFE_LOOK).into_iter().chain(health).chain(self.ends_by).min()
@@ -172,7 +172,7 @@ impl StdioActor {
             && stands("idle-server-is-asked")
     }
 
-    /// One that hangs while nobody talks to it would cost whoever talks to it next all of their time.
+    /// Checks whether a server that nobody talks to still answers, and ends it if it hangs. It would cost the next caller all of its time.
     fn check_health(&mut self) {
         if !self.watches_health() {
             return;
@@ -206,7 +206,7 @@ impl StdioActor {
         self.upstream_session.attend(event, self.to_server.cost());
     }
 
-    /// What a server writes to stderr is read elsewhere, and is a sign of life too.
+    /// Notes output on stderr as a sign of life. Another thread reads it.
     fn notice_life(&mut self) {
         let seen = self.tail.bytes_seen();
         if seen > self.stderr_seen {
@@ -218,7 +218,7 @@ impl StdioActor {
     fn start_failed(&mut self, error: &str) {
         self.process = None;
         let happened = format!("`{}` could not be started: {error}", self.upstream_session.name);
-        // A whole command line in the place of a program is what many files have had.
+        // Many configuration files have a whole command line in the place of a program.
         let is_line = self.server.program.as_bytes().iter().any(u8::is_ascii_whitespace);
         let hint = if is_line { ARGUMENTS_HINT } else { START_HINT };
         let failure = self.upstream_session.failure(FaultKind::StartFailed, happened, hint);
@@ -231,7 +231,7 @@ impl StdioActor {
         self.take_read(read);
     }
 
-    /// Takes what was read; true when there may be more at once.
+    /// Takes the result of a read; returns true if there may be more at once.
     fn take_read(&mut self, read: io::Result<usize>) -> bool {
         match read {
             Ok(count @ 1..) => {
@@ -252,7 +252,8 @@ impl StdioActor {
         }
     }
 
-    /// A server that goes closes its stdout a moment before; one that lives on without is of no use.
+    /// Notes the end of stdout. A server that exits closes it a moment before; a server that lives on without it is of no use, and is
+    /// stopped.
     fn output_ended(&mut self) {
         let Some(process) = &mut self.process else { return };
         process.output_ended = true;
@@ -261,14 +262,14 @@ impl StdioActor {
         }
     }
 
-    /// Stops a server that lives on and is of no use any more. Whoever waits is told why when it has ended.
+    /// Stops a server that lives on and is of no use any more. Its callers are told why when it has ended.
     fn stop_useless(&mut self, why: &'static str) {
         let since = self.upstream_session.now();
         self.useless.get_or_insert(Uselessness { since, why });
         self.begin_stop();
     }
 
-    /// It may still answer what it has read, and is stopped; its end tells whoever waits.
+    /// Stops a server that has closed its stdin. It may still answer what it has read; its end tells the callers.
     fn input_closed(&mut self) {
         if let Some(process) = &mut self.process {
             process.input_closed = true;
@@ -298,7 +299,7 @@ impl StdioActor {
         }
     }
 
-    /// Everything that the dead process wrote is in the pipes already.
+    /// Reads the last output of a dead process, which is in the pipes already.
     async fn last_words(&mut self) {
         if let Some(process) = &mut self.process {
             process.exited = true;
@@ -344,11 +345,11 @@ impl StdioActor {
         };
         let failure = self.upstream_session.failure(kind, happened.clone(), hint);
         self.upstream_session.end(Failure { exit: Some(exit.to_string()), ..failure });
-        // Where nobody waits for an answer, nothing else tells of it.
+        // If nobody waits for an answer, nothing else tells of it.
         tracing::info!("{happened}");
     }
 
-    /// Nobody waits any more, and everybody may know that it has gone.
+    /// Ends the session, and tells every handle that the server has gone.
     fn finish(mut self) {
         let name = &self.upstream_session.name;
         if !self.upstream_session.is_ending {
@@ -367,12 +368,12 @@ impl StdioActor {
     }
 }
 
-/// What to do about a server that cannot be started.
+/// The hint for a server that cannot be started.
 const START_HINT: &str = "check its command by running it in a terminal";
 
-/// The same where the name of the program has spaces.
+/// The hint for a server that cannot be started if the name of its program has spaces.
 const ARGUMENTS_HINT: &str = "`command` is the program alone: put the arguments into `args`";
 
-/// The same where it may lack something that it has there.
+/// The hint for a server that cannot be started if its environment may lack something.
 const ENVIRONMENT_HINT: &str = "check its command by running it in a terminal; if it works there, give it what it needs of your \
                                 environment, by env or inherit-env = true in its configuration";

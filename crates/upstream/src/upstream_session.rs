@@ -1,10 +1,10 @@
-//! What an actor says to its server and hears of it, whatever carries the messages: the requests of callers, the handshake, the
-//! server's questions, and the clock of all of them.
+//! The session of an actor with its server, whatever carries the messages: the requests of callers, the handshake, the server's questions,
+//! and the clock of all of them.
 //!
-//! The actor waits for [`UpstreamSession::next`] beside its own pipes or streams, hands every message in, and sends what
-//! [`UpstreamSession::next_out`] gives afterwards.
+//! The actor waits for [`UpstreamSession::next`] beside its own pipes or streams. It hands every message in, and sends what
+//! [`UpstreamSession::next_out`] returns afterwards.
 //!
-//! Invariants: nothing here waits for the server; whoever asked is told once; when it is over, everybody has been told why.
+//! Invariants: nothing here waits for the server. Each caller gets one outcome. When the session is over, everybody has been told why.
 
 mod audience;
 mod outbox;
@@ -48,10 +48,10 @@ use unhang_core::{
     units::in_words,
 };
 
-/// For as long as nobody waits.
+/// The timer's setting while nobody waits.
 const AGES: Duration = Duration::from_hours(24);
 
-/// Who speaks with whom, and within which limits.
+/// The parties of a session, and its limits.
 pub(crate) struct UpstreamConfig {
     pub(crate) name: String,
     pub(crate) limits: Limits,
@@ -61,10 +61,10 @@ pub(crate) struct UpstreamConfig {
     pub(crate) is_legacy: bool,
 }
 
-/// Whose request it is.
+/// The origin of a request.
 pub(crate) enum RequestOrigin {
     Handshake(HandshakeRequest),
-    /// Nobody's: any answer will do.
+    /// A probe, which nobody waits for: any answer will do.
     Probe,
     Caller {
         reply: oneshot::Sender<RequestOutcome>,
@@ -74,7 +74,7 @@ pub(crate) enum RequestOrigin {
     },
 }
 
-/// What has to be attended to, besides what the server says.
+/// An event for the session, besides the messages of the server.
 pub(crate) enum UpstreamEvent {
     Command(Option<ActorCommand>),
     Withdrawn,
@@ -82,7 +82,7 @@ pub(crate) enum UpstreamEvent {
     Time,
 }
 
-/// The dialogue with one server.
+/// The session with one server.
 pub(crate) struct UpstreamSession {
     pub(crate) name: String,
     pub(crate) limits: Limits,
@@ -93,21 +93,21 @@ pub(crate) struct UpstreamSession {
     origin: Instant,
     timer: Pin<Box<Sleep>>,
     request_table: RequestTable<RequestOrigin>,
-    /// What nobody waits for any more and the server may be at still.
+    /// Calls that nobody waits for any more and that the server may still be working on.
     abandoned: AbandonedCalls,
     handshake: Handshake,
     pub(crate) session: Option<Arc<ServerInfo>>,
     tail: Tail,
     questions: UpstreamQuestions,
     out: Outbox,
-    /// Its end has begun: nothing is asked any more.
+    /// The end has begun: nothing is asked any more.
     pub(crate) is_ending: bool,
-    /// It is no process of ours, and has no stderr that we could show.
+    /// The server is reached over HTTP, so it has no stderr to show.
     pub(crate) is_remote: bool,
 }
 
 impl UpstreamSession {
-    /// Nothing is said before [`UpstreamSession::begin`].
+    /// Makes the session. It sends nothing before [`UpstreamSession::begin`] or [`UpstreamSession::greet`].
     pub(crate) fn new(config: UpstreamConfig, mailbox: Mailbox, tail: Tail) -> Self {
         let UpstreamConfig { name, limits, introduction, listener, is_legacy } = config;
         Self {
@@ -131,7 +131,7 @@ impl UpstreamSession {
         }
     }
 
-    /// The first handshake begins, in the way that the server was found to understand.
+    /// Begins the first handshake, in the way that the server was found to understand.
     pub(crate) fn greet(&mut self) {
         if !self.is_legacy {
             return self.begin(HandshakeRequest::Discover);
@@ -140,42 +140,42 @@ impl UpstreamSession {
         self.ask(HandshakeRequest::Initialize);
     }
 
-    /// The handshake begins with this.
+    /// Begins a handshake with this request.
     pub(crate) fn begin(&mut self, ask: HandshakeRequest) {
         self.session = None;
-        // Whoever greets it anew knows nothing of what it was asked before.
+        // A server that is greeted anew knows nothing of earlier calls.
         self.abandoned = AbandonedCalls::default();
         self.handshake = Handshake::new(&self.name, self.now(), ask);
         self.ask(ask);
     }
 
-    /// Since the dialogue was made.
+    /// Returns the time since the session was made.
     pub(crate) fn now(&self) -> Duration {
         self.origin.elapsed()
     }
 
-    /// When that is the time since the dialogue was made.
+    /// Returns the moment that is so long after the session was made.
     pub(crate) fn at(&self, since: Duration) -> Instant {
-        // A limit of ages is none.
+        // A limit of ages counts as none.
         self.origin.checked_add(since).unwrap_or_else(|| Instant::now() + AGES)
     }
 
-    /// Whether the server may ask us for something.
+    /// Returns whether the server may ask this client for something.
     pub(crate) fn may_be_asked(&self) -> bool {
         self.introduction.may_be_asked()
     }
 
-    /// Whether requests of callers wait for a handshake.
+    /// Returns whether requests of callers wait for a handshake.
     pub(crate) fn is_shaking(&self) -> bool {
         self.session.is_none() && !self.is_ending
     }
 
-    /// Whether every request says all that the server has to know (2026-07-28).
+    /// Returns whether every request says all that the server has to know (2026-07-28).
     pub(crate) fn is_stateless(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.revision.is_stateless())
     }
 
-    /// Waits for the next thing to attend to. `also` is when the actor itself wants to be woken. Cancel-safe.
+    /// Waits for the next event. `also` is when the actor itself wants to be woken. Cancel-safe.
     pub(crate) async fn next(&mut self, also: Option<Instant>) -> UpstreamEvent {
         let due = self.next_tick().into_iter().chain(also).min();
         set(&mut self.timer, due);
@@ -194,7 +194,7 @@ impl UpstreamSession {
         due.map(|due| self.origin + due)
     }
 
-    /// Attends to it. `waiting` is how many bytes the server has not taken yet.
+    /// Handles an event. `waiting` is the number of bytes that the server has not taken yet.
     pub(crate) fn attend(&mut self, event: UpstreamEvent, waiting: usize) {
         match event {
             UpstreamEvent::Command(command) => self.command(command, waiting),
@@ -214,12 +214,12 @@ impl UpstreamSession {
         }
     }
 
-    /// The server has given a sign of life.
+    /// Notes a sign of life of the server.
     pub(crate) fn alive(&mut self) {
         self.handshake.alive(self.now());
     }
 
-    /// The server said this.
+    /// Takes a line that the server said.
     pub(crate) fn line(&mut self, line: Line<'_>) {
         let (now, mut events) = (self.now(), Vec::new());
         let junk_before = self.request_table.junk_lines();
@@ -231,7 +231,7 @@ impl UpstreamSession {
         self.take(events);
     }
 
-    /// What came of a request is known from elsewhere than from a message: it has failed, in this way.
+    /// Fails a request for a reason that is known from elsewhere than from a message.
     pub(crate) fn fail(
         &mut self,
         id: &Id,
@@ -245,7 +245,7 @@ impl UpstreamSession {
         });
     }
 
-    /// What came of a request is known from elsewhere than from a message.
+    /// Ends a request with an error that is known from elsewhere than from a message.
     pub(crate) fn complete(
         &mut self,
         id: &Id,
@@ -255,12 +255,12 @@ impl UpstreamSession {
         self.take(event.into_iter().collect());
     }
 
-    /// Whether somebody waits for this answer.
+    /// Returns whether somebody waits for the answer to this request.
     pub(crate) fn awaits(&self, id: &Id) -> bool {
         self.request_table.whose(id).is_some()
     }
 
-    /// The request of the handshake that has this id.
+    /// Returns the request of the handshake that has this id; `None` if it is another request, or over.
     pub(crate) fn of_handshake(&self, id: &Id) -> Option<HandshakeRequest> {
         match self.request_table.whose(id) {
             Some(RequestOrigin::Handshake(ask)) => Some(*ask),
@@ -268,7 +268,7 @@ impl UpstreamSession {
         }
     }
 
-    /// Our verdict on the server.
+    /// Makes a failure of the server, with the evidence that it has left.
     pub(crate) fn failure(&self, kind: FaultKind, happened: String, hint: &str) -> Failure {
         Failure {
             kind,
@@ -285,7 +285,7 @@ impl UpstreamSession {
         }
     }
 
-    /// The server is of no use any more, or of no use to anybody: everybody who waits is told.
+    /// Ends the session: the server is of no use any more, or not wanted any more. Everybody who waits is told.
     pub(crate) fn end(&mut self, failure: Failure) {
         let (now, mut events) = (self.now(), Vec::new());
         self.request_table.lose_all(now, &failure, |event| events.push(event));
@@ -295,14 +295,14 @@ impl UpstreamSession {
         self.take(events);
     }
 
-    /// Everything that the server was has gone.
+    /// Tells every handle that the server and everything that belonged to it has gone.
     pub(crate) fn gone(self) {
         self.mailbox.state.send_modify(|state| state.has_gone = true);
     }
 
     fn tell(&self, phase: ServerPhase) {
         self.mailbox.state.send_modify(|state| {
-            // How it ended stays as it was first told.
+            // The first reason for the end stays.
             if !matches!(state.phase, ServerPhase::Over(_)) {
                 state.phase = phase;
             }
@@ -310,7 +310,7 @@ impl UpstreamSession {
     }
 
     fn ask(&mut self, ask: HandshakeRequest) {
-        // One deadline for all of the handshake, from its beginning on.
+        // The whole handshake has one deadline, from its beginning on.
         let (since, limit) = (self.handshake.since(), self.limits.start_timeout);
         let id = self.request_table.begin(since, ask.method(), limit, RequestOrigin::Handshake(ask));
         let line = compose::request(&id, ask.method(), &self.introduction.params(ask));
@@ -350,7 +350,7 @@ impl UpstreamSession {
                 Some(ActorCommand::Request(request, reply)) => self.request(*request, reply, waiting),
                 Some(ActorCommand::Stop) | None => self.stop(),
             }
-            // More may be there; what they make leaves together.
+            // More commands may be there; their messages leave together.
             match self.mailbox.commands.try_recv() {
                 Ok(command) if !self.is_ending => next = Some(command),
                 _ => return,
@@ -371,12 +371,12 @@ impl UpstreamSession {
         if let Some(happened) = self.overload(waiting + self.out.unsent()) {
             let failure =
                 self.failure(FaultKind::Overloaded, happened, "ask again when it has answered some of them");
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _gone = reply.send(Err(Failure { method: Some(method.into()), ..failure }.into()));
             return;
         }
         let wants_progress = progress.is_some();
-        // It may be older than this server.
+        // The request may be older than this server.
         let before = self.origin.saturating_duration_since(since);
         let since = since.saturating_duration_since(self.origin);
         let whose = RequestOrigin::Caller { reply, progress, asides, session };
@@ -401,7 +401,7 @@ impl UpstreamSession {
         self.out.request(id, method, line, mirrored);
     }
 
-    /// Why no more can be asked now, where that is so.
+    /// Returns why the server can take no more requests now; `None` if it can.
     fn overload(&self, waiting: usize) -> Option<String> {
         let in_flight = self.request_table.in_flight();
         if !stands("client-requests-bounded") {
@@ -415,7 +415,7 @@ impl UpstreamSession {
         }
     }
 
-    /// Somebody has stopped waiting.
+    /// Withdraws the requests whose callers have stopped waiting.
     fn withdraw(&mut self) {
         if !stands("client-withdrawal-told") {
             return;
@@ -457,14 +457,14 @@ impl UpstreamSession {
         if method == "notifications/message"
             && let (Audience::One { asides, .. }, Some(params)) = (self.audience(), &params)
         {
-            // Where too much is on its way it is lost, as logs may be.
+            // If too much is on its way, the message is lost, as logs may be.
             let _lossy = asides.try_send(SideMessage::Logged(params.clone()));
             return;
         }
         if method != "notifications/subscriptions/acknowledged" {
             return self.listener.notified(method, params.as_deref());
         }
-        // It is for whoever subscribed, and the first that they hear.
+        // The acknowledgement is for the subscriber, and the first message that it gets.
         let Some(params) = params else { return };
         let members: Value = serde_json::from_str(params.get()).unwrap_or_default();
         let id = members["_meta"]["io.modelcontextprotocol/subscriptionId"].as_i64().map(Id::Integer);
@@ -487,12 +487,12 @@ impl UpstreamSession {
         if let Err(Error::Failure(failure)) = &outcome
             && ![FaultKind::BadResponse, FaultKind::TooLarge].contains(&failure.kind)
         {
-            // That was no answer, and the server may be at it still.
+            // That was not an answer, and the server may still be working on the call.
             self.give_up(&call);
         }
         self.out.push(Outgoing::Over(call.id));
         match call.whose {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             RequestOrigin::Caller { reply, .. } => drop(reply.send(outcome)),
             RequestOrigin::Handshake(ask) if self.is_shaking() => {
                 let step = self.handshake.answered(ask, outcome);
@@ -508,22 +508,22 @@ impl UpstreamSession {
         self.questions.put((id, method, params), is_stateless, audience, &mut self.out);
     }
 
-    /// Notes that nobody waits for this call any more, which the server has not answered.
+    /// Notes that nobody waits any more for this call, which the server has not answered.
     fn give_up(&mut self, call: &PendingRequest<RequestOrigin>) {
         self.abandoned.give_up(self.now(), call, self.limits.job_timeout);
     }
 
-    /// Finds who hears what is said beside an answer.
+    /// Finds the audience of what the server says beside its answers.
     fn audience(&self) -> Audience<'_> {
         self.abandoned.audience(self.now(), &self.request_table)
     }
 
-    /// Lets no more replies than this wait, where each costs more than its bytes.
+    /// Limits the number of replies that may wait, for a transport on which each costs more than its bytes.
     pub(crate) fn bound_replies(&mut self, most: usize) {
         self.questions.budget.bound(most);
     }
 
-    /// Whether nothing is going on with a server that could answer.
+    /// Returns whether the server is ready and has nothing to do.
     pub(crate) fn is_quiet(&self) -> bool {
         let is_nothing =
             |method: &str, whose: &RequestOrigin| matches!(whose, RequestOrigin::Probe) || method == LISTEN;
@@ -533,8 +533,8 @@ impl UpstreamSession {
             && self.request_table.calls().all(|call| is_nothing(&call.method, &call.whose))
     }
 
-    /// Asks for a sign of life from a server that nobody talks to (L-58). What comes of it is known by what is heard of the server,
-    /// whatever that is. A probe does not make the server busy, as everything else does that is asked.
+    /// Asks a server that nobody talks to for a sign of life (L-58). Anything that the server says afterwards counts as one. A probe does
+    /// not make the server busy; every other request does.
     pub(crate) fn probe(&mut self) {
         let (since, limit) = (self.now(), self.limits.health_interval);
         let (method, params) = match self.is_stateless() {

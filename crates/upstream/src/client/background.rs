@@ -1,14 +1,16 @@
-//! Calls with which a server goes on in the background, followed to their end, so that whoever waits gets the answer as if it had come at once.
+//! Calls with which a server goes on in the background. The client follows them to their end and returns the answer as if it had come at
+//! once.
 //!
-//! Theory of operation. A server of ours answers a slow call with a job, told in words with the same for programs. A server that knows
-//! tasks answers with a task: one of 2026-07-28 whenever it likes, since we say that we cope with it; one of 2025-11-25 where a tool is
-//! nothing else. A job is asked for with the tool that waits for its end, a task as often as its server wants.
+//! Theory of operation. A server of unhang answers a slow call with a job, told in words and in the same fields for programs. A server that
+//! knows tasks answers with a task. A task of 2026-07-28 may come at any time, since unhang declares that it copes with tasks. A task of
+//! 2025-11-25 comes if the tool can be called in no other way. The client asks about a job with the tool that waits for its end, and about
+//! a task as often as its server wants.
 //!
 //! Invariants
 //!
 //! - One limit bounds the call and all that is asked about it.
-//! - What comes back is what the server would have answered at once, whole.
-//! - A job that is left behind is named, with what fetches its result. A task that nobody could fetch is cancelled.
+//! - The result is the whole answer that the server would have given at once.
+//! - A job that is left behind is named, with the tool that fetches its result. A task that nobody could fetch is cancelled.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -36,22 +38,22 @@ use super::{
 };
 use unhang_core::{fault::FaultKind, revision::Revision};
 
-/// How long a job is waited for with one question: the most that the tool allows, and less where somebody looks at the progress.
+/// The longest wait for a job in one question: the most that the tool allows, and less if somebody watches the progress.
 const WAIT_MOST: Duration = Duration::from_secs(25);
 const WAIT_WATCHED: Duration = Duration::from_secs(2);
-/// Between two looks where less than a second is left, or a server answers at once what it was to wait with.
+/// The pause between two looks if less than a second is left, or if a server answers a question at once that was to wait.
 const LOOK_LEAST: Duration = Duration::from_millis(250);
-/// The least and the most that a task is left alone between two looks, and what it is where its server does not say.
+/// The least and the longest pause between two looks at a task, and the pause if its server gives none.
 const TASK_LEAST: Duration = Duration::from_millis(100);
 const TASK_MOST: Duration = Duration::from_secs(30);
 const TASK_USUAL: Duration = Duration::from_secs(1);
-/// How long the answer to the last look may take, which is made when the time is over: what has ended in time is no failure.
+/// The timeout of the last look, which is made when the time is over: a call that has ended in time is no failure.
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// How long a server may take to hear that a task is not wanted any more.
+/// The time that a server gets to hear that a task is not wanted any more.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
 impl RequestOptions {
-    /// Tells whoever wants to know what a server goes on with.
+    /// Tells the caller, if it wants to know, with which job or task the server goes on.
     fn tell_of(&self, unfinished: UnfinishedCall) {
         if let Some(background) = &self.background {
             background.send_replace(Some(unfinished));
@@ -60,11 +62,11 @@ impl RequestOptions {
 }
 
 impl Client {
-    /// Calls a tool, and gives its result as [`Client::call_tool`] does; where the server goes on with the call in the background, what
-    /// that comes to. `timeout` of the options is for all of it.
+    /// Calls a tool, and returns its result as [`Client::call_tool`] does. If the server goes on with the call in the background, returns
+    /// the result of that. `timeout` of the options bounds all of it.
     ///
     /// # Errors
-    /// As [`Client::request`]; [`Error::Unfinished`] where it had not ended in time.
+    /// Fails as [`Client::request`] does; with [`Error::Unfinished`] if the call had not ended in time.
     pub async fn call_tool_to_its_end(
         &self,
         tool: &str,
@@ -80,11 +82,11 @@ impl Client {
         pursuit.through(&session, arguments).await
     }
 
-    /// Reads a resource as [`Client::read_resource`] does; a job of ours, `job://` with its id, once it has ended. `timeout` of the options
-    /// is for all of it, and `call-timeout` where it says nothing.
+    /// Reads a resource as [`Client::read_resource`] does. Waits for the end of an unhang job (`job://` with its id) before it returns it.
+    /// `timeout` of the options bounds all of it; without one, `call-timeout` does.
     ///
     /// # Errors
-    /// As [`Client::request`]; [`Error::Unfinished`] where the job had not ended in time.
+    /// Fails as [`Client::request`] does; with [`Error::Unfinished`] if the job had not ended in time.
     pub async fn read_resource_to_its_end(
         &self,
         uri: &str,
@@ -107,7 +109,7 @@ impl Client {
         }
     }
 
-    /// As whom a server is asked that may answer with a task.
+    /// Returns the identity under which to ask a server that may answer with a task.
     fn signed_for_tasks(&self, session: &ServerInfo) -> RequestSignature {
         if !session.revision.is_stateless() || !server_offers_tasks(session, Dialect::Extension) {
             return RequestSignature::ByUs;
@@ -122,13 +124,13 @@ impl Client {
     }
 }
 
-/// Whether a server has tasks of this dialect.
+/// Returns whether the server has tasks of this dialect.
 fn server_offers_tasks(session: &ServerInfo, dialect: Dialect) -> bool {
     let capabilities = Value::from(session.capabilities.clone()).to_string();
     Json::new(capabilities.as_bytes()).is_some_and(|capabilities| tasks::offers_tasks(dialect, capabilities))
 }
 
-/// One call that is followed.
+/// One call that the client follows to its end.
 struct FollowedCall<'a> {
     client: &'a Client,
     tool: &'a str,
@@ -149,7 +151,7 @@ impl FollowedCall<'_> {
         let progress = self.options.progress.clone();
         let result =
             match self.ask_within(self.limit, self.since, "tools/call", &params, progress.clone()).await {
-                // It is nothing else than a task, and was not begun.
+                // The tool can be called as a task alone, and the server has not begun the call.
                 Err(Error::Server(error))
                     if error.code == i64::from(FaultKind::MethodNotFound.code()) && is_core(session) =>
                 {
@@ -174,7 +176,7 @@ impl FollowedCall<'_> {
         }
     }
 
-    /// Asks about what goes on; also once the time is over, for what has come of it until then.
+    /// Asks about the call in the background. Works even once the time is over, for the last look.
     async fn ask(
         &self,
         method: &str,
@@ -199,7 +201,7 @@ impl FollowedCall<'_> {
             .await
     }
 
-    /// Shows how far it is.
+    /// Reports the progress to the caller.
     fn show(&self, progress: Option<f64>, doing: Option<&str>) {
         let Some(sender) = &self.options.progress else { return };
         let mut told = Map::new();
@@ -211,10 +213,10 @@ impl FollowedCall<'_> {
         sender.send_replace(to_raw_value(&told).ok());
     }
 
-    /// Waits for what a job comes to.
+    /// Waits for the end of a job, and returns its result.
     async fn job(&self, job: JobInWords) -> Result<Box<RawValue>, Error> {
         tracing::debug!("`{}` goes on with `{}` as job {}", self.client.name, self.tool, job.job);
-        // Whoever ends us now is to know of it.
+        // A caller that drops this future now still knows of the job.
         self.options.tell_of(self.unfinished_job(&job, None));
         let options =
             RequestOptions { timeout: Some(self.deadline.remaining()), ..RequestOptions::default() };
@@ -273,10 +275,10 @@ impl FollowedCall<'_> {
         UnfinishedCall { server, tool, job: job.to_owned(), what, limit: self.limit, doing }
     }
 
-    /// What a job that has ended came to. It may have ended with the limit, so that this has the time of any request.
+    /// Returns the result of a job that has ended. The job may have ended at the limit, so this has the time of any request.
     async fn left_by(&self, job: &JobInWords, state: JobState) -> Result<Box<RawValue>, Error> {
         let options = RequestOptions::default();
-        // As a resource it is whole; tools have bounded answers.
+        // The resource is whole; the answers of tools are bounded.
         if let Ok(read) = self.client.read_resource(&format!("{JOB_SCHEME}{}", job.job), &options).await
             && let Some(left) = left_in(&read)
         {
@@ -293,13 +295,13 @@ impl FollowedCall<'_> {
         if state == JobState::Completed {
             return Ok(answer_in(&told).unwrap_or(told));
         }
-        // What has not completed has failed, whatever was written of it.
+        // A job that has not completed has failed, whatever it wrote.
         let mut failed: Map<String, Value> = serde_json::from_str(told.get()).unwrap_or_default();
         failed.insert("isError".to_owned(), true.into());
         to_raw_value(&failed).map_err(|error| self.broken(&error.to_string()))
     }
 
-    /// The result of a task; where it is what a tool tells of a command, with all that it leaves out.
+    /// Returns the result of a task. If that is a tool's report of a command, returns the whole report from the job's resource.
     async fn whole(&self, task: &str, result: Box<RawValue>) -> Result<Box<RawValue>, Error> {
         let fields = Json::new(result.get().as_bytes()).and_then(|result| result.member("structuredContent"));
         let is_of_command = fields.is_some_and(|fields| {
@@ -316,7 +318,7 @@ impl FollowedCall<'_> {
         }
     }
 
-    /// Waits for what a task comes to.
+    /// Waits for the end of a task, and returns its result.
     async fn task(
         &self,
         mut task: SeenTask,
@@ -325,7 +327,7 @@ impl FollowedCall<'_> {
     ) -> Result<Box<RawValue>, Error> {
         tracing::debug!("`{}` goes on with `{}` as task {}", self.client.name, self.tool, task.id);
         let mut answered = HashSet::new();
-        // Servers of ours do not mind to be asked about short jobs soon.
+        // Servers of unhang do not mind being asked about short jobs soon.
         let mut pace = task.id.parse::<JobId>().is_ok().then(|| LookPace::up_to(TASK_MOST));
         loop {
             if is_our_job(&task, session) {
@@ -369,7 +371,7 @@ impl FollowedCall<'_> {
                     }
                 }
                 (TaskStatus::Cancelled, _) => return Err(self.cancelled(&task)),
-                // What it has come to, and what it asks, comes with the answer to another request.
+                // The outcome of the task, or its question, comes with the answer to another request.
                 (TaskStatus::Completed | TaskStatus::Failed | TaskStatus::InputRequired, None) => {
                     return match self.ask(tasks::RESULT, &tasks::about(&task.id), None).await {
                         Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline => {
@@ -382,7 +384,7 @@ impl FollowedCall<'_> {
         }
     }
 
-    /// Has a question of a task answered.
+    /// Lets the listener answer a question of a task, and sends the answer.
     async fn reply(&self, task: &str, key: String, request: &str) -> Result<(), Error> {
         let request = Json::new(request.as_bytes()).unwrap_or(Json::EMPTY);
         let method = text_member(request, "method").unwrap_or_default();
@@ -390,13 +392,13 @@ impl FollowedCall<'_> {
         let asked = self.deadline.timeout(self.client.listener.asked(method, params)).await;
         let answer = match asked {
             Ok(Ok(answer)) => answer.to_string(),
-            // There is no way to say why.
+            // The protocol has no way to say why.
             Ok(Err(_)) | Err(_) => r#"{"action":"cancel"}"#.to_owned(),
         };
         self.ask(tasks::UPDATE, &tasks::update(task, &[(key, answer)]), None).await.map(drop)
     }
 
-    /// A task that is a job of ours can be fetched later. Another one cannot, and its server is told that nobody waits any more.
+    /// Makes the error for a task that had not ended in time. An unhang job can be fetched later. Any other task cannot, and is cancelled.
     async fn unfinished_task(&self, task: SeenTask, session: &ServerInfo) -> Error {
         if is_our_job(&task, session) || self.knows_job(&task.id).await {
             let unfinished = self.unfinished(&task.id, Background::OurTask, task.message);
@@ -413,7 +415,7 @@ impl FollowedCall<'_> {
         Error::Unfinished(Box::new(self.unfinished(&task.id, Background::CancelledTask, task.message)))
     }
 
-    /// Whether a guard of ours stands before the server, and has this job.
+    /// Returns whether an unhang guard stands before the server and has this job.
     async fn knows_job(&self, id: &str) -> bool {
         let options = RequestOptions { timeout: Some(CANCEL_LIMIT), ..RequestOptions::default() };
         id.parse::<JobId>().is_ok()
@@ -443,13 +445,13 @@ fn is_core(session: &ServerInfo) -> bool {
     session.revision.era() == Era::Legacy && session.revision == Revision::V2025November
 }
 
-/// Whether a task is a job of a server that is one of ours by its own name.
+/// Returns whether the task is a job of a server that calls itself unhang.
 fn is_our_job(task: &SeenTask, session: &ServerInfo) -> bool {
     session.server_info.as_ref().is_some_and(|info| info["name"] == "unhang")
         && task.id.parse::<JobId>().is_ok()
 }
 
-/// Pauses between looks at what may end soon and may take long.
+/// The pauses between looks at a job that may end soon and may take long.
 struct LookPace {
     next: Duration,
     most: Duration,
@@ -467,13 +469,13 @@ impl LookPace {
     }
 }
 
-/// What has come of a job.
+/// The outcome of a job.
 enum JobOutcome {
     Result(Box<RawValue>),
     Error(Box<RawValue>),
 }
 
-/// What the resource of a job has of its end.
+/// Reads the outcome in the resource of a job; `None` if it holds none.
 fn left_in(read: &RawValue) -> Option<JobOutcome> {
     let read = Json::new(read.get().as_bytes())?;
     let mut text = None;
@@ -485,7 +487,7 @@ fn left_in(read: &RawValue) -> Option<JobOutcome> {
     member("results").map(JobOutcome::Result).or_else(|| member("error").map(JobOutcome::Error))
 }
 
-/// The server's answer among what the tool that has the result of a call says of it.
+/// Finds the server's answer in the report of the tool that fetches the result of a call; `None` if it holds none.
 fn answer_in(told: &RawValue) -> Option<Box<RawValue>> {
     let told = Json::new(told.get().as_bytes())?.member("structuredContent")?;
     let is_call = text_member(told, "kind").is_some_and(|kind| kind == "call");
@@ -493,7 +495,7 @@ fn answer_in(told: &RawValue) -> Option<Box<RawValue>> {
     RawValue::from_string(answer.get().to_owned()).ok()
 }
 
-/// A result without the name of the task that it belongs to.
+/// Removes the name of the task that a result belongs to.
 fn unrelated(result: Box<RawValue>) -> Box<RawValue> {
     let without = Json::new(result.get().as_bytes()).and_then(tasks::unrelated);
     let without = without.and_then(|without| RawValue::from_string(without.into_owned()).ok());

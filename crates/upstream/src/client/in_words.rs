@@ -1,41 +1,41 @@
-//! What a tool's result says, in words, of the job with which a server goes on.
+//! The job with which a server goes on, read from what a tool's result says in words.
 //!
-//! Invariants: pure. A result is the word of a job only where it has all that a submission answers with (design 7), and no tool is
-//! named but the two that look at jobs: a server cannot have another one called by what it writes.
+//! Invariants: pure. A result counts as a job only if it has all members of the answer to a submission (design 7). The client calls no
+//! tools for it but the two that look at jobs: a server cannot have another one called by what it writes.
 
 use serde_json::{Value, value::RawValue};
 use unhang_jobs::{id::JobId, record::JobState};
 
-/// The tool that says how a job is, and the one that has what it left; each may have something before its name.
+/// The tool that reports a job's state, and the tool that returns its result; each name may have a prefix.
 const STATUS: &str = "get_job_status";
 const RESULTS: &str = "get_job_results";
 
-/// A job that a tool's result tells of in place of an answer.
+/// A job that a tool's result names in place of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobInWords {
-    /// Its id.
+    /// The job's id.
     pub job: JobId,
-    /// What comes before the names of the tools about it.
+    /// The prefix of the names of the tools about it.
     prefix: String,
 }
 
-/// How such a job is.
+/// The state of such a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusInWords {
-    /// Its state.
+    /// The job's state.
     pub state: JobState,
-    /// It is the call of a server's tool, and no command.
+    /// The job is the call of a server's tool, not a command.
     pub(crate) is_call: bool,
     /// The part that is done.
     pub(crate) progress: Option<f64>,
-    /// What it is doing.
+    /// The job's own words about its current step.
     pub(crate) doing: Option<String>,
 }
 
 impl JobInWords {
-    /// The job that the result of this tool tells of; `None` for an answer, also for that of a tool about jobs.
+    /// Reads the job that the result of this tool names; `None` for an answer, and for the answer of a tool about jobs.
     pub fn read(result: &RawValue, tool: &str) -> Option<Self> {
-        // The search is cheap, and nearly no result has it.
+        // The search is cheap, and nearly no result contains this.
         memchr::memmem::find(result.get().as_bytes(), b"next_steps")?;
         let result: Value = serde_json::from_str(result.get()).ok()?;
         let told = &result["structuredContent"];
@@ -54,17 +54,17 @@ impl JobInWords {
         (!state.is_final()).then_some(Self { job, prefix })
     }
 
-    /// The tool that says how it is, as the server calls it.
+    /// Returns the server's name of the tool that reports the job's state.
     pub fn status_tool(&self) -> String {
         format!("{}{STATUS}", self.prefix)
     }
 
-    /// The tool that has what it left.
+    /// Returns the server's name of the tool that returns the job's result.
     pub fn results_tool(&self) -> String {
         format!("{}{RESULTS}", self.prefix)
     }
 
-    /// The same with the names by which the tools are listed here: a gateway puts the name of a server before those of its tools.
+    /// Returns this job with the tool names listed here: a gateway puts the name of a server before the names of its tools.
     pub(crate) fn among(self, listed: &[String], called: &str) -> Self {
         let own = self.status_tool();
         if listed.contains(&own) {
@@ -79,7 +79,7 @@ impl JobInWords {
 }
 
 impl StatusInWords {
-    /// What the tool that says how a job is has answered; `None` for anything else.
+    /// Reads the answer of the tool that reports a job's state; `None` for anything else.
     pub fn read(result: &RawValue, job: JobId) -> Option<Self> {
         let result: Value = serde_json::from_str(result.get()).ok()?;
         let told = &result["structuredContent"];
@@ -95,7 +95,7 @@ impl StatusInWords {
     }
 }
 
-/// What stands before the name of the tool in a step such as `unhang_get_job_status(job_id="...")`.
+/// Finds the prefix of the tool's name in a step such as `unhang_get_job_status(job_id="...")`; `None` if the step does not name the tool.
 fn prefix_in(step: &str) -> Option<&str> {
     let before = &step[..step.find(STATUS)?];
     let is_of_a_name = |letter: char| letter.is_ascii_alphanumeric() || "_-./".contains(letter);

@@ -1,31 +1,31 @@
-//! A job of ours as its resource tells of it.
+//! An unhang job, read from its resource.
 //!
-//! Invariants: pure. Only the resource of a job, which names that very job and its state, is taken for one: what else a server has under
-//! such a URI is a resource like any other.
+//! Invariants: pure. A resource counts as a job only if it names that very job and its state. Any other resource with such a URI is a
+//! resource like all others.
 
 use serde_json::{Value, value::RawValue};
 use unhang_jobs::{id::JobId, record::JobState};
 
-/// How the URI of a job begins, behind the name of a server where several have jobs.
+/// The beginning of a job's URI; if several servers have jobs, the name of a server stands before it.
 pub(super) const JOB_SCHEME: &str = "job://";
 
-/// A job, as a server tells of it.
+/// A job, as a server reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobResource {
-    /// Its id.
+    /// The job's id.
     pub job: JobId,
-    /// What it is called.
+    /// The job's name.
     pub name: String,
-    /// Where it is.
+    /// The job's state.
     pub state: JobState,
-    /// What it is doing, as it says itself.
+    /// The job's own words about its current step.
     pub doing: Option<String>,
-    /// Why it is where it is, where the server says so.
+    /// The cause of its state, if the server tells it.
     pub cause: Option<String>,
 }
 
 impl JobResource {
-    /// The job that the result of reading this URI tells of; `None` for any other resource.
+    /// Reads the job in the result of reading this URI; `None` for any other resource.
     #[must_use]
     pub fn read(uri: &str, read: &RawValue) -> Option<Self> {
         let job = id_in(uri)?;
@@ -48,14 +48,14 @@ impl JobResource {
         })
     }
 
-    /// Whether it has ended, and not well.
+    /// Returns whether the job has ended without completing.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.state.is_final() && self.state != JobState::Completed
     }
 }
 
-/// The id in the URI of a job, which may stand behind the name of a server: `job://ID`, `NAME+job://ID`.
+/// Reads the id in the URI of a job, which may follow the name of a server: `job://ID`, `NAME+job://ID`. Returns `None` for other URIs.
 fn id_in(uri: &str) -> Option<JobId> {
     let (before, id) = uri.split_once(JOB_SCHEME)?;
     (before.is_empty() || before.ends_with('+')).then(|| id.parse().ok()).flatten()

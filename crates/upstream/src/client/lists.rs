@@ -1,7 +1,7 @@
-//! What a server offers, page by page.
+//! The lists that a server offers, page by page.
 //!
-//! Invariants: a list ends, also where a server gives pages for ever: their number, their bytes and their time are bounded in all; what an
-//! item is stays as the server wrote it.
+//! Invariants: a list ends, even if a server gives pages for ever: their number, their bytes and their time are bounded together. The items
+//! stay as the server wrote them.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -17,11 +17,11 @@ use crate::listener::METHOD_NOT_FOUND;
 use unhang_core::{config::LIST_PAGES, fault::FaultKind, units::in_words};
 
 impl Client {
-    /// All pages of a list, each item as received. A server that does not declare the list has none of it. `timeout` of the options is for
-    /// all pages together, and so is `max-message`.
+    /// Lists all pages, each item as received. Returns an empty list if the server does not declare it; tools are asked for all the same.
+    /// `timeout` of the options bounds all pages together, and so does `max-message`.
     ///
     /// # Errors
-    /// As [`Client::request`]; also where an answer is no list, there is no end of pages, or they are too much together.
+    /// Fails as [`Client::request`] does; also if an answer is not a list, the pages do not end, or together they exceed `max-message`.
     pub async fn list(
         &self,
         list: ServerList,
@@ -76,7 +76,7 @@ impl Client {
         Err(self.failure(FaultKind::BadResponse, list.method(), happened, "this is a fault of the server"))
     }
 
-    /// The time for all pages is over, and so many have come.
+    /// Makes the error for a list whose time ran out after so many pages.
     fn unfinished(&self, list: ServerList, pages: usize, limit: Duration, failure: Failure) -> Error {
         let pages = counted(pages);
         let happened = format!(
@@ -88,7 +88,7 @@ impl Client {
         Failure { happened, ..failure }.into()
     }
 
-    /// Each page is short enough for a message, and all together are not.
+    /// Makes the error for pages that fit into a message one by one, but not together.
     fn too_much(&self, list: ServerList, pages: usize, bytes: usize) -> Error {
         let happened = format!(
             "`{}` answered `{}` with {} of {bytes} bytes together, more than the limit of {} for a whole list",
@@ -105,7 +105,7 @@ impl Client {
         )
     }
 
-    /// A tool over HTTP whose headers break the rules must not be offered (2026-07-28).
+    /// Removes the tools of a stateless server over HTTP whose headers break the rules: such a tool must not be offered (2026-07-28).
     fn usable(
         &self,
         list: ServerList,
@@ -118,26 +118,26 @@ impl Client {
         }
     }
 
-    /// The tools.
+    /// Lists the tools.
     ///
     /// # Errors
-    /// As [`Client::list`].
+    /// Fails as [`Client::list`] does.
     pub async fn list_tools(&self, options: &RequestOptions) -> Result<Vec<Box<RawValue>>, Error> {
         self.list(ServerList::Tools, options).await
     }
 
-    /// The resources.
+    /// Lists the resources.
     ///
     /// # Errors
-    /// As [`Client::list`].
+    /// Fails as [`Client::list`] does.
     pub async fn list_resources(&self, options: &RequestOptions) -> Result<Vec<Box<RawValue>>, Error> {
         self.list(ServerList::Resources, options).await
     }
 
-    /// The prompts.
+    /// Lists the prompts.
     ///
     /// # Errors
-    /// As [`Client::list`].
+    /// Fails as [`Client::list`] does.
     pub async fn list_prompts(&self, options: &RequestOptions) -> Result<Vec<Box<RawValue>>, Error> {
         self.list(ServerList::Prompts, options).await
     }
@@ -153,23 +153,23 @@ struct ListPage {
 }
 
 impl ListPage {
-    /// Reads a page for which there is so much room; there is none afterwards where that was not enough.
+    /// Reads a page, and takes its size from `room`. If the room is not enough, sets it to `None` and returns `None`.
     fn read(answer: &RawValue, member: &str, room: &mut Option<usize>) -> Option<Self> {
         *room = room.and_then(|room| room.checked_sub(answer.get().len()));
         room.as_ref()?;
         let members: HashMap<String, &RawValue> = serde_json::from_str(answer.get()).ok()?;
         let mut items = serde_json::Deserializer::from_str(members.get(member)?.get());
         let found = CollectedItems(room).deserialize(&mut items).ok()?;
-        // A cursor that is no text, `null` above all, is none.
+        // A cursor that is not text, above all `null`, counts as none.
         let next = members.get("nextCursor").and_then(|cursor| serde_json::from_str(cursor.get()).ok());
         Some(Self { found, next })
     }
 }
 
-/// What an item costs besides its bytes: millions of empty ones count too.
+/// The cost of an item besides its bytes: millions of empty ones count too.
 const ITEM: usize = 32;
 
-/// Takes items in for as long as there is room.
+/// Collects items for as long as there is room.
 struct CollectedItems<'a>(&'a mut Option<usize>);
 
 impl<'de> DeserializeSeed<'de> for CollectedItems<'_> {

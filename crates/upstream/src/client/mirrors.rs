@@ -1,8 +1,8 @@
-//! Which arguments of a server's tools go along as headers: known from the list of its tools, which is asked for where it is not
-//! known yet.
+//! The arguments of a server's tools that are sent as headers as well. The client learns them from the list of tools, and asks for that
+//! list if it does not know them yet.
 //!
-//! Invariants: a tool is called with the headers of the newest list; however many calls want it, one asks for it; nobody waits for
-//! that beyond the limit of the call.
+//! Invariants: a tool is called with the headers of the newest list. However many calls want the list, one asks for it. No call waits for
+//! it beyond its own limit.
 
 use std::{
     collections::HashMap,
@@ -17,11 +17,11 @@ use unhang_proc::deadline::Deadline;
 use super::{Client, Error, RequestOptions};
 use crate::http::headers::{self, Mirror};
 
-/// By tool, once the tools have been listed.
+/// The mirrored arguments by tool, once the tools have been listed.
 #[derive(Debug, Default)]
 pub(super) struct Mirrors {
     known: Mutex<Option<HashMap<String, Vec<Mirror>>>>,
-    /// Whose turn it is to ask for the list.
+    /// Held by the call that asks for the list.
     listing: tokio::sync::Mutex<()>,
 }
 
@@ -33,7 +33,7 @@ struct MirroredTool {
 }
 
 impl Mirrors {
-    /// The headers of a request, besides those that all have.
+    /// Returns the headers of a request, besides those of every request.
     pub(super) async fn of_request(
         &self,
         client: &Client,
@@ -46,11 +46,11 @@ impl Mirrors {
         let tool = params.get("name").and_then(Value::as_str).filter(|_| method == "tools/call");
         if let Some(tool) = tool {
             if self.known().is_none() {
-                // Where the turn does not come in time, the list does not either.
+                // If the turn does not come in time, the list does not either.
                 let _turn = deadline.timeout(self.listing.lock()).await;
                 if self.known().is_none() {
                     let timeout = Some(client.limits.request_timeout.min(deadline.remaining()));
-                    // In a box, for listing is a request too.
+                    // Boxed, because listing is a request too.
                     Box::pin(client.list_tools(&RequestOptions { timeout, ..RequestOptions::default() }))
                         .await?;
                 }
@@ -63,11 +63,11 @@ impl Mirrors {
         Ok(headers)
     }
 
-    /// Takes a list of tools in, and leaves out those that break the rules.
+    /// Learns the headers from a list of tools, and removes the tools that break the rules.
     pub(super) fn learn(&self, server: &str, tools: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
         let mut known = HashMap::new();
         let mut is_usable = |raw: &RawValue| {
-            // What is no tool at all is for others to judge.
+            // An item that cannot be read as a tool is for others to judge.
             let Ok(MirroredTool { name, input_schema }) = serde_json::from_str(raw.get()) else {
                 return true;
             };
@@ -85,7 +85,7 @@ impl Mirrors {
         tools
     }
 
-    /// What is known is known to be old.
+    /// Forgets the list, which is known to be old.
     pub(super) fn forget(&self) {
         *self.known() = None;
     }

@@ -1,7 +1,9 @@
 //! The client: any MCP server, asked from Rust, with an end to every wait.
 //!
-//! A [`Client`] is one server. It is started at once and shaken hands with in the background; every request waits for that first.
-//! A [`ServerPool`] is several by name, each started when it is first asked, with one connection however many calls run.
+//! A [`Client`] stands for one server. It starts the server at once and runs the handshake in the background; every request waits for that
+//! first.
+//! A [`ServerPool`] holds several servers by name. It starts each one at its first request, and keeps one connection however many calls
+//! run.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -24,10 +26,10 @@
 //!
 //! Invariants
 //!
-//! - Every wait ends: by an answer, an error or a limit (L-62). Dropping it withdraws the request.
-//! - Answers are matched by id alone, so calls run side by side and never meet each other's answers.
+//! - Every wait ends: by an answer, an error or a limit (L-62). Dropping a wait withdraws the request.
+//! - Answers are matched by id alone, so calls run side by side and never get each other's answers.
 //! - [`Client::dispose`] and [`ServerPool::dispose`] end by themselves, in time, however often and wherever they are called (C-47 to C-61).
-//! - Results are what the server wrote, byte for byte.
+//! - Results are the server's bytes, unchanged.
 
 mod background;
 pub mod in_words;
@@ -85,42 +87,42 @@ pub use unhang_core::{
     list::ServerList,
 };
 
-/// How a server is reached.
+/// The way to reach a server.
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     /// A command that speaks over its stdin and stdout.
     Stdio(ServerSpec),
-    /// A server somewhere, over HTTP.
+    /// A server behind a URL, over HTTP.
     Http(HttpServer),
 }
 
-/// What a client needs.
+/// The description of a server, from which [`Client::start`] makes a client.
 #[derive(Clone)]
 pub struct ClientSpec {
-    /// What the server is called in errors and logs.
+    /// The server's name in errors and logs.
     pub name: String,
-    /// How it is reached.
+    /// The way to reach it.
     pub endpoint: Endpoint,
-    /// Its limits.
+    /// The server's limits.
     pub limits: Limits,
-    /// Who hears its notifications and answers its questions.
+    /// The listener that hears the server's notifications and answers its questions.
     pub listener: Arc<dyn ServerListener>,
 }
 
-/// How one request is made.
+/// The options of one request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestOptions {
-    /// How long it may take; the server's limits say it where this does not (L-20).
+    /// The timeout; `None` takes it from the server's limits (L-20).
     pub timeout: Option<Duration>,
-    /// From when on that counts; from when the server is ready, where this says nothing.
+    /// The moment from which the timeout counts; `None` counts from when the server is ready.
     pub since: Option<Instant>,
-    /// Where its newest progress is put, as received. Without it the server is not asked for any.
+    /// Receives the newest progress, as the server sent it. Without it the client asks the server for no progress.
     pub progress: Option<ProgressSender>,
-    /// Where it is put what the server goes on with in the background while that is followed to its end, as a job of ours.
+    /// Receives the job with which the server goes on in the background, while the client follows that job to its end.
     pub background: Option<watch::Sender<Option<UnfinishedCall>>>,
 }
 
-/// How a request is made, also for somebody else.
+/// The options of a request that may be made on somebody else's behalf.
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
     /// As in [`RequestOptions`].
@@ -129,13 +131,13 @@ pub struct CallOptions {
     pub since: Option<Instant>,
     /// As in [`RequestOptions`].
     pub progress: Option<ProgressSender>,
-    /// Who hears and answers what the server says and asks beside; the listener where there is nobody.
+    /// Hears and answers the server's messages and questions during the request. Without it the listener does.
     pub asides: Option<SideMessageSender>,
-    /// The session that asks, where it is one.
+    /// The session that asks, if there is one.
     pub session: Option<OfSession>,
-    /// As whom a stateless server is asked.
+    /// The identity under which a stateless server is asked.
     pub signed: RequestSignature,
-    /// What a stateless server over HTTP is told in headers besides.
+    /// Further headers for a stateless server over HTTP.
     pub headers: Vec<(String, String)>,
 }
 
@@ -146,16 +148,16 @@ impl From<&RequestOptions> for CallOptions {
     }
 }
 
-/// One server. Clones are the same server; when all have gone, it is ended.
+/// One server. Clones stand for the same server; when the last one is dropped, the server is ended.
 #[derive(Clone)]
 pub struct Client {
     name: Arc<str>,
     limits: Limits,
     listener: Arc<dyn ServerListener>,
     link: UpstreamHandle,
-    /// What of its tools' arguments goes along as headers, where it is spoken to over HTTP.
+    /// The tools' arguments that are sent as headers as well, if the server is reached over HTTP.
     mirrors: Option<Arc<Mirrors>>,
-    /// Rung when a subscription has broken off, so that another process may be there now.
+    /// Notified when a subscription has broken off: another server process may be there by now.
     doubted: Arc<Notify>,
 }
 
@@ -166,7 +168,7 @@ impl Client {
         Self::start_knowing(spec, false)
     }
 
-    /// The same with a server of which it is known whether it was found to know handshakes alone.
+    /// Starts the server as [`start`](Self::start) does. `is_legacy` says that the server was found to know handshakes alone.
     pub fn start_knowing(spec: ClientSpec, is_legacy: bool) -> Self {
         let ClientSpec { name, endpoint, limits, listener } = spec;
         let (link, mailbox) = crate::link();
@@ -187,57 +189,57 @@ impl Client {
         client
     }
 
-    /// What the server is called.
+    /// Returns the server's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its limits.
+    /// Returns the server's limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Waits until the server has answered the handshake (L-12), and gives what it said.
+    /// Waits until the server has answered the handshake (L-12), and returns what it said of itself.
     ///
     /// # Errors
-    /// Why it will not be ready.
+    /// Fails with the reason why the server will not be ready.
     pub async fn ready(&self) -> Result<Arc<ServerInfo>, Error> {
         self.link.ready().await
     }
 
-    /// Whether it can be asked, now or when it is ready.
+    /// Returns whether the server can be asked, now or when it is ready.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.link.is_usable()
     }
 
-    /// Waits until it has answered the handshake, or will not; true when it has. Keeps nothing of it by that.
+    /// Waits until the server has answered the handshake, or has failed to. The future gives true if it has answered, and holds no handle.
     pub fn opened(&self) -> impl Future<Output = bool> + Send + use<> {
         self.link.opened()
     }
 
-    /// Waits until it can be asked nothing any more, and keeps nothing of it by that.
+    /// Waits until the server can be asked nothing any more. The future holds no handle.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         self.link.ended()
     }
 
-    /// Waits until everything that it was has ended, and keeps nothing of it by that.
+    /// Waits until the server and everything that belongs to it has ended. The future holds no handle.
     pub fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         self.link.gone()
     }
 
-    /// Why it cannot be asked any more, where that is so.
+    /// Returns why the server cannot be asked any more; `None` while it can.
     pub fn why_over(&self) -> Option<Failure> {
         self.link.why_over()
     }
 
-    /// Asks the server anything. A request for input that comes back instead of a result is answered by the listener, and the
-    /// request made again with that (2026-07-28).
+    /// Sends the server any request. If a request for input comes back instead of a result, the listener answers it, and the client repeats
+    /// the request with that answer (2026-07-28).
     ///
     /// # Errors
-    /// The server's error, or why there is no answer.
+    /// Fails with the server's error, or with the reason why there is no answer.
     pub async fn request(
         &self,
         method: &str,
@@ -247,7 +249,7 @@ impl Client {
         self.ask(method, &Value::from(params).to_string(), &options.into()).await
     }
 
-    /// The same with params that are JSON already, and go out as they are but for what the server has to be told with every request.
+    /// Sends a request whose params are JSON already. They go out unchanged, except for what the server has to be told with every request.
     pub async fn ask(
         &self,
         method: &str,
@@ -268,13 +270,13 @@ impl Client {
             if matches!(manner.signed, RequestSignature::Already) {
                 return Ok(result);
             }
-            // Only a stateless server may want the same once more.
+            // Only a stateless server asks for the same request again.
             let input_requests =
                 session.revision.is_stateless().then(|| InputRequest::read(&result)).flatten();
             let Some(InputRequest { input_requests, request_state }) = input_requests else {
                 return Ok(result);
             };
-            // Only a gateway of ours asks once more for what a request comes back without.
+            // Only a gateway of unhang repeats the question for which a request came back.
             let is_ours =
                 request_state.as_ref().and_then(Value::as_str).is_some_and(|state| state.starts_with(STATE));
             let doubted = async {
@@ -286,7 +288,7 @@ impl Client {
             let inputs = async {
                 tokio::select! {
                     inputs = self.inputs(method, input_requests, manner.asides.as_ref()) => inputs,
-                    // Whether the call is there still is to be seen.
+                    // The repeated request shows whether the call is still there.
                     () = doubted => Ok("{}".to_owned()),
                 }
             };
@@ -297,7 +299,7 @@ impl Client {
                 Some(state) => again.set("requestState", state.to_string()),
                 None => again,
             };
-            // Params are an object.
+            // The params are an object.
             asked = again.apply().unwrap_or_default();
         }
         let happened = format!(
@@ -307,7 +309,7 @@ impl Client {
         Err(self.failure(FaultKind::BadResponse, method, happened, "this is a fault of the server"))
     }
 
-    /// One request of those that an answer may take. Its limit counts from then, and is one for all that it takes.
+    /// Sends one of the requests that an answer may take. The limit counts from `since`, and is one for all of them.
     async fn attempt(
         &self,
         session: &ServerInfo,
@@ -338,7 +340,7 @@ impl Client {
         };
         let mirrored = mirrors.of_request(self, method, params, deadline).await?;
         match request(mirrored).await {
-            // The tool has changed since it was listed; nothing was carried out.
+            // The tool has changed since it was listed; the server carried nothing out.
             Err(Error::Server(error)) if error.code == HEADER_MISMATCH && method == "tools/call" => {
                 mirrors.forget();
                 let mirrored = mirrors.of_request(self, method, params, deadline).await?;
@@ -348,7 +350,7 @@ impl Client {
         }
     }
 
-    /// The answers to what a server wants to know before it answers, as an object in JSON.
+    /// Collects the answers to the questions that a server asks before it answers, as a JSON object.
     async fn inputs(
         &self,
         method: &str,
@@ -381,7 +383,7 @@ impl Client {
         Ok(serde_json::to_string(&inputs).unwrap_or_default())
     }
 
-    /// Whoever was asked has not answered while the request could wait.
+    /// Makes the error for a question of the server that got no answer in the time that the request had.
     fn unanswered(&self, method: &str, limit: Duration) -> Error {
         let happened = format!(
             "`{}` asked for input before it answered `{method}`, and got none within {}",
@@ -397,10 +399,10 @@ impl Client {
         Failure { kind, server: self.name.to_string(), method, happened, hint, ..Failure::ended() }.into()
     }
 
-    /// Calls a tool, and gives its result as received; also one that says `isError`.
+    /// Calls a tool, and returns its result as received, even if it says `isError`.
     ///
     /// # Errors
-    /// As [`Client::request`].
+    /// Fails as [`Client::request`] does.
     pub async fn call_tool(
         &self,
         tool: &str,
@@ -413,7 +415,7 @@ impl Client {
     /// Reads a resource.
     ///
     /// # Errors
-    /// As [`Client::request`].
+    /// Fails as [`Client::request`] does.
     pub async fn read_resource(&self, uri: &str, options: &RequestOptions) -> Result<Box<RawValue>, Error> {
         self.request("resources/read", object(json!({ "uri": uri })), options).await
     }
@@ -421,7 +423,7 @@ impl Client {
     /// Gets a prompt.
     ///
     /// # Errors
-    /// As [`Client::request`].
+    /// Fails as [`Client::request`] does.
     pub async fn get_prompt(
         &self,
         prompt: &str,
@@ -431,11 +433,11 @@ impl Client {
         self.request("prompts/get", object(json!({ "name": prompt, "arguments": arguments })), options).await
     }
 
-    /// Asks how an argument of a prompt or of a resource template could go on. `reference` is `{"type": "ref/prompt", "name": ...}`
-    /// or `{"type": "ref/resource", "uri": ...}`.
+    /// Asks how an argument of a prompt or of a resource template could go on. `reference` is `{"type": "ref/prompt", "name": ...}` or
+    /// `{"type": "ref/resource", "uri": ...}`.
     ///
     /// # Errors
-    /// As [`Client::request`].
+    /// Fails as [`Client::request`] does.
     pub async fn complete(
         &self,
         reference: Value,
@@ -452,18 +454,19 @@ impl Client {
         .await
     }
 
-    /// Hears of changes from now on.
+    /// Subscribes to changes from now on.
     ///
     /// # Errors
-    /// As [`Client::request`]; also where a server does not acknowledge it in time.
+    /// Fails as [`Client::request`] does; also if the server does not acknowledge the subscription in time.
     pub async fn subscribe(&self, topics: Topics, options: &RequestOptions) -> Result<Subscription, Error> {
         Subscription::begin(self, topics, options).await
     }
 
-    /// Asks for a sign of life, and gives how long it took: `ping`, or `server/discover` where there is no such thing any more.
+    /// Asks for a sign of life, and returns how long it took. Sends `ping`, or `server/discover` to a stateless server, which has no
+    /// `ping`.
     ///
     /// # Errors
-    /// As [`Client::request`].
+    /// Fails as [`Client::request`] does.
     pub async fn ping(&self, options: &RequestOptions) -> Result<Duration, Error> {
         let session = self.ready().await?;
         let method = if session.revision.is_stateless() { "server/discover" } else { "ping" };
@@ -472,8 +475,8 @@ impl Client {
         Ok(begin.elapsed())
     }
 
-    /// Ends the server, and waits for that within its limits. True when everything that it was has gone; otherwise its lifeline
-    /// goes on without us. May be called as often as anybody likes.
+    /// Ends the server, and waits for that within its limits. Returns true when everything that belongs to it has gone; otherwise its
+    /// lifeline goes on without this process. May be called any number of times.
     pub async fn dispose(&self) -> bool {
         self.dispose_by(Deadline::after(self.limits.stop_limit() + STOP_SLACK)).await
     }
@@ -502,7 +505,7 @@ struct InputRequest {
 
 impl InputRequest {
     fn read(result: &RawValue) -> Option<Self> {
-        // The search is cheap, and nearly no result has it.
+        // The search is cheap, and nearly no result contains this.
         memchr::memmem::find(result.get().as_bytes(), b"input_required")?;
         let mut members: Map<String, Value> = serde_json::from_str(result.get()).ok()?;
         if members.get("resultType")?.as_str()? != "input_required" {
@@ -516,12 +519,12 @@ impl InputRequest {
     }
 }
 
-/// Who we are.
+/// Returns the name and version of unhang, for a server.
 fn introduced() -> Value {
     json!({ "name": "unhang", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// What is written as an object is one.
+/// Returns the members of a value that is written as an object.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(members) => members,

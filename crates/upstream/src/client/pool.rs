@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //!
-//! - A server is started when it is first asked, and again when it is asked after its end; there is never more than one of it.
-//! - The end takes [`DISPOSE_LIMIT`] at most, whatever the servers do: all are ended at once, none waits for another (C-53, C-55).
+//! - A server is started at its first request, and again at a request after its end. There is never more than one process of it.
+//! - The end takes [`DISPOSE_LIMIT`] at most, whatever the servers do: all are ended at once, and none waits for another (C-53, C-55).
 
 use std::{
     collections::BTreeMap,
@@ -35,17 +35,17 @@ struct PoolEntry {
     client: Option<Client>,
 }
 
-/// What came of the end.
+/// The result of ending all servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DisposeOutcome {
-    /// Servers that have gone, with everything that they had started.
+    /// The servers that have gone, with everything that they had started.
     pub gone: Vec<String>,
-    /// Servers that had not gone in time. Their lifelines end them without us.
+    /// The servers that had not gone in time. Their lifelines end them without this process.
     pub left: Vec<String>,
 }
 
 impl ServerPool {
-    /// A pool of these servers. None is started yet.
+    /// Makes a pool of these servers, and starts none of them yet.
     #[must_use]
     pub fn new(specs: impl IntoIterator<Item = ClientSpec>) -> Self {
         let pool = ServerPool::default();
@@ -53,21 +53,21 @@ impl ServerPool {
         pool
     }
 
-    /// Adds a server, or replaces what its name stood for so far.
+    /// Adds a server. Replaces the server that had its name.
     pub fn register(&self, spec: ClientSpec) {
         self.entries().servers.insert(spec.name.clone(), PoolEntry { spec, client: None });
     }
 
-    /// The names of all servers.
+    /// Returns the names of all servers.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.entries().servers.keys().cloned().collect()
     }
 
-    /// The server of this name, started if need be. Must be called in a runtime.
+    /// Returns the client of this server, and starts it if need be. Must be called in a runtime.
     ///
     /// # Errors
-    /// [`Error::NoSuchServer`], with the nearest name; [`Error::Disposed`] after the end.
+    /// Fails with [`Error::NoSuchServer`], which has the nearest name, if there is none; with [`Error::Disposed`] after the end.
     pub fn client(&self, name: &str) -> Result<Client, Error> {
         let mut entries = self.entries();
         if entries.is_disposed {
@@ -87,7 +87,7 @@ impl ServerPool {
     /// Calls a tool whose arguments are JSON text (C-17, C-21).
     ///
     /// # Errors
-    /// [`Error::InvalidArguments`] for what is no JSON object; else as [`ServerPool::client`] and [`Client::request`].
+    /// Fails with [`Error::InvalidArguments`] if the text is not a JSON object; else as [`ServerPool::client`] and [`Client::request`] do.
     pub async fn use_mcp_tool(
         &self,
         server: &str,
@@ -106,12 +106,12 @@ impl ServerPool {
     /// Reads a resource (C-18, C-22).
     ///
     /// # Errors
-    /// As [`ServerPool::client`] and [`Client::request`].
+    /// Fails as [`ServerPool::client`] and [`Client::request`] do.
     pub async fn access_mcp_resource(&self, server: &str, uri: &str) -> Result<Box<RawValue>, Error> {
         self.client(server)?.read_resource(uri, &RequestOptions::default()).await
     }
 
-    /// Ends all servers, for good. May be called as often as anybody likes; there is nothing left to do from the second time on.
+    /// Ends all servers, for good. May be called any number of times; from the second time on it has nothing left to do.
     pub async fn dispose(&self) -> DisposeOutcome {
         let clients: Vec<Client> = {
             let mut entries = self.entries();
@@ -128,7 +128,7 @@ impl ServerPool {
             });
         }
         while let Some(end) = ends.join_next().await {
-            // One that panics stays with what is left, and keeps no other from its end.
+            // A server whose task panics stays in `left`, and keeps no other from its end.
             if let Ok((name, true)) = end {
                 disposed.left.retain(|left| *left != name);
                 disposed.gone.push(name);

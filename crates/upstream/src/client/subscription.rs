@@ -1,9 +1,9 @@
-//! Changes that a server tells of by itself: of single resources, and of its lists. What it tells goes to the client's listener.
+//! The changes that a server reports by itself: of single resources, and of its lists. They go to the client's listener.
 //!
-//! With a handshake, resources are subscribed to one by one, and lists are told of unasked; without one (2026-07-28) both are asked for
-//! with one request that stays open, `subscriptions/listen`, which is asked again where its stream broke off.
+//! With a handshake, the client subscribes to resources one by one, and the server reports its lists unasked. Without one (2026-07-28), one
+//! request that stays open asks for both: `subscriptions/listen`. The client sends it again if its stream breaks off.
 //!
-//! Invariants: a subscription ends with its value: the server is told. Nothing here has a deadline but its beginning.
+//! Invariants: a subscription ends when its value is dropped, and the server is told. Only its beginning has a deadline.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use tokio::{
 use super::{CallOptions, Client, Error, LISTEN, RequestOptions, object};
 use unhang_core::{fault::FaultKind, units::in_words};
 
-/// Between two attempts to listen again; it doubles up to the longest.
+/// The pause between two attempts to listen again. It doubles up to the longest one.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What somebody wants to hear of.
+/// The changes that a subscriber wants to hear of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topics {
     /// The resources with these URIs (`notifications/resources/updated`).
@@ -29,7 +29,7 @@ pub struct Topics {
     pub lists: bool,
 }
 
-/// A subscription. It ends when this is dropped.
+/// A subscription. It ends when this value is dropped.
 #[derive(Debug)]
 #[must_use = "a subscription ends when it is dropped"]
 pub struct Subscription {
@@ -37,10 +37,10 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Begins to hear of changes. The server is told of the end when the value is dropped.
+    /// Begins a subscription. The server is told of the end when the value is dropped.
     ///
     /// # Errors
-    /// As [`Client::subscribe`].
+    /// Fails as [`Client::subscribe`] does.
     pub(super) async fn begin(
         client: &Client,
         topics: Topics,
@@ -61,7 +61,7 @@ impl Subscription {
         let listener = client.clone();
         tokio::spawn(async move {
             tokio::select! {
-                // Dropping it withdraws the request.
+                // Dropping this future withdraws the request.
                 error = listen(&listener, &topics, acknowledged) => drop(failed.send(error)),
                 _ = ended => {}
             }
@@ -69,12 +69,12 @@ impl Subscription {
         match timeout(limit, seen.changed()).await {
             Ok(Ok(())) => Ok(Self { _kept: kept }),
             Err(_) => Err(unacknowledged(client, limit)),
-            // It was refused or lost before that, and why comes a moment later.
+            // The request was refused or lost before that; the reason comes a moment later.
             Ok(Err(_)) => Err(failure.await.unwrap_or_else(|_| unacknowledged(client, limit))),
         }
     }
 
-    /// Begins with one request for each resource. Lists are told of unasked.
+    /// Begins with one request for each resource. The server reports its lists unasked.
     async fn one_by_one(client: &Client, topics: Topics, options: &RequestOptions) -> Result<Self, Error> {
         let (kept, ended) = oneshot::channel();
         for uri in &topics.resources {
@@ -85,7 +85,7 @@ impl Subscription {
             let _dropped = ended.await;
             for uri in topics.resources {
                 let params = object(json!({ "uri": uri }));
-                // Where it is refused nothing more can be done.
+                // If the server refuses this, nothing more can be done.
                 let _ended =
                     client.request("resources/unsubscribe", params, &RequestOptions::default()).await;
             }
@@ -99,7 +99,7 @@ fn unacknowledged(client: &Client, limit: Duration) -> Error {
     client.failure(FaultKind::Deadline, LISTEN, happened, "raise --request-timeout if it needs longer")
 }
 
-/// Listens for as long as the server lets us, and gives why it did not let us from the start.
+/// Listens for as long as the server allows it, and returns the reason if the server did not allow it from the start.
 async fn listen(
     client: &Client,
     topics: &Topics,
@@ -117,21 +117,21 @@ async fn listen(
         };
         match outcome {
             Err(error) if acknowledged.borrow().is_none() => return error,
-            // The server has ended it, and may be asked to begin anew, as after an end of its connection.
+            // The server has ended the stream. The client asks it to begin anew, as after the end of a connection.
             outcome => tracing::debug!("`{}` has ended a subscription: {:?}", client.name, outcome.err()),
         }
         if begun.elapsed() > LONGEST_PAUSE {
             pause = PAUSE;
         }
         sleep(pause).await;
-        // By now whoever has followed it can be asked.
+        // By now a server process that has followed can be asked.
         client.doubted.notify_waiters();
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
 impl Topics {
-    /// The params that ask for it.
+    /// Returns the params that ask for these changes.
     fn filter(&self) -> String {
         let mut filter = Map::new();
         if self.lists {

@@ -1,6 +1,6 @@
-//! One request over HTTP, as a task: what its answer says goes to the actor, in order, and then how it ended.
+//! One request over HTTP, as a task: the events of its answer go to the actor, in order, and then the way in which it ended.
 //!
-//! Invariants: nothing is decided here; an exchange ends with the answer, with the connection, or when it is aborted.
+//! Invariants: nothing is decided here. An exchange ends with the answer, with the connection, or when it is aborted.
 
 use std::time::Duration;
 
@@ -11,55 +11,55 @@ use unhang_net::{
 };
 use unhang_wire::Id;
 
-/// Which exchange it is.
+/// The kind of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ExchangeKind {
-    /// The one of this request.
+    /// The exchange of this request.
     Request(Id),
-    /// The end of a handshake of old, before which nothing else is said.
+    /// The end of a legacy handshake, before which nothing else is sent.
     Initialized,
     /// Another notification, or an answer to the server.
     Word,
-    /// The stream of what the server says unasked; which of those that there were.
+    /// The stream on which the server speaks unasked, with its number among all such streams.
     Stream(u64),
 }
 
-/// What the actor hears.
+/// An event of an exchange, for the actor.
 #[derive(Debug)]
 pub(super) enum ExchangeEvent {
-    /// The answer has begun; in it, perhaps, the name of the session.
+    /// The answer has begun; it may name the session.
     Opened(Option<String>),
     Event(SseEvent),
-    /// All at once: perhaps the name of the session, and the answer as one message.
+    /// The whole answer at once: the name of the session, if there is one, and one message.
     Whole(Option<String>, Vec<u8>),
     Closed(Close),
 }
 
-/// From where a stream can be taken up again, and after how long, where the server has said it.
+/// The event after which a stream can be taken up again, and the pause before that, if the server has said them.
 #[derive(Debug)]
 pub(super) struct ResumePoint {
     pub(super) last_id: Option<String>,
     pub(super) retry: Option<Duration>,
 }
 
-/// How it ended.
+/// The way in which an exchange ended.
 #[derive(Debug)]
 pub(super) enum Close {
-    /// There is no more: it was a stream, or there was nothing to say.
+    /// There is no more: the answer was a stream, or had no content.
     Ended(Option<ResumePoint>),
-    /// It was one message, which was said.
+    /// The answer was one message, which the actor has got.
     Whole,
-    /// It was a stream, and broke.
+    /// The answer was a stream, and broke.
     Broke(HttpError, Option<ResumePoint>),
-    /// The server refuses it: its status, and what it said.
+    /// The server refuses the request: its status, and its words.
     Refused(u16, Vec<u8>),
-    /// The answer is neither JSON nor events: its status, and what it says it is.
+    /// The answer is neither JSON nor events: its status, and its content type.
     NoMessage(u16, Option<String>),
     /// There was no answer.
     Failed(HttpError),
 }
 
-/// Goes through with it.
+/// Carries the exchange out, and sends its events to the actor.
 pub(super) async fn exchange(
     connection: Connection,
     ask: HttpRequest,
@@ -81,7 +81,7 @@ fn is_success(reply: &HttpReply) -> bool {
     (200..300).contains(&reply.status())
 }
 
-/// The usual answer, of which the actor hears once.
+/// Reads an answer of one message, for which the actor gets a single event.
 async fn whole(reply: HttpReply) -> ExchangeEvent {
     let session = session(&reply);
     match reply.whole().await {
@@ -101,7 +101,7 @@ async fn answered(
 ) -> Close {
     let status = reply.status();
     if !is_success(&reply) {
-        // An error of the server comes as JSON, and counts whole.
+        // An error of the server comes as JSON, and is read whole.
         let told = match reply.content() {
             Content::Json => reply.whole().await.unwrap_or_default(),
             _ => reply.complaint().await,
@@ -147,7 +147,7 @@ async fn answered(
 async fn no_message(reply: HttpReply) -> Close {
     let kind = reply.header("content-type").map(str::to_owned);
     let status = reply.status();
-    // What is in it is read so that the connection can serve again.
+    // The body is read so that the connection can serve again.
     reply.complaint().await;
     Close::NoMessage(status, kind)
 }

@@ -1,8 +1,8 @@
-//! What a server over HTTP is told in headers besides the message, so that whoever stands in between can route it without reading
-//! the body (2026-07-28, "Request Metadata").
+//! The headers that repeat parts of a message for a server over HTTP (2026-07-28, "Request Metadata"). With them a proxy can route the
+//! message without reading the body.
 //!
-//! Invariants: pure; a value is in a header exactly as it is in the body, encoded where a header cannot hold it; a tool whose
-//! annotations break the rules has no headers, and is not offered.
+//! Invariants: pure. A value is in a header exactly as it is in the body, and encoded if a header cannot hold it. A tool whose annotations
+//! break the rules has no headers, and is not offered.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use data_encoding::BASE64;
 use serde_json::{Map, Value};
 use unhang_bridge::tasks;
 
-/// The names of headers, as they go out.
+/// The method of a request. All names of headers are spelled as they go out.
 pub const METHOD: &str = "mcp-method";
 /// The revision that a request is in.
 pub const REVISION: &str = "mcp-protocol-version";
@@ -21,20 +21,20 @@ pub const NAME: &str = "mcp-name";
 /// The session of a window, for the window that leads.
 pub const WINDOW: &str = "unhang-window";
 
-/// The header for how long a window waits for the answer to its call: a [`CallLimit`].
+/// The time for which a window waits for the answer to its call: a [`CallLimit`].
 pub const LIMIT: &str = "unhang-limit";
 
-/// How long a window waits for the answer to a call, and how much of that had passed when it asked the leader.
+/// The time for which a window waits for the answer to a call, and how much was over when it asked the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimit {
-    /// How long it waits in all.
+    /// The time for which it waits in all.
     pub limit: Duration,
-    /// How much of that had passed.
+    /// The part of that time that had passed.
     pub waited: Duration,
 }
 
 impl CallLimit {
-    /// Returns how long it still waits.
+    /// Returns how long the window still waits.
     pub fn left(self) -> Duration {
         self.limit.saturating_sub(self.waited)
     }
@@ -44,7 +44,7 @@ impl CallLimit {
         format!("{};{}", self.limit.as_millis(), self.waited.as_millis())
     }
 
-    /// Reads the value of the header, or none where it is malformed.
+    /// Reads the value of the header; `None` if it is malformed.
     pub fn read(text: &str) -> Option<Self> {
         let (limit, waited) = text.split_once(';')?;
         let [limit, waited] = [limit, waited].map(|text| text.parse().ok().map(Duration::from_millis));
@@ -54,10 +54,11 @@ impl CallLimit {
 
 const PARAMETER: &str = "mcp-param-";
 
-/// The annotation in a tool's schema.
+/// The annotation in a tool's schema that asks for a header.
 const ANNOTATION: &str = "x-mcp-header";
 
-/// Keywords of JSON Schema with one schema in them, with a list of them, and with several by name, besides `properties`.
+/// Keywords of JSON Schema besides `properties`: those that hold one schema, those that hold a list of schemas, and those that hold schemas
+/// by name.
 const ONE: [&str; 11] = [
     "items",
     "additionalItems",
@@ -74,14 +75,14 @@ const ONE: [&str; 11] = [
 const LISTS: [&str; 5] = ["items", "prefixItems", "oneOf", "anyOf", "allOf"];
 const NAMED: [&str; 4] = ["$defs", "definitions", "patternProperties", "dependentSchemas"];
 
-/// An argument of a tool that goes along as a header.
+/// An argument of a tool that is sent as a header as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mirror {
     header: String,
     path: Vec<String>,
 }
 
-/// The member of the params that says what a request is about, where a header has to say it as well.
+/// Returns the member of the params that names the subject of a request; `None` for a method without a header for it.
 pub fn subject(method: &str) -> Option<&'static str> {
     Some(match method {
         "tools/call" | "prompts/get" => "name",
@@ -91,22 +92,22 @@ pub fn subject(method: &str) -> Option<&'static str> {
     })
 }
 
-/// What a request is about, for the header that names it.
+/// Returns the header that names the subject of a request; `None` if the request has none.
 pub(crate) fn of_request(method: &str, params: &Map<String, Value>) -> Option<(String, String)> {
     Some((NAME.to_owned(), encoded(params.get(subject(method)?)?.as_str()?)))
 }
 
-/// The arguments of a tool that go along as headers.
+/// Finds the arguments of a tool that are sent as headers as well.
 ///
 /// # Errors
-/// Which rule the tool's schema breaks.
+/// Fails with the rule that the tool's schema breaks.
 pub(crate) fn mirrors(schema: &Value) -> Result<Vec<Mirror>, String> {
     let mut found = Vec::new();
     walk(schema, Some(&[]), &mut found)?;
     Ok(found)
 }
 
-/// `path` leads there by `properties` alone; where something else is on the way there is none.
+/// Collects the annotations below a schema. `path` leads to it by `properties` alone; it is `None` if other keywords are on the way.
 fn walk(schema: &Value, path: Option<&[String]>, found: &mut Vec<Mirror>) -> Result<(), String> {
     let Some(members) = schema.as_object() else { return Ok(()) };
     if let Some(name) = members.get(ANNOTATION) {
@@ -153,7 +154,7 @@ fn annotated(
     Ok(Mirror { header, path })
 }
 
-/// The headers of a call with these arguments. What is absent or null has none.
+/// Returns the headers of a call with these arguments. Absent arguments and `null` have none.
 pub(crate) fn of_arguments(mirrors: &[Mirror], arguments: Option<&Value>) -> Vec<(String, String)> {
     let value = |mirror: &Mirror| {
         let found = mirror.path.iter().try_fold(arguments?, |value, name| value.get(name))?;
@@ -168,7 +169,7 @@ pub(crate) fn of_arguments(mirrors: &[Mirror], arguments: Option<&Value>) -> Vec
     mirrors.iter().filter_map(value).collect()
 }
 
-/// As a header can hold it.
+/// Encodes a text if a header cannot hold it as it is.
 fn encoded(text: &str) -> String {
     let is_plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e));
     let is_padded = text.starts_with(' ') || text.ends_with(' ');

@@ -1,7 +1,6 @@
-//! What the actor makes of what exchanges say: messages for the dialogue, streams that break off, sessions that are forgotten.
+//! The actor's reactions to events of exchanges: messages for the session, streams that break off, sessions that the server has forgotten.
 //!
-//! Invariants: a request whose exchange has ended is answered, taken up again, posted once more, or has failed; it is never
-//! forgotten.
+//! Invariants: a request whose exchange has ended is answered, taken up again, posted once more, or has failed; it is never forgotten.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use unhang_core::{
     wording::is_round,
 };
 
-/// What may be asked once more, for it changes nothing. Whether a tool does, its server alone knows.
+/// The methods that may be sent once more, because they change nothing. Only its server knows whether a tool changes something.
 const SAFE: [&str; 10] = [
     "completion/complete",
     "initialize",
@@ -36,16 +35,16 @@ const SAFE: [&str; 10] = [
     "tools/list",
 ];
 
-/// What to do without a login about a server whose URL was typed.
+/// The hint, besides a login, for a server whose URL was typed.
 const TYPED_TOKEN_HINT: &str = "or give it a token with --header 'Authorization: Bearer TOKEN'";
 
-/// How often in a row a stream may be taken up again in vain, because the server cannot be asked.
+/// The most attempts in a row to take a stream up again while the server cannot be asked.
 const VAIN: u32 = 5;
 
 impl HttpActor {
     pub(super) fn hear(&mut self, which: ExchangeKind, said: ExchangeEvent) {
         match said {
-            // It was closed by us since.
+            // The actor has closed this stream since.
             _ if matches!(which, ExchangeKind::Stream(number) if !self.is_current(number)) => {}
             ExchangeEvent::Opened(session) => self.opened(&which, session),
             ExchangeEvent::Event(event) => self.event(&which, event),
@@ -61,7 +60,7 @@ impl HttpActor {
     fn ended(&mut self, which: ExchangeKind, close: Close) {
         match which {
             ExchangeKind::Request(id) if self.upstream_session.awaits(&id) => self.closed(&id, close),
-            // Kept until they are due, those that have come to their end would hold memory, and have us woken for nothing.
+            // The tasks that have ended are removed: kept until they are due, they would hold memory and wake the actor for nothing.
             ExchangeKind::Request(_) if stands("ended-exchange-is-let-go") => {
                 self.lingering.retain(|(_, task)| !task.is_finished());
             }
@@ -147,7 +146,8 @@ impl HttpActor {
         self.stream.as_ref().is_some_and(|stream| stream.number == number)
     }
 
-    /// The server has taken the end of the handshake, or has not; other requests go out either way, for it may still answer them.
+    /// Ends the wait for `notifications/initialized`, whether the server has taken it or not. Other requests go out either way, for the
+    /// server may still answer them.
     fn initialized(&mut self) {
         let was_awaited = std::mem::take(&mut self.awaits_initialized);
         if was_awaited && matches!(self.way, HttpTransport::Streamable) && self.stream.is_none() {
@@ -184,7 +184,7 @@ impl HttpActor {
             return self.lose(FaultKind::ServerExited, &why);
         }
         let resume_point = match close {
-            // It has none to offer, which it may, or not to us.
+            // The server has no such stream to offer, or not to this client. Either is allowed.
             Close::NoMessage(..) => return self.stream = None,
             Close::Refused(status, _) if !stream.has_been_open || !matches!(status, 429 | 500..) => {
                 return self.stream = None;
@@ -202,7 +202,7 @@ impl HttpActor {
         stream.pause = (stream.pause * 2).clamp(LEAST_RETRY, MOST_RETRY);
     }
 
-    /// The connection is of no use any more.
+    /// Ends the session with a server whose connection is of no use any more.
     fn lose(&mut self, kind: FaultKind, why: &str) {
         let kind = if self.upstream_session.is_shaking() && kind == FaultKind::ServerExited {
             FaultKind::StartFailed
@@ -214,14 +214,14 @@ impl HttpActor {
         self.upstream_session.end(failure);
     }
 
-    /// An exchange has ended, and its request is still unanswered.
+    /// Handles the end of an exchange whose request is still unanswered.
     fn closed(&mut self, id: &Id, close: Close) {
         let is_posted_elsewhere = matches!(self.way, HttpTransport::Sse(Some(_)));
         let is_crossed = self.exchanges.get(id).is_some_and(|exchange| exchange.is_crossed);
         match close {
-            // Its answer comes on the stream.
+            // The answer comes on the stream.
             Close::Ended(_) | Close::Whole | Close::NoMessage(..) if is_posted_elsewhere => {}
-            // Perhaps its own comes with another request.
+            // The request's own answer may come with another request.
             Close::Ended(_) | Close::Whole if is_crossed => {}
             close if self.resumes(id, &close) => {}
             Close::Refused(404, _) if self.may_renew(id) => self.renew(id),
@@ -235,7 +235,7 @@ impl HttpActor {
                 self.try_old(id);
             }
             Close::Failed(HttpError::Authorization(error)) => {
-                // A server that has no name but its URL is in no file.
+                // A server whose name is its URL is in no configuration file.
                 let is_typed = self.upstream_session.name == self.address;
                 let hint = if is_typed { TYPED_TOKEN_HINT } else { "or give it a token in `headers`" };
                 let kind = FaultKind::StartFailed;
@@ -247,7 +247,7 @@ impl HttpActor {
         }
     }
 
-    /// There is no answer, and there will be none.
+    /// Fails a request whose exchange has ended without an answer, and without a way to get one.
     fn lost(&mut self, id: &Id, close: &Close) {
         let is_away = matches!(close, Close::Failed(HttpError::Unreachable(_)));
         let is_broken = self.is_broken(id);
@@ -277,7 +277,7 @@ impl HttpActor {
         self.exchanges.get(id).is_some_and(|exchange| exchange.broken.is_some())
     }
 
-    /// Takes a stream up again that has broken off, where that can be done: true then.
+    /// Takes a broken stream up again if that can be done, and returns whether it is.
     fn resumes(&mut self, id: &Id, close: &Close) -> bool {
         let has_streams_of_old = !self.upstream_session.is_stateless()
             && self.upstream_session.of_handshake(id) != Some(Handshake::Discover);
@@ -305,13 +305,13 @@ impl HttpActor {
         };
         let retry = retry.or(known_retry).unwrap_or(RETRY).max(LEAST_RETRY);
         let may_go_on = vain < VAIN;
-        // Longer each time that nobody is there.
+        // The pause grows each time that nobody is there.
         let at = may_go_on.then(|| Instant::now() + retry * 2_u32.pow(vain.min(VAIN)));
         exchange.broken = Some(BrokenStream { last_id, retry, at, vain });
         may_go_on
     }
 
-    /// Asks once more for what was lost and changes nothing: true then.
+    /// Sends a lost request once more if it changes nothing; returns whether it has.
     fn repeats(&mut self, id: &Id) -> bool {
         let Some(mut exchange) = self.exchanges.remove(id) else { return false };
         let may =
@@ -331,7 +331,7 @@ impl HttpActor {
     }
 
     fn may_renew(&self, id: &Id) -> bool {
-        // What has begun to be answered was taken.
+        // A request whose answer has begun was taken by the server.
         let is_fresh = |exchange: &Exchange| exchange.session.is_some() && exchange.broken.is_none();
         self.exchanges.get(id).is_some_and(is_fresh)
             && !self.repeated.contains(id)
@@ -339,13 +339,13 @@ impl HttpActor {
             && stands("forgotten-session-renewed")
     }
 
-    /// The server has forgotten the session, and so has not carried the request out: both are begun anew.
+    /// Begins the session and the request anew. The server has forgotten the session, and so has not carried the request out.
     fn renew(&mut self, id: &Id) {
         let Some(exchange) = self.exchanges.remove(id) else { return };
         let Exchange { method, line, mirrored, session, .. } = exchange;
         self.held.push_back(Outgoing::Request { id: id.clone(), method, line: line.into(), mirrored });
         self.repeated.insert(id.clone());
-        // Another request may have met with it before.
+        // Another request may have found that out before.
         if !self.upstream_session.is_shaking() && self.session == session {
             tracing::info!(
                 "`{}` has forgotten the session, and is asked for another",
@@ -359,7 +359,7 @@ impl HttpActor {
         }
     }
 
-    /// Whether the server may be one of HTTP+SSE that refuses what it does not know.
+    /// Returns whether the server may speak the old HTTP+SSE, and refuse what it does not know.
     fn may_be_old(&self, id: &Id) -> bool {
         let is_handshake = self.upstream_session.of_handshake(id) == Some(Handshake::Initialize);
         is_handshake
@@ -375,11 +375,11 @@ impl HttpActor {
         }
     }
 
-    /// The server refuses a request: with an error of its own in the body, or with a status alone.
+    /// Fails a request that the server refuses: with an error of its own in the body, or with a status alone.
     fn refused(&mut self, id: &Id, status: u16, told: &[u8]) {
         let name = self.upstream_session.name.clone();
         let is_probe = self.upstream_session.of_handshake(id) == Some(Handshake::Discover);
-        // What stands for the server, or a server in trouble, may say it in this form too (design 4: 5xx is not reached).
+        // A proxy before the server, or a server in trouble, may use this form too (design 4: 5xx is not reached).
         let is_its_word = !matches!(status, 401 | 403 | 429) && (status < 500 || is_probe);
         if let Some(error) = error_member(told).filter(|_| is_its_word) {
             return self.upstream_session.complete(id, |_, call| {
@@ -388,7 +388,7 @@ impl HttpActor {
         }
         let (kind, hint) = match status {
             401 | 403 => (FaultKind::StartFailed, "log in, or give it the header that it wants"),
-            // Servers of old answer what they do not know with anything.
+            // Legacy servers answer a request that they do not know with anything.
             _ if is_probe => (FaultKind::BadResponse, "see whether it is an MCP server"),
             404 | 405 => (FaultKind::StartFailed, "check the path of its URL"),
             429 => (FaultKind::Overloaded, "ask again later, or less at a time"),

@@ -2,23 +2,23 @@
 //!
 //! # Theory of operation
 //!
-//! Each message of ours is a POST, and a task (`exchange`). What its answer says is a message of the server, whichever request it
-//! came with: answers are matched by their ids as everywhere. The era is found out as on stdio (`server/discover`, then
-//! `initialize`). A server that refuses both with the status of something that does not know POST may be one of old: then a stream
-//! is opened with GET, which says where to post.
+//! Each message to the server is a POST, and a task (`exchange`). The answers of exchanges are messages of the server, whichever request
+//! they came with: they are matched by their ids as everywhere. The actor finds out the era as on stdio (`server/discover`, then
+//! `initialize`). A server that refuses both with the status of a server without POST may speak the old HTTP+SSE: then the actor opens a
+//! stream with GET, which says where to post.
 //!
-//! With a handshake there is a session: its name goes along with each request, a stream of its own brings what the server says
-//! unasked, a stream that breaks off before its answer is taken up again where the server gave its events ids, and a session that
-//! the server has forgotten (404) is begun anew, once for each request that met with that: it was not carried out. Without one
-//! (2026-07-28) none of that exists: a broken stream is a lost request, and closing it withdraws it. What is lost and changes
-//! nothing (lists, reads, pings) is asked once more, for servers close idle connections just when something is on its way.
+//! With a handshake there is a session, and its name goes along with each request. A stream of its own brings what the server says unasked.
+//! A stream that breaks off before its answer is taken up again if the server gave its events ids. A session that the server has forgotten
+//! (404) is begun anew, once for each request that met with that: the server did not carry it out. Without a handshake (2026-07-28) none of
+//! that exists: a broken stream is a lost request, and closing the stream withdraws the request. A lost request that changes nothing
+//! (lists, reads, pings) is sent once more: servers close idle connections just when a request is on its way.
 //!
 //! Invariants
 //!
-//! - Nothing is awaited here but the next thing to attend to; each exchange ends with its request's deadline at the latest.
-//! - A call is posted a second time only where the server has said that it did not take the first.
-//! - At the end nothing of it is left: exchanges are aborted, whoever is asked is told that nobody waits, and a session is deleted,
-//!   each within the time for stopping.
+//! - The actor awaits nothing but the next event; each exchange ends with its request's deadline at the latest.
+//! - A call is posted a second time only if the server has said that it did not take the first.
+//! - At the end nothing of it is left. Exchanges are aborted, a server with a session is told that nobody waits, and the session is
+//!   deleted, each within the time for stopping.
 
 mod exchange;
 pub mod headers;
@@ -51,7 +51,7 @@ use super::{
 };
 use unhang_core::{fault::FaultKind, revision::Revision};
 
-/// The ways in which MCP goes over HTTP.
+/// The transports of MCP over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpDialect {
     /// Streamable HTTP.
@@ -60,45 +60,46 @@ pub enum HttpDialect {
     Sse,
 }
 
-/// What exchanges have said and the actor has not heard. It hears them at once.
+/// The capacity of the channel from the exchanges to the actor, which reads it at once.
 const SAID: usize = 16;
 
-/// How long after its answer a stream may take to end, so that its connection can serve again.
+/// The time that a stream gets to end after its answer, so that its connection can serve again.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long to wait before a broken stream is taken up again, where the server does not say it; and the least, whatever it says.
+/// The pause before a broken stream is taken up again if the server gives none, and the least pause, whatever the server says.
 const RETRY: Duration = Duration::from_secs(1);
 const LEAST_RETRY: Duration = Duration::from_millis(50);
-/// The longest, where a stream ends again and again and has nothing to say; one that has lasted as long was well.
+/// The longest pause, for a stream that ends again and again without a word. A stream that has lasted as long counts as healthy.
 const MOST_RETRY: Duration = Duration::from_secs(30);
 
-/// How long requests wait for the server to take the end of a handshake of old. It is due a 202 at once.
+/// The time for which requests wait until the server has taken the end of a legacy handshake. It should answer with 202 at once.
 const INITIALIZED: Duration = Duration::from_secs(3);
 
-/// How long requests wait for the stream on which the server asks to be open: what it asks before, some servers lose, and wait for
-/// the answer for ever. Others say nothing on it, not even that it is open, until they have something to say.
+/// The time for which requests wait until the stream for the server's questions is open. Some servers lose the questions that they ask
+/// before, and wait for the answer for ever. Others do not even confirm the stream until they have something to say.
 const LISTENING: Duration = Duration::from_secs(1);
 
-/// Requests that are with one server at the same time, each with a connection of its own; others wait, within their limits. A
-/// process has some thousand descriptors for everything.
+/// The most requests with one server at the same time, each with a connection of its own; others wait, within their limits. A process has
+/// some thousand descriptors for everything.
 pub const REQUESTS: usize = 200;
-/// The same for notifications and answers.
+/// The most notifications and answers with one server at the same time.
 const WORDS: usize = 16;
-/// Those that wait for that. Nothing holds back a server that asks for more, since the answers of other requests come on the same way.
+/// The most notifications and answers that wait for their turn. Nothing holds back a server that asks for more, since the answers of other
+/// requests come on the same way.
 const WORDS_WAITING: usize = 1000;
 
 /// A server over HTTP.
 #[derive(Clone, Debug)]
 pub struct HttpServer {
-    /// Where it is.
+    /// The server's URL and headers.
     pub address: Address,
-    /// Which of the ways of HTTP it speaks, where that is known.
+    /// The server's transport, if it is known.
     pub dialect: Option<HttpDialect>,
-    /// Its tokens, where it wants some.
+    /// The server's tokens, if it wants some.
     pub authorization: Option<Authorization>,
 }
 
-/// Speaks with the server until it is told to end.
+/// Talks with the server until it is told to end.
 pub(crate) async fn live(server: HttpServer, config: UpstreamConfig, mailbox: Mailbox) {
     let connection =
         Connection::new(&server.address, server.authorization.clone(), config.limits.max_message);
@@ -127,22 +128,22 @@ pub(crate) async fn live(server: HttpServer, config: UpstreamConfig, mailbox: Ma
         tokio::select! {
             event = actor.upstream_session.next(also) => actor.attend(event),
             Some((which, said)) = said.recv() => actor.hear(which, said),
-            // How it ended was said; one that was aborted has nobody who waits.
+            // The exchange has said how it ended; nobody waits for one that was aborted.
             Some(_) = actor.tasks.join_next(), if !actor.tasks.is_empty() => {}
             Some(_) = actor.words.join_next(), if !actor.words.is_empty() => {}
         }
     }
-    // Nobody hears what is said from now on, and nobody waits to say it.
+    // From now on nobody hears the exchanges, and none waits for the channel.
     drop(said);
     actor.finish().await;
 }
 
-/// How messages get there.
+/// The way of messages to the server.
 #[derive(Debug)]
 enum HttpTransport {
-    /// Each is a POST to the server's own URL.
+    /// Each message is a POST to the server's own URL.
     Streamable,
-    /// They are posted to where the stream has said, once it has, and all answers come on the stream (2024-11-05).
+    /// Messages are posted to the URL that the stream names, once it has; all answers come on the stream (2024-11-05).
     Sse(Option<Url>),
 }
 
@@ -152,37 +153,37 @@ struct Exchange {
     line: Bytes,
     mirrored: Vec<(String, String)>,
     task: AbortHandle,
-    /// The session that it belongs to.
+    /// The session that the request belongs to.
     session: Option<String>,
-    /// Its stream has broken off, and is taken up again from there.
+    /// The request's stream has broken off, and is taken up again from there.
     broken: Option<BrokenStream>,
-    /// It was lost, and is with the server once more.
+    /// The request was lost, and is with the server once more.
     is_repeated: bool,
-    /// The answer to another request came with it.
+    /// The answer to another request came on this request's stream.
     is_crossed: bool,
 }
 
-/// Where the stream of a request has broken off.
+/// The point at which the stream of a request has broken off.
 struct BrokenStream {
     last_id: String,
     retry: Duration,
-    /// When it is taken up again; none while it is.
+    /// The time at which the stream is taken up again; `None` while it is.
     at: Option<Instant>,
-    /// Attempts in a row at which the server could not be asked.
+    /// The attempts in a row at which the server could not be asked.
     vain: u32,
 }
 
-/// The stream of what the server says unasked.
+/// The stream on which the server speaks unasked.
 struct ListeningStream {
     number: u64,
     task: AbortHandle,
-    /// Since when it is open.
+    /// The time at which it was opened, while it is open.
     open: Option<Instant>,
     has_been_open: bool,
-    /// When it is opened again.
+    /// The time at which it is opened again.
     at: Option<Instant>,
     last_id: Option<String>,
-    /// The least to wait before that: longer each time that it has ended with nothing said.
+    /// The least pause before that. It grows each time that the stream has ended with nothing said.
     pause: Duration,
 }
 
@@ -192,29 +193,29 @@ struct HttpActor {
     address: String,
     connection: Connection,
     way: HttpTransport,
-    /// The name of the session, where the server has given one.
+    /// The name of the session, if the server has given one.
     session: Option<String>,
     exchanges: HashMap<Id, Exchange>,
-    /// What waits for the handshake, or to know where to post.
+    /// Messages that wait for the handshake, or for the URL to post to.
     held: VecDeque<Outgoing>,
     /// Requests that met with a session that the server had forgotten.
     repeated: HashSet<Id>,
-    /// The handshake of old is not over before the server has taken this.
+    /// A legacy handshake is not over before the server has taken `notifications/initialized`.
     awaits_initialized: bool,
-    /// Until then at most, requests wait for the stream to be open.
+    /// The time until which requests wait at most for the stream to be open.
     listens_by: Option<Instant>,
     stream: Option<ListeningStream>,
-    /// How many there were.
+    /// The number of streams so far.
     streams: u64,
     /// Streams that have brought their answer.
     lingering: VecDeque<(Instant, AbortHandle)>,
     tasks: JoinSet<()>,
-    /// Notifications and answers, which get there also when everything else ends.
+    /// Notifications and answers, which are still delivered when everything else ends.
     words: JoinSet<()>,
     requests_at_once: Arc<Semaphore>,
     words_at_once: Arc<Semaphore>,
     speaker: mpsc::Sender<(ExchangeKind, ExchangeEvent)>,
-    /// Notifications and answers that did not get there.
+    /// The number of notifications and answers that did not reach the server.
     lost_words: u64,
 }
 
@@ -259,7 +260,7 @@ impl HttpActor {
         }
     }
 
-    /// When this actor wants to be woken, whatever the dialogue waits for.
+    /// Returns when this actor has to be woken, whatever the session waits for; `None` if it need not be.
     fn next_look(&self) -> Option<Instant> {
         let resumed = self.exchanges.values().filter_map(|exchange| exchange.broken.as_ref()?.at);
         let stream = self.stream.as_ref().and_then(|stream| stream.at);
@@ -275,7 +276,7 @@ impl HttpActor {
         }
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     fn look(&mut self, now: Instant) {
         self.listens_by = self.listens_by.filter(|by| *by > now);
         while self.lingering.front().is_some_and(|(until, _)| *until <= now) {
@@ -310,7 +311,7 @@ impl HttpActor {
         }
     }
 
-    /// Sends what the dialogue has to say, as far as it can be said now.
+    /// Sends the session's messages, as far as they can be sent now.
     fn send(&mut self) {
         while let Some(out) = self.upstream_session.next_out() {
             match out {
@@ -326,7 +327,7 @@ impl HttpActor {
         }
     }
 
-    /// Whether this has to wait: for the handshake, or for the place to post it to.
+    /// Returns whether this has to wait: for the handshake, or for the URL to post it to.
     fn is_held(&self, out: &Outgoing) -> bool {
         if matches!(self.way, HttpTransport::Sse(None)) {
             return true;
@@ -342,7 +343,7 @@ impl HttpActor {
     fn say(&mut self, out: Outgoing) {
         match out {
             Outgoing::Request { id, method, line, mirrored } => {
-                // Who asked may have stopped waiting while it was held.
+                // The caller may have stopped waiting while the request was held.
                 if self.upstream_session.awaits(&id) {
                     let line = Bytes::from(line);
                     let task = self.post(ExchangeKind::Request(id.clone()), &method, &mirrored, line.clone());
@@ -432,20 +433,20 @@ impl HttpActor {
         self.exchange(which, HttpRequest { verb: Verb::Get, url: None, headers, body: None }, None)
     }
 
-    /// Says which revision is spoken, and in which session.
+    /// Adds the headers that name the revision and the session.
     fn identify(&self, headers: &mut Vec<(String, String)>, method: &str) {
         let revision = match (&self.upstream_session.session, method) {
             (Some(session), _) => Some(session.revision),
             (None, "server/discover") => Some(Revision::V2026July),
             (None, _) => None,
         };
-        // A server of 2024-11-05 knows no such header, and need not like it.
+        // A server of 2024-11-05 does not know this header, and need not accept it.
         let told = revision.filter(|_| matches!(self.way, HttpTransport::Streamable));
         headers.extend(told.map(|revision| (headers::REVISION.to_owned(), revision.name().to_owned())));
         headers.extend(self.session.iter().map(|session| (headers::SESSION.to_owned(), session.clone())));
     }
 
-    /// `room` is what a reply has until it has left.
+    /// Starts the task of an exchange. `room` is the room of a reply, until it has left.
     fn exchange(
         &mut self,
         which: ExchangeKind,
@@ -470,7 +471,7 @@ impl HttpActor {
         tasks.spawn(async move {
             let _room = room;
             let _turn = match turns {
-                // It is never closed.
+                // The semaphore is never closed.
                 Some(turns) => turns.acquire_owned().await.ok(),
                 None => None,
             };
@@ -482,25 +483,26 @@ impl HttpActor {
             if !is_word {
                 exchange.await;
             } else if timeout(limit, exchange).await.is_err() {
-                // Nobody's deadline ends these.
+                // No request's deadline ends these.
                 let _gone = speaker.send(told).await;
             }
         })
     }
 
-    /// The request has its outcome. Its stream may end by itself.
+    /// Ends the exchange of a request that has its outcome. Its stream may still end by itself.
     fn end_exchange(&mut self, id: &Id) {
         self.repeated.remove(id);
         if let Some(exchange) = self.exchanges.remove(id) {
             if self.upstream_session.is_ending {
-                // Its outcome is that we have ended.
+                // The outcome is that this client has ended.
                 return self.tell_withdrawn(id, &exchange.task, "the client ends");
             }
             self.lingering.push_back((Instant::now() + LINGER, exchange.task));
         }
     }
 
-    /// Nobody waits any more. Closing the stream says so where there is no session; else it has to be said.
+    /// Ends the exchange of a request that nobody waits for any more. Closing the stream tells a stateless server; others get a
+    /// notification.
     fn withdrawn(&mut self, id: &Id, why: &str) {
         self.repeated.remove(id);
         if let Some(exchange) = self.exchanges.remove(id) {
@@ -518,18 +520,18 @@ impl HttpActor {
         }
     }
 
-    /// Nobody waits any more, and everybody may know that it has gone.
+    /// Ends all exchanges and the session, and tells every handle that the server has gone.
     async fn finish(mut self) {
         self.tasks.abort_all();
         let grace = self.upstream_session.limits.stop_grace;
         let words = async { while self.words.join_next().await.is_some() {} };
-        // That nobody waits any more is on its way, perhaps.
+        // A notification that nobody waits any more may be on its way.
         let _said = timeout(grace, words).await;
         if let Some(session) = self.session.take() {
             let mut headers = vec![(headers::SESSION.to_owned(), session)];
             self.identify(&mut headers, "");
             let ask = HttpRequest { verb: Verb::Delete, url: None, headers, body: None };
-            // A server need not know how to, and has its own ways to forget.
+            // A server need not support this, and has its own ways to forget.
             let _told = timeout(grace, self.connection.ask(ask)).await;
         }
         self.upstream_session.gone();

@@ -1,4 +1,4 @@
-//! What it means that an exchange has ended without an answer, for whoever waits for one. Pure.
+//! The meaning of an exchange that has ended without an answer, for the caller that waits for one. Pure.
 //!
 //! Invariants: nothing that a server wrote reaches a person but its first line, cut short.
 
@@ -7,11 +7,11 @@ use unhang_net::http::HttpError;
 use super::exchange::Close;
 use unhang_core::fault::{BAD_RESPONSE_HINT, FaultKind};
 
-/// What to do about an answer over the limit.
+/// The hint for an answer over the limit.
 pub(super) const TOO_LARGE: &str = "ask for less, or raise --max-message";
 
 impl Close {
-    /// What it means for a request that has no answer, and what to do about it.
+    /// Returns the kind of failure and the hint for a request that has no answer.
     pub(super) fn verdict(&self, is_starting: bool, method: &str) -> (FaultKind, &'static str) {
         let lost = if is_starting { FaultKind::StartFailed } else { FaultKind::ServerExited };
         match self {
@@ -33,7 +33,7 @@ impl Close {
         }
     }
 
-    /// The same for a person.
+    /// Describes the end of the exchange to a person.
     pub(super) fn told(&self) -> String {
         match self {
             Close::Ended(_) => "the stream of events ended before it".to_owned(),
@@ -47,7 +47,7 @@ impl Close {
         }
     }
 
-    /// Whether the request may be with nobody, and its answer is lost in any case.
+    /// Returns whether the answer is lost in any case, and the request may never have reached the server.
     pub(super) fn is_lost(&self) -> bool {
         match self {
             Close::Ended(_) | Close::Failed(HttpError::Broken(_)) => true,
@@ -57,7 +57,7 @@ impl Close {
     }
 }
 
-/// The `error` of a response, where it is one.
+/// Reads the `error` of a response in JSON-RPC; `None` if it has none.
 pub(super) fn error_member(told: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct ErrorResponse<'a> {
@@ -69,7 +69,7 @@ pub(super) fn error_member(told: &[u8]) -> Option<String> {
     is_error.then(|| error.get().to_owned())
 }
 
-/// Whether it is a response.
+/// Returns whether the message is a response.
 pub(super) fn is_answer(message: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct ResponseMembers {
@@ -80,7 +80,7 @@ pub(super) fn is_answer(message: &[u8]) -> bool {
         .is_ok_and(|members| members.result.or(members.error).is_some())
 }
 
-/// The first line of what a server says besides its status; of an object the words in it.
+/// Returns the first line of what a server says besides its status; of an object, the words in it. Empty if there are none.
 pub(super) fn in_short(told: &[u8]) -> String {
     let text = match serde_json::from_slice::<serde_json::Value>(told) {
         Ok(said) => {
@@ -97,7 +97,7 @@ pub(super) fn in_short(told: &[u8]) -> String {
     }
 }
 
-/// What a server wrote, as a terminal can bear it.
+/// Removes control characters from a server's text, and cuts it to 200 characters.
 fn one_line(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(200).collect()
 }

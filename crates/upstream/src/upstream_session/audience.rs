@@ -1,16 +1,16 @@
-//! The audience of what a server says and asks beside its answers: the session that made all calls that it can be about.
+//! The audience of a server's messages and questions beside its answers: the session that made all calls that they can be about.
 //!
-//! Theory of operation. Over a pipe nothing says which call a question is about. Where all calls are of one session, that session is the
-//! right one whichever call it is. The question is put beside the newest of them, since older ones may be jobs already; and it says that it
-//! may be about another of them, so that it stays when that one ends. A client that is asked by the answer to a call (2026-07-28) has to be
-//! asked by that very call, and hears nothing while several of its calls are there.
+//! Theory of operation. Over a pipe nothing says which call a question is about. If all calls are of one session, that session is the right
+//! one whichever call it is. The question is put beside the newest of them, since older ones may be jobs already. It says that it may be
+//! about another of them, so that it stays when that one ends. A client of 2026-07-28 gets a question as the answer to a call, which has
+//! to be the right call. So it hears nothing while several of its calls are there.
 //!
 //! Invariants
 //!
-//! - What may be about calls of several sessions is for none of them.
-//! - A call that its caller has given up counts until the server has answered it, for the server may be at it still; but no longer than a
-//!   call may take at all (`job-timeout`), for servers need not answer what was withdrawn.
-//! - What is kept of such calls is bounded. Where there are too many, nobody hears anything until the last of them cannot run any more.
+//! - A message that may be about calls of several sessions is for none of them.
+//! - A call that its caller has given up counts until the server has answered it, for the server may still be working on it. It counts no
+//!   longer than a call may take at all (`job-timeout`), because servers need not answer a withdrawn call.
+//! - The memory for such calls is bounded. If there are too many, nobody hears anything until the last of them cannot run any more.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,28 +22,28 @@ use crate::{
     request_table::{PendingRequest, RequestTable},
 };
 
-/// How many calls that were given up are told from one another.
+/// The most abandoned calls that are told from one another.
 const MOST: usize = 4096;
 
-/// Who hears what a server says beside its answers.
+/// The audience of a message beside an answer.
 pub(super) enum Audience<'a> {
     Nobody,
-    /// One session, beside this call of it; it may be about another one that waits as well.
+    /// One session, beside this call of it; the message may be about another one that waits as well.
     One {
         asides: &'a SideMessageSender,
         is_of_several: bool,
-        /// Which one, where it is asked beside its calls.
+        /// The session, if it is asked beside its calls.
         session: Option<SessionKey>,
     },
     Several,
 }
 
-/// Calls that nobody waits for any more and that the server may be at still.
+/// Calls that nobody waits for any more and that the server may still be working on.
 #[derive(Debug, Default)]
 pub(super) struct AbandonedCalls {
-    /// By their ids, which are numbers: whose each was, and until when it counts.
+    /// By id, which is a number: the session of each call, and the time until which it counts.
     calls: BTreeMap<i64, (Option<SessionKey>, Duration)>,
-    /// Until when those count for which there was no room.
+    /// The time until which the calls count for which there was no room.
     crowded_until: Duration,
 }
 
@@ -61,7 +61,7 @@ impl AbandonedCalls {
         }
     }
 
-    /// Finds who hears what is said beside an answer: whoever waits for the only call, or the session that waits for all of them.
+    /// Finds the audience of a message beside an answer: the caller of the only call, or the session that waits for all of them.
     pub(super) fn audience<'a>(&self, now: Duration, calls: &'a RequestTable<RequestOrigin>) -> Audience<'a> {
         let listening = || calls.calls().filter_map(ListeningCall::of);
         let Some(newest) = listening().max_by_key(|call| (call.waits, call.number)) else {
@@ -100,19 +100,19 @@ impl AbandonedCalls {
         }
     }
 
-    /// Whether there is none now.
+    /// Returns whether no abandoned call counts now.
     fn is_empty(&self, now: Duration) -> bool {
         self.crowded_until <= now && self.calls.values().all(|(_, until)| *until <= now)
     }
 
-    /// Whether all of them were this session's.
+    /// Returns whether all abandoned calls that count now are this session's.
     fn are_all_of(&self, now: Duration, session: SessionKey) -> bool {
         self.crowded_until <= now
             && self.calls.values().all(|(whose, until)| *until <= now || *whose == Some(session))
     }
 }
 
-/// Ids of ours are numbers; some servers give them back as text.
+/// Reads the number in an id. Unhang's ids are numbers; some servers give them back as text. Returns `None` for other ids.
 fn number(id: &Id) -> Option<i64> {
     match id {
         Id::Integer(number) => Some(*number),
@@ -121,12 +121,12 @@ fn number(id: &Id) -> Option<i64> {
     }
 }
 
-/// A call whose caller hears what is said beside its answer.
+/// A call whose caller hears the messages beside its answer.
 struct ListeningCall<'a> {
     number: i64,
     asides: &'a SideMessageSender,
     session: Option<OfSession>,
-    /// Its caller has not gone.
+    /// The caller has not gone.
     waits: bool,
 }
 

@@ -1,10 +1,11 @@
-//! What a server asks and has no reply to yet: bounded in number and in bytes, however much it asks and however little it takes.
+//! The questions of a server that have no reply yet: bounded in number and in bytes, however much it asks and however little it takes.
 //!
-//! Theory of operation. What is asked takes room when it is read, and gives it back when the reply has left: over HTTP when the server
-//! has taken it, on stdio when it stands in the queue to the server, which counts it from then on. An actor that can stop reading does so
-//! before there is no room. One that cannot, for answers come on the same way, leaves unanswered what there is no room for.
+//! Theory of operation. A question takes room when it is read, and gives it back when the reply has left. Over HTTP, that is when the
+//! server has taken it; on stdio, when it is in the queue to the server, which counts it from then on. An actor that can stop reading does
+//! so before the room is used up. An actor that cannot, because answers come on the same way, leaves questions unanswered for which there
+//! is no room.
 //!
-//! Invariants: nothing is kept of a question for which there is no room; it is told how many there were, and not of each.
+//! Invariants: nothing is kept of a question for which there is no room. The log tells how many there were, and not of each.
 
 use std::{
     mem::size_of,
@@ -19,20 +20,20 @@ use unhang_wire::Id;
 use super::outbox::Outgoing;
 use unhang_core::{limits::Limits, wording::is_round};
 
-/// What a reply costs besides its bytes: its place in line, and what the memory for it costs.
+/// The cost of a reply besides its bytes: its place in line, and the cost of allocating it.
 const OVERHEAD: usize = size_of::<Outgoing>() + 64;
 
-/// The room for replies, all together.
+/// The room for all replies together.
 #[derive(Debug)]
 pub(super) struct ReplyBudget {
     taken: Arc<AtomicUsize>,
     most: usize,
     most_bytes: usize,
-    /// The same with questions that somebody is asked.
+    /// The most bytes while there are questions that somebody is asked.
     pub(super) most_of_questions: usize,
-    /// How many questions there was no room for.
+    /// The number of questions for which there was no room.
     unanswered: u64,
-    /// What the server is called, for the log.
+    /// The server's name, for the log.
     server: Box<str>,
 }
 
@@ -70,12 +71,12 @@ impl ReplyBudget {
         }
     }
 
-    /// Lets no more replies than this wait, where each costs more than its bytes.
+    /// Limits the number of replies that may wait, for a transport on which each costs more than its bytes.
     pub(super) fn bound(&mut self, most: usize) {
         self.most = most;
     }
 
-    /// Reserves room for the reply to the question with this id; none where the server takes fewer replies than it asks for.
+    /// Reserves room for the reply to the question with this id; `None` if the server takes fewer replies than it asks for.
     pub(super) fn reserve(&mut self, id: &Id) -> Option<ReplyReservation> {
         self.reserve_bytes(match id {
             Id::Text(text) | Id::BigInteger(text) => text.len(),
@@ -83,12 +84,13 @@ impl ReplyBudget {
         })
     }
 
-    /// Reserves room for the refusal of what has no usable id.
+    /// Reserves room for the refusal of a message without a usable id; `None` if the server takes fewer replies than it asks for.
     pub(super) fn reserve_refusal(&mut self) -> Option<ReplyReservation> {
         self.reserve_bytes(0)
     }
 
-    /// Whether so many bytes of a question may be kept until it is answered. One alone may be as long as a message.
+    /// Returns whether so many bytes of a question may be kept until it is answered, and takes the room for them. One question alone may be
+    /// as long as a message.
     pub(super) fn holds(&self, room: &mut ReplyReservation, bytes: usize) -> bool {
         let others = self.taken.load(Ordering::Relaxed) - room.bytes;
         let holds = others + bytes <= self.most_of_questions;
@@ -113,7 +115,7 @@ impl ReplyBudget {
         room
     }
 
-    /// Reserves room for one more reply, if there is any. Where nothing waits there always is.
+    /// Reserves room for one more reply, if there is any. If no reply waits, there always is.
     fn room(&self, id_bytes: usize) -> Option<ReplyReservation> {
         let count = Arc::strong_count(&self.taken) - 1;
         let fits = count < self.most && self.taken.load(Ordering::Relaxed) < self.most_bytes;

@@ -1,9 +1,10 @@
-//! The questions that a server asks us: who is asked, and which of them wait for an answer.
+//! The questions that a server asks this client: their audience, and which of them wait for an answer.
 //!
 //! Invariants
 //!
-//! - Every question that there is room for has one reply: an answer, a refusal with its reason, or nothing where the server has withdrawn it.
-//! - How many are open, and what is kept of them, is bounded.
+//! - Every question that there is room for has one reply: an answer, or a refusal with its reason. A question that the server has withdrawn
+//!   has none.
+//! - The number of open questions, and the memory for them, is bounded.
 
 use std::{collections::HashMap, future::ready, pin::Pin, sync::Arc, time::Duration};
 
@@ -36,12 +37,12 @@ pub(crate) struct AnsweredQuestion {
 /// The questions of one server.
 pub(super) struct UpstreamQuestions {
     listener: Arc<dyn ServerListener>,
-    /// How many may be open.
+    /// The most questions that may be open.
     most: usize,
-    /// How long an answer may take.
+    /// The time that an answer may take.
     reply_timeout: Duration,
     open: JoinSet<AnsweredQuestion>,
-    /// The tasks that answer them.
+    /// The tasks that answer the open questions.
     tasks: HashMap<Id, AbortHandle>,
     pub(super) budget: ReplyBudget,
 }
@@ -58,18 +59,18 @@ impl UpstreamQuestions {
         }
     }
 
-    /// Whether none waits for an answer.
+    /// Returns whether no question waits for an answer.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Waits for the next answer; none where its question was withdrawn or whoever answers it has panicked, which was told.
+    /// Waits for the next answer; `None` if its question was withdrawn, or if the task that answers it has panicked, which the log tells.
     /// Must not be awaited while there are no questions ([`UpstreamQuestions::is_empty`]). Cancel-safe.
     pub(super) async fn next_answer(&mut self) -> Option<AnsweredQuestion> {
         self.open.join_next().await?.ok()
     }
 
-    /// Takes a question in: replies at once, or has whoever hears it answer.
+    /// Takes a question in: replies at once, or asks its audience.
     pub(super) fn put<'a>(
         &mut self,
         (id, method, params): (Id, &str, Option<Box<RawValue>>),
@@ -110,7 +111,7 @@ impl UpstreamQuestions {
         }
     }
 
-    /// Asks the session whose request a question is about; the listener, where none is in flight.
+    /// Asks the session whose request a question is about, or the listener if no request is in flight.
     fn ask(
         &self,
         method: &str,
@@ -143,7 +144,7 @@ impl UpstreamQuestions {
         }
     }
 
-    /// Replies with an answer that has come; forgets the tasks that ended without one where there is none.
+    /// Sends an answer that has come. For `None`, forgets the tasks that ended without an answer.
     pub(super) fn reply(&mut self, answered: Option<AnsweredQuestion>, out: &mut Outbox) {
         let Some(AnsweredQuestion { id, reply, room }) = answered else {
             return self.tasks.retain(|_, task| !task.is_finished());
@@ -155,21 +156,21 @@ impl UpstreamQuestions {
         }
     }
 
-    /// Refuses what is no valid request, if there is room for that.
+    /// Refuses an invalid request, if there is room for the refusal.
     pub(super) fn refuse_invalid(&mut self, line: Vec<u8>, out: &mut Outbox) {
         if let Some(room) = self.budget.reserve_refusal() {
             out.reply(line, room);
         }
     }
 
-    /// Ends the question that the server has withdrawn.
+    /// Ends a question that the server has withdrawn.
     pub(super) fn withdraw(&mut self, id: &Id) {
         if let Some(task) = self.tasks.remove(id) {
             task.abort();
         }
     }
 
-    /// Ends all of them without an answer.
+    /// Ends all questions without an answer.
     pub(super) fn abort_all(&mut self) {
         self.open.abort_all();
     }
