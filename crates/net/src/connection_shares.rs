@@ -1,6 +1,6 @@
-//! How many connections there are of each machine, so that none has what others need.
+//! The number of connections of each machine, so that none takes those that others need.
 //!
-//! Invariants: what is counted is given back, however a connection ends; a machine that has gone is forgotten.
+//! Invariants: each count is given back, however a connection ends. A machine that has gone is forgotten.
 
 use std::{
     collections::HashMap,
@@ -10,12 +10,12 @@ use std::{
 
 use unhang_switches::stands;
 
-/// How many connections there are of each address.
+/// The number of connections of each address.
 #[derive(Clone, Default)]
 pub(crate) struct ConnectionCounts(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
 impl ConnectionCounts {
-    /// Counts one more of this address; none where it has its share.
+    /// Counts one more connection of this address; `None` if the address has its share already.
     pub(crate) fn take_share(&self, address: IpAddr, share: usize) -> Option<ConnectionShare> {
         let address = network_of(address);
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -28,12 +28,12 @@ impl ConnectionCounts {
     }
 }
 
-/// Whether two addresses are of one machine, as far as that can be told.
+/// Returns whether two addresses are of one machine, as far as that can be told.
 pub(crate) fn is_one(one: IpAddr, other: IpAddr) -> bool {
     network_of(one) == network_of(other)
 }
 
-/// A connection counts for its address while this lives.
+/// Counts a connection for its address, for as long as this value lives.
 pub(crate) struct ConnectionShare {
     counts: ConnectionCounts,
     address: IpAddr,
@@ -51,7 +51,7 @@ impl Drop for ConnectionShare {
     }
 }
 
-/// What tells one machine from others: its address, or of IPv6 the network that it has for itself.
+/// Returns the network that tells one machine from others: its address, or the network of 64 bits that a machine has in IPv6.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

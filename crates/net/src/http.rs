@@ -1,10 +1,9 @@
-//! One server over HTTP: requests to it, and what it answers, whole or as a stream of events.
+//! One server over HTTP: requests to it, and its answers, whole or as a stream of events.
 //!
 //! Invariants
 //!
-//! - What is received is bounded by the limit of the connection, whole or event by event.
-//! - A redirect is followed to the same origin alone, with the method and the body as they were: what is for one server goes to
-//!   no other.
+//! - The limit of the connection bounds what is received, whole or event by event.
+//! - A redirect is followed to the same origin alone, with the method and the body as they were: a message for one server goes to no other.
 //! - URLs and headers may hold secrets: neither is in an error or a log.
 
 use std::{error::Error as _, fmt, io, path::PathBuf, time::Duration};
@@ -28,32 +27,32 @@ use crate::{
     tls::client_builder,
 };
 
-/// Redirects that are followed for one request.
+/// The most redirects that are followed for one request.
 const REDIRECTS: usize = 5;
 
-/// Servers close idle connections, five seconds after the last request in the usual frameworks (Node, uvicorn). What is on its way
-/// just then is lost, so we let go of a connection before they do.
+/// Servers close idle connections, five seconds after the last request in the usual frameworks (Node, uvicorn). A request on its way just
+/// then is lost, so this side closes a connection before they do.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// How long a socket among the files may have nobody who takes what is asked.
+/// The time for which a Unix socket may have nobody who takes a request.
 const HAND_OVER: Duration = Duration::from_secs(3);
-/// Between two attempts.
+/// The pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Bytes of an answer that is no message, which may tell a person what is wrong.
+/// The most bytes of an answer that is not a message. They may tell a person what is wrong.
 const COMPLAINT: usize = 4 << 10;
 
-/// How a server is reached.
+/// The address of a server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Where it is.
+    /// The server's URL.
     pub url: String,
-    /// What goes along with every request to it: names and values.
+    /// The headers of every request to it: names and values.
     pub headers: Vec<(String, String)>,
     /// Whether the proxies of the environment are used (`HTTPS_PROXY` and so on).
     pub uses_proxies: bool,
-    /// The socket among the files at which it is, whatever the URL says. Who listens there may be about to hand over to another: what
-    /// nobody took, or was refused with 503, is asked again for a while.
+    /// The Unix socket at which the server listens, whatever the URL says. The process there may be about to hand over to another: a
+    /// request that nobody took, or that was refused with 503, is repeated for a while.
     pub socket: Option<PathBuf>,
 }
 
@@ -64,7 +63,7 @@ impl fmt::Debug for Address {
 }
 
 impl Address {
-    /// The URL as people may see it: without what may be secret, the query and the user.
+    /// Returns the URL without its possible secrets, the query and the user, so that people may see it.
     #[must_use]
     pub fn shown(&self) -> String {
         match Url::parse(&self.url) {
@@ -73,28 +72,28 @@ impl Address {
         }
     }
 
-    /// Whether it can be one.
+    /// Checks whether the address can be used.
     ///
     /// # Errors
-    /// [`HttpError::Address`], with what is wrong with it.
+    /// Fails with [`HttpError::Address`], which says what is wrong with it.
     pub fn check(&self) -> Result<(), HttpError> {
         self.read().map(drop)
     }
 
-    /// What of it may be secret: the values of the headers and the credentials in them, the user of the URL and the values of its
-    /// query, as they stand there and as they are meant.
+    /// Returns the parts that may be secret: the values of the headers and the credentials in them, the user of the URL and the values of
+    /// its query. Those of the URL are in it as they are written and as they are meant.
     #[must_use]
     pub fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         for (_, value) in &self.headers {
             secrets.push(value.clone());
-            // `Bearer TOKEN`: whoever prints it may leave the first word out.
+            // A server that prints `Bearer TOKEN` may leave the first word out.
             secrets.extend(value.split_once(' ').map(|(_, credentials)| credentials.trim().to_owned()));
         }
         let Ok(url) = Url::parse(&self.url) else { return secrets };
         for part in [url.username(), url.password().unwrap_or_default()] {
             secrets.push(part.to_owned());
-            // There a plus sign is one.
+            // In these parts a plus sign means itself.
             secrets.extend(meant(&part.replace('+', "%2B")));
         }
         for pair in url.query().unwrap_or_default().split('&') {
@@ -114,7 +113,7 @@ impl Address {
         }
         let mut headers = HeaderMap::new();
         for (number, (name, value)) in self.headers.iter().enumerate() {
-            // What stands where a name belongs may be a secret.
+            // The text in the place of the name may be a secret.
             let name = HeaderName::try_from(name.as_str())
                 .map_err(|_| wrong(&format!("the name of its header number {} is none", number + 1)))?;
             let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| {
@@ -127,7 +126,7 @@ impl Address {
     }
 }
 
-/// A value of a query as it is meant.
+/// Decodes a value of a query.
 fn meant(value: &str) -> Option<String> {
     let pair = format!("value={value}");
     form_urlencoded::parse(pair.as_bytes()).next().map(|(_, value)| value.into_owned())
@@ -138,52 +137,52 @@ fn shown(url: &Url) -> String {
     format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpError {
-    /// The address cannot be one.
+    /// The address cannot be used.
     #[error("{0}")]
     Address(String),
-    /// No connection: refused, no such host, no TLS.
+    /// There is no connection: refused, no such host, no TLS.
     #[error("{0}")]
     Unreachable(String),
     /// The connection was there, and broke.
     #[error("the connection broke: {0}")]
     Broken(String),
-    /// It is longer than the limit, which is this many bytes.
+    /// The answer is longer than the limit, which is this many bytes.
     #[error("it is longer than the limit of {0} bytes")]
     TooLarge(usize),
-    /// There is no token for it.
+    /// There is no token for the request.
     #[error("{0}")]
     Authorization(#[from] AuthorizationError),
-    /// It leads away from where it was asked.
+    /// The answer redirects to another origin.
     #[error("it redirects to {0}, which is another origin")]
     Redirected(String),
-    /// It leads on and on.
+    /// The answers redirect again and again.
     #[error("it redirects more than {REDIRECTS} times")]
     Circle,
 }
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Say a message.
+    /// Sends a message.
     Post,
-    /// Open a stream of events.
+    /// Opens a stream of events.
     Get,
-    /// End a session.
+    /// Ends a session.
     Delete,
 }
 
 /// A request.
 #[derive(Debug)]
 pub struct HttpRequest {
-    /// What it does.
+    /// The kind of request.
     pub verb: Verb,
-    /// Where to; the server's own URL where there is none.
+    /// The URL to send it to; `None` stands for the server's own URL.
     pub url: Option<Url>,
-    /// Besides those that every request has: names, in small letters, and values. What no header can hold is left out.
+    /// The headers besides those of every request: names, in small letters, and values. A header that HTTP does not allow is left out.
     pub headers: Vec<(String, String)>,
     /// The message.
     pub body: Option<Bytes>,
@@ -197,26 +196,26 @@ pub struct Connection {
     headers: HeaderMap,
     authorization: Option<Authorization>,
     limit: usize,
-    /// How long nobody may be there.
+    /// The time for which nobody may be there to take a request.
     takeover_limit: Duration,
 }
 
 impl Connection {
-    /// Messages of up to `limit` bytes are received. Nothing is connected yet. `authorization` has the tokens that go along, where
-    /// the server wants some.
+    /// Makes the way to a server, and connects nothing yet. Messages of up to `limit` bytes are received. `authorization` has the tokens
+    /// for the server's requests, if it wants some.
     ///
     /// # Errors
-    /// [`HttpError::Address`], with what is wrong with it.
+    /// Fails with [`HttpError::Address`], which says what is wrong with it.
     pub fn new(
         address: &Address,
         authorization: Option<Authorization>,
         limit: usize,
     ) -> Result<Self, HttpError> {
         let (url, headers) = address.read()?;
-        // We follow redirects ourselves: reqwest would turn a POST into a GET, and send our headers to strangers.
+        // This module follows redirects itself: reqwest would turn a POST into a GET, and send the headers to strangers.
         let mut builder = client_builder()
             .redirect(Policy::none())
-            // Whether something may be asked twice is ours to say as well.
+            // This module also decides whether a request may be sent twice.
             .retry(retry::never().max_retries_per_request(0))
             .pool_idle_timeout(IDLE)
             .tcp_keepalive(Duration::from_secs(15));
@@ -224,7 +223,7 @@ impl Connection {
             builder = builder.no_proxy();
         }
         if let Some(socket) = &address.socket {
-            // A connection for each request: what goes out on one that is used again may never be heard.
+            // Each request gets its own connection: a request on a used one may never be heard.
             builder = builder.unix_socket(socket.as_path()).pool_max_idle_per_host(0);
         }
         let client = builder.build().map_err(|error| HttpError::Address(told(&error)))?;
@@ -232,25 +231,25 @@ impl Connection {
         Ok(Self { client, url, headers, authorization, limit, takeover_limit })
     }
 
-    /// Where it leads.
+    /// Returns the server's own URL.
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Where this leads, seen from the server's own URL: only to the same origin.
+    /// Resolves a reference against the server's own URL. The result has to be of the same origin.
     ///
     /// # Errors
-    /// [`HttpError::Redirected`] or [`HttpError::Address`].
+    /// Fails with [`HttpError::Redirected`] if it is not, or with [`HttpError::Address`] if it is not a URL.
     pub fn resolve(&self, reference: &str) -> Result<Url, HttpError> {
         same_origin(&self.url, reference)
     }
 
-    /// Makes a request, and waits until its answer has begun. One that is refused for its token is made again with a better one,
-    /// where there is one to be had.
+    /// Makes a request, and waits until its answer has begun. If the server refuses its token, repeats it with a better one if there is one
+    /// to be had.
     ///
     /// # Errors
-    /// [`HttpError`]; an answer that tells of an error is an answer.
+    /// Fails with [`HttpError`]. An answer that tells of an error counts as an answer.
     pub async fn ask(&self, ask: HttpRequest) -> Result<HttpReply, HttpError> {
         let Some(authorization) = &self.authorization else { return self.attempt(&ask, None).await };
         loop {
@@ -282,7 +281,7 @@ impl Connection {
                     request = request.body(body.clone());
                 }
                 let mut request = request.build()?;
-                // As they are, and not by the builder, which would move them through a map of its own.
+                // The headers go in unchanged here; the builder would move them through a map of its own.
                 let all = request.headers_mut();
                 all.extend(self.headers.clone());
                 for (name, value) in headers {
@@ -302,7 +301,7 @@ impl Connection {
         Err(HttpError::Circle)
     }
 
-    /// Sends a request; again, where nobody took it and somebody is about to.
+    /// Sends a request, and repeats it if nobody took it and another process is about to.
     async fn sent(&self, request: impl Fn() -> reqwest::Result<Request>) -> Result<Response, HttpError> {
         let began = Instant::now();
         loop {
@@ -326,8 +325,8 @@ impl Connection {
     }
 }
 
-/// Whether a connection broke because its other end was closed with something unread in it, or unaccepted. A socket among the files
-/// says so, and then nobody has acted upon what was sent.
+/// Returns whether a connection broke because its other end was closed before it had read, or accepted, everything. Only a Unix socket says
+/// so, and then nobody has acted upon what was sent.
 fn was_unread(error: &reqwest::Error) -> bool {
     let mut source = error.source();
     while let Some(error) = source {
@@ -349,14 +348,14 @@ fn same_origin(base: &Url, reference: &str) -> Result<Url, HttpError> {
     }
 }
 
-/// What is in an answer.
+/// The content of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// JSON, whole.
     Json,
     /// A stream of events.
     Events,
-    /// Neither.
+    /// Neither of the two.
     Other,
 }
 
@@ -368,19 +367,19 @@ pub struct HttpReply {
 }
 
 impl HttpReply {
-    /// Its status.
+    /// Returns the status of the answer.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.response.status().as_u16()
     }
 
-    /// One of its headers, where it is text.
+    /// Returns a header of the answer; `None` if it is absent or not text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
     }
 
-    /// What is in it, by what it says.
+    /// Returns the kind of content that the answer's `content-type` names.
     #[must_use]
     pub fn content(&self) -> Content {
         let kind = self.response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -394,10 +393,10 @@ impl HttpReply {
         }
     }
 
-    /// All of it.
+    /// Reads the whole body.
     ///
     /// # Errors
-    /// [`HttpError::TooLarge`], [`HttpError::Broken`].
+    /// Fails with [`HttpError::TooLarge`] if it is over the limit, or with [`HttpError::Broken`].
     pub async fn whole(mut self) -> Result<Vec<u8>, HttpError> {
         let mut whole = Vec::new();
         while let Some(part) = self.response.chunk().await.map_err(|error| HttpError::Broken(told(&error)))? {
@@ -409,7 +408,7 @@ impl HttpReply {
         Ok(whole)
     }
 
-    /// As much of it as may tell a person something.
+    /// Reads as much of the body as may tell a person something.
     pub async fn complaint(mut self) -> Vec<u8> {
         let mut begun = Vec::new();
         while begun.len() < COMPLAINT
@@ -420,14 +419,14 @@ impl HttpReply {
         begun
     }
 
-    /// Its events.
+    /// Returns the events of the body.
     #[must_use]
     pub fn events(self) -> EventStream {
         EventStream { events: Events::new(self.limit), limit: self.limit, response: self.response }
     }
 }
 
-/// A stream of events that is being read. Dropping it closes it.
+/// A stream of events that is being read. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct EventStream {
     response: Response,
@@ -436,10 +435,10 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// The next event; none at the end.
+    /// Waits for the next event; `None` at the end.
     ///
     /// # Errors
-    /// [`HttpError::Broken`], and [`HttpError::TooLarge`] where an event does not end soon after the limit.
+    /// Fails with [`HttpError::Broken`], or with [`HttpError::TooLarge`] if an event does not end soon after the limit.
     pub async fn next(&mut self) -> Result<Option<SseEvent>, HttpError> {
         loop {
             if let Some(event) = self.events.next_event() {
@@ -448,7 +447,7 @@ impl EventStream {
             match self.response.chunk().await {
                 Ok(Some(part)) => {
                     self.events.push(&part);
-                    // Somewhat over the limit it is skipped; this one has no end.
+                    // An event somewhat over the limit is skipped; this one has no end.
                     if self.events.skipped() > 2 * self.limit as u64 && stands("endless-event-ended") {
                         return Err(HttpError::TooLarge(self.limit));
                     }
@@ -459,20 +458,20 @@ impl EventStream {
         }
     }
 
-    /// From where it can be taken up again, where the server offers that.
+    /// Returns the id after which the stream can be taken up again; `None` if the server does not offer that.
     #[must_use]
     pub fn last_id(&self) -> Option<&str> {
         self.events.last_id()
     }
 
-    /// How long to wait before that, where the server said it.
+    /// Returns how long to wait before that; `None` if the server did not say.
     #[must_use]
     pub fn retry(&self) -> Option<Duration> {
         self.events.retry()
     }
 }
 
-/// What a person can do something with: the last of the causes, for the first say only that there was an error.
+/// Returns the last cause of an error, which a person can act upon: the first ones say only that there was an error.
 fn told(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
@@ -484,7 +483,7 @@ fn told(error: &reqwest::Error) -> String {
         }
     }
     if error.source().is_none() {
-        // Nothing behind it: what it says is all there is, but for the URL.
+        // The error has no cause, and its own words contain the URL.
         return match error.is_timeout() {
             true => "it took too long".to_owned(),
             false => "the request could not be sent".to_owned(),

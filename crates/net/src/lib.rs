@@ -1,8 +1,8 @@
-//! MCP over the network: requests to servers over HTTP, and what they stream back.
+//! MCP over the network: requests to servers over HTTP, and the answers that they stream back.
 //!
 //! Invariants
 //!
-//! - No policy: what is asked, for how long it is waited for, and whether it is asked again is up to whoever asks. Logins alone ask by
+//! - This crate makes no policy: the caller decides on the request, its timeout, and whether it is repeated. Only logins send requests by
 //!   themselves, within limits that are handed in.
 //! - Memory is bounded by the limits that are handed in, whatever a server sends.
 //! - TLS is rustls with the system's certificates; nothing turns their verification off.

@@ -2,15 +2,15 @@
 //!
 //! Invariants
 //!
-//! - A client that is slow with the head of a request, or takes nothing of its answer, loses its connection; it costs no other
-//!   client anything meanwhile. The same goes for who is slow with the handshake of TLS, or says something else in its place.
-//! - There are at most so many connections at a time; further ones wait in the system's own queue. Of one address there are at most
-//!   so many; further ones end at once, for in the queue they would stand before those of others. Where there is no room, connections on
-//!   which nobody has asked for anything, or has shown that they may, make room first.
-//! - To a socket among the files processes of our own user can come, and no others: the kernel is asked whose they are.
+//! - A client that is slow with the head of a request, or takes nothing of its answer, loses its connection; it costs no other client
+//!   anything meanwhile. So does a client that is slow with the handshake of TLS, or says something else in its place.
+//! - The number of connections at a time is bounded; further ones wait in the system's own queue. So is the number from one address;
+//!   further ones end at once, for in the queue they would stand before those of others. If there is no room, connections on which nobody
+//!   has asked for anything, or has shown that it may, make room first.
+//! - Only processes of this process's own user can come to a Unix socket: the kernel says whose they are.
 //! - Once the end has come, nothing new is accepted, and each connection ends with the answer that it is at.
-//! - To a socket among the files everybody comes with one request, and whoever has come before the end is heard: so that those who
-//!   meet with nobody there, or are told that they were not taken, can ask somebody else without doing anything twice.
+//! - At a Unix socket each connection has one request, and every client that has come before the end is heard. So a client that meets
+//!   nobody there, or is told that it was not taken, can ask another process without doing anything twice.
 
 use std::{
     convert::Infallible,
@@ -50,26 +50,26 @@ use crate::{
     write_deadline::WriteDeadline,
 };
 
-/// How long nothing is accepted after the system had nothing to give: descriptors come back when others end.
+/// The pause after the system had no descriptor to give: they come back when other connections end.
 const NO_ROOM: Duration = Duration::from_millis(100);
 
-/// Bytes that a connection reads ahead at most, and so the longest head of a request: enough to read large bodies fast, and little where
+/// The most bytes that a connection reads ahead, and so the longest head of a request: enough to read large bodies fast, and little if
 /// thousands of connections wait.
 const READ_AHEAD: usize = 64 << 10;
 
-/// How long somebody who has come to a socket among the files may take, at the end, to begin to ask.
+/// The time that a client at a Unix socket gets, at the end, to begin its request.
 const LAST_HEAD: Duration = Duration::from_millis(500);
 
-/// Who asks; an extension of each request to a router.
+/// The client that asks; an extension of each request to a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
-    /// Somebody at this address.
+    /// A client at this address.
     Network(SocketAddr),
-    /// A process that may open our socket.
+    /// A process that may open the Unix socket.
     Local {
-        /// Its number, where the system tells.
+        /// The process id, if the system tells.
         process: Option<i32>,
-        /// The number of the user whose it is, where the system tells.
+        /// The id of the process's user, if the system tells.
         user: Option<u32>,
     },
 }
@@ -83,15 +83,15 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// What makes a socket among the files be found.
+/// The claim by which clients find a Unix socket.
 pub type Claim = Box<dyn Send + Sync>;
 
-/// Where clients come.
+/// A listener to which clients come.
 pub enum HttpListener {
-    /// To a port.
+    /// A TCP port.
     Network(TcpListener),
-    /// To a socket among the files. By the claim they find it; it is dropped when nobody is to come any more. Without one the socket is
-    /// somebody else's, who keeps it open: whoever has come and was not accepted is heard by whoever serves there next.
+    /// A Unix socket. Clients find it by the claim, which is dropped when nobody is to come any more. Without a claim the socket belongs to
+    /// another owner, who keeps it open: the next server at that socket hears the clients that were not accepted.
     Local(UnixListener, Option<Claim>),
 }
 
@@ -120,23 +120,23 @@ impl HttpListener {
     }
 }
 
-/// Where a connection is from.
+/// The origin of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Who asks.
+    /// The client.
     pub peer: PeerAddress,
-    /// The address of ours that it came to, over the network. Where we listen at all addresses, it tells which.
+    /// The local address that the connection came to, over the network. If the listener has all addresses, this tells which.
     pub arrived: Option<SocketAddr>,
-    /// Whether TLS is spoken with them.
+    /// Whether the connection speaks TLS.
     pub speaks_tls: bool,
 }
 
-/// On an answer, as an extension: whoever asked has not shown that they may, where that is wanted. A connection on which nobody has is
-/// as one on which nobody has asked for anything.
+/// An extension of an answer: the client has not shown that it may ask, if that is wanted. A connection on which no client has counts as
+/// one on which nobody has asked for anything.
 #[derive(Clone, Copy, Debug)]
 pub struct UnprovenClient;
 
-/// Who answers what is asked.
+/// Answers requests.
 pub trait HttpHandler: Clone + Send + Sync + 'static {
     /// Answers one request.
     fn answer(&self, from: Origin, request: Request<Body>) -> impl Future<Output = Response> + Send;
@@ -150,21 +150,21 @@ impl HttpHandler for Router {
     }
 }
 
-/// What connections are limited by.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Connections at a time.
+    /// The most connections at a time.
     pub connections: usize,
-    /// Those of one address; of IPv6 the network counts, of which one machine has as many addresses as it likes.
+    /// The most connections of one address. Of IPv6 the network counts, because one machine has as many addresses in it as it likes.
     pub of_one: usize,
-    /// For how long a connection may be idle, or take for the head of a request; and how long a handshake of TLS may take.
+    /// The time for which a connection may be idle, or take for the head of a request or for the handshake of TLS.
     pub head: Duration,
-    /// For how long a client may take nothing of what is sent to it.
+    /// The time for which a client may take nothing of what is sent to it.
     pub deaf: Duration,
 }
 
-/// Serves whoever comes to any of these until `ending` says that it is over, and then those who are there until they have their answers.
-/// While there is an acceptor TLS is all that is spoken over the network; those who are there go on as they began.
+/// Serves all clients of these listeners until `ending` is true, and then the clients that are there until they have their answers. While
+/// there is an acceptor, new connections over the network speak TLS alone; earlier ones go on as they began.
 pub async fn serve(
     listeners: Vec<HttpListener>,
     handler: impl HttpHandler,
@@ -228,21 +228,21 @@ pub async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// Room for one more connection. Cancel-safe.
+/// Waits for room for one more connection. Cancel-safe.
 async fn permit(room: &Arc<Semaphore>, silent: &SilentConnections) -> Option<OwnedSemaphorePermit> {
     loop {
         if let Ok(permit) = Arc::clone(room).try_acquire_owned() {
             return Some(permit);
         }
         silent.send_away(|_| true, true);
-        // Whoever is silent for too short a time now is not then.
+        // A connection that has not been silent for long enough now will have been then.
         if let Ok(permit) = timeout(SILENCE, Arc::clone(room).acquire_owned()).await {
             return permit.ok();
         }
     }
 }
 
-/// Counts one more connection of this address; none where it has its share, and all who have it ask for something.
+/// Counts one more connection of this address; `None` if the address has its share, and none of its connections is silent.
 fn take_share(
     counts: &ConnectionCounts,
     silent: &SilentConnections,
@@ -250,20 +250,20 @@ fn take_share(
     share: usize,
 ) -> Option<ConnectionShare> {
     counts.take_share(address, share).or_else(|| {
-        // That one ends in a moment, so that there is one too many for no longer.
+        // The connection that was sent away ends in a moment, so one is too many for no longer.
         let has_gone = silent.send_away(|other| is_one(other, address), false);
         has_gone.then(|| counts.take_share(address, usize::MAX)).flatten()
     })
 }
 
-/// The next connection, once there is room for it. Where many come to several listeners, each has its turn. Cancel-safe.
+/// Waits for room, and accepts the next connection. If many come to several listeners, each listener has its turn. Cancel-safe.
 async fn next(
     listeners: &[HttpListener],
     turn: usize,
     room: &Arc<Semaphore>,
     silent: &SilentConnections,
 ) -> (IncomingStream, Option<OwnedSemaphorePermit>) {
-    // It is never closed.
+    // The semaphore is never closed.
     let permit = match stands("connections-bounded") {
         true => permit(room, silent).await,
         false => None,
@@ -288,10 +288,10 @@ async fn next(
     }
 }
 
-/// Those who had come to a socket among the files before it was gone.
+/// Accepts the clients that had come to a Unix socket before it was gone.
 fn last(listener: UnixListener, claim: Claim) -> impl Iterator<Item = UnixStream> {
     drop(claim);
-    // What tokio has not noticed yet counts as well.
+    // A connection that tokio has not noticed yet counts as well.
     let listener = listener.into_std().ok();
     std::iter::from_fn(move || {
         let (stream, _) = listener.as_ref()?.accept().ok()?;
@@ -300,14 +300,14 @@ fn last(listener: UnixListener, claim: Claim) -> impl Iterator<Item = UnixStream
     })
 }
 
-/// The trouble of one client, which had gone before we came.
+/// Returns whether the error concerns one client alone, which had gone before it was accepted.
 fn is_of_one(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 impl Origin {
-    /// Of somebody who has come to a socket among the files.
+    /// Makes the origin of a client at a Unix socket.
     fn among_the_files(stream: &UnixStream) -> Origin {
         let credentials = stream.peer_cred().ok();
         let process = credentials.and_then(|credentials| credentials.pid());
@@ -316,8 +316,8 @@ impl Origin {
     }
 }
 
-/// Talks to somebody who has come to a socket among the files, if it is us: nobody else is to come there, whatever the modes of the
-/// socket and of its folder have become. The system has no clock for those who take nothing, so there is one here.
+/// Talks to a client at a Unix socket, if it is of this user: nobody else may come there, whatever the modes of the socket and of its
+/// folder have become. The system has no timeout for a client that takes nothing, so this has one.
 async fn among_the_files(
     stream: UnixStream,
     handler: impl HttpHandler,
@@ -333,14 +333,14 @@ async fn among_the_files(
     talk(WriteDeadline::new(stream, bounds.deaf), from, handler, bounds, newcomer, ending).await;
 }
 
-/// Whether somebody at a socket among the files is of this user.
+/// Returns whether a client at a Unix socket is of this user.
 fn may_come(peer: PeerAddress, own: u32) -> bool {
     matches!(peer, PeerAddress::Local { user: Some(user), .. } if user == own)
 }
 
-/// What a connection over the network needs besides.
+/// Sets the options of a connection over the network.
 fn adjust(stream: &TcpStream, bounds: ConnectionLimits) {
-    // Without either the connection works, if not as well.
+    // Without these options the connection works, if not as well.
     let _faster = stream.set_nodelay(true);
     if stands("deaf-connection-ends") {
         let user_timeout = u32::try_from(bounds.deaf.as_millis()).unwrap_or(u32::MAX);
@@ -348,7 +348,7 @@ fn adjust(stream: &TcpStream, bounds: ConnectionLimits) {
     }
 }
 
-/// Talks to somebody over the network, once the two have shaken hands where TLS is spoken.
+/// Talks to a client over the network, after the handshake of TLS if TLS is spoken.
 async fn over_network(
     stream: TcpStream,
     peer: SocketAddr,
@@ -365,7 +365,7 @@ async fn over_network(
     let shaken = tokio::select! {
         shaken = timeout(limit, tls.accept(stream)) => shaken,
         () = newcomer.sent_away() => return,
-        // There is no request yet that an answer could be waited for.
+        // There is no request yet whose answer could be awaited.
         _over_or_gone = ending.wait_for(|ending| *ending) => return,
     };
     match shaken {
@@ -390,7 +390,7 @@ async fn talk(
         async move {
             let answer = match head_length(&request) {
                 0..=READ_AHEAD => handler.answer(from, request.map(Body::new)).await,
-                // What comes in one piece may be longer than what is read ahead.
+                // A head that comes in one piece may be longer than what is read ahead.
                 _ => head_too_long(from.peer),
             };
             speaker.was_answered(answer.extensions().get::<UnprovenClient>().is_none());
@@ -421,7 +421,7 @@ async fn talk(
                     return;
                 }
                 tracing::info!("{} has shown no token, and made room for others", from.peer);
-                // What it was answered it may still take.
+                // The client may still take the answer that it has got.
                 connection.as_mut().graceful_shutdown();
             }
             () = until_ending(&mut ending, from.peer), if !is_ending => {
@@ -432,7 +432,7 @@ async fn talk(
     }
 }
 
-/// How long the head of a request is, as heads are usually written: blanks beyond that, and what stands behind `#`, are not told to us.
+/// Returns the length of a request's head, as heads are usually written: hyper reports neither further blanks nor the part behind `#`.
 fn head_length<B>(request: &Request<B>) -> usize {
     let uri = request.uri();
     let scheme = uri.scheme_str().map_or(0, |scheme| scheme.len() + "://".len());
@@ -454,9 +454,9 @@ fn head_too_long(peer: PeerAddress) -> Response {
     response
 }
 
-/// The end, for whoever has come and may still be about to ask.
+/// Waits for the end, and a little longer for a client that has come to a Unix socket and may still be about to ask.
 async fn until_ending(ending: &mut watch::Receiver<bool>, peer: PeerAddress) {
-    // What it gives is not to be held over the next wait.
+    // The guard that this returns must not be held over the next wait.
     let _over_or_gone = ending.wait_for(|ending| *ending).await.is_ok();
     if matches!(peer, PeerAddress::Local { .. }) {
         sleep(LAST_HEAD).await;

@@ -1,7 +1,7 @@
-//! Connections on which nobody has asked for anything yet, or has shown that they may: the first to go where there is no room for another.
+//! Connections on which nobody has asked for anything yet, or has shown that it may: the first to go if there is no room for another.
 //!
-//! Invariants: whoever has shown that they may ask, or is being answered, is not sent away from here; neither is a connection of less than
-//! [`SILENCE`], in which an honest client has said what it wants. To ask for what everybody may makes no connection younger.
+//! Invariants: a client that has shown that it may ask, or is being answered, is not sent away from here. Neither is a connection younger
+//! than [`SILENCE`], in which an honest client has sent its request. A request that needs no permission makes no connection younger.
 
 use std::{
     collections::BTreeMap,
@@ -15,17 +15,17 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-/// After so much silence a connection may be sent away.
+/// The silence after which a connection may be sent away.
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 
-/// All of them.
+/// All silent connections.
 #[derive(Clone, Default)]
 pub(crate) struct SilentConnections(Arc<Mutex<SilentState>>);
 
 #[derive(Default)]
 struct SilentState {
     next: u64,
-    /// In the order in which they came.
+    /// The connections in the order in which they came.
     all: BTreeMap<u64, SilentConnection>,
 }
 
@@ -35,7 +35,7 @@ struct SilentConnection {
     go: Arc<Notify>,
 }
 
-/// One of them, until it ends. While it speaks, and once it has shown that it may, it is none of them.
+/// A connection that may be silent, until it ends. While it speaks, and once it has shown that it may, it does not count as silent.
 pub(crate) struct UnprovenConnection {
     silent: SilentConnections,
     number: u64,
@@ -48,7 +48,7 @@ pub(crate) struct UnprovenConnection {
 }
 
 impl SilentConnections {
-    /// Somebody has come from this address.
+    /// Enters a connection that has come from this address.
     pub(crate) fn enter(&self, address: Option<IpAddr>) -> UnprovenConnection {
         let go = Arc::new(Notify::new());
         let mut state = self.state();
@@ -69,7 +69,8 @@ impl SilentConnections {
         }
     }
 
-    /// Sends away whoever has been one of them for longest: of those from one address, where that is given. Whether there was anybody.
+    /// Sends the oldest silent connection away, of those whose address `is_meant` accepts, or of all if `is_any`. Returns whether there was
+    /// one of at least [`SILENCE`].
     pub(crate) fn send_away(&self, is_meant: impl Fn(IpAddr) -> bool, is_any: bool) -> bool {
         let mut state = self.state();
         let fits = |waiting: &SilentConnection| is_any || waiting.address.is_some_and(&is_meant);
@@ -91,7 +92,7 @@ impl SilentConnections {
 }
 
 impl UnprovenConnection {
-    /// It has asked for something, and is none of them until it is answered.
+    /// Notes that the connection has asked for something. It does not count as silent until it is answered.
     pub(crate) fn speaks(&self) {
         self.has_asked.store(true, Ordering::Relaxed);
         if !self.is_speaking.swap(true, Ordering::Relaxed) {
@@ -99,7 +100,7 @@ impl UnprovenConnection {
         }
     }
 
-    /// It was answered. It is one of them again, of the same age, unless it has shown now or before that it may ask.
+    /// Notes that the connection was answered. It is silent again, with its old age, unless it has shown now or before that it may ask.
     pub(crate) fn was_answered(&self, is_proven: bool) {
         if is_proven {
             self.is_proven.store(true, Ordering::Relaxed);
@@ -112,16 +113,16 @@ impl UnprovenConnection {
         self.silent.state().all.insert(self.number, SilentConnection { address, since, go });
     }
 
-    /// Whether it has asked for anything at all.
+    /// Returns whether the connection has asked for anything at all.
     pub(crate) fn has_asked(&self) -> bool {
         self.has_asked.load(Ordering::Relaxed)
     }
 
-    /// Waits until it is sent away. Cancel-safe.
+    /// Waits until the connection is sent away. Cancel-safe.
     pub(crate) async fn sent_away(&self) {
         loop {
             self.go.notified().await;
-            // Where it spoke at the last moment, it stays.
+            // A connection that spoke at the last moment stays.
             if !self.is_speaking.load(Ordering::Relaxed) {
                 return;
             }

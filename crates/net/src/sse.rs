@@ -1,28 +1,28 @@
 //! Server-sent events: a stream of bytes cut into messages, in bounded memory. Pure.
 //!
-//! What MCP needs of the format (HTML standard, "Server-sent events"): the data of an event, its name, the id from which a stream
+//! MCP needs these parts of the format (HTML standard, "Server-sent events"): the data of an event, its name, the id from which a stream
 //! can be taken up again, and how long to wait before that.
 //!
 //! Invariants
 //!
 //! - The events depend on the bytes alone, never on how they were cut into reads.
-//! - Of an event whose data is over the limit nothing is kept but its length, and the next one is read as usual.
-//! - An event without data says nothing; its id and its `retry` count all the same. One that the stream breaks off is no event.
+//! - Of an event whose data is over the limit, only its length is kept, and the next one is read as usual.
+//! - An event without data says nothing; its id and its `retry` count all the same. An event in which the stream breaks off does not count.
 
 use std::{collections::VecDeque, time::Duration};
 
-/// The longest time that a server can make us wait before we take a stream up again.
+/// The longest time that a server can make a client wait before it takes a stream up again.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// The longest id that is kept. It goes into a header.
 const LONGEST_ID: usize = 4 << 10;
 
-/// What a stream says.
+/// An event of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SseEvent {
     /// A message: its data.
     Message(Vec<u8>),
-    /// Where messages are to be posted (2024-11-05).
+    /// The URL to which messages are to be posted (2024-11-05).
     Endpoint(String),
     /// A message that was longer than the limit, and is gone; its length.
     Oversized(u64),
@@ -32,7 +32,7 @@ pub enum SseEvent {
 #[derive(Debug)]
 pub struct Events {
     limit: usize,
-    /// What has come of a line. The field's name is part of it.
+    /// The line so far, with the name of the field.
     line: Vec<u8>,
     /// The line was longer than it may be; this many bytes of it have gone.
     skipped: u64,
@@ -59,7 +59,7 @@ enum Name {
 const FIELD: usize = 16;
 
 impl Events {
-    /// For messages of up to so many bytes.
+    /// Makes a reader for messages of up to so many bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -77,19 +77,19 @@ impl Events {
         }
     }
 
-    /// The id of the last event, where the stream has ids: from there it can be taken up again.
+    /// Returns the id of the last event, after which the stream can be taken up again; `None` if the stream has no ids.
     #[must_use]
     pub fn last_id(&self) -> Option<&str> {
         self.id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// How long to wait before that, where the server said it.
+    /// Returns how long to wait before that; `None` if the server did not say.
     #[must_use]
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// How much has gone of an event that is over the limit and has not ended.
+    /// Returns how many bytes have gone of an event that is over the limit and has not ended.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped + self.lost
@@ -117,7 +117,7 @@ impl Events {
         }
     }
 
-    /// The next event, if there is one.
+    /// Takes the next event, if there is one.
     pub fn next_event(&mut self) -> Option<SseEvent> {
         self.found.pop_front()
     }
@@ -128,7 +128,7 @@ impl Events {
             self.line.extend_from_slice(bytes);
             return;
         }
-        // The beginning tells which field it is; that is enough of it.
+        // The beginning tells which field it is, which is enough.
         let (kept, gone) = bytes.split_at(FIELD.saturating_sub(self.line.len()).min(bytes.len()));
         self.line.extend_from_slice(kept);
         self.skipped += (gone.len() + self.line.len().saturating_sub(FIELD)) as u64;
@@ -151,7 +151,7 @@ impl Events {
             };
             self.field(field, value.strip_prefix(b" ").unwrap_or(value), skipped);
         }
-        // The memory of a line serves the next one, unless it was a giant.
+        // The memory of a line serves the next one, unless the line was a giant.
         if line.capacity() <= 64 << 10 {
             self.line = line;
             self.line.clear();

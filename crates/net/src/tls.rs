@@ -1,4 +1,4 @@
-//! TLS: the one way in which this crate comes by an HTTP client, and what proves to clients of ours who we are.
+//! TLS: the HTTP client of this crate, and the certificate that a server shows to its clients.
 //!
 //! Invariants
 //!
@@ -22,14 +22,14 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// Why a certificate and its key are of no use.
+/// The reason why a certificate and its key are of no use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
-    /// What ought to be certificates is none.
+    /// The text of the certificates cannot be read.
     #[error("the certificate is no PEM of a certificate: {0}")]
     Certificate(String),
-    /// What ought to be a key is none.
+    /// The text of the key cannot be read.
     #[error("the key is no PEM of a private key: {0}")]
     Key(String),
     /// The two do not belong together, or cannot be used.
@@ -42,10 +42,10 @@ pub enum CertificateError {
 pub struct Acceptor(TlsAcceptor);
 
 impl Acceptor {
-    /// One that proves who it is with these: the certificate first, then those that lead to its authority; both as PEM.
+    /// Makes an acceptor with this key and these certificates: the server's own first, then those that lead to its authority; both as PEM.
     ///
     /// # Errors
-    /// Where the texts are not what they ought to be, or the key is not that of the certificate.
+    /// Fails with [`CertificateError`] if a text cannot be read, or the key is not that of the certificate.
     pub fn new(certificate: &[u8], key: &[u8]) -> Result<Acceptor, CertificateError> {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate)
             .collect::<Result<_, _>>()
@@ -66,26 +66,26 @@ impl Acceptor {
         Ok(Acceptor(TlsAcceptor::from(Arc::new(config))))
     }
 
-    /// Shakes hands with a client. It is up to whoever calls to set a limit.
+    /// Runs the handshake with a client. The caller sets the limit.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         self.0.accept(stream).await
     }
 }
 
-/// Without the key.
+/// Leaves out the key.
 impl fmt::Debug for Acceptor {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Acceptor").finish_non_exhaustive()
     }
 }
 
-/// The beginning of every HTTP client: timeouts, redirects and the rest are the caller's to set.
+/// Begins to build an HTTP client: timeouts, redirects and the rest are the caller's to set.
 pub fn client_builder() -> reqwest::ClientBuilder {
     static CONFIG: OnceLock<Option<ClientConfig>> = OnceLock::new();
     let builder = reqwest::Client::builder();
     match CONFIG.get_or_init(config) {
         Some(config) => builder.tls_backend_preconfigured(config.clone()),
-        // Not reached with the versions below; building the client then fails with an error, and nothing else does.
+        // Not reached with the versions below. If it were, building the client would fail with an error, and nothing else.
         None => builder.tls_backend_preconfigured(()),
     }
 }
@@ -106,7 +106,7 @@ fn config() -> Option<ClientConfig> {
             builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth()
         }
     };
-    // reqwest leaves this to whoever hands a configuration in.
+    // reqwest leaves this to the caller that hands a configuration in.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Some(config)
 }

@@ -1,6 +1,6 @@
 //! A connection whose other side has to take what is sent to it.
 //!
-//! Invariant: once nothing could be written for so long, every write fails. Time in which there is nothing to write does not count.
+//! Invariant: once nothing could be written for the limit, every write fails. Time in which there is nothing to write does not count.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use tokio::{
 pub(crate) struct WriteDeadline<S> {
     inner: S,
     limit: Duration,
-    /// When the wait that goes on is over.
+    /// The timer of the wait that goes on.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
@@ -27,7 +27,7 @@ impl<S> WriteDeadline<S> {
         Self { inner, limit, stuck: None }
     }
 
-    /// What came of an attempt to write, or that it has been in vain for too long.
+    /// Passes the outcome of an attempt to write on, or fails if attempts have been in vain for the limit.
     fn judged<T>(&mut self, context: &mut Context<'_>, attempt: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if attempt.is_ready() {
             self.stuck = None;

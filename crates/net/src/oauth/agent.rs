@@ -1,7 +1,7 @@
-//! Who takes a person through the login page: nobody, or whoever can.
+//! The agent that takes a person through the login page, if anything can.
 //!
-//! Invariants: an agent sends nothing but what it is given, and brings back what came; whether that is an answer to what was asked
-//! is judged by whoever asked.
+//! Invariants: an agent sends nothing but what it is given, and brings back what came. Its caller judges whether that is an answer to the
+//! question.
 
 use std::{fmt, future::Future, pin::Pin};
 
@@ -13,37 +13,37 @@ use super::{
     requests::{PlainHttp, RequestLimits, Requests},
 };
 
-/// What an agent comes back with.
+/// The result of an agent's work.
 pub type AgentResult<'a> = Pin<Box<dyn Future<Output = Result<Redirect, AuthorizationError>> + Send + 'a>>;
 
 /// Takes a person through a login page.
 pub trait Agent: Send + Sync {
-    /// Where the authorization server is to send the browser at the end.
+    /// Returns the URI to which the authorization server is to send the browser at the end.
     ///
     /// # Errors
-    /// Nobody is there to log in.
+    /// Fails with [`AuthorizationError::LoginNeeded`] if nobody is there to log in.
     fn redirect_uri(&self) -> Result<String, AuthorizationError>;
 
-    /// Goes to the login page, and comes back with what the authorization server sent to the redirect URI.
+    /// Opens the login page, and returns the parameters that the authorization server sent to the redirect URI.
     fn authorize(&self, url: String) -> AgentResult<'_>;
 }
 
-/// What the authorization server sent back.
+/// The parameters that the authorization server sent back.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Redirect {
-    /// What a token is given for.
+    /// The code for which a token is given.
     pub code: Option<String>,
-    /// What the browser was sent with.
+    /// The state that the browser was sent with.
     pub state: Option<String>,
-    /// Who sends it (RFC 9207).
+    /// The sender (RFC 9207).
     pub issuer: Option<String>,
-    /// Why there is no code.
+    /// The reason why there is no code.
     pub error: Option<String>,
-    /// The same in words.
+    /// The same reason in words.
     pub error_description: Option<String>,
 }
 
-/// Without the code and the state.
+/// Leaves out the code and the state.
 impl fmt::Debug for Redirect {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Redirect { issuer, error, error_description, .. } = self;
@@ -54,7 +54,7 @@ impl fmt::Debug for Redirect {
 }
 
 impl Redirect {
-    /// Reads what stands behind the `?` of a redirect. Of a parameter that comes twice, which must not be, the first counts.
+    /// Reads the query of a redirect. If a parameter comes twice, which is not allowed, the first counts.
     #[must_use]
     pub fn from_query(query: &str) -> Self {
         let mut redirect = Self::default();
@@ -73,10 +73,10 @@ impl Redirect {
     }
 }
 
-/// For everything that must not wait for a person.
+/// The agent for work that must not wait for a person.
 #[derive(Clone, Debug)]
 pub struct NoAgent {
-    /// What the server is called where a person would log in to it.
+    /// The server's name in `unhang login`.
     pub server: String,
 }
 
@@ -96,19 +96,19 @@ impl Agent for NoAgent {
     }
 }
 
-/// Asks for the login page itself, for authorization servers that approve whoever comes, as those of tests do.
+/// Requests the login page itself, for authorization servers that approve every client, as those of tests do.
 pub struct Follower {
     requests: Requests,
     redirect_uri: String,
 }
 
 impl Follower {
-    /// One that wants to be sent here. Nobody needs to listen there.
+    /// Makes a follower with this redirect URI. Nobody needs to listen there.
     ///
     /// # Errors
-    /// Where there is no HTTP client to be had.
+    /// Fails with [`AuthorizationError::System`] if there is no HTTP client to be had.
     pub fn new(redirect_uri: String, limits: RequestLimits) -> Result<Self, AuthorizationError> {
-        // Whoever follows without asking a person is on the same machine as the authorization server, as in tests.
+        // A follower asks no person, and is on the same machine as the authorization server, as in tests.
         Ok(Self { requests: Requests::new(limits, PlainHttp::Here)?, redirect_uri })
     }
 

@@ -1,10 +1,11 @@
-//! The tokens of one server: which one is good, and what is done where none is.
+//! The tokens of one server: which of them is good, and how to get a new one.
 //!
 //! Invariants
 //!
-//! - One flow at a time, which runs to its end whoever waits for it; who waited for his turn takes what came of the one before.
-//! - What the disk says counts more than what is remembered, before anything is asked of anybody: another process may have renewed it.
-//! - Without an agent who has a person, nobody is asked for anything but what a refresh token brings.
+//! - One flow runs at a time, to its end, whether its caller waits or not. A caller that waited for its turn takes the outcome of the flow
+//!   before.
+//! - The disk counts more than the memory, before anything is asked of anybody: another process may have renewed the login.
+//! - Without an agent that has a person, a new token comes from a refresh token alone.
 
 use std::{
     fmt,
@@ -36,29 +37,29 @@ use super::{
     store::{StoredLogin, TokenStore},
 };
 
-/// Tokens in a row that a server may refuse before nothing better is sought.
+/// The most tokens in a row that a server may refuse before the search for a better one ends.
 const MAX_RENEWALS: u32 = 3;
 /// A token that was good for so long was not refused from the start.
 const IN_A_ROW: Duration = Duration::from_secs(60);
 
-/// What is needed for tokens of one server.
+/// The description of a server whose tokens are wanted.
 pub struct AuthorizationSpec {
-    /// What people call it.
+    /// The server's name for people.
     pub name: String,
-    /// Its URL.
+    /// The server's URL.
     pub url: String,
-    /// Where tokens are kept.
+    /// The store of tokens.
     pub store: TokenStore,
-    /// What is known of us.
+    /// The settings of unhang as a client.
     pub settings: ClientSettings,
-    /// How long others may take to answer.
+    /// The limits of requests to others.
     pub limits: RequestLimits,
-    /// Who takes a person through a login.
+    /// Takes a person through a login.
     pub agent: Arc<dyn Agent>,
 }
 
-/// For how long it is believed that there is no file of a login: most servers want none, and a look at the disk before each request costs
-/// more than the request. A server that refuses one has the file looked for at once.
+/// The time for which a missing file of a login is believed to be missing. Most servers want no login, and a look at the disk before each
+/// request costs more than the request. If a server refuses a request, the file is looked for at once.
 const ABSENT_KEPT: Duration = Duration::from_secs(1);
 
 /// The tokens of one server.
@@ -70,68 +71,69 @@ struct AuthorizationState {
     store: TokenStore,
     agent: Arc<dyn Agent>,
     known: Mutex<Option<StoredLogin>>,
-    /// When there was no file of a login.
+    /// The time at which there was no file of a login.
     absent: Mutex<Option<Instant>>,
     turn: Arc<AsyncMutex<FlowLock>>,
-    /// Flows that have ended.
+    /// The number of flows that have ended.
     ended: AtomicU64,
 }
 
-/// What is held by whoever runs a flow.
+/// The state that belongs to the flow whose turn it is.
 #[derive(Default)]
 struct FlowLock {
-    /// What came of the last one.
+    /// The outcome of the last flow.
     outcome: Option<Result<bool, AuthorizationError>>,
-    /// Renewals since a token was good for a while.
+    /// The renewals since a token was good for a while.
     in_a_row: u32,
     renewed: Option<Instant>,
 }
 
-/// A login, as it is told.
+/// A login, as it is shown to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedIn {
-    /// Who gave the token.
+    /// The authorization server that gave the token.
     pub issuer: String,
-    /// What it is good for, where that was said.
+    /// The scopes of the token, if they are known.
     pub scopes: Vec<String>,
-    /// When the token ends, where that was said.
+    /// The time at which the token ends, if it is known.
     pub expires: Option<SystemTime>,
-    /// It is renewed without a person.
+    /// The token is renewed without a person.
     pub is_renewed: bool,
 }
 
-/// What became of a login that was to be forgotten.
+/// The outcome of a logout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoggedOut {
-    /// There was none.
+    /// There was no login.
     WasNot,
-    /// It is forgotten here.
+    /// The login is forgotten here.
     Here {
-        /// What the authorization server said: it was told, has no place for that, or could not be told.
+        /// The authorization server's answer: `true` if it was told, `false` if it has no place for that, or the reason why it could not be
+        /// told.
         revoked: Result<bool, AuthorizationError>,
     },
 }
 
-/// What is to be done in a turn.
+/// The work of a turn.
 enum Flow {
-    /// This token is about to end.
+    /// Renews this token, which is about to end.
     Refresh { used: String },
-    /// The server refused one.
+    /// Replaces a token that the server refused.
     Renew(OAuthRefusal),
-    /// A person wants to log in.
+    /// Logs a person in.
     LogIn,
 }
 
-/// What was refused.
+/// A token that the server refused.
 struct OAuthRefusal {
     used: Option<String>,
-    /// The scopes that it lacks, where that is why.
+    /// The scopes that the token lacks, if that is the reason.
     more: Option<Vec<String>>,
     challenge: Option<String>,
 }
 
 impl Flow {
-    /// The token that is no good.
+    /// Returns the token that is to be replaced, if there is one.
     fn used(&self) -> Option<&str> {
         match self {
             Flow::Refresh { used } => Some(used),
@@ -141,7 +143,7 @@ impl Flow {
     }
 }
 
-/// Nothing but whose tokens they are.
+/// Shows the server's name alone.
 impl fmt::Debug for Authorization {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Authorization").field("server", &self.0.server.name).finish_non_exhaustive()
@@ -149,10 +151,10 @@ impl fmt::Debug for Authorization {
 }
 
 impl Authorization {
-    /// The tokens of one server. Nothing is read or asked yet.
+    /// Makes the handle of one server's tokens. It reads and asks nothing yet.
     ///
     /// # Errors
-    /// Where the URL is none.
+    /// Fails with [`AuthorizationError::NoUrl`] if the URL is not one of http or https.
     pub fn new(spec: AuthorizationSpec) -> Result<Self, AuthorizationError> {
         let AuthorizationSpec { name, url, store, settings, limits, agent } = spec;
         let parsed = Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
@@ -171,7 +173,7 @@ impl Authorization {
         })))
     }
 
-    /// Whether a token may go to this URL: it is on the server that the token is for.
+    /// Returns whether a token may go to this URL: whether it is on the server that the token is for.
     #[must_use]
     pub fn covers(&self, url: &str) -> bool {
         Url::parse(url).is_ok_and(|url| {
@@ -181,10 +183,10 @@ impl Authorization {
         })
     }
 
-    /// The bearer token to send with the next request, refreshed where it is about to end; none where none is known.
+    /// Returns the bearer token for the next request, refreshed if it is about to end; `None` if none is known.
     ///
     /// # Errors
-    /// Where the token has ended and another one could not be asked for, or the disk does not answer.
+    /// Fails if the token has ended and another one could not be obtained, or if the disk does not answer.
     pub async fn token(&self) -> Result<Option<String>, AuthorizationError> {
         let ended = self.0.ended.load(Ordering::Acquire);
         let Some(login) = self.0.login().await? else { return Ok(None) };
@@ -193,7 +195,7 @@ impl Authorization {
         }
         if login.refresh_token.is_some() {
             let flow = Flow::Refresh { used: login.access_token.clone() };
-            // One that has not ended yet is better than none.
+            // A token that has not ended yet is better than none.
             match self.in_turn(ended, flow).await {
                 Ok(true) => return Ok(self.0.known().map(|login| login.access_token)),
                 Err(error) if login.has_ended() => return Err(error),
@@ -203,12 +205,13 @@ impl Authorization {
         Ok(Some(login).filter(|login| !login.has_ended()).map(|login| login.access_token))
     }
 
-    /// The server refused a request (401, or 403 with `insufficient_scope`) that was sent with this token, and said this in
-    /// `WWW-Authenticate`. `Ok(true)`: another token is there now, ask again. `Ok(false)`: there is nothing better to be had.
+    /// Finds a token in the place of one that the server refused (401, or 403 with `insufficient_scope`). `challenge` is its
+    /// `WWW-Authenticate`.
+    /// Returns `true` if another token is there now, so that the caller can repeat the request; `false` if there is no better one.
     /// Callers at the same time with the same stale token lead to one flow, not many.
     ///
     /// # Errors
-    /// Where there may be a better token, and it could not be had.
+    /// Fails if there may be a better token, and it could not be obtained.
     pub async fn refused(
         &self,
         used: Option<&str>,
@@ -231,7 +234,7 @@ impl Authorization {
     /// Logs in anew, whatever is known.
     ///
     /// # Errors
-    /// Where there is no way to log in, or it went wrong.
+    /// Fails if there is no way to log in, or if it went wrong.
     pub async fn log_in(&self) -> Result<LoggedIn, AuthorizationError> {
         let ended = self.0.ended.load(Ordering::Acquire);
         self.in_turn(ended, Flow::LogIn).await?;
@@ -240,10 +243,10 @@ impl Authorization {
             .ok_or_else(|| AuthorizationError::LoginNeeded { server: self.0.server.name.clone() })
     }
 
-    /// What is known of a login.
+    /// Returns the login that is known; `None` if there is none.
     ///
     /// # Errors
-    /// Where the disk does not answer.
+    /// Fails with [`AuthorizationError::Store`] if the disk does not answer.
     pub async fn logged_in(&self) -> Result<Option<LoggedIn>, AuthorizationError> {
         Ok(self.0.login().await?.map(|login| LoggedIn {
             issuer: told(&login.issuer),
@@ -253,21 +256,22 @@ impl Authorization {
         }))
     }
 
-    /// Forgets the login, and has the authorization server forget it. A renewal that is under way, here or in another process, is waited
-    /// for: it would put the login back.
+    /// Forgets the login, and asks the authorization server to forget it. Waits for a renewal that is under way, here or in another
+    /// process: it would put the login back.
     ///
     /// # Errors
-    /// Where the file cannot be removed, or another process does not come to the end of its renewal.
+    /// Fails with [`AuthorizationError::Store`] if the file cannot be removed, or if another process does not come to the end of its
+    /// renewal.
     pub async fn log_out(&self) -> Result<LoggedOut, AuthorizationError> {
         let inner = &self.0;
         let _turn = inner.turn.lock().await;
         let _lock = match inner.store.load(&inner.server.url).await {
             Ok(_) => inner.store.lock(&inner.server.url).await?,
-            // Nobody renews what cannot be read.
+            // Nobody renews a login that cannot be read.
             Err(_) => None,
         };
         let login = inner.store.load(&inner.server.url).await;
-        // One that cannot be read is removed all the same.
+        // A login that cannot be read is removed all the same.
         let revoked = match &login {
             Ok(Some(login)) => revoke(&inner.server.url, login, inner.server.limits).await,
             Ok(None) => Ok(false),
@@ -278,10 +282,10 @@ impl Authorization {
         Ok(if was_there { LoggedOut::Here { revoked } } else { LoggedOut::WasNot })
     }
 
-    /// Lets one flow at a time run to its end, whoever waits for it. Whoever waited while another one ended takes what came of that,
-    /// unless it is the very token that he had.
+    /// Lets one flow at a time run to its end, whether its caller waits or not. A caller that waited while another flow ended takes its
+    /// outcome, unless the token is still the one that it had.
     async fn in_turn(&self, ended: u64, flow: Flow) -> Result<bool, AuthorizationError> {
-        // Whoever holds it has limits of its own for each step.
+        // The holder of the lock has limits of its own for each step.
         let mut turn: OwnedMutexGuard<FlowLock> = Arc::clone(&self.0.turn).lock_owned().await;
         if stands("one-login-for-all") && self.0.ended.load(Ordering::Acquire) != ended {
             let has_other = self.0.known().is_some_and(|login| Some(&*login.access_token) != flow.used());
@@ -321,11 +325,11 @@ impl AuthorizationState {
         }
     }
 
-    /// Finds a token in the place of one that the server refused.
+    /// Finds a token in the place of one that the server refused; returns whether there is one.
     async fn renew(&self, refusal: OAuthRefusal, turn: &mut FlowLock) -> Result<bool, AuthorizationError> {
         let OAuthRefusal { used, more, challenge } = refusal;
         let stored = self.store.load(&self.server.url).await?;
-        // Somebody logged in meanwhile, perhaps another process.
+        // Another login has happened meanwhile, perhaps in another process.
         let is_other =
             |login: &&StoredLogin| Some(&login.access_token) != used.as_ref() && !login.has_ended();
         if let Some(login) = stored.as_ref().filter(is_other) {
@@ -352,7 +356,7 @@ impl AuthorizationState {
         renewed
     }
 
-    /// Asks for more than there was. To ask for what was asked for already would change nothing.
+    /// Asks for more scopes than before; returns whether there is a new token. A request for the same scopes again would change nothing.
     async fn step_up(
         &self,
         more: Vec<String>,
@@ -367,7 +371,7 @@ impl AuthorizationState {
         Ok(true)
     }
 
-    /// Gets a token for the refresh token. Whether there is another one now.
+    /// Gets a token for the refresh token; returns whether there is another one now.
     async fn refresh(&self, used: &str, challenge: Option<&str>) -> Result<bool, AuthorizationError> {
         let Some(_lock) = self.store.lock(&self.server.url).await? else { return Ok(false) };
         let Some(login) = self.store.load(&self.server.url).await? else { return Ok(false) };
@@ -394,20 +398,20 @@ impl AuthorizationState {
         }
     }
 
-    /// Gets a token with a person. Nobody is asked anything where no person is there.
+    /// Gets a token with a person. Asks nobody anything if no person is there.
     async fn log_in(&self, challenge: Option<&str>, scopes: WantedScopes) -> Result<(), AuthorizationError> {
         self.agent.redirect_uri()?;
-        // One that cannot be read is replaced.
+        // A login that cannot be read is replaced.
         let before = self.store.load(&self.server.url).await.unwrap_or_default();
         let mut discovered = discover(&self.server, challenge).await?;
         let login = discovered.log_in(&*self.agent, scopes, before.as_ref()).await?;
         self.keep(login).await
     }
 
-    /// What the server says to whoever comes without a token.
+    /// Returns the challenge that the server gives to a request without a token; `None` if it gives none.
     async fn challenge(&self) -> Result<Option<String>, AuthorizationError> {
         let requests = Requests::new(self.server.limits, PlainHttp::of(&self.server.url))?;
-        // It asks for nothing and begins nothing, should the server answer whoever comes.
+        // The request asks for nothing and begins nothing, in case the server answers requests without a token.
         let request = requests
             .client()
             .request(Method::POST, self.server.url.clone())
@@ -423,7 +427,7 @@ impl AuthorizationState {
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(None);
         }
-        // There may be several, on lines of their own or on one.
+        // There may be several challenges, on lines of their own or on one.
         let challenges =
             answer.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         let challenges: Vec<&str> = challenges.collect();
@@ -431,12 +435,12 @@ impl AuthorizationState {
     }
 
     async fn keep(&self, login: StoredLogin) -> Result<(), AuthorizationError> {
-        // What the disk does not take is good for as long as we live.
+        // A login that the disk does not take is good for as long as this process lives.
         self.set_known(login.clone());
         self.store.save(&self.server.url, &login).await
     }
 
-    /// What is known of the login, here or on the disk.
+    /// Returns the login that is known, here or on the disk.
     async fn login(&self) -> Result<Option<StoredLogin>, AuthorizationError> {
         if let Some(login) = self.known() {
             return Ok(Some(login));

@@ -1,12 +1,12 @@
-//! A person with a browser on this machine: the redirect comes to a port of ours.
+//! A person with a browser on this machine: the redirect comes to a port of this process.
 //!
 //! Invariants
 //!
 //! - It listens on 127.0.0.1 alone, and for as long as the login lasts.
 //! - A browser opens connections that it does not use; no connection holds another up, and none may send more than [`MAX_HEAD`].
-//! - Only what has the `state` that the browser was sent with ends the wait, be it a code or an error: any page and any program on this
-//!   machine can come here and say something.
-//! - What a browser is answered has nothing in it that came from outside.
+//! - Only a redirect with the `state` that the browser was sent with ends the wait, be it a code or an error: any page and any program on
+//!   this machine can come here and say something.
+//! - The answers to a browser contain nothing that came from outside.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,15 +23,15 @@ use super::{
     error::{AuthorizationError, told_as_url},
 };
 
-/// Where the browser is sent.
+/// The path to which the browser is sent.
 const PATH: &str = "/callback";
-/// A request of a browser: cookies of other programs on this machine come along.
+/// The most bytes of a browser's request: cookies of other programs on this machine come along.
 const MAX_HEAD: usize = 64 << 10;
-/// One request and its answer.
+/// The time for one request and its answer.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(10);
-/// Before the next try where no connection could be taken.
+/// The pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections at the same time; more than a browser opens.
+/// The most connections at the same time; more than a browser opens.
 const MAX_CONNECTIONS: usize = 32;
 
 /// Shows a URL to a person, and waits for the browser to come back.
@@ -43,10 +43,10 @@ pub struct Browser<Show> {
 }
 
 impl<Show: Fn(&str) + Send + Sync> Browser<Show> {
-    /// One that waits for so long.
+    /// Makes an agent that waits for the browser for so long.
     ///
     /// # Errors
-    /// Where no port is to be had.
+    /// Fails with [`AuthorizationError::System`] if no port is to be had.
     pub async fn new(limit: Duration, show: Show) -> Result<Self, AuthorizationError> {
         let system = |error: std::io::Error| AuthorizationError::System {
             what: "there is no port on 127.0.0.1 for the browser to come back to",
@@ -57,14 +57,14 @@ impl<Show: Fn(&str) + Send + Sync> Browser<Show> {
         Ok(Self { listener, redirect_uri: format!("http://127.0.0.1:{port}{PATH}"), limit, show })
     }
 
-    /// Waits for the answer to what was asked with this `state`.
+    /// Waits for the redirect that has this `state`.
     async fn wait(&self, state: &str) -> Redirect {
         let state: Arc<str> = state.into();
         let mut visitors = JoinSet::new();
         loop {
             tokio::select! {
                 Some(visited) = visitors.join_next() => {
-                    // A panic has been told, and a visitor who wanted something else is no answer.
+                    // A panic has been logged, and a visitor with another request does not count as an answer.
                     if let Ok(Some(redirect)) = visited {
                         return redirect;
                     }
@@ -77,7 +77,7 @@ impl<Show: Fn(&str) + Send + Sync> Browser<Show> {
                                 timeout(EXCHANGE_LIMIT, exchange(stream, &state)).await.ok().flatten()
                             });
                         }
-                        // It has gone again, or there is no descriptor for it: the next one may be luckier.
+                        // The connection has gone again, or there is no descriptor for it: the next one may be luckier.
                         Err(_) => sleep(ACCEPT_PAUSE).await,
                     }
                 }
@@ -104,7 +104,7 @@ impl<Show: Fn(&str) + Send + Sync> Agent for Browser<Show> {
     }
 }
 
-/// One request of a browser, and its answer.
+/// Reads one request of a browser and answers it. Returns the redirect in it; `None` if it has none with this `state`.
 async fn exchange(mut stream: TcpStream, state: &str) -> Option<Redirect> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -128,13 +128,13 @@ async fn exchange(mut stream: TcpStream, state: &str) -> Option<Redirect> {
          Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nConnection: close\r\n\r\n{text}",
         text.len()
     );
-    // A browser that does not wait for the page has still said what counts.
+    // A browser that does not wait for the page has still sent the redirect.
     let _gone = stream.write_all(answer.as_bytes()).await;
     let _gone = stream.shutdown().await;
     redirect.filter(|_| is_ours)
 }
 
-/// What a request says, where it is the one that is waited for.
+/// Reads the redirect in a request; `None` if the request is another one.
 fn redirect_in(head: &[u8]) -> Option<Redirect> {
     let line = str::from_utf8(head.split(|byte| *byte == b'\r').next()?).ok()?;
     let target = line.strip_prefix("GET ")?.split(' ').next()?;

@@ -1,41 +1,41 @@
-//! What can go wrong on the way to a token, each as one sentence that says who said or did what, and what to do.
+//! The failures on the way to a token. Each is one sentence that says who said or did something, and what to do about it.
 //!
 //! Invariants
 //!
 //! - No token, code, secret or verifier is ever part of an error.
-//! - What others wrote is told without control characters, and no more than [`MAX_TOLD`] characters of it.
-//! - No URL is told with its user, query or fragment, whoever wrote it: names of servers are URLs too where nothing else is known.
+//! - Text from others is shown without control characters, and no more than [`MAX_TOLD`] characters of it.
+//! - No URL is shown with its user, query or fragment, whoever wrote it: names of servers are URLs too if nothing else is known.
 
 use std::time::Duration;
 
 use reqwest::Url;
 
-/// Of what somebody else wrote.
+/// The most characters that are shown of a text from others.
 const MAX_TOLD: usize = 300;
 
-/// Why there is no token.
+/// The reason why there is no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorizationError {
     /// A person is needed, and none is there.
     #[error("{server} wants you to be logged in: run `unhang login {server}`")]
     LoginNeeded {
-        /// What the server is called.
+        /// The server's name.
         server: String,
     },
-    /// It says nowhere who gives tokens for it.
+    /// The server does not say anywhere who gives tokens for it.
     #[error(
         "{server} does not say who gives tokens for it: it has no OAuth metadata; give it a token as `headers` in the file, or with `--header` on the command line"
     )]
     NoMetadata {
-        /// What the server is called.
+        /// The server's name.
         server: String,
     },
     /// The metadata of the server or of its authorization server is of no use.
     #[error("the OAuth metadata of {server} is of no use: {why}")]
     Metadata {
-        /// What the server is called.
+        /// The server's name.
         server: String,
-        /// What is wrong with it.
+        /// The fault in the metadata.
         why: String,
     },
     /// The metadata is that of another server; a token for it could be used there.
@@ -45,7 +45,7 @@ pub enum AuthorizationError {
     WrongResource {
         /// The server's URL.
         server: String,
-        /// The one it claims to be.
+        /// The URL that it claims to be.
         claimed: String,
     },
     /// Metadata or an answer comes from another authorization server than it should.
@@ -53,18 +53,18 @@ pub enum AuthorizationError {
         "what claims to come from the authorization server {expected} names {received} as its issuer: refused"
     )]
     WrongIssuer {
-        /// Who was asked.
+        /// The authorization server that was asked.
         expected: String,
-        /// Who answered.
+        /// The authorization server that answered.
         received: String,
     },
-    /// The answer does not say from whom it is, though it should.
+    /// The answer does not name its authorization server, though it should.
     #[error("what claims to come from the authorization server {expected} names no issuer: refused")]
     MissingIssuer {
-        /// Who was asked.
+        /// The authorization server that was asked.
         expected: String,
     },
-    /// The redirect is no answer to what was asked.
+    /// The redirect does not answer this login.
     #[error(
         "the browser came back with another `state` than it was sent with: refused, and nothing was stored"
     )]
@@ -72,109 +72,109 @@ pub enum AuthorizationError {
     /// The redirect has neither a code nor an error.
     #[error("the browser came back from {issuer} with neither a code nor an error")]
     EmptyRedirect {
-        /// Who was asked.
+        /// The authorization server that was asked.
         issuer: String,
     },
-    /// It cannot be shown that the code is used by who asked for it.
+    /// The authorization server does not check that the client which asked for a code is the one that uses it.
     #[error(
         "the authorization server {issuer} does not say that it checks PKCE with S256: refused, as MCP demands"
     )]
     NoPkce {
-        /// Who gives the tokens.
+        /// The authorization server.
         issuer: String,
     },
-    /// We are nobody to this authorization server.
+    /// The authorization server does not know this client.
     #[error(
         "the authorization server {issuer} takes no client that it does not know ({why}): register one there, and give it as `oauth = {{ client-id = \"...\" }}`"
     )]
     NoClient {
-        /// Who gives the tokens.
+        /// The authorization server.
         issuer: String,
-        /// What it said.
+        /// The authorization server's words.
         why: String,
     },
-    /// A client id is the client's at one authorization server, and its secret is nobody else's business.
+    /// The server's authorization server has changed. A client id belongs to one authorization server, and its secret concerns no other.
     #[error(
         "{server} has moved from the authorization server {from} to {to}, where the configured client id is not shown: if that is right, run `unhang logout {server}` and log in anew"
     )]
     Moved {
-        /// What the server is called.
+        /// The server's name.
         server: String,
-        /// Where the client id was used.
+        /// The authorization server at which the client id was used.
         from: String,
-        /// Who gives the tokens now.
+        /// The authorization server that gives the tokens now.
         to: String,
     },
     /// The person or the authorization server said no.
     #[error("the authorization server {issuer} refused: {why}")]
     Refused {
-        /// Who gives the tokens.
+        /// The authorization server.
         issuer: String,
-        /// What it said.
+        /// The authorization server's words.
         why: String,
     },
-    /// Where something secret would go is no place for it.
+    /// A secret would go to a URL that is not secure.
     #[error("{url} is not https: nothing is sent there")]
     Insecure {
-        /// Where it would go.
+        /// The URL.
         url: String,
     },
-    /// Nothing came in time.
+    /// No answer came in time.
     #[error("{url} did not answer within {}", seconds(*limit))]
     Deadline {
-        /// Who was asked.
+        /// The URL that was asked.
         url: String,
-        /// For how long.
+        /// The limit.
         limit: Duration,
     },
     /// Nobody came back from the browser.
     #[error("nobody logged in within {}: the browser did not come back", seconds(*limit))]
     NobodyCame {
-        /// For how long it was waited.
+        /// The limit.
         limit: Duration,
     },
-    /// It answers without end.
+    /// The answer is too long.
     #[error("the answer of {url} has more than {limit} bytes: refused")]
     TooLarge {
-        /// Who was asked.
+        /// The URL that was asked.
         url: String,
-        /// How much is taken.
+        /// The most bytes that are taken.
         limit: usize,
     },
-    /// There is nobody.
+    /// Nobody answers at the URL.
     #[error("{url} cannot be reached: {why}")]
     Unreachable {
-        /// Who was asked.
+        /// The URL that was asked.
         url: String,
-        /// What the system said.
+        /// The system's words.
         why: String,
     },
-    /// The disk does not do what it should.
+    /// The file of a login cannot be used.
     #[error("the tokens in {path} cannot be used: {why}")]
     Store {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's words.
         why: String,
     },
-    /// This is no URL of a server.
+    /// The text is not the URL of a server.
     #[error("`{url}` is no URL of a server: it must begin with https:// or http://")]
     NoUrl {
-        /// What was given.
+        /// The text that was given.
         url: String,
     },
-    /// Something that others rely on is not there.
+    /// Something that the login relies on is not there.
     #[error("{what}: {why}")]
     System {
-        /// What was wanted.
+        /// The thing that was wanted.
         what: &'static str,
-        /// What the system said.
+        /// The system's words.
         why: String,
     },
 }
 
 impl AuthorizationError {
-    /// A word for programs.
+    /// Returns a word for programs.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -198,7 +198,7 @@ impl AuthorizationError {
     }
 }
 
-/// A URL as it is told: what stands behind `?` may be a secret, and so may what stands before `@`.
+/// Shows a URL without its user, query and fragment: the parts before `@` and behind `?` may be secrets.
 pub(super) fn told_url(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
@@ -207,7 +207,7 @@ pub(super) fn told_url(url: &Url) -> String {
     told(url.as_str())
 }
 
-/// What somebody else wrote, as it is told.
+/// Shows a text from others: without secrets in its URLs, without control characters, and cut short.
 pub(super) fn told(text: &str) -> String {
     let text = without_url_secrets(text);
     let mut told: String = text.chars().filter(|character| !character.is_control()).take(MAX_TOLD).collect();
@@ -217,23 +217,23 @@ pub(super) fn told(text: &str) -> String {
     told
 }
 
-/// What was given as a URL and may be none, as it is told.
+/// Shows a text that was given as a URL and may not be one.
 pub(super) fn told_as_url(text: &str) -> String {
     told(&url_without_secrets(text))
 }
 
-/// Stands for what is left out of a URL.
+/// Stands for the parts of a URL that are left out.
 const LEFT_OUT: char = '…';
 
-/// The text, and of each URL in it no user, no query and no fragment. That something is left out is seen.
+/// Removes user, query and fragment of each URL in a text. A mark shows that something is left out.
 fn without_url_secrets(text: &str) -> String {
     let (mut cut, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find("://") {
         let (before, url) = rest.split_at(at);
         cut.push_str(before);
-        // These are in no URL as it is written out.
+        // These characters are in no URL as it is written out.
         let end = url.find(|sign: char| sign.is_whitespace() || "\"'<>".contains(sign)).unwrap_or(url.len());
-        // And these are the sentence's at its end.
+        // These characters at the end belong to the sentence.
         let length = url[..end].trim_end_matches(['`', '.', ',', ';', ':', ')', ']', '}']).len();
         cut.push_str(&url_without_secrets(&url[..length]));
         rest = &url[length..];
@@ -242,7 +242,7 @@ fn without_url_secrets(text: &str) -> String {
     cut
 }
 
-/// The same for one URL, which may begin behind its scheme.
+/// Removes user, query and fragment of one URL, which may lack its scheme. A mark shows that something is left out.
 fn url_without_secrets(url: &str) -> String {
     let start = url.find("://").map_or(0, |at| at + "://".len());
     let (scheme, rest) = url.split_at(start);
@@ -256,7 +256,7 @@ fn url_without_secrets(url: &str) -> String {
     let (path, fragment) = path.split_at(mark(path, &['#']));
     let (path, query) = path.split_at(mark(path, &['?']));
     cut.push_str(path);
-    // What is empty hides nothing.
+    // An empty part hides nothing.
     let hidden = |part: &str| if part.is_empty() { String::new() } else { LEFT_OUT.to_string() };
     if let Some(query) = query.strip_prefix('?') {
         let pairs = query.split('&').map(|pair| match pair.split_once('=') {
@@ -273,7 +273,7 @@ fn url_without_secrets(url: &str) -> String {
     cut
 }
 
-/// `30s`, `5m`, as limits are written.
+/// Writes a duration as limits are written: `30s`, `5m`.
 fn seconds(length: Duration) -> String {
     match length.as_secs() {
         0 => format!("{}ms", length.as_millis()),

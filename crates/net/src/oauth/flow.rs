@@ -1,10 +1,10 @@
 //! One way to a token: discovery, a client id, a person's consent or a refresh token, and the token itself.
 //!
-//! `rmcp` knows the protocols (RFC 9728, 8414, 7591, 8707, 7636); what is checked and remembered between two flows is ours.
+//! `rmcp` knows the protocols (RFC 9728, 8414, 7591, 8707, 7636); this module checks the answers, and remembers what two flows share.
 //!
 //! Invariants
 //!
-//! - What `rmcp` logs is dropped: it logs codes. Nothing here logs.
+//! - The log of `rmcp` is dropped, because it contains codes. Nothing here logs.
 //! - Tokens, client ids and secrets that one authorization server gave are shown to no other.
 //! - A person is sent only to an authorization server that says that it checks PKCE, and only over https or to this machine.
 
@@ -31,34 +31,34 @@ use super::{
     store::{StoredLogin, now},
 };
 
-/// What we are called where we register ourselves.
+/// The name under which unhang registers itself.
 const CLIENT_NAME: &str = "unhang";
 
-/// The scope that brings a refresh token, where an authorization server wants it to be asked for.
+/// The scope that brings a refresh token, for authorization servers that want to be asked for it.
 const OFFLINE_ACCESS: &str = "offline_access";
 
-/// Who wants a token for what.
+/// A server for which a token is wanted.
 pub(super) struct AuthorizedServer {
-    /// What people call it.
+    /// The server's name for people.
     pub(super) name: String,
     pub(super) url: Url,
     pub(super) settings: ClientSettings,
     pub(super) limits: RequestLimits,
 }
 
-/// Which scopes are asked for.
+/// The scopes to ask for.
 pub(super) enum WantedScopes {
-    /// What the server says at the beginning, or the settings.
+    /// The scopes of the settings, or those that the server names at the beginning.
     Initial,
-    /// These, which include those that were there before.
+    /// These scopes, which include those that were there before.
     More(Vec<String>),
 }
 
-/// What came of a refresh token.
+/// The outcome of a refresh.
 pub(super) enum Refreshed {
     /// Another token.
     Login(Box<StoredLogin>),
-    /// It is of no use any more.
+    /// The refresh token is of no use any more.
     Rejected,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Discovered<'a> {
     manager: AuthorizationManager,
     metadata: AuthorizationMetadata,
     pub(super) issuer: String,
-    /// What was sent that nobody else may see, should it come back in an error.
+    /// The secrets that were sent, which must not be shown if they come back in an error.
     sent: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ async fn quietly<T>(work: impl Future<Output = T>) -> T {
     work.with_subscriber(NoSubscriber::new()).await
 }
 
-/// Finds out who gives tokens for a server.
+/// Finds the authorization server of a server.
 pub(super) async fn discover<'a>(
     server: &'a AuthorizedServer,
     challenge: Option<&str>,
@@ -176,7 +176,7 @@ impl Discovered<'_> {
         }
     }
 
-    /// The scopes that are asked for: none where nobody says any.
+    /// Returns the scopes to ask for: none if neither the settings nor the server name any.
     async fn scopes(&self, wanted: WantedScopes) -> Vec<String> {
         let mut scopes = match wanted {
             WantedScopes::More(scopes) => scopes,
@@ -193,7 +193,7 @@ impl Discovered<'_> {
         scopes
     }
 
-    /// Who we are to the authorization server, and whether that was found out by registering.
+    /// Returns the client's id and secret at the authorization server, and whether they come from a registration.
     async fn client(
         &mut self,
         redirect_uri: &str,
@@ -232,8 +232,8 @@ impl Discovered<'_> {
         registered.map(|config| (config, true)).map_err(|error| self.explained(error))
     }
 
-    /// The code and the state of a redirect, where it is the answer to what was asked. An error counts only where it comes from
-    /// who was asked, as a code does.
+    /// Returns the code and the state of a redirect, if it answers this login. An error counts only if it comes from the authorization
+    /// server that was asked, as a code does.
     fn judged(&self, asked: &str, redirect: &Redirect) -> Result<(String, String), AuthorizationError> {
         let asked = Url::parse(asked).ok();
         let sent = asked.iter().flat_map(Url::query_pairs).find(|(name, _)| name == "state");
@@ -264,7 +264,7 @@ impl Discovered<'_> {
         }
     }
 
-    /// The login with what the token endpoint gave. It has no types for what we keep, so that it is read as it was written.
+    /// Fills a login with the token endpoint's answer. `rmcp` has no types for all of its members, so they are read from its JSON.
     fn with_token(
         &self,
         mut login: StoredLogin,
@@ -297,7 +297,7 @@ impl Discovered<'_> {
         AuthorizationError::Refused { issuer: self.told_issuer(), why: told(why) }
     }
 
-    /// An error, without what was sent: some authorization servers repeat it.
+    /// Explains an error without the secrets that were sent: some authorization servers repeat them.
     fn explained(&self, error: AuthError) -> AuthorizationError {
         match explain(self.server, &self.requests, Some(&self.issuer), error) {
             AuthorizationError::Refused { issuer, why } => {
@@ -309,7 +309,7 @@ impl Discovered<'_> {
     }
 }
 
-/// An error of `rmcp` in our words. What went wrong in a request is known better there.
+/// Translates an error of `rmcp`. If a request failed, [`Requests`] knows the cause better.
 fn explain(
     server: &AuthorizedServer,
     requests: &Requests,
@@ -350,7 +350,7 @@ fn explain(
         AuthError::RegistrationFailed(why) => AuthorizationError::NoClient { issuer, why: told(&why) },
         AuthError::PkceUnsupported => AuthorizationError::NoPkce { issuer },
         AuthError::TokenExchangeFailed(why) | AuthError::TokenRefreshFailed(why) => {
-            // What could not be read may be a token, and the words for that repeat it.
+            // An unreadable answer may be a token, and the error repeats it.
             let said = why.strip_prefix("Server returned error response: ");
             let why = said.unwrap_or("its answer has no token that can be used").to_owned();
             AuthorizationError::Refused { issuer, why }
@@ -359,7 +359,7 @@ fn explain(
     }
 }
 
-/// Asks the authorization server to forget a login (RFC 7009). Whether it has a place for that.
+/// Asks the authorization server to forget a login (RFC 7009). Returns whether it has an endpoint for that.
 pub(super) async fn revoke(
     server: &Url,
     login: &StoredLogin,
@@ -368,7 +368,7 @@ pub(super) async fn revoke(
     let Some(endpoint) = &login.revocation_endpoint else { return Ok(false) };
     let url = Url::parse(endpoint).map_err(|_| AuthorizationError::NoUrl { url: told_as_url(endpoint) })?;
     let requests = Requests::new(limits, PlainHttp::of(server))?;
-    // With the refresh token go the access tokens that it gave; not everywhere.
+    // With the refresh token go the access tokens that it gave, but not everywhere.
     let tokens =
         [(&login.refresh_token, "refresh_token"), (&Some(login.access_token.clone()), "access_token")];
     for (token, kind) in tokens {
@@ -399,12 +399,12 @@ pub(super) async fn revoke(
     Ok(true)
 }
 
-/// As RFC 6749 wants it in a header (2.3.1).
+/// Encodes a text as RFC 6749 wants it in a header (2.3.1).
 fn encoded(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
-/// Each scope once, in the order in which they came.
+/// Returns each scope once, in the order in which they came.
 pub(super) fn union<'a>(scopes: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     scopes.filter(|scope| seen.insert(*scope)).map(str::to_owned).collect()

@@ -1,15 +1,15 @@
-//! OAuth for MCP servers on the network: who gives tokens for a server, a login with a person, and tokens that stay fresh.
+//! OAuth for MCP servers on the network: finding the authorization server, a login with a person, and tokens that stay fresh.
 //!
-//! An [`Authorization`] is all of that for one server. Whoever sends requests asks it for a token before each, and tells it when the
-//! server refused one; whether that leads to a person being asked is up to the [`Agent`].
+//! An [`Authorization`] does all of that for one server. The HTTP client asks it for a token before each request, and tells it when the
+//! server refused one. The [`Agent`] decides whether that leads to a person being asked.
 //!
 //! Invariants
 //!
-//! - Tokens, codes and secrets are in files of [`TokenStore`] and in requests to whom they are for, and nowhere else: not in errors, not
-//!   in logs, not in what `Debug` shows.
-//! - A flow is never broken off halfway: whoever stops waiting for it leaves a refresh token that was used up and replaced in its place.
+//! - Tokens, codes and secrets are in files of [`TokenStore`] and in requests to their recipients, and nowhere else: not in errors, not in
+//!   logs, not in the output of `Debug`.
+//! - A flow is never broken off halfway: if its caller stops waiting, a refresh token that was used up is still replaced in its file.
 //! - Any number of requests that are refused at the same time lead to one flow.
-//! - A server that refuses whatever it is given is not asked for ever: after a few tokens in a row it has the last word.
+//! - A server that refuses every token is not asked for ever: after a few tokens in a row its refusal stands.
 
 mod agent;
 mod authorization;
@@ -32,20 +32,20 @@ pub use self::{
     store::TokenStore,
 };
 
-/// What is known of us as a client, where something is.
+/// The settings of unhang as a client of an authorization server, if there are any.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// As the authorization server knows us.
+    /// The client's id at the authorization server.
     pub client_id: Option<String>,
-    /// What only we and it know.
+    /// The secret between the client and the authorization server.
     pub client_secret: Option<String>,
-    /// Where a document about us is, for authorization servers that read one.
+    /// The URL of a document about the client, for authorization servers that read one.
     pub client_metadata_url: Option<String>,
-    /// What to ask for in place of what the server says.
+    /// The scopes to ask for in place of those that the server names.
     pub scopes: Vec<String>,
 }
 
-/// Without the secret.
+/// Leaves out the secret.
 impl fmt::Debug for ClientSettings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut told = formatter.debug_struct("ClientSettings");

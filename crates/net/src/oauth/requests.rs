@@ -2,9 +2,9 @@
 //!
 //! Invariants
 //!
-//! - Nothing is sent but over https, or to this machine where the server that wants the token is on it: no other server sends us to
-//!   what listens here.
-//! - No redirect is followed. Where one may be, whoever asked sees to it that it stays on its server.
+//! - Requests go over https. Plain http is allowed to this machine only if the server that wants the token is on it: no other server can
+//!   direct requests at services on this machine.
+//! - No redirect is followed. If there may be one, the caller makes sure that it stays on its server.
 //! - An answer has a limit of time, head and body together, and of bytes.
 
 use std::{
@@ -26,39 +26,39 @@ use unhang_switches::stands;
 use super::error::{AuthorizationError, told, told_url};
 use crate::tls;
 
-/// How much may be asked of others.
+/// The limits of requests to others.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
-    /// One answer, from the request to its last byte.
+    /// The time for one answer, from the request to its last byte.
     pub answer: Duration,
-    /// The body of an answer.
+    /// The most bytes in the body of an answer.
     pub body: usize,
 }
 
 impl Default for RequestLimits {
-    /// Metadata and tokens have a few kilobytes; half a minute is what the slowest login server needs to wake up.
+    /// Returns limits for metadata and tokens, which have a few kilobytes. The slowest login server needs half a minute to wake up.
     fn default() -> Self {
         Self { answer: Duration::from_secs(30), body: 1 << 20 }
     }
 }
 
-/// Where requests may go without TLS.
+/// The destinations of requests without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlainHttp {
-    /// Nowhere.
+    /// No destination.
     Never,
-    /// To this machine.
+    /// This machine.
     Here,
 }
 
 impl PlainHttp {
-    /// As the place of a server has it: one on this machine may send us to others on it.
+    /// Returns the destinations that a server may name: a server on this machine may name others on it.
     pub(super) fn of(server: &Url) -> Self {
         if is_here(server) { Self::Here } else { Self::Never }
     }
 }
 
-/// The HTTP client of this module, and what went wrong in it last.
+/// The HTTP client of this module, and its last failure.
 pub(super) struct Requests {
     client: Client,
     limits: RequestLimits,
@@ -76,7 +76,7 @@ impl Requests {
         Ok(Self { client, limits, plain, failure: Mutex::default() })
     }
 
-    /// The client, to build requests for [`Self::send`].
+    /// Returns the client, to build requests for [`Self::send`].
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
@@ -101,7 +101,7 @@ impl Requests {
         };
         let mut response = self.client.execute(request).await.map_err(failed)?;
         let mut body = Vec::new();
-        // The stream of a server that took the request for a subscription has no end, and nothing in it that is wanted here.
+        // The stream of a server that took the request for a subscription has no end, and nothing that is wanted here.
         let is_stream = response.headers().get(CONTENT_TYPE).is_some_and(is_event_stream);
         while !is_stream && let Some(chunk) = response.chunk().await.map_err(failed)? {
             if stands("login-answer-bytes") && body.len() + chunk.len() > self.limits.body {
@@ -112,7 +112,7 @@ impl Requests {
         Ok(Response::from(response).map(|_taken: reqwest::Body| body))
     }
 
-    /// What went wrong last, once: the words of whoever asked through [`OAuthHttpClient`] leave it out.
+    /// Takes the last failure: errors of requests through [`OAuthHttpClient`] do not contain it.
     pub(super) fn take_failure(&self) -> Option<AuthorizationError> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -134,7 +134,7 @@ fn is_event_stream(content: &HeaderValue) -> bool {
     content.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream")
 }
 
-/// What the system said at the bottom of an error; what stands above it says only that something went wrong.
+/// Returns the innermost cause of an error; the outer ones say only that something went wrong.
 fn root_of(error: &dyn Error) -> String {
     let mut root = error;
     while let Some(source) = root.source() {
@@ -143,7 +143,7 @@ fn root_of(error: &dyn Error) -> String {
     root.to_string()
 }
 
-/// Whether a URL leads to this machine by its name.
+/// Returns whether a URL leads to this machine, by its host alone.
 fn is_here(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => {
@@ -156,7 +156,7 @@ fn is_here(url: &Url) -> bool {
     }
 }
 
-/// Refuses a URL that is neither https nor, where that is allowed, on this machine.
+/// Refuses a URL that is neither https nor, if `plain` allows it, on this machine.
 pub(super) fn require_secure(url: &Url, plain: PlainHttp) -> Result<(), AuthorizationError> {
     if url.scheme() == "https" || url.scheme() == "http" && plain == PlainHttp::Here && is_here(url) {
         Ok(())

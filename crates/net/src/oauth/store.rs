@@ -1,11 +1,11 @@
-//! What is known of a login, kept on the disk: one file a server.
+//! The logins on the disk: one file a server.
 //!
 //! Invariants
 //!
 //! - Files are for their owner alone (0600 in a folder 0700), and replaced by one rename: no reader meets half of one.
-//! - A file is used only for the server whose URL stands in it, whatever it is called.
-//! - Who renews a token holds the lock of its file, so that two processes do not use one refresh token twice.
-//! - The disk never stalls whoever waits: each access is on another thread, and has a limit.
+//! - A file is used only for the server whose URL it contains, whatever its name.
+//! - A process that renews a token holds the lock of its file, so that two processes do not use one refresh token twice.
+//! - The disk never stalls a caller: each access is on another thread, and has a limit.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -28,25 +28,25 @@ use tokio::{
 
 use super::error::AuthorizationError;
 
-/// One access to the disk.
+/// The time for one access to the disk.
 const DISK_LIMIT: Duration = Duration::from_secs(10);
-/// Another process renews the token meanwhile; that is a few requests, each with its own limit.
+/// The time for which a lock is waited for. Another process renews the token meanwhile: a few requests, each with its own limit.
 const LOCK_LIMIT: Duration = Duration::from_secs(120);
-/// Between two looks at a lock.
+/// The pause between two looks at a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
-/// A file; tokens have a few kilobytes.
+/// The most bytes of a file; tokens have a few kilobytes.
 const MAX_FILE: u64 = 1 << 20;
-/// Of a host in the name of a file.
+/// The most characters of a host in the name of a file.
 const MAX_HOST: usize = 80;
 /// A token that ends sooner is as good as ended: the request has to get there.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// One login, as it stands in its file.
+/// One login, as it is in its file.
 #[derive(Clone, Deserialize, PartialEq, Serialize)]
 pub(super) struct StoredLogin {
-    /// The server that it is for.
+    /// The URL of the server that it is for.
     pub(super) server: String,
-    /// Who gave it.
+    /// The authorization server that gave it.
     pub(super) issuer: String,
     pub(super) client_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,24 +57,24 @@ pub(super) struct StoredLogin {
     pub(super) access_token: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) refresh_token: Option<String>,
-    /// In seconds since 1970.
+    /// Seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) expires_at: Option<u64>,
-    /// What was asked for.
+    /// The scopes that were asked for.
     pub(super) requested: Vec<String>,
-    /// What was given.
+    /// The scopes that were given.
     pub(super) granted: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) revocation_endpoint: Option<String>,
 }
 
 impl StoredLogin {
-    /// It has ended, or will before a request with it gets there.
+    /// Returns whether the token has ended, or will before a request with it gets there.
     pub(super) fn is_ending(&self) -> bool {
         self.ends_within(MARGIN)
     }
 
-    /// It has ended.
+    /// Returns whether the token has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.ends_within(Duration::ZERO)
     }
@@ -84,7 +84,7 @@ impl StoredLogin {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -101,31 +101,31 @@ pub(super) struct TokenLock {
 }
 
 impl TokenStore {
-    /// Keeps them in this folder, which is made when there is something to keep.
+    /// Makes a store in this folder, which is created when there is something to keep.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// The file of a server.
+    /// Returns the file of a server.
     #[must_use]
     pub fn path(&self, server: &Url) -> PathBuf {
         self.folder.join(file_name(server))
     }
 
-    /// What is known of the login to a server.
+    /// Reads the login to a server; `None` if there is none for its URL.
     pub(super) async fn load(&self, server: &Url) -> Result<Option<StoredLogin>, AuthorizationError> {
         let login = self.on_disk(server, |path| read(&path)).await?;
         Ok(login.filter(|login: &StoredLogin| login.server == server.as_str()))
     }
 
-    /// Puts a login in the place of what was known.
+    /// Writes a login in the place of the earlier one.
     pub(super) async fn save(&self, server: &Url, login: &StoredLogin) -> Result<(), AuthorizationError> {
         let login = login.clone();
         self.on_disk(server, move |path| write(&path, &login)).await
     }
 
-    /// Forgets a login. Whether there was one.
+    /// Removes a login. Returns whether there was one.
     pub(super) async fn remove(&self, server: &Url) -> Result<bool, AuthorizationError> {
         let removed = |path: PathBuf| match fs::remove_file(path) {
             Ok(()) => Ok(true),
@@ -135,7 +135,7 @@ impl TokenStore {
         self.on_disk(server, removed).await
     }
 
-    /// Waits until nobody else renews the token of a server. None where there is no file, and so nothing to renew.
+    /// Waits until nobody else renews the token of a server. Returns `None` if there is no file, and so nothing to renew.
     pub(super) async fn lock(&self, server: &Url) -> Result<Option<TokenLock>, AuthorizationError> {
         let locked = async {
             loop {
@@ -172,19 +172,19 @@ impl TokenStore {
     }
 }
 
-/// The host for people, and a number for the rest of the URL.
+/// Returns a name of the host for people, and a number for the rest of the URL.
 fn file_name(server: &Url) -> String {
     let host = server.host_str().unwrap_or_default();
     let plain = |byte: u8| if byte.is_ascii_alphanumeric() || byte == b'-' { char::from(byte) } else { '_' };
     let host: String = host.bytes().take(MAX_HOST).map(plain).collect();
-    // FNV-1a: it is the same tomorrow, and who meets another's file finds another URL in it.
+    // FNV-1a is the same tomorrow, and a server that meets another's file finds another URL in it.
     let number = server.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{host}-{number:016x}.json")
 }
 
-/// A link is not followed: nobody but us makes these files.
+/// Opens a file without following a link: nobody but unhang makes these files. Returns `None` if there is no file.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits()).unwrap_or_default();
     match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -198,7 +198,7 @@ fn read(path: &Path) -> io::Result<Option<StoredLogin>> {
     let Some(file) = open(path)? else { return Ok(None) };
     let mut bytes = Vec::new();
     file.take(MAX_FILE).read_to_end(&mut bytes)?;
-    // What stands there may be a secret, so that no more is said of it.
+    // The content may be a secret, so the error says no more of it.
     serde_json::from_slice(&bytes)
         .map(Some)
         .map_err(|error| io::Error::other(format!("it is damaged in line {}; remove it", error.line())))
@@ -218,7 +218,7 @@ fn write(path: &Path, login: &StoredLogin) -> io::Result<()> {
         fs::rename(&temporary, path)
     })();
     if written.is_err() {
-        // It may not even be there; the error that counts is the one before.
+        // The file may not even be there; the earlier error counts.
         let _gone = fs::remove_file(&temporary);
     }
     written
@@ -237,7 +237,7 @@ fn try_lock(path: &Path) -> io::Result<LockTry> {
         Err(error) if error == rustix::io::Errno::WOULDBLOCK => return Ok(LockTry::Held),
         Err(error) => return Err(error.into()),
     }
-    // Whoever held it has put another file in its place meanwhile: that one is to be locked.
+    // The earlier holder of the lock has put another file in its place meanwhile: that one is to be locked.
     let is_same =
         fs::metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
     Ok(if is_same { LockTry::Locked(file) } else { LockTry::Held })

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //!
-//! - A key is asymmetric, and good for the algorithms of its own kind alone: what everybody may know proves nothing by itself.
-//! - What is no key that we could use harms no other.
+//! - A key is asymmetric, and good for the algorithms of its own kind alone: knowing a public key proves nothing by itself.
+//! - An unusable key in a key set does not affect the others.
 
 use data_encoding::BASE64URL_NOPAD;
 use ring::signature::{
@@ -11,10 +11,10 @@ use ring::signature::{
 };
 use serde_json::Value;
 
-/// More keys than that no authorization server has.
+/// The most keys that are kept; no authorization server has more.
 const MOST_KEYS: usize = 100;
 
-/// How a token is signed.
+/// The algorithm of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Rs256,
@@ -29,7 +29,7 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    /// The one of this name. There is none without a signature, and none whose key could sign as well.
+    /// Returns the algorithm of this name; `None` for an unknown one, for `none`, and for algorithms whose verifying key could also sign.
     pub(super) fn named(name: &str) -> Option<Algorithm> {
         Some(match name {
             "RS256" => Algorithm::Rs256,
@@ -58,7 +58,7 @@ impl Algorithm {
     }
 }
 
-/// What a signature is proven with.
+/// The public key that proves a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum KeyMaterial {
     Rsa {
@@ -75,7 +75,7 @@ enum KeyMaterial {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SigningKey {
     id: Option<String>,
-    /// The only algorithm that it is for, where it says so.
+    /// The only algorithm that the key is for, if it names one.
     algorithm: Option<Algorithm>,
     material: KeyMaterial,
 }
@@ -89,7 +89,7 @@ impl SigningKey {
         }
         let algorithm = match jwk.get("alg") {
             None => None,
-            // For one that we do not know it is of no use.
+            // A key for an unknown algorithm is of no use.
             Some(name) => Some(Algorithm::named(name.as_str()?)?),
         };
         let point = |size: usize| {
@@ -116,7 +116,7 @@ impl SigningKey {
         fits && self.algorithm.is_none_or(|only| only == algorithm)
     }
 
-    /// Whether this is the signature of the message.
+    /// Returns whether this is the signature of the message by this key.
     pub(super) fn proves(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         if !self.is_for(algorithm) {
             return false;
@@ -137,7 +137,7 @@ impl SigningKey {
     }
 }
 
-/// A number without zeros in front, which some write.
+/// Removes zeros in front of a number, which some servers write.
 fn number(bytes: Vec<u8>) -> Vec<u8> {
     bytes.into_iter().skip_while(|byte| *byte == 0).collect()
 }
@@ -147,7 +147,7 @@ fn number(bytes: Vec<u8>) -> Vec<u8> {
 pub(super) struct Keys(Vec<SigningKey>);
 
 impl Keys {
-    /// Reads a key set; what is no key that we could use is left out. None where it is no key set.
+    /// Reads a key set, and leaves out unusable keys. Returns `None` if the document is not a key set.
     pub(super) fn read(document: &[u8]) -> Option<Keys> {
         let document: Value = serde_json::from_slice(document).ok()?;
         let keys = document.get("keys")?.as_array()?.iter();
@@ -158,7 +158,7 @@ impl Keys {
         self.0.len()
     }
 
-    /// The key of this name; without a name, the only one that there is for the algorithm.
+    /// Returns the key of this name; without a name, the only key for the algorithm. Returns `None` if there is none, or more than one.
     pub(super) fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&SigningKey> {
         let mut fitting = self.0.iter().filter(|key| key.is_for(algorithm));
         match id {

@@ -1,16 +1,16 @@
-//! We as a resource server: tokens that an authorization server has given for us (RFC 6750, RFC 9068, RFC 9728).
+//! Unhang as a resource server: it checks tokens that an authorization server has given for it (RFC 6750, RFC 9068, RFC 9728).
 //!
-//! Theory of operation. The authorization server says in its metadata (RFC 8414, or OpenID Connect Discovery) where its keys are. They are
-//! fetched when the first token comes, from time to time again, which nobody waits for, and when a token names one that is not among them: an
-//! authorization server that changes its keys is followed, and whoever makes names up has it asked once a minute at most. One fetches, by a
-//! task of its own, and whoever else needs the keys waits for what comes of it.
+//! Theory of operation. The authorization server's metadata (RFC 8414, or OpenID Connect Discovery) says where its keys are. They are
+//! fetched when the first token comes, and again from time to time, which nobody waits for. They are also fetched when a token names a key
+//! that is not among them. So an authorization server that changes its keys is followed, and a client that makes names up causes one
+//! request a minute at most. One task fetches at a time, and every other caller that needs the keys waits for its outcome.
 //!
 //! Invariants
 //!
-//! - Whoever stops waiting breaks no fetch off.
+//! - A caller that stops waiting breaks no fetch off.
 //! - The authorization server is asked within limits of time and bytes, and over https alone, or on this machine.
-//! - Where it cannot be asked, nobody is let in whose key is not known; keys that are known stay good.
-//! - No token is in an error, in a log or in what `Debug` shows.
+//! - If it cannot be asked, no token with an unknown key is let in; known keys stay good.
+//! - No token is in an error, in a log or in the output of `Debug`.
 
 mod keys;
 mod token;
@@ -38,59 +38,59 @@ use super::{
     requests::{PlainHttp, Requests, require_secure},
 };
 
-/// Below which path of its origin a resource says who gives tokens for it (RFC 9728).
+/// The path, below its origin, at which a resource says who gives tokens for it (RFC 9728).
 pub const RESOURCE_METADATA: &str = "/.well-known/oauth-protected-resource";
 
-/// Who gives tokens for us, and for what.
+/// The authorization server whose tokens are taken, and the demands on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceSettings {
     /// The authorization server, exactly as it calls itself.
     pub issuer: String,
-    /// What tokens have to be for: our URL, as clients know it.
+    /// The audience of tokens: unhang's URL, as clients know it.
     pub resource: String,
-    /// What tokens have to be good for, each of them.
+    /// The scopes that tokens need, each of them.
     pub scopes: Vec<String>,
 }
 
 impl ResourceSettings {
-    /// Whether the authorization server is on https or on this machine; anywhere else it could be somebody else.
+    /// Returns whether the authorization server is on https or on this machine; anywhere else it could be somebody else.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         url(&self.issuer).is_ok_and(|url| require_secure(&url, PlainHttp::Here).is_ok())
     }
 }
 
-/// What is allowed on the way to keys, and how long they are kept.
+/// The limits of requests for keys, and the time for which keys are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct ResourceLimits {
-    /// Each answer of the authorization server.
+    /// The limits of each answer of the authorization server.
     pub requests: RequestLimits,
-    /// For how long keys are kept before they are fetched again.
+    /// The time for which keys are kept before they are fetched again.
     pub kept: Duration,
-    /// How long after a fetch the next one is, whatever tokens come.
+    /// The least pause between two fetches, whatever tokens come.
     pub pause: Duration,
-    /// The same while there are no keys at all.
+    /// The least pause while there are no keys at all.
     pub first_pause: Duration,
-    /// By how much clocks may differ.
+    /// The difference that clocks may have.
     pub leeway: Duration,
 }
 
-/// Why a token does not let in.
+/// The reason why a token does not let its bearer in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenRefusal {
-    /// It is none that is good for us.
+    /// The token is not good here.
     #[error("the token is not good here: {0}")]
     Invalid(&'static str),
-    /// It is not good for all that it has to be good for.
+    /// The token lacks a scope.
     #[error("the token has not the scope `{0}`")]
     Scope(String),
-    /// Nobody can say whether it is good.
+    /// Nobody can say whether the token is good.
     #[error("the keys of the authorization server are not known: {0}")]
     NoKeys(AuthorizationError),
 }
 
-/// We as a resource server. Clones are the same.
+/// Unhang as a resource server. Clones are the same.
 #[derive(Clone)]
 pub struct ResourceServer(Arc<ResourceServerState>);
 
@@ -99,21 +99,21 @@ struct ResourceServerState {
     limits: ResourceLimits,
     requests: Requests,
     known: Mutex<KnownKeys>,
-    /// Whose turn it is to fetch.
+    /// Held by the task that fetches.
     turn: Turn<()>,
 }
 
-/// What is known of the keys.
+/// The keys, and the last attempt to fetch them.
 #[derive(Default)]
 struct KnownKeys {
     keys: Option<Arc<Keys>>,
-    /// When they were fetched.
+    /// The time at which they were fetched.
     fetched: Option<Instant>,
-    /// When it was last tried, and what went wrong.
+    /// The time of the last attempt, and its failure.
     tried: Option<(Instant, Option<AuthorizationError>)>,
 }
 
-/// Without what was fetched.
+/// Leaves out the keys.
 impl fmt::Debug for ResourceServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Resource").field(&self.0.settings).finish()
@@ -121,10 +121,11 @@ impl fmt::Debug for ResourceServer {
 }
 
 impl ResourceServer {
-    /// One for which this authorization server gives tokens. It is not asked yet.
+    /// Makes a resource server for which this authorization server gives tokens. It asks nothing yet.
     ///
     /// # Errors
-    /// Where a URL is none, where the authorization server could be somebody else for want of https, or where there is no HTTP client.
+    /// Fails if a URL cannot be parsed, or if there is no HTTP client. Also fails if the authorization server could be somebody else, for
+    /// want of https.
     pub fn new(
         settings: ResourceSettings,
         limits: ResourceLimits,
@@ -143,13 +144,13 @@ impl ResourceServer {
         Ok(ResourceServer(Arc::new(inner)))
     }
 
-    /// Whether the two take the same tokens.
+    /// Returns whether the two take the same tokens.
     #[must_use]
     pub fn is_same(&self, other: &ResourceServer) -> bool {
         self.0.settings == other.0.settings
     }
 
-    /// What we say of ourselves: who gives tokens for us.
+    /// Returns the metadata of this resource, which names its authorization server.
     #[must_use]
     pub fn metadata(&self) -> Value {
         let ResourceSettings { issuer, resource, scopes } = &self.0.settings;
@@ -164,7 +165,7 @@ impl ResourceServer {
         metadata
     }
 
-    /// Where we say it, as clients know us.
+    /// Returns the URL of that metadata, as clients know it.
     #[must_use]
     pub fn metadata_url(&self) -> String {
         let Ok(mut url) = Url::parse(&self.0.settings.resource) else { return String::new() };
@@ -172,16 +173,16 @@ impl ResourceServer {
         url.into()
     }
 
-    /// What tokens have to be good for.
+    /// Returns the scopes that tokens need.
     #[must_use]
     pub fn scopes(&self) -> &[String] {
         &self.0.settings.scopes
     }
 
-    /// Whose token this is.
+    /// Returns the subject of a token.
     ///
     /// # Errors
-    /// Where it is not good for us, or nobody can say so.
+    /// Fails with [`TokenRefusal`] if the token is not good here, or if nobody can say so.
     pub async fn subject(&self, token: &str) -> Result<String, TokenRefusal> {
         let signed = ParsedToken::read(token).map_err(TokenRefusal::Invalid)?;
         let known = self.0.keys();
@@ -208,10 +209,11 @@ impl ResourceServer {
         }
     }
 
-    /// Fetches the keys, unless that of the token came or they were asked for meanwhile. What went wrong last.
+    /// Fetches the keys, unless the key of the token has come or they were asked for meanwhile. Returns the last failure, if the last
+    /// attempt failed.
     async fn fetch(&self, signed: &ParsedToken<'_>) -> Option<AuthorizationError> {
         let awaited_key = (signed.key.clone(), signed.algorithm);
-        // It does not panic; if it did, nothing would be known of the key.
+        // The task does not panic; if it did, nothing would be known of the key.
         let _panicked = self.begin_fetch(Some(awaited_key)).await;
         self.0.known().tried.as_ref().and_then(|(_, failure)| failure.clone())
     }
@@ -239,14 +241,14 @@ impl ResourceServerState {
         self.known().keys.clone()
     }
 
-    /// Whether there are keys that were kept for as long as they may be, and it is time to ask for them.
+    /// Returns whether the keys were kept for as long as they may be, and may be asked for now.
     fn is_stale(&self) -> bool {
         let is_old =
             |known: &KnownKeys| known.fetched.is_some_and(|fetched| fetched.elapsed() >= self.limits.kept);
         is_old(&self.known()) && self.may_ask()
     }
 
-    /// Whether it is long enough since the last time.
+    /// Returns whether the last attempt is long enough ago.
     fn may_ask(&self) -> bool {
         let known = self.known();
         let pause = if known.keys.is_some() { self.limits.pause } else { self.limits.first_pause };
@@ -296,7 +298,7 @@ impl ResourceServerState {
         Keys::read(&keys).ok_or_else(|| wrong("its keys are no key set"))
     }
 
-    /// A document; none where there is none.
+    /// Fetches a document; `None` if the status says that there is none.
     async fn get(&self, url: Url) -> Result<Option<Vec<u8>>, AuthorizationError> {
         let answer = self.requests.send(Request::new(Method::GET, url)).await?;
         Ok(answer.status().is_success().then(|| answer.into_body()))
@@ -308,7 +310,7 @@ fn url(text: &str) -> Result<Url, AuthorizationError> {
         .map_err(|error| AuthorizationError::Metadata { server: text.to_owned(), why: error.to_string() })
 }
 
-/// Where an authorization server says what it is: as RFC 8414 has it, and as OpenID Connect does.
+/// Returns the URLs of an authorization server's metadata: those of RFC 8414, and those of OpenID Connect.
 fn metadata_urls(issuer: &Url) -> [Url; 3] {
     let path = issuer.path().trim_end_matches('/');
     [

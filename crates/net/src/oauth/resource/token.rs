@@ -1,10 +1,10 @@
-//! A token that an authorization server has signed (RFC 7515, RFC 7519, RFC 9068), and what has to be true of it. Pure.
+//! A token that an authorization server has signed (RFC 7515, RFC 7519, RFC 9068), and the conditions that it has to meet. Pure.
 //!
 //! Invariants
 //!
-//! - Nothing that a token says is believed before its signature was proven, but for which key that is.
-//! - What is missing, or of another kind than it has to be, is wrong; nothing is taken for granted.
-//! - Nothing of a token is told but what is wrong with it.
+//! - Nothing of a token is believed before its signature was proven, except for the name of the key.
+//! - A claim that is missing, or of another kind than it has to be, is wrong; nothing is taken for granted.
+//! - Errors contain nothing of a token but its fault.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{
     keys::{Algorithm, Keys},
 };
 
-/// A longer token is none: it would be looked at before anything is known of its sender.
+/// The most bytes of a token: it is read before anything is known of its sender.
 const LONGEST: usize = 16 << 10;
 
 /// A token as it came: its head was read, and nothing else.
@@ -25,7 +25,7 @@ const LONGEST: usize = 16 << 10;
 pub(super) struct ParsedToken<'a> {
     pub(super) algorithm: Algorithm,
     pub(super) key: Option<String>,
-    /// What is signed.
+    /// The signed part.
     message: &'a str,
     claims: &'a str,
     signature: Vec<u8>,
@@ -45,7 +45,7 @@ impl<'a> ParsedToken<'a> {
         let text = |name: &str| head.get(name).and_then(Value::as_str);
         let algorithm = text("alg").and_then(Algorithm::named);
         let algorithm = algorithm.ok_or("it is signed in a way that proves nothing, or that is not known")?;
-        // What else has to be understood is not.
+        // This module understands none of the extensions that `crit` demands.
         if head.contains_key("crit") {
             return Err("it wants to be read in a way that is not known");
         }
@@ -56,7 +56,7 @@ impl<'a> ParsedToken<'a> {
         Ok(ParsedToken { algorithm, key: text("kid").map(str::to_owned), message, claims, signature })
     }
 
-    /// What the token says, once its signature was proven. None where there is no such key.
+    /// Returns the claims of the token, once its signature was proven; `None` if the key is not in the set.
     pub(super) fn claims(&self, keys: &Keys) -> Option<Result<Claims, &'static str>> {
         let key = keys.key(self.key.as_deref(), self.algorithm)?;
         let is_proven = key.proves(self.algorithm, self.message.as_bytes(), &self.signature);
@@ -71,12 +71,12 @@ fn object(part: &str) -> Option<Map<String, Value>> {
     serde_json::from_slice(&BASE64URL_NOPAD.decode(part.as_bytes()).ok()?).ok()
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Claims(Map<String, Value>);
 
 impl Claims {
-    /// Whose token it is, where it is good for us at this time, told since 1970.
+    /// Returns the subject of the token if the token is good here at `now`, which counts since 1970; else its fault.
     pub(super) fn subject(
         &self,
         settings: &ResourceSettings,
@@ -104,7 +104,7 @@ impl Claims {
         subject.ok_or("it does not say whose it is")
     }
 
-    /// The first of these scopes that it is not good for.
+    /// Returns the first of these scopes that the token lacks; `None` if it has all of them.
     pub(super) fn lacks<'a>(&self, scopes: &'a [String]) -> Option<&'a str> {
         let granted = ["scope", "scp"].into_iter().filter_map(|name| self.0.get(name));
         let granted: Vec<&str> = granted
@@ -126,7 +126,7 @@ impl Claims {
         }
     }
 
-    /// A moment, in seconds since 1970.
+    /// Returns a claim that is a moment, in seconds since 1970; `None` if it is absent or not a number.
     fn moment(&self, name: &str) -> Option<f64> {
         self.0.get(name)?.as_f64().filter(|seconds| seconds.is_finite())
     }
