@@ -1,7 +1,7 @@
 //! The front's answers as lines.
 //!
-//! Invariants: each goes out once, into its batch where it has one; a result of a stateless revision says that it is complete
-//! and who made it (protocol.md 1.3).
+//! Invariants: each answer goes out once, into its batch if it has one. A result of a stateless revision says that it is complete and names
+//! unhang as its maker (protocol.md 1.3).
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -28,18 +28,18 @@ use unhang_core::{
 use unhang_gateway::ServerAnswer;
 use unhang_upstream::client::Error;
 
-/// The session's own name in errors.
+/// The name of unhang itself in errors.
 pub(super) const NAME: &str = "unhang";
 
-/// The error of 2026-07-28 for a revision that we do not speak (protocol.md 1.3).
+/// The error code of 2026-07-28 for a revision that unhang does not speak (protocol.md 1.3).
 const UNSUPPORTED_VERSION: i32 = -32022;
 
-/// Who we are, in the form of the protocol.
+/// Returns the name and version of unhang in the form of the protocol.
 pub(super) fn implementation() -> Value {
     json!({ "name": NAME, "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// A result of ours, for a client of this revision.
+/// Makes a result of unhang itself, for a client of this revision.
 pub(super) fn own_result(mut result: Map<String, Value>, revision: Revision) -> String {
     if revision.is_stateless() {
         result.insert("resultType".to_owned(), "complete".into());
@@ -48,68 +48,68 @@ pub(super) fn own_result(mut result: Map<String, Value>, revision: Revision) -> 
     Value::from(result).to_string()
 }
 
-/// Writes what a client gets for what it says, and keeps the books on that: counts, traces, batches that are not complete.
+/// Writes the answers of a session, and keeps its counters, its traces and its incomplete batches.
 #[derive(Debug, Default)]
 pub(super) struct AnswerWriter {
     counters: SessionCounters,
     /// The counters of all sessions.
     tally: Arc<FrontTally>,
-    /// The spans of its requests, where traces are exported.
+    /// The spans of the session's requests, if traces are exported.
     traces: Traces,
     batches: Batches,
-    /// What a person calls the session, in the log.
+    /// The name that the log gives the session.
     session_name: Option<Box<str>>,
-    /// What the client called itself last.
+    /// The name that the client gave itself last.
     client_name: Option<Box<str>>,
 }
 
 impl AnswerWriter {
-    /// Counts with others from now on.
+    /// Counts into this tally, which all sessions share, from now on.
     pub(super) fn count_in(&mut self, tally: Arc<FrontTally>) {
         self.tally = tally;
     }
 
-    /// Tells of requests there from now on.
+    /// Reports requests to these traces from now on.
     pub(super) fn trace_with(&mut self, traces: Traces) {
         self.traces = traces;
     }
 
-    /// What is told of requests.
+    /// Returns the traces of the session's requests.
     pub(super) fn traces(&mut self) -> &mut Traces {
         &mut self.traces
     }
 
-    /// What was counted so far.
+    /// Returns the counters so far.
     pub(super) fn counters(&self) -> SessionCounters {
         self.counters
     }
 
-    /// Bytes of answers that wait for the others of their batch.
+    /// Returns the bytes of answers that wait for the others of their batch.
     pub(super) fn held_bytes(&self) -> usize {
         self.batches.cost()
     }
 
-    /// Awaits so many answers as one batch.
+    /// Opens a batch that waits for this many answers.
     pub(super) fn open_batch(&mut self, answers: usize) -> BatchId {
         self.batches.open(answers)
     }
 
-    /// What the log calls the session.
+    /// Sets the name that the log gives the session; an empty name clears it.
     pub(super) fn name_session(&mut self, name: &str) {
         self.session_name = Some(name.into()).filter(|_| !name.is_empty());
     }
 
-    /// What the client calls itself from now on.
+    /// Sets the name that the client gives itself from now on.
     pub(super) fn name_client(&mut self, name: Option<Box<str>>) {
         self.client_name = name;
     }
 
-    /// What the client calls itself.
+    /// Returns the name that the client gives itself.
     pub(super) fn client_name(&self) -> Option<&str> {
         self.client_name.as_deref()
     }
 
-    /// What the log calls the session.
+    /// Returns the name that the log gives the session.
     pub(super) fn session_name(&self) -> Option<&str> {
         self.session_name.as_deref()
     }
@@ -120,7 +120,7 @@ impl AnswerWriter {
         self.tally.requested(method);
     }
 
-    /// Begins to trace a request, in a session that has come to this revision.
+    /// Begins to trace a request of a session that has come to this revision.
     pub(super) fn trace(&mut self, request: &ClientRequest<'_>, revision: Option<Revision>) {
         self.traces.begin(request, self.session_name.as_deref(), revision);
     }
@@ -132,7 +132,7 @@ impl AnswerWriter {
         self.traces.withdrawn(id);
     }
 
-    /// Answers with a result.
+    /// Sends a result of unhang itself.
     pub(super) fn answer(
         &mut self,
         id: &Id,
@@ -144,7 +144,7 @@ impl AnswerWriter {
         self.answer_raw(id, route, &own_result(result, revision), effects);
     }
 
-    /// Answers with a result as it stands.
+    /// Sends a result unchanged.
     pub(super) fn answer_raw(
         &mut self,
         id: &Id,
@@ -156,11 +156,11 @@ impl AnswerWriter {
         add_one(&self.tally.results);
         self.traces.answered(id, result);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.to_json());
-        // A server over HTTP may have written it on several.
+        // A server over HTTP may have written the result on several lines.
         self.send(route, None, &one_line(line.as_bytes()), effects);
     }
 
-    /// Answers with what a server has said, in the words of the client's era.
+    /// Sends the outcome of a server, translated into the client's era.
     pub(super) fn pass_on(
         &mut self,
         now: Duration,
@@ -212,7 +212,7 @@ impl AnswerWriter {
         }
     }
 
-    /// Answers with an error of ours as it stands.
+    /// Sends an error of unhang itself unchanged.
     pub(super) fn refuse_raw(
         &mut self,
         id: &Id,
@@ -223,7 +223,7 @@ impl AnswerWriter {
         self.send_error(id, route, error, true, effects);
     }
 
-    /// Answers with an error as it stands, ours or a server's.
+    /// Sends an error unchanged, be it of unhang or of a server.
     fn send_error(
         &mut self,
         id: &Id,
@@ -240,7 +240,7 @@ impl AnswerWriter {
         self.send(route, error, &one_line(line.as_bytes()), effects);
     }
 
-    /// Refuses to read a resource that nobody has, as the client's era has it.
+    /// Refuses to read a resource that no server has, in the form of the client's era.
     pub(super) fn refuse_resource(
         &mut self,
         id: &Id,
@@ -261,7 +261,7 @@ impl AnswerWriter {
         self.refuse_raw(id, route, legacy.as_deref().unwrap_or(&modern), effects);
     }
 
-    /// Answers a call that will get no other answer.
+    /// Fails a call that will get no other answer.
     pub(super) fn fail(
         &mut self,
         now: Duration,
@@ -275,7 +275,7 @@ impl AnswerWriter {
         self.fault(call.route, to, error_report, now.saturating_sub(call.since), limit, effects);
     }
 
-    /// Answers a request that never became a call.
+    /// Refuses a request that never became a call.
     pub(super) fn refuse_request(
         &mut self,
         request: &ClientRequest<'_>,
@@ -285,7 +285,7 @@ impl AnswerWriter {
         self.refuse(request.route, request.addressee(), error_report, effects);
     }
 
-    /// Answers what never became a call.
+    /// Refuses a line or a request that never became a call.
     pub(super) fn refuse(
         &mut self,
         route: ReplyRoute,
@@ -315,7 +315,7 @@ impl AnswerWriter {
         self.send(route, Some(error), &to.line(&fault), effects);
     }
 
-    /// Says to whoever reads the log who got which error.
+    /// Logs which session got which error.
     fn log(&self, fault: &Fault<'_>) {
         tracing::info!(
             session = self.session_name.as_deref(),
@@ -333,7 +333,7 @@ impl AnswerWriter {
         add_one(&self.tally.errors);
     }
 
-    /// Refuses a request of a revision that we do not speak, in the form that lets a client choose another.
+    /// Refuses a request of a revision that unhang does not speak, in the form that lets a client choose another.
     pub(super) fn refuse_version(
         &mut self,
         id: &Id,
@@ -354,7 +354,7 @@ impl AnswerWriter {
         self.refuse_raw(id, route, &error.to_string(), effects);
     }
 
-    /// The request was withdrawn: nothing goes out for it, but its batch may now be complete.
+    /// Settles a request that was withdrawn. It gets no answer, but its batch may now be complete.
     pub(super) fn answer_nothing(&mut self, route: ReplyRoute, effects: &mut impl SessionEffects) {
         let array = route.batch.and_then(|batch| self.batches.settle(batch, None));
         match array {
@@ -370,7 +370,7 @@ impl AnswerWriter {
         }
     }
 
-    /// Sends an answer, which may be this error.
+    /// Sends an answer, which is an error if `error` is given.
     fn send(
         &mut self,
         route: ReplyRoute,
@@ -393,7 +393,7 @@ impl AnswerWriter {
     }
 }
 
-/// A server's result in the words of the client's era, or what is wrong with it.
+/// Translates a server's result into the client's era. Fails with the reason if the result is not usable.
 fn result_for<'a>(
     client: Era,
     method: &str,
@@ -403,9 +403,9 @@ fn result_for<'a>(
     let raw = Json::new(result.get().as_bytes()).filter(|raw| raw.get().starts_with('{'));
     let raw = raw.ok_or_else(|| "what is no object".to_owned())?;
     match (answered.era, result::kind(raw)) {
-        // A server of old knows no other, whatever it writes there.
+        // A server of the handshake era knows no other kind of result, whatever it writes there.
         (Era::Legacy, _) | (Era::Modern, result::ResultKind::Complete) => {}
-        // Whoever speaks as the server does knows what to do with it.
+        // A client of the server's own era can handle this kind.
         (Era::Modern, result::ResultKind::InputRequired) if client == Era::Modern => {}
         (Era::Modern, other) => return Err(other.out_of_place()),
     }
@@ -414,11 +414,11 @@ fn result_for<'a>(
         (Era::Modern, Era::Legacy) => result::to_modern(method, raw, answered.server_info.as_deref()),
         _ => Some(Cow::Borrowed(result.get())),
     };
-    // It is an object.
+    // A result that the translation left alone is an object.
     Ok(translated.unwrap_or(Cow::Borrowed(result.get())))
 }
 
-/// A server's error in the words of the client's era, where it has to be put into those.
+/// Translates a server's error into the client's era. Returns `None` if the error can stay as it is.
 fn error_for<'a>(client: Era, method: &str, answered: &ServerAnswer, own: &'a str) -> Option<Cow<'a, str>> {
     let raw = Json::new(own.as_bytes())?;
     match (client, answered.era) {
@@ -427,7 +427,7 @@ fn error_for<'a>(client: Era, method: &str, answered: &ServerAnswer, own: &'a st
             let uri = answered.asked_for.as_deref().and_then(|uri| Json::new(uri.as_bytes()));
             match error::to_modern(method, raw, uri)? {
                 error::ModernError::Error(error) => Some(error),
-                // Nobody can be asked.
+                // The client cannot be asked for input.
                 error::ModernError::InputRequired(_) => None,
             }
         }

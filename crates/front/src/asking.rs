@@ -1,8 +1,8 @@
-//! One request to a server: a task that waits for its answer, tells on the way what the server tells, and gives the whole out of its hands
-//! where a job is made of it.
+//! One request to a server. A task waits for its answer, passes on what the server says meanwhile, and hands the request over if a job is
+//! made of it.
 //!
-//! Invariants: whoever is dropped withdraws the request; where answer and job come together, it is the answer. A client that has asked for
-//! a task (2025-11-25) has it before its server is asked anything, so that neither an answer nor a question is quicker.
+//! Invariants: dropping the task withdraws the request. If the answer and the job come together, the answer wins. A client that has asked
+//! for a task (2025-11-25) has it before its server is asked anything. So neither an answer nor a question comes earlier.
 
 use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
 
@@ -28,40 +28,40 @@ use unhang_tools::{
 };
 use unhang_upstream::client::Failure;
 
-/// Where what a server tells goes, on its way to the session.
+/// The channels from a server to the session, for progress and for messages beside the answer.
 #[derive(Clone)]
 pub(super) struct ProgressSinks {
     pub progress: mpsc::Sender<(CallKey, Box<RawValue>)>,
     pub aside: mpsc::Sender<(CallKey, SideMessage)>,
 }
 
-/// That a job is to be made of a call.
+/// The order to make a job of a call.
 pub(super) struct PromotionOrder {
-    /// What its client calls the tool.
+    /// The tool's name as its client knows it.
     pub name: String,
     pub elapsed: Duration,
 }
 
-/// A job that is being made of a call.
+/// The making of a job of a call, under way.
 type AdoptionFuture = Pin<Box<dyn Future<Output = Result<Promoted, JobServiceError>> + Send>>;
 
-/// What is needed to make a job of a call.
+/// Everything that is needed to make a job of a call.
 pub(super) struct MayPromote {
     pub calls: PromotedCalls,
     pub jobs: Arc<dyn JobService>,
     pub caller: Caller,
-    /// What the client calls itself.
+    /// The name that the client gives itself.
     pub client: String,
     /// The session that calls.
     pub session: SessionKey,
     /// Which calls join the job that the same call has become.
     pub joining: JoinPolicy,
-    /// Its client has asked for a task (2025-11-25).
+    /// Whether the client has asked for a task (2025-11-25).
     pub wants_a_task: bool,
     pub orders: oneshot::Receiver<PromotionOrder>,
 }
 
-/// What a call is, as far as a job is made of it.
+/// The parts of a call that its job needs.
 pub(super) struct PromotableCall {
     server: CalledServer,
     tool: String,
@@ -94,7 +94,7 @@ impl PromotableCall {
     }
 }
 
-/// Asks, and waits for what comes of it.
+/// Asks a server and waits for the outcome.
 pub(super) async fn ask(
     key: CallKey,
     servers: Servers,
@@ -116,7 +116,7 @@ pub(super) async fn ask(
         };
         match joined {
             Some(ended) => return ended,
-            // It has failed meanwhile, and is tried again.
+            // That job has failed meanwhile; this call tries again.
             None => tracing::debug!(job = id.as_str(), "there is nothing to join"),
         }
     }
@@ -135,7 +135,7 @@ pub(super) async fn ask(
     answered(key, running_call, progress_sinks, cancellation, promote.zip(about)).await
 }
 
-/// Waits for what comes of a request that was made; it is a job where somebody may make one of it and orders that first.
+/// Waits for the outcome of a request that was sent. That is a job if `promote` is given and the job is made before the answer comes.
 pub(super) async fn answered(
     key: CallKey,
     mut running_call: RunningCall,
@@ -154,10 +154,10 @@ pub(super) async fn answered(
             }
             Ok(()) = running_call.way.seen.changed() => {
                 let newest: Option<Box<RawValue>> = running_call.way.seen.borrow_and_update().clone();
-                // Where it does not fit there is newer progress soon, or the end.
+                // If it does not fit, newer progress or the end follows soon.
                 let _lossy = newest.map(|params| progress_sinks.progress.try_send((key, params)));
             }
-            // Where there are too many on their way it is dropped: a log is lost, and a question declined.
+            // If too many messages are on their way, this one is dropped: a log line is lost, and a question is declined.
             Some(one) = running_call.way.said.recv() => drop(progress_sinks.aside.try_send((key, one))),
             answered = &mut running_call.way.answering => {
                 forget(promote, adopting);
@@ -179,7 +179,7 @@ pub(super) async fn answered(
     }
 }
 
-/// Makes a job of a call that nobody has been asked yet; or how the call ends without one.
+/// Makes a job of a call before any server is asked. Fails with the end of the call if no job comes of it.
 async fn task_first(
     promote: MayPromote,
     about: &PromotableCall,
@@ -249,14 +249,14 @@ fn adopt(
     })
 }
 
-/// A job that was being made of a call is of no use any more.
+/// Gives up the job that was being made of a call.
 fn forget(promote: Option<MayPromote>, adopting: Option<AdoptionFuture>) {
     if let (Some(promote), Some(adopting)) = (promote, adopting) {
         promote.calls.forget(adopting);
     }
 }
 
-/// That a job is to be made of it; never, where it may not. Comes once. Cancel-safe.
+/// Waits until a job is ordered for the call; forever, if no job may be made of it. Returns once. Cancel-safe.
 async fn ordered(promote: &mut Option<MayPromote>) -> Option<PromotionOrder> {
     match promote {
         Some(promote) if !promote.orders.is_terminated() => (&mut promote.orders).await.ok(),
@@ -271,15 +271,15 @@ async fn poll(adopting: &mut Option<AdoptionFuture>) -> <AdoptionFuture as Futur
     }
 }
 
-/// Waits for the job that the same call has become; nothing where it came to nothing.
+/// Waits for the job that the same call has become. Returns `None` if that job gave no result.
 async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<CallTaskEnd> {
     if promote.wants_a_task {
-        // The one that there is, which may have ended.
+        // The client gets the existing job, which may have ended.
         return Some(CallTaskEnd::Joined(Box::new(promote.jobs.status(id, Duration::ZERO).await.ok()?)));
     }
     let status = tokio::select! {
         joined = promote.calls.join(id, limit) => joined.ok()?,
-        // Its client has waited long enough once more.
+        // The time after which this client gets a job has passed here, too.
         _order = &mut promote.orders => {
             let status = promote.calls.join(id, Duration::ZERO).await.ok()?;
             if !status.record.status.is_final() {

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //!
-//! - A call has at most one task at a time, and what comes of a task is of the call it was started for.
-//! - Whoever drops this ends all of them.
+//! - A call has at most one task at a time. The outcome of a task belongs to the call that it was started for.
+//! - Dropping [`CallTasks`] ends all of them.
 
 use std::collections::HashMap;
 
@@ -23,28 +23,28 @@ use unhang_gateway::{ServerAnswer, Watch};
 use unhang_tools::{Cancellation, ToolAnswer, job_report::JobReport};
 use unhang_upstream::client::Error;
 
-/// What comes of a task.
+/// The outcome of a task.
 pub(super) enum CallTaskEnd {
     Tool(ToolAnswer),
     Server(Box<ServerAnswer>),
-    /// A resource is watched, or not.
+    /// A resource is watched, or the watch has failed.
     Watched(Resource, Result<Watch, Error>),
     /// A call has become a job.
     Promoted(Box<(Promoted, RunningCall)>),
-    /// No job could be made of a call, which goes on.
+    /// No job could be made of a call, which goes on without one.
     NotPromoted(Box<(String, RunningCall)>),
     /// The same call was a job already, and still is.
     Joined(Box<JobReport>),
-    /// What was asked of tasks.
+    /// The answer to a request about tasks.
     Task(Box<TasksTold>),
-    /// Nobody waits for it any more.
+    /// The call needs no answer any more.
     Nothing,
 }
 
-/// A task that has come to its end, or has panicked.
+/// A task that has ended or panicked.
 pub(super) type FinishedTask = Result<(TaskId, CallTaskEnd), JoinError>;
 
-/// See the module's text.
+/// All tasks of one session; see the module's text.
 #[derive(Default)]
 pub(super) struct CallTasks {
     tasks: JoinSet<CallTaskEnd>,
@@ -61,21 +61,21 @@ impl CallTasks {
         self.keys.insert(task.id(), key);
     }
 
-    /// By what the task of this call hears that nobody waits for it any more.
+    /// Makes the signal by which the task of this call hears that its answer is not needed any more.
     pub(super) fn cancellation(&mut self, key: CallKey) -> Cancellation {
         let (cancel, cancellation) = Cancellation::new();
         self.cancels.insert(key, cancel);
         cancellation
     }
 
-    /// Says to the task of this call that nobody waits for it any more.
+    /// Tells the task of this call that its answer is not needed any more.
     pub(super) fn cancel(&self, key: CallKey) {
         if let Some(cancel) = self.cancels.get(&key) {
             cancel.send_replace(true);
         }
     }
 
-    /// By what the task of this call hears that a job is to be made of it.
+    /// Makes the channel by which the task of this call hears that it becomes a job.
     pub(super) fn promotion_orders(&mut self, key: CallKey) -> oneshot::Receiver<PromotionOrder> {
         let (order, orders) = oneshot::channel();
         self.orders.insert(key, order);
@@ -85,17 +85,17 @@ impl CallTasks {
     /// Orders that a job be made of this call.
     pub(super) fn promote(&mut self, key: CallKey, order: PromotionOrder) {
         if let Some(orders) = self.orders.remove(&key) {
-            // It may have been answered a moment ago.
+            // The task may have been answered a moment ago.
             let _answered = orders.send(order);
         }
     }
 
-    /// Waits for the next task that ends; gives nothing while there is none. Cancel-safe.
+    /// Waits for the next task that ends. Returns `None` if there is no task. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<FinishedTask> {
         self.tasks.join_next_with_id().await
     }
 
-    /// Forgets a task that has ended. Gives its call, and what comes of it.
+    /// Forgets a task that has ended. Returns its call and its outcome.
     pub(super) fn settle(&mut self, finished: FinishedTask) -> Option<(CallKey, CallTaskEnd)> {
         let panicked = finished.is_err();
         let (task, ended) = finished.unwrap_or_else(|error| {

@@ -1,9 +1,10 @@
-//! On which terms a server is asked: how long its client waits, how long the server has, and whether a job may be made of it meanwhile.
+//! The terms on which a server is asked. They say how long its client waits, how long the server has, and whether a job may be made of it
+//! meanwhile.
 //!
 //! Invariants
 //!
-//! - What a request has waited for its server to come up is part of its limit.
-//! - What may become a job is given the time for that; until then the client's limit is ours to keep.
+//! - The time that a request has waited for its server to start is part of its limit.
+//! - A call that may become a job is given the time for that; until then unhang keeps the client's limit.
 
 use std::time::Duration;
 
@@ -15,39 +16,39 @@ use unhang_core::{clients, promotion::Promotion};
 use unhang_gateway::{JoinPolicy, RequestTimeouts};
 use unhang_upstream::http::headers::CallLimit;
 
-/// What is known of the time of a call when it comes.
+/// The times that are known of a call when it comes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallTiming {
     pub now: Duration,
-    /// For how long the request has waited already.
+    /// How long the request has waited already.
     pub waited: Duration,
-    /// After how long the client gives it up, where that is known.
+    /// The time after which the client gives the call up, if that is known.
     pub clock: Option<Duration>,
-    /// For how long the window that asks waits, where it has said so.
+    /// How long the window that asks waits, if it has said so.
     pub window: Option<CallLimit>,
 }
 
-/// See the module's text.
+/// The terms of one request; see the module's text.
 #[derive(Debug)]
 pub(super) struct CallTerms {
-    /// For how long the client waits.
+    /// How long the client waits.
     pub limit: Duration,
-    /// The client's own clock, where the limit is that short because of it.
+    /// The client's own timeout, if that is what makes the limit so short.
     pub clock: Option<Duration>,
-    /// For how long the server is asked from now on.
+    /// How long the server is asked from now on.
     pub asked_limit: Duration,
-    /// What is over of that.
+    /// The part of that limit that has passed.
     pub waited: Duration,
-    /// How it becomes a job, where it may.
+    /// How the call becomes a job, if it may.
     pub promotion: PromotionPlan,
-    /// Whether it joins the job that the same call has become.
+    /// Whether the call joins the job that the same call has become.
     pub joining: JoinPolicy,
-    /// Its client may hear that it is waited for.
+    /// Whether its client may hear heartbeats while it waits.
     pub has_heartbeat: bool,
 }
 
 impl CallTerms {
-    /// Those of a request that is no call of a tool, and has waited for so long.
+    /// Makes the terms of a request that is not a tool call and has waited this long.
     pub(super) fn of_request(timeouts: &RequestTimeouts, waited: Duration) -> CallTerms {
         let limit = timeouts.request.saturating_sub(waited);
         CallTerms {
@@ -61,7 +62,7 @@ impl CallTerms {
         }
     }
 
-    /// Those of a call of this tool, whose client gets this where a job is made of it.
+    /// Makes the terms of a call of this tool, whose client gets this reply if a job is made of it.
     pub(super) fn of_call(
         tool: &str,
         timeouts: &RequestTimeouts,
@@ -75,7 +76,7 @@ impl CallTerms {
         let limit = limit.saturating_sub(timing.waited);
         let job_limit = timeouts.of_job(tool);
         let promotion = if jobs.promotes { timeouts.of_promotion(tool) } else { Promotion::Off };
-        // As a job it would have ended already.
+        // A call that is older than the limit of a job becomes none: as a job it would have ended already.
         let hand_over = PromotionPlan::of(promotion_reply, promotion, limit.min(job_limit), timing);
         let may_be_a_job = hand_over.at.is_some();
         let joining = if may_be_a_job { timeouts.of_joining(tool) } else { JoinPolicy::Never };
@@ -83,19 +84,19 @@ impl CallTerms {
         let waited = timing.waited + window.map(|window| window.waited).unwrap_or_default();
         let asked_limit = match (may_be_a_job, jobs.are_of_windows) {
             (true, _) => job_limit,
-            // Whoever serves their clients knows when to stop, and says so.
+            // The window that serves the client knows when to stop, and says so.
             (false, true) => {
                 window.map_or(job_limit.max(limit), |window| window.limit.saturating_sub(waited))
             }
             (false, false) => limit,
         };
-        // Where windows ask, whoever serves their clients knows when to stop.
+        // If windows ask, the window that serves the client knows when to stop.
         let limit = if jobs.are_of_windows { asked_limit } else { limit };
         let has_heartbeat = timeouts.has_heartbeat(tool);
         CallTerms { limit, clock, asked_limit, waited, promotion: hand_over, joining, has_heartbeat }
     }
 
-    /// Whether a job may be made of it.
+    /// Returns whether a job may be made of the call.
     pub(super) fn may_be_a_job(&self) -> bool {
         self.promotion.at.is_some()
     }

@@ -1,6 +1,6 @@
-//! What a session sees of the world, says to its client, and has its owner do.
+//! The interface between a session and its owner: the effects that it may have at once, and the actions that it leaves to the owner.
 //!
-//! Invariant: nothing here may wait. What takes time is a [`SessionAction`], and what comes of it is told to the session as an event.
+//! Invariant: nothing here may wait. Work that takes time is a [`SessionAction`], and its outcome is told to the session as an event.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use super::tasks::TaskAsked;
 use unhang_core::{batch::BatchId, queue::Class};
 use unhang_gateway::{JoinPolicy, Level, Replied, ServerRequest};
 
-/// Names what a client says at once and is answered at once: a POST. Over pipes there is one stream for everything.
+/// Names a unit of input that the client sends and gets answered as a whole, such as a POST. Over pipes one stream carries everything.
 pub type StreamKey = u64;
 
-/// The stream of a session that has no other.
+/// The stream of a session that has only one.
 pub const ONLY_STREAM: StreamKey = 0;
 
 /// An answer that is an error.
@@ -22,142 +22,142 @@ pub const ONLY_STREAM: StreamKey = 0;
 pub struct ErrorAnswer {
     /// Its code.
     pub code: i32,
-    /// Whether we refuse what was asked. Otherwise a server does, and to us it is an answer like any other.
+    /// Whether unhang refuses the request. Otherwise the error is a server's, and counts as an ordinary answer.
     pub is_ours: bool,
 }
 
-/// Where a line belongs.
+/// The place where a line belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineTarget {
-    /// It answers what came on this stream.
+    /// The line answers input of this stream.
     Answer {
         /// The stream.
         stream: StreamKey,
-        /// The error that it is, where it is one and stands alone.
+        /// The error in the line, if the line is a single error.
         error: Option<ErrorAnswer>,
     },
-    /// It tells something beside, while what came on this stream is worked on.
+    /// The line goes beside the answer, while input of this stream is worked on.
     Beside(StreamKey),
-    /// It is about the session.
+    /// The line is about the session.
     Session,
 }
 
-/// How an answer goes back: on the stream on which it was asked for, in its batch where it has one.
+/// The way of an answer back: on the stream of its request, and in its batch if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplyRoute {
     pub stream: StreamKey,
     pub batch: Option<BatchId>,
 }
 
-/// What the session sees of the world and may do to it. None of these may wait.
+/// The effects that a session may have at once. None of these methods may wait.
 pub trait SessionEffects {
     /// Sends one line (without its ending) to the client.
     fn to_client(&mut self, to: LineTarget, class: Class, line: &[u8]);
-    /// What came on this stream gets no answer any more: the client has withdrawn it.
+    /// Notes that input of this stream gets no answer any more, because the client has withdrawn it.
     fn nothing_to_client(&mut self, stream: StreamKey);
-    /// Whether something can be said beside the answer to what came on this stream.
+    /// Returns whether something can be said beside the answer to input of this stream.
     fn takes_more(&self, stream: StreamKey) -> bool;
-    /// Bytes that wait for the client.
+    /// Returns the bytes that wait for the client.
     fn client_backlog(&self) -> usize;
 }
 
-/// Names a call while it runs, which can be longer than its request waits: an id can be in use again by then.
+/// Names a call while it runs. The call can run longer than its request waits, so that the request's id can be in use again.
 pub type CallKey = u64;
 
-/// A resource of a server, as the server calls it: its place and the URI.
+/// A resource of a server: the index of the server, and the URI by which the server knows it.
 pub type Resource = (usize, Arc<str>);
 
 /// Names a question that a server has asked.
 pub type QuestionKey = u64;
 
-/// What a question of a server is about.
+/// The call that a server's question is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionSubject {
-    /// This call.
+    /// The question is about this call.
     Call(CallKey),
-    /// This call, or another one of the session that the same server has.
+    /// The question is about this call, or another call of the session to the same server.
     OneOfSeveral(CallKey),
 }
 
-/// What the owner has to do.
+/// The work that the owner of a session has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SessionAction {
-    /// Call a tool, then say [`McpSession::ended`](super::mcp_session::McpSession::ended).
+    /// Call a tool, then report with [`McpSession::ended`](super::mcp_session::McpSession::ended).
     Call {
-        /// What to call it by.
+        /// The key of the call.
         key: CallKey,
-        /// The tool's name, one of those that are listed.
+        /// The tool's name, one of the listed names.
         tool: String,
-        /// What it is called with.
+        /// The arguments of the call.
         arguments: Map<String, Value>,
-        /// How long that was, as JSON.
+        /// The length of the arguments as JSON.
         length: usize,
         /// How long the call may take from now on.
         limit: Duration,
     },
-    /// Ask a server, then say [`McpSession::answered`](super::mcp_session::McpSession::answered).
+    /// Ask a server, then report with [`McpSession::answered`](super::mcp_session::McpSession::answered).
     Ask {
-        /// What to call it by.
+        /// The key of the call.
         key: CallKey,
-        /// What it is asked.
+        /// The request to the server.
         asked: ServerRequest,
-        /// Whether it may become a job.
+        /// Whether the call may become a job.
         may_be_a_job: bool,
-        /// Whether it joins the job that the same call has become.
+        /// Whether the call joins the job that the same call has become.
         joining: JoinPolicy,
     },
-    /// Hear of a resource, then say [`McpSession::watched`](super::mcp_session::McpSession::watched).
+    /// Watch a resource, then report with [`McpSession::watched`](super::mcp_session::McpSession::watched).
     Watch {
-        /// What to call it by.
+        /// The key of the call.
         key: CallKey,
-        /// Which one.
+        /// The resource.
         resource: Resource,
-        /// How long it may take.
+        /// How long the request may take.
         limit: Duration,
     },
-    /// Hear of it no more.
+    /// Stop watching the resource.
     Unwatch(Resource),
     /// Have servers log from this level on.
     Log(Level),
-    /// This came of a question that a server has asked.
+    /// Pass on the reply to a question that a server has asked.
     Reply {
         /// The question.
         question: QuestionKey,
-        /// What the client answered, or why there is no answer.
+        /// The client's answer, or the reason why there is none.
         replied: Replied,
     },
-    /// Make a job of what a server is asked, then say [`McpSession::promoted`](super::mcp_session::McpSession::promoted), unless it is
-    /// answered before.
+    /// Make a job of a request to a server, then report with [`McpSession::promoted`](super::mcp_session::McpSession::promoted), unless the
+    /// request is answered before.
     Promote {
         /// The call.
         key: CallKey,
-        /// What its client calls the tool.
+        /// The tool's name as its client knows it.
         name: String,
-        /// For how long it has been asked.
+        /// How long the server has been asked.
         elapsed: Duration,
     },
-    /// Ask for what is known of a task, then say [`McpSession::task_told`](super::mcp_session::McpSession::task_told).
+    /// Look a task up, then report with [`McpSession::task_told`](super::mcp_session::McpSession::task_told).
     Task {
-        /// What to call it by.
+        /// The key of the call.
         key: CallKey,
-        /// What is asked.
+        /// The question about the task.
         asked: TaskAsked,
     },
-    /// Say [`McpSession::task_changed`](super::mcp_session::McpSession::task_changed) whenever this task is another than it was, until it has
+    /// Report each change of this task with [`McpSession::task_changed`](super::mcp_session::McpSession::task_changed), until the task has
     /// ended.
     FollowTask {
-        /// What to call it by.
+        /// The key of the call.
         key: CallKey,
         /// The task.
         id: JobId,
     },
-    /// Nobody waits for this call any more: it is to come to its end soon.
+    /// End this call soon: its answer is not needed any more.
     Cancel(CallKey),
-    /// Deliver what waits for the client, then end with this code.
+    /// Deliver the lines that wait for the client, then end with this exit code.
     Exit(u8),
 }
 
-/// What was counted in the life of a front; shown at its end.
+/// The counters of a session, shown at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionCounters {

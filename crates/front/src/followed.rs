@@ -1,12 +1,12 @@
-//! Tasks that a client of 2026-07-28 wants to hear of, by `subscriptions/listen` with `taskIds` (SEP-2663).
+//! Tasks that a client of 2026-07-28 follows by `subscriptions/listen` with `taskIds` (SEP-2663).
 //!
-//! Theory of operation. Each is followed by a task of its own, which looks at it whenever some job changes and says when it is another than
-//! it was; that ends with the task or with the subscription.
+//! Theory of operation. A task of its own follows each. It looks whenever some job changes, and reports each change, until the followed
+//! task or the subscription ends.
 //!
 //! Invariants
 //!
-//! - A client hears of its own tasks alone; of one that is not there it hears nothing, as where nothing changes.
-//! - What it hears is what `tasks/get` would say.
+//! - A client hears of its own tasks alone. Of a task that does not exist it hears nothing, as of a task that never changes.
+//! - Each notification says the same as `tasks/get` would.
 
 use std::time::Duration;
 
@@ -27,16 +27,16 @@ use super::{
 use unhang_core::queue::Class;
 use unhang_tools::service::JobService as _;
 
-/// Tasks that one subscription may be about.
+/// The most tasks that one subscription may follow.
 const MOST: usize = 100;
 
-/// How long two looks at a task are apart at least, however often jobs change.
+/// The shortest time between two looks at a task, however often jobs change.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// What is told of a task on its way to the session.
+/// The channel for changes of a task, on the way to the session.
 pub(super) type TaskNewsSender = mpsc::Sender<(CallKey, Box<TaskTold>)>;
 
-/// The tasks that a subscription is about; none, where its client has not declared that it copes with them.
+/// Returns the tasks that a subscription follows. Returns none if its client has not declared that it supports tasks.
 pub(super) fn tasks_wanted(params: Option<Json<'_>>) -> Vec<JobId> {
     let mut task_ids = Vec::new();
     let is_declared = params.and_then(capabilities).is_some_and(declares);
@@ -51,20 +51,20 @@ pub(super) fn tasks_wanted(params: Option<Json<'_>>) -> Vec<JobId> {
     task_ids
 }
 
-/// What the subscription of this id hears of a task that is another than it was, and as what. A job is kept for `ttl` after its end.
+/// Makes the notification about a changed task for the subscription of this id, and its class. A job is kept for `ttl` after its end.
 pub(super) fn notification(told: &TaskTold, id: &Id, ttl: Option<Duration>) -> (Class, String) {
     let view = TaskView::of(&told.report, ttl, POLL_INTERVAL);
     let came = JobOutcomeWords::of(told, Dialect::Extension);
     let (method, params) = tasks::notification(Dialect::Extension, &view.task(), came.outcome());
     let params = under(Json::new(params.as_bytes()), id);
     let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
-    // The newest says it all.
+    // The newest notification replaces the older ones.
     let class = Class::ListChanged(format!("task {} {}", told.report.job_id, id.to_json()).into());
     (class, line)
 }
 
 impl SessionJobs {
-    /// Says how a task is now, and again whenever it is another than it was, until it has ended.
+    /// Reports the current state of a task, then each change, until the task has ended.
     pub(super) async fn follow(&self, id: JobId, key: CallKey, tell: TaskNewsSender) {
         let Some(promoted) = self.promoted() else { return };
         if !matches!(self.service.knows(id).await, Ok(true)) {

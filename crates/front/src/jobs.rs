@@ -1,4 +1,4 @@
-//! What a front needs of whoever runs jobs: answers to what clients ask of tasks, and a place for calls that become some.
+//! The interface of the front to the job service: answers to requests about tasks, and the keeper of calls that become jobs.
 
 use std::{collections::HashSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
 
@@ -22,30 +22,30 @@ use unhang_tools::{
     service::{Caller, JobService, JobServiceError, ResultsExtent},
 };
 
-/// Where questions go that are asked beside the answer to this request.
+/// The channel for questions that are asked beside the answer to this request.
 pub(super) type QuestionSender = (CallKey, mpsc::Sender<(CallKey, SideMessage)>);
 
-/// Jobs behind a front. Clones are the same.
+/// The jobs behind a front. Clones share one service.
 #[derive(Clone)]
 pub struct SessionJobs {
-    /// Runs them.
+    /// The service that runs the jobs.
     pub service: Arc<EngineService>,
-    /// Whoever comes is told from others, so that there can be lists for each.
+    /// Whether callers are told apart, so that each can have a list of its own.
     pub tells_callers_apart: bool,
 }
 
 impl SessionJobs {
-    /// What keeps calls as jobs; none become one where this says nothing.
+    /// Returns the keeper of calls as jobs. If there is none, no call becomes a job.
     pub(super) fn promoted(&self) -> Option<PromotedCalls> {
         self.service.promoted()
     }
 
-    /// The same for this caller.
+    /// Returns the same jobs as this caller may use them.
     pub(super) fn on_behalf(&self, caller: &Caller) -> Self {
         Self { service: Arc::clone(&self.service).for_caller(caller), ..self.clone() }
     }
 
-    /// What this caller sees of them.
+    /// Returns the abilities of the jobs for this caller.
     pub(super) fn seen_by(&self, caller: &Caller) -> JobCapabilities {
         JobCapabilities {
             are_there: true,
@@ -57,7 +57,7 @@ impl SessionJobs {
         }
     }
 
-    /// What is known of what is asked.
+    /// Carries out a request about tasks, and returns its outcome.
     pub(super) async fn told(&self, asked: TaskAsked, beside: QuestionSender) -> TasksTold {
         if let Some(id) = asked.about() {
             match self.service.knows(id).await {
@@ -90,7 +90,7 @@ impl SessionJobs {
         told.unwrap_or_else(|JobServiceError(why)| TasksTold::Failed(why))
     }
 
-    /// What is known of a task now.
+    /// Returns the current state of a task.
     pub(super) async fn look(&self, id: JobId) -> Result<TaskTold, JobServiceError> {
         self.one(id, Duration::ZERO).await
     }
@@ -112,7 +112,7 @@ impl SessionJobs {
         Ok(TaskTold { report, answer, inputs })
     }
 
-    /// Answers what a task waits for. A name that it has not is passed over: it may have been answered before.
+    /// Passes on answers to the questions of a task. An unknown name is skipped: the question may have been answered before.
     fn update(&self, id: JobId, responses: Vec<(String, String)>) {
         let Some(promoted) = self.promoted() else { return };
         for (key, response) in responses {
@@ -125,7 +125,7 @@ impl SessionJobs {
         }
     }
 
-    /// Asks a client that waits for the result of a task what the task waits for, beside its request (2025-11-25).
+    /// Asks the task's open questions to a client that waits for its result, beside that request (2025-11-25).
     async fn ask_beside(&self, id: JobId, (key, beside): QuestionSender) -> Infallible {
         let Some(promoted) = self.promoted() else { return pending().await };
         let mut changes = promoted.inputs().changes();
@@ -141,14 +141,14 @@ impl SessionJobs {
                 let (reply, replied) = oneshot::channel();
                 let question =
                     SideMessage::Asked(OpenServerQuestion { method, params, is_of_several: false, reply });
-                // Where there are too many on their way it is asked with the next request.
+                // If too many questions are on their way, this one is asked with the next request.
                 if beside.try_send((key, question)).is_ok() {
                     replies.spawn(async move { (name, replied.await) });
                 }
             }
             tokio::select! {
                 Some(Ok((name, Ok(replied)))) = replies.join_next() => {
-                    // It may have been answered elsewhere meanwhile.
+                    // The question may have been answered elsewhere meanwhile.
                     let _known = promoted.inputs().answer(id, &name, replied);
                 }
                 _changed = changes.changed() => {}
@@ -166,7 +166,7 @@ impl SessionJobs {
             Err(why) => {
                 let after = self.one(id, Duration::ZERO).await?;
                 match after.report.status {
-                    // It was quicker.
+                    // The job has ended before it could be cancelled.
                     status if status.is_final() && status != JobState::Cancelled => {
                         Ok(TasksTold::HasEnded(Box::new(after)))
                     }
@@ -182,13 +182,13 @@ fn one(told: TaskTold) -> TasksTold {
     TasksTold::One(Box::new(told))
 }
 
-/// Tasks that can be listed: the newest.
+/// The most tasks that can be listed: the newest.
 const MOST_LISTED: u32 = 1000;
 
-/// Tasks on one page of a list.
+/// The tasks on one page of a list.
 const PAGE: usize = 100;
 
-/// Those that come after this one, as many as a page has.
+/// Returns the page of tasks after this one.
 fn page(all: Vec<JobReport>, after: Option<JobId>) -> TasksTold {
     let begin = match after {
         None => 0,

@@ -1,13 +1,13 @@
-//! The front: one MCP session over two pipes, in every revision of the protocol, with tools of our own behind it.
+//! The front: one MCP session over two pipes, in every revision of the protocol, with tools of unhang itself and servers behind it.
 //!
-//! Two halves, as in the guard. [`mcp_session::McpSession`] is pure: it is told what happened (a line, a tick, the end of a call)
-//! and answers with what is to be written and done. [`run()`] is the thin shell that owns the descriptors, the clock and a
-//! task for each call. What lies behind the tools is a [`Toolbox`](unhang_tools::Toolbox).
+//! Two halves, as in the guard. [`mcp_session::McpSession`] is pure: its owner reports events (a line, a tick, the end of a call), and it
+//! answers with lines and actions. [`run()`] is the thin shell that owns the descriptors, the clock and a task for each call. Behind the
+//! tools is a [`Toolbox`](unhang_tools::Toolbox).
 //!
 //! Invariants
 //! - Every request gets exactly one response, or was withdrawn by the client, whatever the tools do (promise 1).
-//! - A call is a task of its own: one that is slow, stuck or panics delays no other (promise 8).
-//! - What waits for a client that does not read is bounded (promise 3).
+//! - Each call is a task of its own: a call that is slow, stuck or panics delays no other (promise 8).
+//! - The queue to a client that does not read is bounded (promise 3).
 //! - Nothing in the session waits. The shell awaits reads, clocks and tasks, never a write.
 
 mod answers;

@@ -1,6 +1,6 @@
-//! A front without descriptors, for jobs alone: somebody else carries the lines of its session, and decides which are for it.
+//! A front without descriptors, for jobs alone. Its owner carries the lines of its session, and decides which lines are for it.
 //!
-//! Invariants: it has no servers; what it says is taken by whoever asks for it, in its order.
+//! Invariants: it has no servers, and its owner takes its messages in their order.
 
 use std::{future::pending, sync::Arc};
 
@@ -18,7 +18,7 @@ use unhang_core::{limits::Limits, queue::Class};
 use unhang_gateway::FairnessKey;
 use unhang_tools::{Table, Toolbox, job_report::ToolNames, toolbox::NoTools};
 
-/// What has been said, each with what it is to the queue to the client.
+/// The messages to the client, each with its class in the queue.
 #[derive(Default)]
 struct QueuedMessage(Vec<(Class, Vec<u8>)>);
 
@@ -45,7 +45,7 @@ pub struct LocalJobServer {
 }
 
 impl LocalJobServer {
-    /// Answers about the jobs of this service, to whoever calls the tools by these names.
+    /// Makes a server that answers about the jobs of this service, with tools of these names.
     pub fn new(limits: Limits, service: EngineService, names: ToolNames) -> LocalJobServer {
         let service = Arc::new(service);
         let toolbox: Arc<dyn Toolbox> = match Table::of_jobs(names, service.clone()) {
@@ -55,7 +55,7 @@ impl LocalJobServer {
                 Arc::new(NoTools)
             }
         };
-        // One client alone is at the other end.
+        // Only one client is at the other end.
         let jobs = SessionJobs { service, tells_callers_apart: true };
         let context = SessionContext::new(toolbox, None, None).with_jobs(Some(jobs));
         let mut work = SessionRuntime::new(limits, &context, FairnessKey::new("stdio"), None);
@@ -63,14 +63,14 @@ impl LocalJobServer {
         LocalJobServer { work, said: QueuedMessage::default() }
     }
 
-    /// The client has said this.
+    /// Passes a line from the client to the session.
     pub fn hear(&mut self, line: &[u8]) {
         let now = self.work.now();
         self.work.mcp_session.client_line(now, ONLY_STREAM, Line::Whole(line), &mut self.said);
         self.act();
     }
 
-    /// Waits for something to happen, and does what it asks for. Cancel-safe.
+    /// Waits for the next event, and carries out the actions that follow. Cancel-safe.
     pub async fn work(&mut self) {
         let tick = self.work.next_tick();
         let ticks = async {
@@ -90,11 +90,11 @@ impl LocalJobServer {
     }
 
     fn act(&mut self) {
-        // It ends with whoever carries its lines, and has no exit code.
+        // The server ends with its owner, and has no exit code.
         let _none = self.work.act();
     }
 
-    /// What it has said since the last look.
+    /// Takes the messages since the last call.
     pub fn said(&mut self) -> Vec<(Class, Vec<u8>)> {
         std::mem::take(&mut self.said.0)
     }

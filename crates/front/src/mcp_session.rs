@@ -1,8 +1,8 @@
-//! The front's state and its life: pure, driven by events, without a clock, a descriptor or a task of its own.
+//! The session's state and its life: pure, driven by events, without a clock, a descriptor or a task of its own.
 //!
-//! Theory of operation. The owner tells the session what happened, with the time since its start, and hands in an
-//! [`SessionEffects`] through which answers leave at once. After each event the owner carries out the [`SessionAction`]s that have come
-//! up and asks [`McpSession::next_tick`] when to call [`McpSession::tick`] at the latest.
+//! Theory of operation. The owner reports each event to the session, with the time since its start, and passes a [`SessionEffects`] through
+//! which answers leave at once. After each event the owner carries out the new [`SessionAction`]s. Then it asks [`McpSession::next_tick`]
+//! when to call [`McpSession::tick`] at the latest.
 //!
 //! ```text
 //! request ─┬ refused, or answered here
@@ -14,10 +14,10 @@
 //! ```
 //!
 //! The session is a small core. Its state lies in parts, each in the file of its subject: `SessionCalls`, `ClientQuestions`, `ParkedCalls`,
-//! `WatchedResources`, `SessionCatalog`, `SessionProfile` and `AnswerWriter`. A part is given the other parts that it needs, and never
-//! the session. What concerns several of them is here, in `requests.rs` (what the client asks for) and in `outcomes.rs` (what comes of it).
+//! `WatchedResources`, `SessionCatalog`, `SessionProfile` and `AnswerWriter`. A part is given the other parts that it needs, and never the
+//! session. Work on several of them is here, in `requests.rs` (the client's requests) and in `outcomes.rs` (their outcomes).
 //!
-//! Invariant: a line that is no message is answered, for real servers stay silent on garbage (contract 4).
+//! Invariant: a line that is not a message is answered, for real servers stay silent on garbage (contract 4).
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -58,7 +58,7 @@ pub use super::effects::{
     SessionCounters, SessionEffects, StreamKey,
 };
 
-/// The way out.
+/// The phases of a session's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionPhase {
     Running,
@@ -67,33 +67,33 @@ pub(super) enum SessionPhase {
     Closed,
 }
 
-/// The session. See the module's text.
+/// The session; see the module's text.
 #[derive(Debug)]
 pub struct McpSession {
     pub(super) limits: Limits,
     pub(super) now: Duration,
-    /// Sessions may begin with one.
+    /// Whether a client may have to begin with the handshake; false for a request that stands alone.
     pub(super) requires_handshake: bool,
     pub(super) client: SessionProfile,
-    /// Who asks, where clients wait for one another.
+    /// The identity of the client in fair queues.
     pub(super) fairness_key: FairnessKey,
     pub(super) session_catalog: SessionCatalog,
-    /// What there is of jobs behind the session.
+    /// The abilities of the jobs behind the session.
     pub(super) jobs: JobCapabilities,
     pub(super) answers: AnswerWriter,
     pub(super) calls: SessionCalls,
-    /// What the client is asked on behalf of servers.
+    /// The questions of servers to the client.
     pub(super) questions: ClientQuestions,
     pub(super) parked_calls: ParkedCalls,
     pub(super) watched: WatchedResources,
     pub(super) actions: VecDeque<SessionAction>,
     pub(super) phase: SessionPhase,
-    /// No call becomes a job any more.
+    /// Whether calls stay calls from now on, and no job is made of them.
     pub(super) makes_no_jobs: bool,
 }
 
 impl McpSession {
-    /// A front at time zero that offers these tools.
+    /// Makes a session at time zero that offers these tools.
     pub fn new(limits: Limits, tools: Arc<[Definition]>, instructions: Option<Arc<str>>) -> McpSession {
         McpSession {
             limits,
@@ -114,20 +114,20 @@ impl McpSession {
         }
     }
 
-    /// The same with servers behind it.
+    /// Adds servers behind the session.
     #[must_use]
     pub fn with_servers(mut self, known: KnownServers) -> McpSession {
         self.session_catalog.put_servers(known);
         self
     }
 
-    /// The same, counted with others.
+    /// Shares the counters of other sessions.
     pub(crate) fn with_metrics(mut self, tally: Arc<FrontTally>) -> McpSession {
         self.answers.count_in(tally);
         self
     }
 
-    /// The same, and its requests are told there.
+    /// Exports traces of its requests.
     pub(crate) fn with_tracing(
         mut self,
         telemetry: Option<Telemetry>,
@@ -137,74 +137,74 @@ impl McpSession {
         self
     }
 
-    /// The next message comes with this trace in its headers.
+    /// Sets the trace that the headers of the next message name.
     pub(crate) fn set_trace_parent(&mut self, header: Option<Parent>) {
         self.answers.traces().comes_with(header);
     }
 
-    /// The same for this one of those who ask.
+    /// Sets the identity of the client in fair queues.
     #[must_use]
     pub fn with_fairness_key(self, fairness_key: FairnessKey) -> McpSession {
         McpSession { fairness_key, ..self }
     }
 
-    /// What the client calls itself.
+    /// Returns the name that the client gives itself; empty if it gives none.
     pub(super) fn client_name(&self) -> String {
         self.answers.client_name().unwrap_or_default().to_owned()
     }
 
-    /// What the log calls the session.
+    /// Sets the name that the log gives the session.
     pub fn set_session_name(&mut self, name: &str) {
         self.answers.name_session(name);
     }
 
-    /// What is to be done next, until there is nothing.
+    /// Returns the next action for the owner. Returns `None` if nothing is left to do.
     pub fn next_action(&mut self) -> Option<SessionAction> {
         self.actions.pop_front()
     }
 
-    /// For one request alone, which has to name its revision: there is no handshake.
+    /// Makes the session serve a single request, which must name its revision: there is no handshake.
     pub fn for_one_request(self) -> McpSession {
         McpSession { requires_handshake: false, ..self }
     }
 
-    /// The revision that the handshake came to.
+    /// Returns the revision of the handshake. Returns `None` before it.
     pub fn revision(&self) -> Option<Revision> {
         self.client.revision()
     }
 
-    /// What was counted so far.
+    /// Returns the counters so far.
     pub fn counters(&self) -> SessionCounters {
         self.answers.counters()
     }
 
-    /// False while the client must not be read: it does not read either, and what it is owed would pile up.
+    /// Returns whether the client may be read; false if it does not read either, for its answers would pile up.
     pub fn reads_client(&self, effects: &impl SessionEffects) -> bool {
         effects.client_backlog() + self.answers.held_bytes() <= self.limits.queue_bytes
             || !stands("front-holds-a-deaf-client-back")
     }
 
-    /// Something that came on this stream has no answer yet.
+    /// Returns whether input of this stream has no answer yet.
     pub fn awaits(&self, stream: StreamKey) -> bool {
         self.calls.awaits(stream)
     }
 
-    /// There may be other tools of ours later, of which clients are to hear.
+    /// Declares that the own tools may change later, and that clients hear of it.
     pub fn tools_may_change(&mut self) {
         self.session_catalog.tools_may_change();
     }
 
-    /// Calls may be parked under names that begin with this, which nobody guesses.
+    /// Allows calls to be parked under names that begin with this secret.
     pub fn set_state_secret(&mut self, secret: String) {
         self.parked_calls.park_under(secret);
     }
 
-    /// Calls wait for their clients to come back.
+    /// Returns whether calls wait for their clients to come back.
     pub fn has_parked(&self) -> bool {
         !self.parked_calls.is_empty()
     }
 
-    /// When [`McpSession::tick`] is due at the latest.
+    /// Returns when [`McpSession::tick`] is due at the latest.
     pub fn next_tick(&self) -> Option<Duration> {
         let end = match self.phase {
             SessionPhase::Draining { until, .. } | SessionPhase::Stopping { until, .. } => Some(until),
@@ -214,12 +214,12 @@ impl McpSession {
         end.into_iter().chain(calls).chain(self.parked_calls.next_tick()).min()
     }
 
-    /// Time has passed.
+    /// Notes the time, and does everything that is due: deadlines, lists, parked calls and the end of the session.
     pub fn tick(&mut self, now: Duration, effects: &mut impl SessionEffects) {
         self.now = now;
         while let Some((id, call)) = self.next_over(effects) {
             if let Awaited::List(list) = call.awaited {
-                // What is known by now has to do.
+                // The list goes out as far as it is known.
                 self.answer_list(&id, list, &call, effects);
                 continue;
             }
@@ -240,7 +240,7 @@ impl McpSession {
         }
     }
 
-    /// The next call that is over, once whatever is due about others has been done.
+    /// Returns the next call whose time is over, after the due promotions and heartbeats of the calls before it.
     fn next_over(&mut self, effects: &mut impl SessionEffects) -> Option<(Id, SessionCall)> {
         let now = self.now;
         while let Some(id) = self.calls.due(now) {
@@ -255,7 +255,7 @@ impl McpSession {
         self.calls.take_due(now)
     }
 
-    /// Answers with a list, as far as it is known.
+    /// Sends a list as the answer, as far as it is known.
     pub(super) fn answer_list(
         &mut self,
         id: &Id,
@@ -267,7 +267,7 @@ impl McpSession {
         self.answers.answer_raw(id, call.route, &result, effects);
     }
 
-    /// A line came from the client, on this stream.
+    /// Handles a line that the client has sent on this stream.
     pub fn client_line(
         &mut self,
         now: Duration,
@@ -319,7 +319,7 @@ impl McpSession {
             Piece::Invalid(_) | Piece::Junk(_) if !stands("front-answers-garbage") => {}
             Piece::Invalid(invalid) => {
                 let to = Addressee::of_invalid(&invalid, route.batch);
-                // An answer that is none is not counted among those of a batch.
+                // An invalid answer is not counted among the answers of a batch.
                 let route = ReplyRoute { batch: to.batch, ..route };
                 self.answers.refuse(route, to, refusal::invalid(&invalid), effects);
             }
@@ -354,13 +354,13 @@ impl McpSession {
         }
     }
 
-    /// The client's stdin ended: what is in flight may still be answered for a while.
+    /// Notes that the client's stdin ended. Requests in flight may still be answered for a while.
     pub fn client_end(&mut self, now: Duration, effects: &mut impl SessionEffects) {
         self.keep_as_calls();
         self.drain(now, "the client closed its stream", effects);
     }
 
-    /// A signal: nothing new is taken, and what is in flight may still be answered for a moment.
+    /// Prepares to end after a signal: accepts nothing new, and lets requests in flight be answered for a moment.
     pub fn stop_soon(
         &mut self,
         now: Duration,
@@ -376,14 +376,14 @@ impl McpSession {
         self.begin_drain(now, SessionPhase::Draining { until, code, cause }, effects);
     }
 
-    /// No call becomes a job any more: the client that would hear of it has ended, and the job would end with the session. A call that is
-    /// a task from the first on has to be ordered, and then goes on as what it was.
+    /// Stops making jobs of calls: the client that would hear of a job has ended, and the job would end with the session. A call that is a
+    /// task from the beginning still has to be ordered, and then goes on as a call.
     fn keep_as_calls(&mut self) {
         self.makes_no_jobs = true;
         self.calls.keep_as_calls();
     }
 
-    /// Takes nothing new from now on, for this reason; what is in flight may still be answered for a while.
+    /// Accepts nothing new from now on, for this reason. Requests in flight may still be answered for a while.
     pub fn drain(&mut self, now: Duration, cause: &'static str, effects: &mut impl SessionEffects) {
         if self.phase == SessionPhase::Running {
             let until = now + self.limits.eof_grace;
@@ -400,8 +400,8 @@ impl McpSession {
         }
     }
 
-    /// Ends now: the client reads no more. What is in flight is answered first, and then waited for: a command
-    /// that is stopped needs a moment to be gone. `ending` says what ends and why: "unhang is ending because it was interrupted".
+    /// Ends the session now, because the client reads no more. Requests in flight are answered first, and then waited for: a stopped
+    /// command needs a moment to end. `ending` says what ends and why: "unhang is ending because it was interrupted".
     pub fn stop(&mut self, now: Duration, code: u8, ending: &str, effects: &mut impl SessionEffects) {
         self.now = now;
         if matches!(self.phase, SessionPhase::Stopping { .. } | SessionPhase::Closed) {
@@ -412,7 +412,7 @@ impl McpSession {
         self.end_all_subscriptions(effects);
         for (id, call) in self.calls.take_all() {
             self.abandon(call.key, effects);
-            // The window that asks does not end itself, and its session goes on.
+            // The window that asks does not end, and its session goes on.
             let (ends, hint) = match self.jobs.are_of_windows {
                 true => (
                     "the window that has the servers for all windows is ending".to_owned(),
@@ -433,7 +433,7 @@ impl McpSession {
         self.finish_if_stopped();
     }
 
-    /// Ends all subscriptions: nobody hears them any more.
+    /// Ends all subscriptions, which can report nothing any more.
     fn end_all_subscriptions(&mut self, effects: &mut impl SessionEffects) {
         for id in self.calls.ids_of(|awaited| matches!(awaited, Awaited::Changes(_))) {
             if let Some(call) = self.calls.take(&id) {
@@ -443,7 +443,7 @@ impl McpSession {
         }
     }
 
-    /// Watches no more what a subscription that is over was about, and nothing else in its session is.
+    /// Stops watching the resources of an ended subscription that no other part of the session watches.
     fn unwatch_unused(&mut self, ended: &SessionCall) {
         let Awaited::Changes(filter) = &ended.awaited else { return };
         for resource in self.watched.unwatched_after(filter, &self.calls) {
@@ -451,7 +451,7 @@ impl McpSession {
         }
     }
 
-    /// Ends what follows tasks for a subscription that is over.
+    /// Stops following the tasks of an ended subscription.
     pub(super) fn stop_following(&mut self, ended: &SessionCall, effects: &mut impl SessionEffects) {
         if let Awaited::Changes(filter) = &ended.awaited
             && stands("tasks-followed-until-the-end")
@@ -460,19 +460,19 @@ impl McpSession {
         }
     }
 
-    /// Ends a call on which nobody works any more. Gives the id under which it is still waited for.
+    /// Ends a call whose work has ended. Returns the id of the request that still waits for it, if there is one.
     pub(super) fn end_call(&mut self, key: CallKey, effects: &mut impl SessionEffects) -> Option<Id> {
         self.questions.forget(key, &self.calls, &mut self.actions, effects);
         self.calls.end(key)
     }
 
-    /// Nobody waits for this call any more.
+    /// Gives up a call whose answer is not needed any more.
     pub(super) fn abandon(&mut self, key: CallKey, effects: &mut impl SessionEffects) {
         self.questions.forget(key, &self.calls, &mut self.actions, effects);
         self.calls.abandon(key, &mut self.actions);
     }
 
-    /// Once the client has ended and waits for nothing, we end.
+    /// Ends the session if the client has ended and waits for nothing.
     pub(super) fn stop_if_drained(&mut self, effects: &mut impl SessionEffects) {
         if let SessionPhase::Draining { code, cause, .. } = self.phase
             && self.calls.is_empty()
@@ -482,7 +482,7 @@ impl McpSession {
         }
     }
 
-    /// Once everything has been stopped and has ended, we end.
+    /// Ends the session if everything has been stopped and has ended.
     pub(super) fn finish_if_stopped(&mut self) {
         if let SessionPhase::Stopping { code, .. } = self.phase
             && self.calls.have_ended()
@@ -497,7 +497,7 @@ impl McpSession {
     }
 }
 
-/// Says that the whole of unhang ends.
+/// Words the reason why unhang as a whole ends.
 pub(super) fn unhang_ends(cause: &str) -> String {
     format!("unhang is ending because {cause}")
 }

@@ -1,9 +1,9 @@
-//! What comes of calls, and what servers say meanwhile: to whoever waits for it, and to nobody else.
+//! The outcomes of calls, and what servers say meanwhile: each goes to the request that waits for it, and to no other.
 //!
 //! # Invariants
 //!
-//! - What comes for a call goes by its key, so it reaches nobody who came later under the same id.
-//! - What a server tells beside an answer reaches the client only while it waits for that answer.
+//! - The outcome of a call goes by its key, so that it reaches no later request under the same id.
+//! - A server's messages beside an answer reach the client only while it waits for that answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ use unhang_tools::{Definition, ToolAnswer, job_report::JobReport};
 use unhang_upstream::client::Error;
 
 impl McpSession {
-    /// A call has come to its end.
+    /// Handles the end of a tool call.
     pub fn ended(
         &mut self,
         now: Duration,
@@ -59,7 +59,7 @@ impl McpSession {
         self.finish_if_stopped();
     }
 
-    /// A server has answered, or will not.
+    /// Handles the answer of a server, or its failure to answer.
     pub fn answered(
         &mut self,
         now: Duration,
@@ -72,7 +72,7 @@ impl McpSession {
             self.calls.end(key);
             return;
         }
-        // As long as it is known what is asked.
+        // This comes first, while the questions about the call are still known.
         let client = self.answers.client_name();
         let late = self.calls.by_key(key);
         let late = late.and_then(|call| self.questions.with_why_it_was_late(call, answered, client));
@@ -87,7 +87,7 @@ impl McpSession {
         self.finish_if_stopped();
     }
 
-    /// A request to a server that nobody waited for any more has come to its end.
+    /// Notes the end of a request to a server whose answer was not needed any more.
     pub fn abandoned(&mut self, now: Duration, key: CallKey, effects: &mut impl SessionEffects) {
         self.now = now;
         self.end_call(key, effects);
@@ -95,7 +95,7 @@ impl McpSession {
         self.finish_if_stopped();
     }
 
-    /// A server has told how far it is with a call.
+    /// Passes on a server's progress with a call.
     pub fn progressed(
         &mut self,
         now: Duration,
@@ -120,7 +120,7 @@ impl McpSession {
         }
     }
 
-    /// A server logs something while it works on a call.
+    /// Passes on a log message of a server that works on a call.
     pub fn logged(
         &mut self,
         now: Duration,
@@ -138,7 +138,7 @@ impl McpSession {
         }
     }
 
-    /// A server asks something about a call.
+    /// Handles a question of a server about a call. If the client cannot be asked, the question is declined.
     pub fn asked(
         &mut self,
         now: Duration,
@@ -158,7 +158,7 @@ impl McpSession {
     /// Asks the client on behalf of a server.
     ///
     /// # Errors
-    /// Why it is not asked.
+    /// Fails with the reason why the client is not asked.
     fn ask_client(
         &mut self,
         about: QuestionSubject,
@@ -183,15 +183,15 @@ impl McpSession {
         Ok(())
     }
 
-    /// Whether the client of this call is being asked something about it, beside it or by its answer.
+    /// Returns whether the client is being asked something about this call, beside the call or by its answer.
     pub(super) fn is_asked(&self, key: CallKey) -> bool {
         let is_asked = self.calls.by_key(key).is_some_and(|call| self.questions.about(call).is_some())
             || self.parked_calls.call(key).is_some();
         is_asked && stands("asked-call-stays-a-call")
     }
 
-    /// Notes why no job could be made of this call: its client hears it if the call comes to nothing. Returns whether anybody still
-    /// waits for the call.
+    /// Notes why no job could be made of this call: its client hears it if the call fails. Returns whether the call still has a waiting
+    /// client.
     pub(super) fn not_promoted(&mut self, key: CallKey, why: String) -> bool {
         match self.calls.by_key_mut(key) {
             Some(call) => {
@@ -202,17 +202,18 @@ impl McpSession {
         }
     }
 
-    /// Whether this call goes on as what it was, although there is a job of it by now.
+    /// Returns whether this call goes on as a call, although there is a job of it by now.
     pub(super) fn stays_a_call(&self, key: CallKey) -> bool {
         self.is_asked(key) || (self.makes_no_jobs && self.calls.by_key(key).is_some())
     }
 
-    /// Whether the client of this call has asked for a task (2025-11-25).
+    /// Returns whether the client of this call has asked for a task (2025-11-25).
     pub(super) fn wants_a_task(&self, key: CallKey) -> bool {
         self.calls.by_key(key).is_some_and(SessionCall::wants_a_task)
     }
 
-    /// A call is a job now, on the disk. Says who can be asked about it from now on; nothing where its client waits for nothing any more.
+    /// Handles a call that is now a job, on the disk: its client gets the job as the answer. Returns who can be asked about the job from
+    /// now on. Returns `None` if the client does not wait any more.
     pub fn promoted(
         &mut self,
         now: Duration,
@@ -238,7 +239,7 @@ impl McpSession {
         call.map(|call| self.client.who_is_asked(&call))
     }
 
-    /// What was asked of tasks is known.
+    /// Handles the outcome of a request about tasks.
     pub fn task_told(
         &mut self,
         now: Duration,
@@ -270,7 +271,7 @@ impl McpSession {
         self.finish_if_stopped();
     }
 
-    /// A task that somebody follows is another than it was.
+    /// Notifies a subscription of a changed task.
     pub fn task_changed(
         &mut self,
         now: Duration,
@@ -284,7 +285,7 @@ impl McpSession {
         effects.to_client(LineTarget::Beside(call.route.stream), class, &one_line(line.as_bytes()));
     }
 
-    /// A server tells of a resource from now on, or why it does not.
+    /// Handles the outcome of a request to watch a resource: the server reports changes from now on, or the reason why it does not.
     pub fn watched(
         &mut self,
         now: Duration,
@@ -302,13 +303,13 @@ impl McpSession {
         self.answered(now, key, &answered, effects);
     }
 
-    /// A resource has changed: whoever wants to hear of it does.
+    /// Notifies every subscriber of a changed resource.
     pub fn updated(&mut self, now: Duration, changed: &Resource, effects: &mut impl SessionEffects) {
         self.now = now;
         self.watched.tell_of_update(changed, &self.calls, effects);
     }
 
-    /// There are other tools of ours.
+    /// Replaces the own tools, and notifies the clients if they differ.
     pub fn tools_changed(
         &mut self,
         now: Duration,
@@ -325,7 +326,7 @@ impl McpSession {
         ListListeners { has_session: self.client.revision().is_some(), calls: &self.calls }
     }
 
-    /// Something else is known of the servers.
+    /// Handles a change in what is known of the servers: notifies the client, and goes on with requests that waited for it.
     pub fn servers_changed(
         &mut self,
         now: Duration,
@@ -352,17 +353,17 @@ impl McpSession {
         }
     }
 
-    /// Hears of a resource from now on. What comes of it nobody waits for.
+    /// Starts to watch a resource without a request of the client that waits for the outcome.
     pub(super) fn watch_beside(&mut self, resource: Resource) {
         let key = self.calls.begin_beside(None);
         self.actions.push_back(SessionAction::Watch { key, resource, limit: REQUEST_TIMEOUT });
     }
 
-    /// Goes on with those whose servers are known now; with all, once nothing more is awaited.
+    /// Goes on with requests whose servers are known now, or with all of them once no more servers are awaited.
     fn resume_owned(&mut self, effects: &mut impl SessionEffects) {
         let waiting = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::Owner(_)));
         let mut waiting: Vec<(CallKey, Id)> = waiting.map(|(id, call)| (call.key, id.clone())).collect();
-        // As they came, so that who came last waits longest, or is refused.
+        // The order is that of their arrival, so that the last one waits longest, or is refused.
         waiting.sort_unstable_by_key(|(key, _)| *key);
         for (_, id) in waiting {
             let Some(call) = self.calls.take(&id) else { continue };

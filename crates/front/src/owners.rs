@@ -1,7 +1,7 @@
-//! Whose it is that a request is about, and what waits until that is known.
+//! Finds the server that a request is about, and keeps requests until it is known.
 //!
-//! Invariants: a name that no server has been found to own is refused once every server whose it could be has been listed, or has failed
-//! to be, and not before; what a request has waited for that is part of its limit.
+//! Invariants: a name that no server owns is refused once every server that could own it has been listed or has failed, and not before. The
+//! time that a request has waited for that is part of its limit.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -25,49 +25,49 @@ use unhang_gateway::{
     route::{catalog::Catalog, names::Owner},
 };
 
-/// What a server is asked, in its own words.
+/// A request to a server, in the server's own names.
 pub(super) struct RequestSubject {
     pub method: &'static str,
     pub owner: Owner,
-    /// As the server knows what they are about; otherwise as the client wrote them.
+    /// The params with the server's own name for the subject, and otherwise as the client wrote them.
     pub params: String,
-    /// What a person calls it.
+    /// The name of the subject for people.
     pub about: String,
-    /// The URI that was asked for, as JSON.
+    /// The requested URI, as JSON.
     pub asked_for: Option<String>,
 }
 
-/// Why nobody is asked.
+/// The reason why no server is asked.
 pub(super) enum NotAsked {
     /// There is no such resource.
     Resource(String),
     Told(ErrorReport<'static>),
 }
 
-/// A request about something whose server is not known yet.
+/// A request about a name whose server is not known yet.
 #[derive(Clone, Debug)]
 pub(super) struct UnroutedRequest {
     pub method: &'static str,
-    /// What a person calls what it is about.
+    /// The name of its subject for people.
     pub about: String,
-    /// As the client wrote them.
+    /// The params as the client wrote them.
     params: String,
-    /// The one server whose it may turn out to be.
+    /// The only server that may turn out to own the name, if there is just one.
     server: Option<String>,
 }
 
-/// What a request is about.
+/// The subject of a request.
 struct RequestedItem<'a> {
     method: &'static str,
-    /// The member that names it.
+    /// The member that holds its name.
     member: &'static str,
-    /// Where that is, if not in the params themselves.
+    /// The object that has that member, if it is not the params themselves.
     holder: Option<Json<'a>>,
     about: Option<String>,
 }
 
 impl<'a> RequestedItem<'a> {
-    /// Nothing where a request of this method is about nothing that has a name.
+    /// Reads the subject of a request. Returns `None` if requests of this method have no named subject.
     fn by(request: &ClientRequest<'a>) -> Option<RequestedItem<'a>> {
         let params = request.params.unwrap_or(Json::EMPTY);
         let (method, member, holder) = match &*request.method {
@@ -98,7 +98,7 @@ impl<'a> RequestedItem<'a> {
         }
     }
 
-    /// Who may have it though nothing of the kind is listed.
+    /// Returns the server that may own the subject although it lists nothing of the kind.
     fn unlisted(&self, known: &KnownServers) -> Option<Owner> {
         let about = self.about.as_deref()?;
         match (self.method, self.member) {
@@ -109,7 +109,7 @@ impl<'a> RequestedItem<'a> {
     }
 }
 
-/// Whose it is that a request is about.
+/// Finds the server that owns the subject of a request. Fails with the refusal if there is none.
 pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Result<RequestSubject, NotAsked> {
     let catalog = &*known.catalog;
     let told = |happened: String, hint| NotAsked::Told(invalid_params(happened, hint));
@@ -144,12 +144,12 @@ pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Resu
         Some(reference) => renamed(reference)
             .and_then(|own| Splice::new(params).set("ref", own).apply().map(Cow::into_owned)),
     };
-    // What has members can be changed.
+    // An object can be changed, so this succeeds.
     let params = params.unwrap_or_default();
     Ok(RequestSubject { method, owner, params, asked_for: (member == "uri").then_some(own), about })
 }
 
-/// There is nothing of this name because the server that its name says could not be listed, and why; nothing where that is not so.
+/// Words the error for a name of a server that could not be listed, with the reason. Returns `None` if the name is not of such a server.
 pub(super) fn missing(known: &KnownServers, what: &str, name: &str) -> Option<ErrorReport<'static>> {
     let (absent, why) = known.absent.iter().find_map(|absent| Some((absent, absent.why_without(name)?)))?;
     let name = shortened(name, MOST_ECHOED);
@@ -157,7 +157,7 @@ pub(super) fn missing(known: &KnownServers, what: &str, name: &str) -> Option<Er
     Some(invalid_params(happened, "mend that server; it is tried again by itself"))
 }
 
-/// There is nothing of this name; what may be meant is told.
+/// Words the error for an unknown name, and suggests the nearest known name.
 pub(super) fn no_such<'a>(
     what: &str,
     hint: &'static str,
@@ -170,11 +170,11 @@ pub(super) fn no_such<'a>(
     invalid_params(happened, hint)
 }
 
-/// Whether a request is about something that a server may turn out to have which is still coming up.
+/// Returns whether a request is about an unknown name that a starting server may still own.
 pub(super) fn is_of_nobody_yet(session_catalog: &SessionCatalog, request: &ClientRequest<'_>) -> bool {
     let Some(known) = session_catalog.servers().filter(|known| !known.is_settled) else { return false };
     let Some(requested) = RequestedItem::by(request) else { return false };
-    // A name says by its beginning whose it could be; a URI does not.
+    // The beginning of a name tells which server could own it; a URI does not tell that.
     let may_come = |about: &str| match requested.member {
         "name" => known.absent.iter().any(|absent| absent.may_bring(about)),
         _ => true,
@@ -187,7 +187,7 @@ pub(super) fn is_of_nobody_yet(session_catalog: &SessionCatalog, request: &Clien
 }
 
 impl UnroutedRequest {
-    /// The request, where it is about something that has a name.
+    /// Keeps a request that has a named subject. Returns `None` for any other request.
     pub(super) fn of(request: &ClientRequest<'_>, known: Option<&KnownServers>) -> Option<UnroutedRequest> {
         let RequestedItem { method, about: Some(about), .. } = RequestedItem::by(request)? else {
             return None;
@@ -199,7 +199,7 @@ impl UnroutedRequest {
         Some(UnroutedRequest { method, about, params, server })
     }
 
-    /// The request as it came, after it has waited for so long.
+    /// Returns the request as it came, after it has waited this long.
     pub(super) fn request(&self, id: Id, route: ReplyRoute, waited: Duration) -> ClientRequest<'_> {
         ClientRequest {
             id,

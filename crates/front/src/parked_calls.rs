@@ -1,5 +1,5 @@
-//! Calls of clients of 2026-07-28 that wait for the client: what a server of old asks about one is the answer to its request, and the
-//! client makes the request again with what it has to say (protocol.md 3.3, row 7).
+//! Parked calls: calls of clients of 2026-07-28 that wait for the client. If a server of the handshake era asks something about such a
+//! call, the question is the answer to its request. The client then makes the request again with its own answers (protocol.md 3.3, row 7).
 //!
 //! ```text
 //! request ─ call of a server ─ question ─► input_required, with a state that names the call; the call is parked
@@ -8,10 +8,9 @@
 //!
 //! Invariants
 //!
-//! - The state is a name that nobody guesses, and good for one time; what it stands for is here. It goes on with nothing but the very
-//!   same request.
-//! - A call that its client does not come back to ends when its limit is over, and the server is told.
-//! - What the server answers meanwhile waits for the client.
+//! - The state is an unguessable name, valid once; the call behind it is kept here. Only the very same request can resume the call.
+//! - A call to which its client does not come back ends when its limit is over, and the server is told.
+//! - A server's answer to a parked call waits for the client.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -41,11 +40,11 @@ struct ParkedCall {
     call: SessionCall,
     /// The state under which the client comes back.
     state: String,
-    /// Questions that the client has not answered: by our names for them, what was asked.
+    /// The open questions: their keys, and their text.
     questions: Vec<(QuestionKey, String)>,
-    /// What the server has answered meanwhile.
+    /// The server's answer, if it came meanwhile.
     answered: Option<ServerAnswer>,
-    /// When nobody is expected to come back any more.
+    /// When the client is not expected to come back any more.
     until: Duration,
 }
 
@@ -54,21 +53,21 @@ impl ParkedCall {
         self.call.awaited.introduced().map(|introduced| introduced.digest)
     }
 
-    /// Goes on under a new request with these params.
+    /// Resumes the call under a new request with these params.
     fn goes_on(&mut self, now: Duration, params: Json<'_>, (revision, route): (Revision, ReplyRoute)) {
         let call = &mut self.call;
         (call.revision, call.route) = (revision, route);
         if let Awaited::Server { token, .. } = &mut call.awaited
             && stands("progress-by-the-newest-token")
         {
-            // What was named before is over with its request, for whoever hears of progress.
+            // The earlier progress token has ended with its request.
             *token = progress_token(params);
             let heartbeat = call.heartbeat.take().zip(token.clone());
             call.heartbeat = heartbeat.map(|(heartbeat, token)| heartbeat.renamed(now, token).into());
         }
     }
 
-    /// Takes the replies with which the client comes back. What it does not reply to stays a question.
+    /// Takes the replies with which the client comes back. A question without a reply stays open.
     fn take_replies(&mut self, params: Json<'_>, actions: &mut VecDeque<SessionAction>) {
         let responses = params.member("inputResponses");
         let answers = std::mem::take(&mut self.questions).into_iter().filter_map(|(question, asked)| {
@@ -86,7 +85,7 @@ impl ParkedCall {
     }
 }
 
-/// What a request is answered with in place of its real answer.
+/// A provisional answer to a request, which asks the client for input.
 pub(super) struct InputRequiredAnswer {
     pub id: Id,
     pub route: ReplyRoute,
@@ -96,15 +95,15 @@ pub(super) struct InputRequiredAnswer {
 /// A call whose client has come back.
 pub(super) struct Resumed {
     pub call: SessionCall,
-    /// What the server has answered meanwhile.
+    /// The server's answer, if it came meanwhile.
     pub answered: Option<ServerAnswer>,
 }
 
-/// Why a call does not go on though its client has come back.
+/// The reason why a call does not go on although its client has come back.
 pub(super) enum NotResumed {
-    /// There is none for this request, or its time is over.
+    /// No parked call fits the request, or its time is over.
     Unknown(ErrorReport<'static>),
-    /// This is the answer that asks once more.
+    /// The open questions are asked once more, by this answer.
     AskedAgain(String),
 }
 
@@ -116,20 +115,20 @@ impl NotResumed {
     }
 }
 
-/// What to do with a request that comes back to nothing.
+/// The hint for a request that comes back to no parked call.
 pub(super) const MAKE_ANEW: &str = "make the request anew, without requestState and inputResponses";
 
-/// What is known of parked calls.
+/// The parked calls of one session.
 #[derive(Debug, Default)]
 pub(super) struct ParkedCalls {
-    /// Not to be guessed; none where nobody can come back.
+    /// The unguessable part of every state; `None` if no client can come back.
     secret: Option<String>,
     calls: HashMap<CallKey, ParkedCall>,
-    /// States that were given out, so that each is good for one time.
+    /// The number of states so far, which makes each of them valid once.
     given: u64,
 }
 
-/// What a request is, in short: the same request has the same digest.
+/// Returns a digest of a request: the same request has the same digest.
 pub(super) fn digest(method: &str, params: Json<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for member in ["name", "uri", "arguments"] {
@@ -144,7 +143,7 @@ impl ParkedCalls {
         self.calls.is_empty()
     }
 
-    /// The call of this key, where it is parked.
+    /// Returns the call of this key if it is parked.
     pub(super) fn call(&self, key: CallKey) -> Option<&SessionCall> {
         self.calls.get(&key).map(|parked| &parked.call)
     }
@@ -153,12 +152,12 @@ impl ParkedCalls {
         self.calls.values().map(|parked| parked.until).min()
     }
 
-    /// Whether this is a state that was given out here.
+    /// Returns whether this state was given out here.
     pub(super) fn gave(&self, state: &str) -> bool {
         secret_of(state).is_some_and(|secret| self.secret.as_deref() == Some(secret))
     }
 
-    /// Whether another process has given this state, which led these windows before us.
+    /// Returns whether another process has given out this state, which served these windows earlier.
     pub(super) fn was_given_elsewhere(&self, state: &str) -> bool {
         let realm = |secret: &str| secret.split_once(REALM_END).map(|(realm, _)| realm.to_owned());
         match (self.secret.as_deref().and_then(realm), secret_of(state).and_then(realm)) {
@@ -167,16 +166,16 @@ impl ParkedCalls {
         }
     }
 
-    /// Parks calls under names that begin with this, which nobody guesses.
+    /// Parks calls under names that begin with this unguessable secret from now on.
     pub(super) fn park_under(&mut self, secret: String) {
         self.secret = Some(secret);
     }
 
-    /// Asks about a call what cannot be asked beside its request: it is the answer to it. Gives nothing where the call is parked already,
-    /// for then the client hears of it when it comes back.
+    /// Parks a call with a question, which becomes the answer to its request. Returns `None` if the call is parked already: its client gets
+    /// the question when it comes back.
     ///
     /// # Errors
-    /// Why it is not asked.
+    /// Fails with the reason why the client is not asked.
     pub(super) fn park(
         &mut self,
         key: CallKey,
@@ -194,7 +193,7 @@ impl ParkedCalls {
             return Err("nobody could come back with the answer");
         }
         if is_ending {
-            // The call itself gets the time that an end has.
+            // The call itself still gets the time that an end allows.
             return Err("unhang is ending, and nobody could come back with the answer");
         }
         let (id, call) = calls.park(key).ok_or("nobody waits for the call any more")?;
@@ -205,7 +204,7 @@ impl ParkedCalls {
         Ok(Some(InputRequiredAnswer { id, route, result: self.keep(key, parked) }))
     }
 
-    /// Keeps a call until its client comes back. Gives what its request is answered with: what is to be known before the real answer.
+    /// Keeps a call until its client comes back. Returns the answer to its request, which asks the open questions.
     fn keep(&mut self, key: CallKey, mut parked: ParkedCall) -> String {
         parked.state = self.new_state();
         let requests = parked.questions.iter();
@@ -216,10 +215,10 @@ impl ParkedCalls {
         result
     }
 
-    /// Takes out the call to which a request comes back.
+    /// Removes and returns the call to which a request comes back.
     ///
     /// # Errors
-    /// The call waits on, for it is not known yet what is to be known; or there is none.
+    /// Fails with [`NotResumed::AskedAgain`] if questions are still open, and with [`NotResumed::Unknown`] if no parked call fits.
     pub(super) fn come_back(
         &mut self,
         now: Duration,
@@ -238,7 +237,7 @@ impl ParkedCalls {
         parked.goes_on(now, params, (revision, route));
         parked.take_replies(params, actions);
         if !parked.questions.is_empty() && parked.answered.is_none() {
-            // What is still to be known is asked once more.
+            // The open questions are asked once more.
             return Err(NotResumed::AskedAgain(self.keep(key, parked)));
         }
         for (question, _) in parked.questions {
@@ -247,7 +246,7 @@ impl ParkedCalls {
         Ok(Resumed { call: parked.call, answered: parked.answered })
     }
 
-    /// The server has answered a parked call; true where it is one.
+    /// Keeps a server's answer to a parked call. Returns false if the call is not parked.
     pub(super) fn answered_meanwhile(&mut self, key: CallKey, answered: &ServerAnswer) -> bool {
         match self.calls.get_mut(&key) {
             Some(parked) => {
@@ -258,7 +257,7 @@ impl ParkedCalls {
         }
     }
 
-    /// Forgets parked calls whose time is over; all of them at the end.
+    /// Forgets parked calls whose time is over, or all of them if no time is given.
     pub(super) fn forget(&mut self, until: Option<Duration>, actions: &mut VecDeque<SessionAction>) {
         let is_over = |parked: &ParkedCall| until.is_none_or(|now| parked.until <= now);
         let over_now: Vec<CallKey> =
@@ -274,27 +273,27 @@ impl ParkedCalls {
         }
     }
 
-    /// A state that was never given out.
+    /// Makes a state that was never given out.
     fn new_state(&mut self) -> String {
         self.given += 1;
         format!("{STATE}{}.{}", self.secret.as_deref().unwrap_or_default(), self.given)
     }
 }
 
-/// What is between the name of a process and the rest of a secret, where windows may come back to another process.
+/// Separates the name of a process from the rest of a secret, for windows that may come back to another process.
 const REALM_END: char = '-';
 
-/// The secret of one request, in a process of this name.
+/// Joins the name of a process with the secret of one request.
 pub(super) fn secret_in(realm: &str, name: &str) -> String {
     format!("{realm}{REALM_END}{name}")
 }
 
-/// The secret in a state of ours, by which its front is found.
+/// Returns the secret in a state of unhang, by which its front is found.
 pub(super) fn secret_of(state: &str) -> Option<&str> {
     state.strip_prefix(STATE)?.split('.').next()
 }
 
-/// The result that asks for this; each request has its name before it.
+/// Makes the result that asks the client for input. Each request begins with its name.
 pub(super) fn input_required(requests: &[String], state: &str) -> String {
     format!(
         r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"inputRequests":{{{}}},"requestState":{},"resultType":"input_required"}}"#,
@@ -304,12 +303,12 @@ pub(super) fn input_required(requests: &[String], state: &str) -> String {
     )
 }
 
-/// The state that a request comes with, where it is one of ours.
+/// Returns the state with which a request comes, if it is a state of unhang.
 pub(super) fn own_state(params: Option<Json<'_>>) -> Option<String> {
     text_member(params?, "requestState").filter(|state| state.starts_with(STATE))
 }
 
-/// Why a question has no answer.
+/// Returns the error for a question that stays unanswered.
 fn cancelled_reply() -> (i32, String) {
     (FaultKind::Cancelled.code(), "the client has not come back with an answer".to_owned())
 }

@@ -1,18 +1,18 @@
-//! A call that is handed over as a job before its client gives it up: when, and what the client gets in place of the answer.
+//! Promotion: a call becomes a job before its client gives it up. Decides when, and what the client gets in place of the answer.
 //!
-//! Theory of operation. A call that may become a job knows the moment of its hand-over. Then the owner is asked to
-//! make a job of it ([`SessionAction::Promote`]), which takes a write to the disk, and the call is in flight until its real limit, as it would be
-//! if nothing had happened: where no job comes of it the client is none the worse. Whichever comes first is the answer: the server's own,
-//! or the job ([`McpSession::promoted`](super::mcp_session::McpSession::promoted)). A client that has asked for a task (2025-11-25) may get
-//! nothing else: its call is a job before the server is asked, and refused where none comes of it.
+//! Theory of operation. A call that may become a job knows the moment of its promotion. At that moment the owner is asked to make a job of
+//! it ([`SessionAction::Promote`]), which takes a write to the disk. Meanwhile the call stays in flight until its real limit: if no job
+//! comes of it, the client loses nothing. The answer is the server's own or the job
+//! ([`McpSession::promoted`](super::mcp_session::McpSession::promoted)), whichever comes first. A client that has asked for a task
+//! (2025-11-25) accepts nothing else. Its call is a job before the server is asked, and is refused if no job comes of it.
 //!
 //! Invariants
 //!
-//! - The client gets one answer, and the id of a job only when it is durable.
-//! - To the server nothing has happened.
-//! - While the client is asked something about the call it stays a call: somebody is at it. About a call that is a task from the first
-//!   on the client is asked nothing before that.
-//! - Over stdio, once the client's stdin has ended or a signal came, every call stays one: a job would end with the session.
+//! - The client gets one answer, and the id of a job only when the job is durable.
+//! - The server notices nothing of a promotion.
+//! - While the client is asked something about a call, it stays a call, because a person is working on it. A call that is a task from the
+//!   beginning asks its client nothing before it is a job.
+//! - Over stdio, after the client's stdin has ended or a signal came, every call stays a call: a job would end with the session.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -41,23 +41,23 @@ use unhang_tools::{handed_over, job_report::JobReport};
 /// How a call becomes a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PromotionPlan {
-    /// When; never, where this says nothing.
+    /// The moment of the promotion; `None` if there is none.
     pub at: Option<Duration>,
-    /// What its client gets.
+    /// The answer that its client gets.
     pub promotion_reply: PromotionReply,
 }
 
-/// What a client gets in place of an answer.
+/// The form in which a client gets a job in place of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromotionReply {
-    /// A result for its model, in plain words, with the same for programs.
+    /// A result for its model, in plain words, with the same data for programs.
     Words,
     /// A task.
     Task(Dialect),
 }
 
 impl PromotionReply {
-    /// What the client of a call with these params can cope with.
+    /// Returns the form that the client of a call with these params supports.
     pub fn of(params: Json<'_>, revision: Revision) -> PromotionReply {
         let dialect = match revision {
             Revision::V2025November => tasks::requested_task(params).map(|_| Dialect::Core),
@@ -69,8 +69,7 @@ impl PromotionReply {
         dialect.map_or(PromotionReply::Words, PromotionReply::Task)
     }
 
-    /// The result of a call of this tool, as a client of this revision has it, which goes on as a job that is kept for so long after its
-    /// end.
+    /// Makes the result of a promoted call of this tool, for a client of this revision. The job is kept for `ttl` after its end.
     pub fn result(self, report: &JobReport, tool: &str, revision: Revision, ttl: Option<Duration>) -> String {
         match self {
             PromotionReply::Words => own_result(handed_over(report, tool).to_json(revision), revision),
@@ -86,7 +85,7 @@ impl PromotionReply {
         }
     }
 
-    /// The params of a call as its server is to have them: whether it becomes a task is between the client and us.
+    /// Returns the params without the request for a task, which the server does not see. Returns `None` if they contain none.
     pub fn without_task(self, params: Json<'_>) -> Option<String> {
         if self != PromotionReply::Task(Dialect::Core) {
             return None;
@@ -96,12 +95,12 @@ impl PromotionReply {
 }
 
 impl PromotionPlan {
-    /// It does not.
+    /// Makes the plan of a call that never becomes a job.
     pub(super) fn never() -> Self {
         Self { at: None, promotion_reply: PromotionReply::Words }
     }
 
-    /// That of a call that may take so long as a call.
+    /// Makes the plan of a call with this limit. The promotion must come before the limit.
     pub(super) fn of(
         promotion_reply: PromotionReply,
         promotion: Promotion,
@@ -110,19 +109,19 @@ impl PromotionPlan {
     ) -> Self {
         let after = promotion.moment(timing.clock);
         let after = match promotion_reply {
-            // It is what its client has asked for, which waits for that alone.
+            // The client has asked for the task, and waits for nothing else.
             PromotionReply::Task(Dialect::Core) => after.map(|_| Duration::ZERO),
             _ => after.map(|after| after.saturating_sub(timing.waited)).filter(|after| *after < limit),
         };
         Self { at: after.map(|after| timing.now + after), promotion_reply }
     }
 
-    /// Its client wants a task of what becomes none.
+    /// Returns whether the client wants a task, but the call cannot become one.
     pub(super) fn is_refused(self) -> bool {
         self.at.is_none() && self.promotion_reply == PromotionReply::Task(Dialect::Core)
     }
 
-    /// What the server is asked: whether it becomes a task is between the client and us.
+    /// Returns the params for the server, without the request for a task, which concerns only the client and unhang.
     pub(super) fn asked(self, params: String) -> String {
         let json = Json::new(params.as_bytes()).filter(|_| self.at.is_some());
         let without = json.and_then(|params| self.promotion_reply.without_task(params));
@@ -131,7 +130,7 @@ impl PromotionPlan {
 }
 
 impl JobCapabilities {
-    /// What the client of this call can cope with.
+    /// Returns the form of a job that the client of this call supports.
     pub(super) fn promotion_reply(self, request: &ClientRequest<'_>, revision: Revision) -> PromotionReply {
         let params = request.params.filter(|_| self.are_there);
         params.map_or(PromotionReply::Words, |params| PromotionReply::of(params, revision))
@@ -139,12 +138,12 @@ impl JobCapabilities {
 }
 
 impl SessionCall {
-    /// Whether its client has asked for a task (2025-11-25).
+    /// Returns whether its client has asked for a task (2025-11-25).
     pub(super) fn wants_a_task(&self) -> bool {
         self.promotion.promotion_reply == PromotionReply::Task(Dialect::Core)
     }
 
-    /// Has a job made of the call where it is time for that, unless its client is being asked something about it.
+    /// Orders a job for the call if the time has come, unless its client is being asked something about it.
     pub(super) fn promote_where_due(
         &mut self,
         now: Duration,
@@ -161,7 +160,7 @@ impl SessionCall {
         Some(SessionAction::Promote { key, name, elapsed: now.saturating_sub(self.since) })
     }
 
-    /// The answer to it where it has become this job, which is kept for `ttl` after its end.
+    /// Makes the answer to a call that has become this job, which is kept for `ttl` after its end.
     pub(super) fn promoted_answer(&self, report: &JobReport, ttl: Option<Duration>) -> String {
         self.promotion.promotion_reply.result(report, self.awaited.name(), self.revision, ttl)
     }

@@ -1,10 +1,10 @@
-//! What servers ask clients about their calls, on its way there and back (protocol.md 3.3, rows 6 and 7).
+//! Questions of servers to clients about their calls, on the way there and back (protocol.md 3.3, rows 6 and 7).
 //!
 //! Invariants
 //!
-//! - A client is asked what it has said that it can be asked, and on the stream of the call that it is about.
-//! - Every question gets one answer: the client's, or ours with the reason.
-//! - A question ends with its call, and the client is told. One that may be about several calls ends with the last of them.
+//! - A client is asked only the kinds of questions that it supports, and on the stream of the call in question.
+//! - Every question gets one answer: the client's, or an error of unhang with the reason.
+//! - A question ends with its call, and the client is told. A question about one of several calls ends with the last of them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -24,10 +24,10 @@ use unhang_core::{clients, fault::FaultKind, queue::Class, units::in_words};
 use unhang_gateway::{Replied, ServerAnswer};
 use unhang_upstream::client::{Error, Failure};
 
-/// What is asked, and with which params.
+/// The method and the params of a question.
 pub(super) type AskedParams<'a> = (&'a str, Option<&'a RawValue>);
 
-/// The members of a question, in the words of the era of the client that gets it; `name` is what we call it.
+/// Writes the members of a question in the form of the client's era; `name` is unhang's name for it.
 pub(super) fn members((method, params): AskedParams<'_>, era: Era, name: &str) -> String {
     let json = params.and_then(|params| Json::new(params.get().as_bytes()));
     let worded = json.and_then(|params| match era {
@@ -43,16 +43,16 @@ pub(super) fn members((method, params): AskedParams<'_>, era: Era, name: &str) -
 #[derive(Clone, Copy, Debug)]
 struct OpenQuestion {
     question: QuestionKey,
-    /// What is asked.
+    /// The method of the question.
     method: &'static str,
     call: CallKey,
     route: ReplyRoute,
-    /// Which other calls it may be about.
+    /// The other calls that it may be about.
     others: Option<ConcurrentCalls>,
 }
 
 impl OpenQuestion {
-    /// Another call that it may be about, and that is waited for.
+    /// Returns another call that the question may be about and that still has a waiting client. The newest one counts.
     fn another(&self, calls: &SessionCalls) -> Option<(CallKey, ReplyRoute)> {
         let others = self.others?;
         let calls = calls.iter().map(|(_, call)| call);
@@ -62,7 +62,7 @@ impl OpenQuestion {
     }
 }
 
-/// Calls that a server had when it asked something.
+/// The calls that a server had when it asked something.
 #[derive(Clone, Copy, Debug)]
 struct ConcurrentCalls {
     server: usize,
@@ -76,7 +76,7 @@ impl ConcurrentCalls {
     }
 }
 
-/// What a client has answered.
+/// Returns the client's answer to a question.
 pub(super) fn replied(outcome: ResponseOutcome<'_>) -> Replied {
     match outcome {
         ResponseOutcome::Result(result) => Ok(result.get().to_owned()),
@@ -88,18 +88,18 @@ pub(super) fn replied(outcome: ResponseOutcome<'_>) -> Replied {
     }
 }
 
-/// Questions that the client has not answered, by our own ids.
+/// Questions that the client has not answered, by unhang's own ids.
 #[derive(Debug, Default)]
 pub(super) struct ClientQuestions {
     open: HashMap<Id, OpenQuestion>,
 }
 
 impl ClientQuestions {
-    /// Asks the client on behalf of a server, beside the answer to this call. `newest` is the newest call, where the question may be about
-    /// any that the server has.
+    /// Asks the client on behalf of a server, beside the answer to this call. `newest` is the newest call, if the question may be about any
+    /// of the server's calls.
     ///
     /// # Errors
-    /// Why it is not asked.
+    /// Fails with the reason why the client is not asked.
     pub(super) fn ask(
         &mut self,
         call: &SessionCall,
@@ -124,12 +124,12 @@ impl ClientQuestions {
         Ok(())
     }
 
-    /// Takes the question that the client has answered. Gives nothing for what was not asked, or was withdrawn.
+    /// Takes the question that the client has answered. Returns `None` if it was not asked, or was withdrawn.
     pub(super) fn answered(&mut self, id: &Id) -> Option<QuestionKey> {
         self.open.remove(id).map(|open| open.question)
     }
 
-    /// What the client is being asked about this call.
+    /// Returns the method of an open question about this call.
     pub(super) fn about(&self, call: &SessionCall) -> Option<&'static str> {
         let mut open = self.open.values();
         let about = |open: &&OpenQuestion| {
@@ -138,7 +138,7 @@ impl ClientQuestions {
         open.find(about).map(|open| open.method)
     }
 
-    /// What to say of a call whose time is over while its client is being asked something about it; nothing where it is not.
+    /// Words the timeout of a call that waits for its client's answer to a question. Returns `None` if there is no such question.
     pub(super) fn unanswered(&self, call: &SessionCall) -> Option<(String, &'static str)> {
         let question = self.about(call)?;
         let (name, limit) = (call.awaited.name(), in_words(call.limit));
@@ -147,7 +147,8 @@ impl ClientQuestions {
         Some((happened, "answer the question in time, or raise call-timeout"))
     }
 
-    /// What came of a call whose time was over, with why it had no more: its client was asked something, or has a clock of its own.
+    /// Adds to a server's timeout why the call had no more time: an open question to the client, or the client's own timeout. Returns
+    /// `None` for other outcomes.
     pub(super) fn with_why_it_was_late(
         &self,
         call: &SessionCall,

@@ -1,10 +1,10 @@
-//! What the client requests, and what becomes of it.
+//! The client's requests, and how each is handled.
 //!
 //! Invariants
 //! - Every request is answered, or begins a call that will be.
-//! - A request belongs to the revision that it names itself, else to the one of the handshake; without either it is refused
-//!   in words that say how to begin.
-//! - Calls are bounded by `max-in-flight`, those that were withdrawn and have not ended yet included.
+//! - A request belongs to the revision that it names itself, or else to that of the handshake. Without either it is refused, and the error
+//!   says how to begin.
+//! - `max-in-flight` bounds the calls, including withdrawn ones that have not ended yet.
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,11 +48,11 @@ use unhang_upstream::{
 };
 
 impl McpSession {
-    /// Takes a request, and sees that it is answered once.
+    /// Handles a request, and makes sure that it is answered once.
     pub(super) fn request(&mut self, request: &ClientRequest<'_>, effects: &mut impl SessionEffects) {
         self.answers.requested(&request.method);
         if let Some(error_report) = self.refusal(request) {
-            // Not of a trace: under a repeated id the first request is.
+            // The refusal does not belong to a trace: under a repeated id, the trace is the first request's.
             let first = self.answers.traces().set_aside(&request.id);
             self.answers.refuse_request(request, error_report, effects);
             return self.answers.traces().put_back(first);
@@ -65,7 +65,7 @@ impl McpSession {
         match (named, self.client.revision()) {
             (Some(name), session) => match Revision::of_request(&name) {
                 Some(revision) => self.stateless(request, revision, effects),
-                // Some clients of a session name its revision with each request too.
+                // Some clients of a session name its revision with each request, too.
                 None if session.is_some_and(|revision| revision.name() == name) => {
                     self.dispatch(request, session.unwrap_or(Revision::V2025November), effects);
                 }
@@ -75,7 +75,7 @@ impl McpSession {
                 }
             },
             (None, Some(revision)) => self.dispatch(request, revision, effects),
-            // Harmless, and some clients ask before they shake hands.
+            // A ping is harmless, and some clients send it before the handshake.
             (None, None) if request.method == "ping" && self.requires_handshake => {
                 self.answers.answer(&request.id, Revision::V2025November, request.route, Map::new(), effects);
             }
@@ -88,7 +88,7 @@ impl McpSession {
         }
     }
 
-    /// Why a request is not taken, if it is not.
+    /// Returns the reason why a request is refused. Returns `None` if it is accepted.
     fn refusal(&self, request: &ClientRequest<'_>) -> Option<ErrorReport<'static>> {
         if self.phase != SessionPhase::Running && stands("front-refuses-while-ending") {
             return Some(refusal::ending());
@@ -122,7 +122,7 @@ impl McpSession {
         self.answers.answer(&request.id, revision, request.route, result, effects);
     }
 
-    /// A request that names its revision itself.
+    /// Handles a request that names its revision itself.
     fn stateless(
         &mut self,
         request: &ClientRequest<'_>,
@@ -257,12 +257,12 @@ impl McpSession {
         self.actions.push_back(SessionAction::Call { key, tool, arguments, length, limit });
     }
 
-    /// After how long the client gives a call up, where that is known.
+    /// Returns the time after which the client gives a call up, if that is known.
     fn clock(&self, request: &ClientRequest<'_>, revision: Revision) -> Option<Duration> {
         self.client.clock(request, revision, self.session_catalog.servers())
     }
 
-    /// Asks the server whose it is, or goes on with what was asked before.
+    /// Asks the server that owns the subject of the request, or resumes a parked call.
     fn ask(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let again = request.params.filter(|_| revision.is_stateless()).and_then(urls::made_again);
         let first = match &again {
@@ -275,11 +275,11 @@ impl McpSession {
         };
         let request = &request.with_params(first.or(request.params));
         let Some(known) = self.session_catalog.servers() else { return };
-        // Another gateway's states look as ours do, and are its own affair.
+        // The states of another gateway look like those of unhang, and are passed on to it.
         let is_ours = |state: &str| !known.follows || self.parked_calls.gave(state);
         let state = own_state(request.params).filter(|state| is_ours(state));
         if state.as_deref().is_some_and(|state| self.parked_calls.was_given_elsewhere(state)) {
-            // Whose it was is known to the window that asks.
+            // Only the window that asks knows which server it was.
             let (summary, hint) = leader_lost(None, &request.method);
             let error_report = ErrorReport { kind: FaultKind::ServerExited, summary, hint };
             return self.answers.refuse_request(request, error_report, effects);
@@ -306,7 +306,7 @@ impl McpSession {
         }
     }
 
-    /// Asks a server about what it has.
+    /// Asks a server about a subject that it owns.
     fn ask_about(
         &mut self,
         subject: RequestSubject,
@@ -343,7 +343,7 @@ impl McpSession {
         let introduced = request.introduced(method, revision);
         let level = introduced.as_ref().and_then(|introduced| introduced.log_from);
         if let Some(level) = level.filter(|_| self.jobs.are_of_windows) {
-            // What a window's client has set once comes with each of its requests.
+            // A window sends the log level of its client with each request.
             self.actions.push_back(SessionAction::Log(level));
         }
         let (key, joining) = (self.calls.new_key(), terms.joining);
@@ -356,7 +356,7 @@ impl McpSession {
         self.actions.push_back(SessionAction::Ask { key, asked, may_be_a_job, joining });
     }
 
-    /// On which terms a server is asked this.
+    /// Returns the terms on which a server gets this request.
     fn terms(&self, subject: &RequestSubject, request: &ClientRequest<'_>, revision: Revision) -> CallTerms {
         let usual = RequestTimeouts::default();
         let timeouts =
@@ -375,7 +375,7 @@ impl McpSession {
         CallTerms::of_call(&subject.owner.name, timeouts, promotion_reply, self.jobs, timing)
     }
 
-    /// Goes on with a parked call to which its client comes back.
+    /// Resumes a parked call to which its client comes back.
     fn come_back(
         &mut self,
         request: &ClientRequest<'_>,
@@ -403,9 +403,9 @@ impl McpSession {
         }
     }
 
-    /// Has a request wait until the servers have been listed whose it could be.
+    /// Keeps a request until all servers that could own its subject have been listed.
     fn wait_for_owner(&mut self, request: &ClientRequest<'_>, revision: Revision) {
-        // Nothing else comes here.
+        // Every request that comes here has a named subject.
         let Some(ownerless) = UnroutedRequest::of(request, self.session_catalog.servers()) else { return };
         let limit = match ownerless.method {
             "tools/call" => {
@@ -419,7 +419,7 @@ impl McpSession {
         self.calls.put_in_flight(request.id.clone(), call);
     }
 
-    /// Begins a call that waits for this, and is an answer or nothing.
+    /// Begins a call that waits for this and never becomes a job.
     fn begin(
         &mut self,
         request: &ClientRequest<'_>,
@@ -433,14 +433,14 @@ impl McpSession {
         key
     }
 
-    /// Asks for what has come of a job, as a resource.
+    /// Asks for the result of a job, as a resource.
     fn read_job(&mut self, request: &ClientRequest<'_>, revision: Revision, id: JobId, uri: String) {
         let awaited = Awaited::Job(uri.into());
         let key = self.begin(request, revision, awaited, self.limits.request_timeout);
         self.actions.push_back(SessionAction::Task { key, asked: TaskAsked::Resource(id) });
     }
 
-    /// Asks for what is known of a task.
+    /// Handles a request about a task.
     fn task(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let is_declared = request.params.and_then(capabilities).is_some_and(tasks::declares);
         if revision.is_stateless() && !is_declared {
@@ -457,7 +457,7 @@ impl McpSession {
         self.actions.push_back(SessionAction::Task { key, asked });
     }
 
-    /// A client wants to hear of changes from now on.
+    /// Begins a subscription of a client to changes.
     fn listen(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let (id, route) = (&request.id, request.route);
         if !effects.takes_more(route.stream) {
@@ -485,7 +485,7 @@ impl McpSession {
         effects.to_client(LineTarget::Beside(route.stream), Class::Kept, told.as_bytes());
     }
 
-    /// A client of a session wants to hear of a resource from now on, or no more.
+    /// Subscribes a client of a session to a resource, or ends that.
     fn subscription(
         &mut self,
         request: &ClientRequest<'_>,
@@ -520,7 +520,7 @@ impl McpSession {
         }
     }
 
-    /// A client of a session wants to hear of a resource, which this server has.
+    /// Subscribes a client of a session to a resource of this server.
     fn subscribe(
         &mut self,
         request: &ClientRequest<'_>,

@@ -1,10 +1,10 @@
-//! The shell around a front over two pipes: descriptors and the clock, beside what [`SessionRuntime`] does for the session.
+//! The shell around a session over two pipes: the descriptors and the clock, beside the work that [`SessionRuntime`] does.
 //!
-//! Theory of operation. One task, one `select!`. Reads feed the session, the session writes through [`PipeEffects`], which hands
-//! to the kernel what it takes now and queues the rest.
+//! Theory of operation. One task, one `select!`. Reads feed the session. The session writes through [`PipeEffects`], which passes to the
+//! kernel as much as it takes now, and queues the rest.
 //!
-//! Invariants: no branch awaits a write or a call; after [`SessionAction::Exit`](super::effects::SessionAction::Exit) nothing is read any
-//! more, tasks that have not ended are dropped, and what waits for the client is delivered for as long as it reads, within [`EXIT_LIMIT`].
+//! Invariants: no branch awaits a write or a call. After [`SessionAction::Exit`](super::effects::SessionAction::Exit) nothing is read any
+//! more, and unfinished tasks are dropped. The queue is delivered for as long as the client reads, within [`EXIT_LIMIT`].
 
 use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc};
 
@@ -35,38 +35,37 @@ use unhang_core::{
 use unhang_gateway::{FairnessKey, MayRead, Servers};
 use unhang_tools::Toolbox;
 
-/// What is done at the end of a session, with why the jobs end that are calls.
+/// The work at the end of a session. Its argument says why the jobs end that are calls.
 pub type SessionEndHook = Box<dyn FnOnce(CallsEnd) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
-/// What a front needs.
+/// Everything that a front over pipes needs.
 pub struct FrontSpec {
     /// The limits of its session.
     pub limits: Limits,
-    /// What it offers.
+    /// The tools of unhang itself.
     pub toolbox: Arc<dyn Toolbox>,
-    /// Servers behind it, where there are any.
+    /// The servers behind it, if there are any.
     pub servers: Option<Servers>,
-    /// Jobs behind it, where there are any.
+    /// The jobs behind it, if there are any.
     pub jobs: Option<SessionJobs>,
-    /// What the client is told about the whole, to give to its model.
+    /// The instructions to the client about the whole, for its model.
     pub instructions: Option<String>,
-    /// Where its requests are told, where somebody wants to see them.
+    /// The exporter of traces, if there is one.
     pub telemetry: Option<Telemetry>,
-    /// What else has to end with the session: it does while the client takes its last answers.
+    /// More work at the end of the session, done while the client takes its last answers.
     pub at_end: Option<SessionEndHook>,
-    /// Told when the end begins.
+    /// Set when the end begins.
     pub ending: watch::Sender<bool>,
-    /// Where the client writes to us; shared with the client, so it is never made non-blocking in place.
+    /// The input from the client. The client shares it, so it is never made non-blocking in place.
     pub client_input: OwnedFd,
-    /// Where the client reads from us.
+    /// The output to the client.
     pub client_output: OwnedFd,
 }
 
-/// Serves one client until it or a [`Stop`] ends the session. Returns the exit code (design 4). A second `Stop` ends it at
-/// once.
+/// Serves one client until it or a [`Stop`] ends the session. Returns the exit code (design 4). A second `Stop` ends it at once.
 ///
 /// # Errors
-/// Only when the client's descriptors cannot be used at all.
+/// Fails only if the client's descriptors cannot be used at all.
 pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result<u8> {
     let at_end = spec.at_end.take();
     let mut shell = PipeSession::new(spec)?;
@@ -105,13 +104,13 @@ pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Re
     };
     tokio::select! {
         _ended = async { tokio::join!(shell.finish(), at_end) } => {}
-        // Nobody wants to wait for the last answers any more; the outcome stays.
+        // The last answers are given up; the exit code stays.
         Some(_) = stops.recv() => {}
     }
     Ok(code)
 }
 
-/// The session's effects.
+/// The effects of a session over pipes.
 struct PipeEffects {
     to_client: ToClient,
 }
@@ -136,13 +135,13 @@ struct PipeSession {
     work: SessionRuntime,
     effects: PipeEffects,
     from_client: FromClient,
-    /// When memory that long lines needed is looked at.
+    /// When the memory of long lines is checked for release.
     release_at: Option<Instant>,
     ending: bool,
-    /// Why the jobs that are calls end with the session.
+    /// Why the jobs end with the session that are calls.
     why: CallsEnd,
     told: watch::Sender<bool>,
-    /// By when the process has to be gone, once something has ended the session.
+    /// The time by which the process must have ended, once something has ended the session.
     ends_by: Option<Deadline>,
 }
 
@@ -185,7 +184,7 @@ impl PipeSession {
         self.work.mcp_session.stop(self.work.now(), code, &unhang_ends(cause), &mut self.effects);
     }
 
-    /// From now on the end has a deadline; the diagnostics after us need a moment of it.
+    /// Sets the deadline of the end. Later diagnostics need a moment of the time.
     fn begin_end(&mut self) {
         self.told.send_replace(true);
         self.ends_by.get_or_insert_with(|| Deadline::after(EXIT_LIMIT - FLUSH_LIMIT));
@@ -223,7 +222,7 @@ impl PipeSession {
         }
     }
 
-    /// Delivers what waits for the client.
+    /// Delivers the queue to the client.
     async fn finish(mut self) {
         self.begin_end();
         let counters = self.work.mcp_session.counters();

@@ -1,10 +1,10 @@
-//! The calls of one session: those whose clients wait for an answer, and those that somebody still works on.
+//! The calls of one session: those whose clients wait for an answer, and those whose work has not ended.
 //!
 //! Invariants
 //!
-//! - A call that somebody works on is known by its key until that has ended, whether anybody waits for it or not. So what comes for it reaches
-//!   nobody who came later under the same id.
-//! - A call is in flight with the first moment at which anything is to be done about it.
+//! - A call has its key until its work has ended, whether a client waits for it or not. So its outcome reaches no later request under the
+//!   same id.
+//! - A call is in flight together with the first moment at which it needs attention.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,34 +24,33 @@ use super::{
     subscriptions::Filter,
 };
 
-/// What a client waits for.
+/// The outcome that a client waits for.
 #[derive(Clone, Debug)]
 pub(super) enum Awaited {
-    /// A tool of ours.
+    /// A tool of unhang itself.
     Tool(String),
-    /// What a server is asked. The token is the client's own, where it wants progress; a request that stands alone has said
-    /// something of its client.
+    /// A request to a server. The token is the client's own, if it wants progress. A request that stands alone introduces its client.
     Server { method: &'static str, about: String, token: Option<Id>, introduced: Option<Introduced> },
-    /// A list, until the servers have come up.
+    /// A list, while servers start.
     List(ServerList),
-    /// The server whose it is, until that is known.
+    /// The server that owns the subject, until it is known.
     Owner(Box<UnroutedRequest>),
-    /// To hear of changes, until the client has heard enough.
+    /// Changes, until the client ends the subscription.
     Changes(Filter),
-    /// What is known of a task.
+    /// A request about a task.
     Task(&'static str),
-    /// What has come of a job, as a resource of this URI.
+    /// The result of a job, as a resource of this URI.
     Job(Box<str>),
 }
 
-/// What a request that stands alone has said of its client, for whoever asks that something.
+/// How a request that stands alone introduces its client, for questions to that client.
 #[derive(Clone, Debug)]
 pub(super) struct Introduced {
-    /// What the client can do, as JSON.
+    /// The client's capabilities, as JSON.
     pub client_capabilities: Box<str>,
-    /// What the request was, in short.
+    /// The digest of the request.
     pub digest: u64,
-    /// From which level on its client wants to hear what is logged.
+    /// The lowest level of log messages that its client wants.
     pub log_from: Option<Level>,
 }
 
@@ -60,26 +59,26 @@ pub(super) struct Introduced {
 pub(super) struct SessionCall {
     pub key: CallKey,
     pub awaited: Awaited,
-    /// The server that has it, by its place.
+    /// The index of the server that has it.
     pub server: Option<usize>,
     pub revision: Revision,
     pub since: Duration,
     pub limit: Duration,
-    /// The client's own clock, where the limit is that short because of it.
+    /// The client's own timeout, if that is what makes the limit so short.
     pub clock: Option<Duration>,
     pub route: ReplyRoute,
-    /// How it becomes a job, where it may.
+    /// How the call becomes a job, if it may.
     pub promotion: PromotionPlan,
     /// Whether the server is asked for longer than the client waits, as a job may last longer than a call.
     pub server_outlasts_client: bool,
-    /// Why no job could be made of the call.
+    /// The reason why no job could be made of the call.
     pub not_promoted: Option<Box<str>>,
-    /// What its client hears while nothing comes of it, where it wants to hear of that.
+    /// The heartbeats to its client while nothing else comes, if the client wants progress.
     pub heartbeat: Option<Box<Heartbeat>>,
 }
 
 impl SessionCall {
-    /// One that begins now, may take so long, and is an answer or nothing.
+    /// Makes a call that begins at `since`, has this limit, and never becomes a job.
     pub(super) fn new(
         (key, awaited): (CallKey, Awaited),
         (revision, route): (Revision, ReplyRoute),
@@ -106,7 +105,7 @@ impl SessionCall {
 }
 
 impl Awaited {
-    /// What a person calls it.
+    /// Returns its name for people.
     pub(super) fn name(&self) -> &str {
         match self {
             Awaited::Tool(tool) => tool,
@@ -119,7 +118,7 @@ impl Awaited {
         }
     }
 
-    /// What the request has said of its client.
+    /// Returns how the request introduces its client.
     pub(super) fn introduced(&self) -> Option<&Introduced> {
         match self {
             Awaited::Server { introduced, .. } => introduced.as_ref(),
@@ -127,7 +126,7 @@ impl Awaited {
         }
     }
 
-    /// The method of the request.
+    /// Returns the method of the request.
     pub(super) fn method(&self) -> &'static str {
         match self {
             Awaited::Tool(_) => "tools/call",
@@ -140,7 +139,7 @@ impl Awaited {
         }
     }
 
-    /// What to do where it needs longer.
+    /// Returns the hint for a call that needs more time.
     pub(super) fn hint_to_wait(&self) -> &'static str {
         match self {
             Awaited::Tool(_) => {
@@ -160,60 +159,60 @@ impl Awaited {
     }
 }
 
-/// See the module's text.
+/// The calls of one session; see the module's text.
 #[derive(Debug)]
 pub(super) struct SessionCalls {
     in_flight: InFlight<SessionCall>,
-    /// Calls that have not ended yet, with the ids of those that are waited for.
+    /// Calls whose work has not ended, with the ids of their waiting requests.
     running: HashMap<CallKey, Option<Id>>,
     newest: CallKey,
 }
 
 impl Default for SessionCalls {
     fn default() -> Self {
-        // A call is known by its key, so no answer can be taken for another's and none has to be remembered.
+        // A call is known by its key, so an answer always finds its own call, and no id has to be remembered.
         SessionCalls { in_flight: InFlight::new(0), running: HashMap::new(), newest: 0 }
     }
 }
 
 impl SessionCalls {
-    /// A key that no call has had.
+    /// Returns a key that no call has had.
     pub(super) fn new_key(&mut self) -> CallKey {
         self.newest += 1;
         self.newest
     }
 
-    /// The key that was given out last.
+    /// Returns the newest key.
     pub(super) fn newest(&self) -> CallKey {
         self.newest
     }
 
-    /// Puts a request in flight for which somebody works.
+    /// Puts a request in flight whose work begins.
     pub(super) fn begin(&mut self, id: &Id, call: SessionCall) {
         self.running.insert(call.key, Some(id.clone()));
         self.put_in_flight(id.clone(), call);
     }
 
-    /// Puts a request in flight for which nobody works yet, or any more.
+    /// Puts a request in flight without any work behind it.
     pub(super) fn put_in_flight(&mut self, id: Id, call: SessionCall) {
-        // It is free: a repeated id was refused, and none is remembered.
+        // The id is free: a repeated id was refused, and none is remembered.
         let _registered = self.in_flight.register(id, Some(call.next_moment()), call);
     }
 
-    /// Puts a request in flight that ends with its client's wish, or with us.
+    /// Puts a request in flight that ends only when its client or unhang ends it.
     pub(super) fn put_in_flight_for_ever(&mut self, id: Id, call: SessionCall) {
-        // It is free: a repeated id was refused, and none is remembered.
+        // The id is free: a repeated id was refused, and none is remembered.
         let _registered = self.in_flight.register(id, None, call);
     }
 
-    /// Begins work whose outcome nobody waits for, or the request of this id beside its own call.
+    /// Begins work without a waiting request, or for the request of this id beside its own call.
     pub(super) fn begin_beside(&mut self, id: Option<&Id>) -> CallKey {
         let key = self.new_key();
         self.running.insert(key, id.cloned());
         key
     }
 
-    /// Takes a call out of flight on which somebody works; it is not waited for until its client comes back.
+    /// Takes a running call out of flight. No request waits for it until its client comes back.
     pub(super) fn park(&mut self, key: CallKey) -> Option<(Id, SessionCall)> {
         let id = self.running.get(&key).cloned().flatten()?;
         let call = self.in_flight.cancel(&id)?;
@@ -221,12 +220,12 @@ impl SessionCalls {
         Some((id, call))
     }
 
-    /// Whether a request of this id is in flight.
+    /// Returns whether a request of this id is in flight.
     pub(super) fn contains(&self, id: &Id) -> bool {
         self.in_flight.contains(id)
     }
 
-    /// The request of this id, where it is in flight.
+    /// Returns the request of this id if it is in flight.
     pub(super) fn get_mut(&mut self, id: &Id) -> Option<&mut SessionCall> {
         self.in_flight.get_mut(id)
     }
@@ -236,7 +235,7 @@ impl SessionCalls {
         self.in_flight.cancel(id)
     }
 
-    /// No call becomes a job from now on, unless it is to be one before its server is asked.
+    /// Makes calls stay calls from now on, except those that must become a job before their server is asked.
     pub(super) fn keep_as_calls(&mut self) {
         for id in self.ids_of(|_| true) {
             if let Some(call) = self.in_flight.get_mut(&id).filter(|call| !call.wants_a_task()) {
@@ -250,59 +249,60 @@ impl SessionCalls {
         self.in_flight.take_all()
     }
 
-    /// The requests in flight, in no order.
+    /// Returns the requests in flight, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Id, &SessionCall)> {
         self.in_flight.iter()
     }
 
-    /// The ids of the requests in flight that wait for something like this.
+    /// Returns the ids of the requests in flight that wait for a matching outcome.
     pub(super) fn ids_of(&self, is_wanted: impl Fn(&Awaited) -> bool) -> Vec<Id> {
         let wanted = self.in_flight.iter().filter(|(_, call)| is_wanted(&call.awaited));
         wanted.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Whether something that came on this stream has no answer yet.
+    /// Returns whether input of this stream has no answer yet.
     pub(super) fn awaits(&self, stream: StreamKey) -> bool {
         self.in_flight.iter().any(|(_, call)| call.route.stream == stream)
     }
 
-    /// Whether nobody waits for anything.
+    /// Returns whether no request is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.in_flight.is_empty()
     }
 
-    /// How many there are. Lists that wait have nobody who works for them, and what was withdrawn may still be worked for.
+    /// Returns the number of running calls or of requests in flight, whichever is larger. Waiting lists have no work, and withdrawn calls
+    /// may still have some.
     pub(super) fn len(&self) -> usize {
         self.running.len().max(self.in_flight.len())
     }
 
-    /// Whether nobody works on anything.
+    /// Returns whether all work has ended.
     pub(super) fn have_ended(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// The id under which this call is waited for.
+    /// Returns the id of the request that waits for this call.
     pub(super) fn id_of(&self, key: CallKey) -> Option<&Id> {
         self.running.get(&key).and_then(Option::as_ref)
     }
 
-    /// The call of this key, where it is waited for.
+    /// Returns the call of this key if a request waits for it.
     pub(super) fn by_key(&self, key: CallKey) -> Option<&SessionCall> {
         self.id_of(key).and_then(|id| self.in_flight.get(id))
     }
 
-    /// The call of this key, where it is waited for, to be changed.
+    /// Returns the call of this key, to be changed, if a request waits for it.
     pub(super) fn by_key_mut(&mut self, key: CallKey) -> Option<&mut SessionCall> {
         let id = self.running.get(&key).and_then(Option::as_ref);
         id.and_then(|id| self.in_flight.get_mut(id))
     }
 
-    /// Nobody works on this call any more. Gives the id under which it is still waited for.
+    /// Notes that the work on this call has ended. Returns the id of the request that still waits for it, if there is one.
     pub(super) fn end(&mut self, key: CallKey) -> Option<Id> {
         self.running.remove(&key).flatten()
     }
 
-    /// Nobody waits for this call any more: whoever works on it is to hear of that.
+    /// Notes that no request waits for this call any more, and has its work cancelled.
     pub(super) fn abandon(&mut self, key: CallKey, actions: &mut VecDeque<SessionAction>) {
         if let Some(id) = self.running.get_mut(&key) {
             if stands("late-tool-answer-dropped") {
@@ -314,23 +314,23 @@ impl SessionCalls {
         }
     }
 
-    /// When something is to be done about a call.
+    /// Returns the next moment at which a call needs attention.
     pub(super) fn next_moment(&self) -> Option<Duration> {
         self.in_flight.next_deadline()
     }
 
-    /// The id of a call about which something is to be done by now.
+    /// Returns the id of a call that needs attention by now.
     pub(super) fn due(&self, now: Duration) -> Option<Id> {
         self.in_flight.due(now).cloned()
     }
 
-    /// Puts off a call about which everything has been done that was due; false where it is over.
+    /// Moves a call to its next moment, after all due work on it was done. Returns false if its time is over.
     pub(super) fn put_off(&mut self, id: &Id, now: Duration) -> bool {
         let next = self.in_flight.get(id).map(SessionCall::next_moment).filter(|next| *next > now);
         next.is_some_and(|next| self.in_flight.postpone(id, next))
     }
 
-    /// Takes a call out of flight that is due.
+    /// Takes a call out of flight whose time is over.
     pub(super) fn take_due(&mut self, now: Duration) -> Option<(Id, SessionCall)> {
         self.in_flight.expire(now)
     }

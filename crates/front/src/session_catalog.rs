@@ -1,13 +1,13 @@
-//! What a session offers its client: tools of ours, and what is known of servers.
+//! The offer of a session to its client: the tools of unhang itself, and everything that is known of the servers.
 //!
-//! Theory of operation. Where calls may become jobs, more is listed of servers' tools than they say themselves. A tool that says what its
-//! structured results look like is held to it by its client, some of which refuse a result that is anything else. The result that hands a
-//! call over as a job is something else; so the tool is listed with both.
+//! Theory of operation. If calls may become jobs, the listed tools of servers say more than the servers do. A tool may declare the schema
+//! of its structured results, and some clients refuse any other result. The result that turns a call into a job has another schema, so the
+//! tool is listed with both.
 //!
 //! Invariants
 //!
-//! - A tool whose calls never become jobs is listed as it is.
-//! - A schema means what it meant, beside what we add; one of which that cannot be said is left out.
+//! - A tool whose calls never become jobs is listed unchanged.
+//! - A schema keeps its meaning beside the added one. A schema for which that is impossible is left out.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -34,53 +34,54 @@ use unhang_gateway::{KnownServers, RequestTimeouts};
 use unhang_tools::{Definition, ToolListing, handed_over_schema};
 use unhang_upstream::client::ServerList;
 
-/// Members of a schema that those within it refer to.
+/// Members of a schema that its other parts refer to.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 
-/// Words by which a schema refers to schemas that are not where they were, once it stands in another.
+/// Keywords by which a schema refers to others in a way that breaks if the schema is moved into another.
 const SCOPE_KEYWORDS: [&str; 6] =
     ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
 
-/// See the module's text.
+/// The offer of a session; see the module's text.
 #[derive(Debug)]
 pub(super) struct SessionCatalog {
-    /// Tools of ours.
+    /// The tools of unhang itself.
     tools: Arc<[Definition]>,
-    /// There may be others later.
+    /// Whether the own tools may change later.
     tools_change: bool,
-    /// What is known of the servers behind us, where there are any.
+    /// The knowledge about the servers behind unhang, if there are any.
     servers: Option<KnownServers>,
-    /// What the client is told about the whole, to give to its model.
+    /// The instructions to the client about the whole, for its model.
     instructions: Option<Arc<str>>,
 }
 
 impl SessionCatalog {
-    /// These tools, without servers.
+    /// Makes a catalog of these tools, without servers.
     pub(super) fn new(tools: Arc<[Definition]>, instructions: Option<Arc<str>>) -> SessionCatalog {
         SessionCatalog { tools, tools_change: false, servers: None, instructions }
     }
 
-    /// Has servers behind it from now on.
+    /// Adds servers behind it.
     pub(super) fn put_servers(&mut self, known: KnownServers) {
         self.servers = Some(known);
     }
 
-    /// Notes what is known of the servers now, where there are any. Gives what was known before.
+    /// Updates the knowledge about the servers, and returns the earlier knowledge. Without servers it returns `None`, and keeps the new
+    /// knowledge all the same.
     pub(super) fn update_servers(&mut self, known: &KnownServers) -> Option<KnownServers> {
         self.servers.replace(known.clone())
     }
 
-    /// What is known of the servers behind us, where there are any.
+    /// Returns the knowledge about the servers behind unhang, if there are any.
     pub(super) fn servers(&self) -> Option<&KnownServers> {
         self.servers.as_ref()
     }
 
-    /// There may be other tools of ours later.
+    /// Declares that the own tools may change later.
     pub(super) fn tools_may_change(&mut self) {
         self.tools_change = true;
     }
 
-    /// Has these tools of ours from now on. Says whether they are others than before.
+    /// Replaces the own tools. Returns whether they differ from the earlier ones.
     pub(super) fn change_tools(&mut self, tools: Arc<[Definition]>) -> bool {
         let are_others = *self.tools != *tools;
         if are_others {
@@ -89,7 +90,7 @@ impl SessionCatalog {
         are_others
     }
 
-    /// The result of `initialize`, in a session that comes to this revision.
+    /// Makes the result of `initialize`, in a session of this revision.
     pub(super) fn handshake(&self, revision: Revision, jobs: JobCapabilities) -> Map<String, Value> {
         let mut result = Map::new();
         result.insert("protocolVersion".to_owned(), revision.name().into());
@@ -98,7 +99,7 @@ impl SessionCatalog {
         result
     }
 
-    /// The result of `server/discover`, in this stateless revision.
+    /// Makes the result of `server/discover`, in this stateless revision.
     pub(super) fn discovery(&self, revision: Revision, jobs: JobCapabilities) -> Map<String, Value> {
         let mut result = cacheable();
         result.insert("supportedVersions".to_owned(), Revision::stateless().into());
@@ -106,12 +107,12 @@ impl SessionCatalog {
         result
     }
 
-    /// Writes what both say of us.
+    /// Adds the members that both results share: the capabilities and the instructions.
     fn introduce(&self, revision: Revision, jobs: JobCapabilities, result: &mut Map<String, Value>) {
         let mut capabilities = match &self.servers {
             None if !self.tools_change => json!({ "tools": {} }),
             None => json!({ "tools": { "listChanged": true } }),
-            // Those that come later have prompts and resources for sessions that begin later.
+            // Servers that are added later offer prompts and resources to sessions that begin later.
             Some(known) if known.timeouts.is_empty() => json!({ "tools": { "listChanged": true } }),
             Some(_) => json!({
                 "tools": { "listChanged": true },
@@ -130,14 +131,14 @@ impl SessionCatalog {
         }
     }
 
-    /// Whether anything here may be a task: a tool of ours that is a job, or the call of a server's tool.
+    /// Returns whether a task can exist here: a tool of unhang itself that is a job, or a call of a server's tool.
     fn has_tasks(&self, jobs: JobCapabilities) -> bool {
         let timeouts = self.servers.iter().flat_map(|known| known.timeouts.values());
         let promotes = || jobs.promotes && timeouts.into_iter().any(RequestTimeouts::promotes);
         jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes())
     }
 
-    /// The error for a request of a method that is not offered.
+    /// Makes the error for a method that is not offered.
     pub(super) fn no_such_method(&self, method: &str, revision: Revision) -> ErrorReport<'static> {
         let happened = format!("there is no method `{method}` in the revision {} here", revision.name());
         let hint = match self.servers {
@@ -147,27 +148,27 @@ impl SessionCatalog {
         ErrorReport { kind: FaultKind::MethodNotFound, summary: happened, hint }
     }
 
-    /// Whether this is a tool of ours.
+    /// Returns whether unhang itself has this tool.
     pub(super) fn has_tool(&self, name: &str) -> bool {
         self.tools.iter().any(|tool| tool.name == name)
     }
 
-    /// Whether this is a tool of a server, and none of ours.
+    /// Returns whether a server has this tool and unhang itself does not.
     pub(super) fn is_of_a_server(&self, name: &str) -> bool {
         !self.has_tool(name) && self.servers.as_ref().is_some_and(|known| known.tool(name).is_some())
     }
 
-    /// Whether this is a tool of ours that is a job.
+    /// Returns whether unhang itself has this tool and it is a job.
     pub(super) fn is_job(&self, name: &str) -> bool {
         self.tools.iter().any(|known| known.name == name && known.is_job)
     }
 
-    /// Whether lists can be answered: every server has been listed, or there is none.
+    /// Returns whether lists can be answered: every server has been listed, or there are none.
     pub(super) fn has_lists(&self) -> bool {
         self.servers.as_ref().is_none_or(|known| known.has_lists)
     }
 
-    /// The result of a request for a list: what we have ourselves, and what the servers have.
+    /// Makes the result of a request for a list, of unhang's own items and those of the servers.
     pub(super) fn list(&self, list: ServerList, call: &SessionCall, jobs: JobCapabilities) -> String {
         let own = |listing: ToolListing| {
             let own =
@@ -189,7 +190,7 @@ impl SessionCatalog {
         items.extend(own(ToolListing::Last));
         let (member, items) = (list.member(), items.join(","));
         if call.revision.is_stateless() {
-            // What servers have may change at any time, and whoever has not asked to hear of it does not.
+            // The servers' items may change at any time, and a client without a subscription does not hear of that.
             let life = if known.is_some() { Duration::ZERO } else { LIST_LIFE };
             format!(
                 r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"cacheScope":"private","resultType":"complete","{member}":[{items}],"ttlMs":{}}}"#,
@@ -201,7 +202,7 @@ impl SessionCatalog {
         }
     }
 
-    /// The tools of servers as they are listed for this revision; `list` is an array of them.
+    /// Returns the tools of servers as they are listed for this revision; `list` is their array.
     fn with_jobs_in_mind<'a>(
         &self,
         list: &'a str,
@@ -212,7 +213,7 @@ impl SessionCatalog {
         let (mut changed, mut tools) = (false, Vec::new());
         list_json.each_element(|tool| {
             let listed = match self.may_become_a_job(tool) {
-                // Who copes with tasks gets one, and never words.
+                // A client that supports tasks gets a task, and never words.
                 true => listed(tool, revision == Revision::V2025November, !copes_with_tasks),
                 false => Cow::Borrowed(tool.get()),
             };
@@ -230,7 +231,7 @@ impl SessionCatalog {
         promotion.unwrap_or_default() != Promotion::Off
     }
 
-    /// The tool of ours and the arguments of a `tools/call`, or what is wrong with them.
+    /// Returns the own tool and the arguments of a `tools/call`. Fails with the error for the client if they are not valid.
     pub(super) fn called(
         &self,
         request: &ClientRequest<'_>,
@@ -261,7 +262,7 @@ impl SessionCatalog {
     }
 }
 
-/// The members of what a client of a stateless revision may keep for a while.
+/// Makes the members that let a client of a stateless revision cache a result.
 fn cacheable() -> Map<String, Value> {
     let mut result = Map::new();
     let life = u64::try_from(LIST_LIFE.as_millis()).unwrap_or(u64::MAX);
@@ -270,7 +271,7 @@ fn cacheable() -> Map<String, Value> {
     result
 }
 
-/// A tool of ours as it is listed for this revision.
+/// Writes a tool of unhang itself as it is listed for this revision.
 fn own_tool(tool: &Definition, revision: Revision, jobs: JobCapabilities) -> String {
     let listed = tool.to_json(revision).to_string();
     let can_be_a_task = tool.is_job && jobs.are_there && revision == Revision::V2025November;
@@ -280,7 +281,8 @@ fn own_tool(tool: &Definition, revision: Revision, jobs: JobCapabilities) -> Str
     with_support.unwrap_or(listed)
 }
 
-/// A tool whose calls may become jobs, as it is listed for whoever may ask for a task (2025-11-25), and for whoever is handed over in words.
+/// Writes a tool whose calls may become jobs as it is listed. The flags stand for clients that may ask for a task (2025-11-25), and for
+/// clients that get a job in words.
 pub fn listed(tool: Json<'_>, may_be_asked_for_a_task: bool, gets_words: bool) -> Cow<'_, str> {
     let with_support = may_be_asked_for_a_task.then(|| with_task_support(tool, Support::Optional)).flatten();
     let listed = with_support.unwrap_or(Cow::Borrowed(tool.get()));
@@ -299,7 +301,7 @@ pub fn listed(tool: Json<'_>, may_be_asked_for_a_task: bool, gets_words: bool) -
     with_both.map_or(listed, Cow::Owned)
 }
 
-/// A schema that is this or that of a call that goes on as a job; nothing, where that cannot be said.
+/// Makes a schema that allows results of this schema or of a promoted call. Returns `None` if the schemas cannot be combined.
 fn or_handed_over(schema: Json<'_>) -> Option<String> {
     let mut own: Map<String, Value> = serde_json::from_str(schema.get()).ok()?;
     let mut both = Map::new();
@@ -321,7 +323,7 @@ fn or_handed_over(schema: Json<'_>) -> Option<String> {
     Some(Value::from(both).to_string())
 }
 
-/// Whether everything in it that refers to another schema refers to a definition, which stays where it was.
+/// Returns whether all references in it are to definitions, which keep their place.
 fn refers_to_definitions(value: &Value) -> bool {
     match value {
         Value::Object(members) => members.iter().all(|(name, value)| match (name.as_str(), value) {

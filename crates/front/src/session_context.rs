@@ -1,7 +1,7 @@
-//! What stands behind the sessions of one front: tools, servers, jobs, and where their requests are counted and traced.
+//! The context of all sessions of one front: tools, servers, jobs, counters and traces.
 //!
-//! Invariant: a context holds handles alone. Nothing in it is of one session, but for the servers and the caller that
-//! [`SessionContext::for_session`] and [`SessionContext::called_by`] put in.
+//! Invariant: a context holds handles alone. Nothing in it belongs to one session, except for the servers and the caller that
+//! [`SessionContext::for_session`] and [`SessionContext::called_by`] set.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use unhang_core::telemetry::Telemetry;
 use unhang_gateway::{FairnessKey, MayRead, Servers};
 use unhang_tools::{Toolbox, service::Caller};
 
-/// What stands behind sessions. Clones are the same.
+/// The context of sessions. Clones share its parts.
 #[derive(Clone)]
 pub(super) struct SessionContext {
     pub toolbox: Arc<dyn Toolbox>,
     pub servers: Option<Servers>,
-    /// What there is of jobs.
+    /// The jobs, if there are any.
     pub jobs: Option<SessionJobs>,
-    /// Those who come are windows, which make jobs of calls themselves.
+    /// Whether the clients are windows, which make jobs of calls themselves.
     are_windows: bool,
-    /// Whose jobs those are that begin here.
+    /// The owner of the jobs that begin here.
     pub caller: Caller,
     pub instructions: Option<Arc<str>>,
-    /// What is counted of all sessions in front of it.
+    /// The counters of all sessions of this front.
     pub tally: Arc<FrontTally>,
-    /// Where its requests are told, where somebody wants to see them, and what carries them there.
+    /// The exporter of traces, if there is one, and the transport that they name.
     pub telemetry: Option<Telemetry>,
     pub transport: &'static str,
 }
@@ -50,23 +50,23 @@ impl SessionContext {
         }
     }
 
-    /// The same for somebody who begins now, with instances of their own of servers that are not shared. `owner` is who that is, where
-    /// they are told from others by more than their session.
+    /// Returns the context of a session that begins now, with its own instances of servers that are not shared. `owner` is the identity of
+    /// its client, if it has one beyond the session.
     pub(super) fn for_session(&self, owner: Option<FairnessKey>, may_read: MayRead) -> SessionContext {
         self.with(self.servers.as_ref().map(|servers| servers.for_session_of(owner, may_read)))
     }
 
-    /// The same with these servers.
+    /// Returns the same context with these servers.
     pub(super) fn with(&self, servers: Option<Servers>) -> SessionContext {
         SessionContext { servers, ..self.clone() }
     }
 
-    /// The same with jobs behind it.
+    /// Adds jobs behind the sessions.
     pub(super) fn with_jobs(self, jobs: Option<SessionJobs>) -> SessionContext {
         SessionContext { jobs, ..self }
     }
 
-    /// The same for windows.
+    /// Marks the clients as windows.
     pub(super) fn of_windows(self) -> SessionContext {
         SessionContext { are_windows: true, ..self }
     }
@@ -75,12 +75,12 @@ impl SessionContext {
         self.are_windows
     }
 
-    /// The same for this caller.
+    /// Sets the caller.
     pub(super) fn called_by(self, caller: Caller) -> SessionContext {
         SessionContext { caller, ..self }
     }
 
-    /// The same, told there.
+    /// Sets the exporter of traces and the transport that they name.
     pub(super) fn traced_by(self, telemetry: Option<Telemetry>, transport: &'static str) -> SessionContext {
         SessionContext { telemetry, transport, ..self }
     }

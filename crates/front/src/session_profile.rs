@@ -1,6 +1,6 @@
-//! What is known of the client of a session: what it has said of itself, in the handshake and since.
+//! The profile of a session's client: its statements about itself, in the handshake and later.
 //!
-//! Invariant: what the handshake has said is told of no request that stands alone, for that may be another client's.
+//! Invariant: the data of the handshake is never used for a request that stands alone, which may be another client's.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,28 +22,28 @@ use unhang_core::{clients, revision::Revision, wording::shortened};
 use unhang_gateway::{KnownServers, Level};
 use unhang_upstream::http::headers::CallLimit;
 
-/// See the module's text.
+/// The profile of a client; see the module's text.
 #[derive(Debug, Default)]
 pub(super) struct SessionProfile {
-    /// The revision that the handshake came to.
+    /// The revision of the handshake.
     revision: Option<Revision>,
-    /// What the client calls itself in the handshake, and its version.
+    /// The client's name in the handshake, and its version.
     name: Option<(Box<str>, Option<Box<str>>)>,
-    /// What the client has said of itself in the handshake, as a stateless server is told it.
+    /// The client's data from the handshake, in the form for a stateless server.
     pub(super) signature: Option<Arc<Signature>>,
-    /// From which level on the client wants to hear what is logged.
+    /// The lowest level of log messages that the client wants.
     log_from: Option<Level>,
-    /// For how long the window that asks waits for the answer to a call, where it has said so.
+    /// How long the window that asks waits for the answer to a call, if it has said so.
     pub(super) window_limit: Option<CallLimit>,
 }
 
 impl SessionProfile {
-    /// The revision that the handshake came to.
+    /// Returns the revision of the handshake. Returns `None` before it.
     pub(super) fn revision(&self) -> Option<Revision> {
         self.revision
     }
 
-    /// Notes what the client says in the handshake that comes to this revision, and what it calls itself there.
+    /// Notes the client's data from a handshake of this revision, and its name.
     pub(super) fn shake_hands(
         &mut self,
         revision: Revision,
@@ -67,12 +67,12 @@ impl SessionProfile {
         self.name = name.map(|name| (name, version));
     }
 
-    /// What a server is told of whoever makes a request of this revision.
+    /// Returns the client's data for a server, for a request of this revision. Returns `None` if the request stands alone.
     pub(super) fn signature_for(&self, revision: Revision) -> Option<Arc<Signature>> {
         self.signature.clone().filter(|_| !revision.is_stateless())
     }
 
-    /// The client wants to hear what is logged from this level on.
+    /// Notes the lowest level of log messages that the client wants.
     pub(super) fn log_from(&mut self, level: Level) {
         self.log_from = Some(level);
         if let Some(signature) = &mut self.signature {
@@ -80,10 +80,10 @@ impl SessionProfile {
         }
     }
 
-    /// Whether the client of this call wants to hear what is logged at this level.
+    /// Returns whether the client of this call wants log messages of this level.
     pub(super) fn hears(&self, call: &SessionCall, level: Level, is_of_windows: bool) -> bool {
-        // A session that has not said what it wants to hear hears all; a request that stands alone says it for itself. A window does it
-        // for its own client.
+        // A session without a chosen level hears all messages. A request that stands alone names its own level. A window filters for its
+        // own client.
         let said = match call.revision.is_stateless() {
             true => call.awaited.introduced().and_then(|introduced| introduced.log_from),
             false => self.log_from,
@@ -93,7 +93,7 @@ impl SessionProfile {
         from.is_some_and(|from| level >= from) || !stands("logs-as-asked")
     }
 
-    /// After how long the client of this request gives a call up, where that is known.
+    /// Returns the time after which the client of this request gives a call up, if that is known.
     pub(super) fn clock(
         &self,
         request: &ClientRequest<'_>,
@@ -112,7 +112,7 @@ impl SessionProfile {
         call(name, version.as_deref())
     }
 
-    /// What the client of this call can do, as JSON.
+    /// Returns the capabilities of this call's client, as JSON.
     fn capabilities_for<'a>(&'a self, call: &'a SessionCall) -> Option<&'a str> {
         let session = self.signature.as_ref().filter(|_| !call.revision.is_stateless());
         let session = session.map(|signature| signature.client_capabilities.as_str());
@@ -122,7 +122,7 @@ impl SessionProfile {
     /// Checks that the client of this call can be asked this.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// Fails with the reason why it cannot.
     pub(super) fn can_be_asked(
         &self,
         call: &SessionCall,
@@ -140,7 +140,7 @@ impl SessionProfile {
         }
     }
 
-    /// Who can be asked about a call that has become a job.
+    /// Returns who can be asked about a call that has become a job.
     pub(super) fn who_is_asked(&self, call: &SessionCall) -> WhoIsAsked {
         match call.promotion.promotion_reply {
             PromotionReply::Words => WhoIsAsked::Nobody,

@@ -1,10 +1,10 @@
-//! What works for one session: its machine, a task for each call, and what is told of the servers behind it.
+//! The machinery of one session: its state machine, a task for each call, and the news from the servers behind it.
 //!
-//! Theory of operation. Whoever carries the client's lines feeds the session, lets [`SessionRuntime::act`] do what it wants done, and
-//! waits for [`SessionRuntime::event`] beside the client, to hand it to [`SessionRuntime::take`]. A call ends with an answer, a panic, or soon after
-//! it was cancelled; whichever it is, the session is told.
+//! Theory of operation. The owner, which carries the client's lines, feeds the session and calls [`SessionRuntime::act`] to carry out its
+//! actions. It waits for [`SessionRuntime::event`] beside the client, and hands each event to [`SessionRuntime::take`]. A call ends with an
+//! answer, with a panic, or soon after it was cancelled. The session is told in each case.
 //!
-//! Invariants: nothing here waits for the client; what is dropped is withdrawn from whoever worked on it.
+//! Invariants: nothing here waits for the client. Dropping the runtime withdraws all its requests.
 
 use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
 
@@ -39,54 +39,54 @@ use unhang_gateway::{
 use unhang_tools::{Cancellation, ToolCall, Toolbox, service::Caller};
 use unhang_upstream::http::headers::CallLimit;
 
-/// Reports of progress that may be on their way to the session; it takes them at once.
+/// The most progress reports on their way to the session, which takes them at once.
 const PROGRESS: usize = 1024;
 
-/// Tasks that have changed, on their way to the session.
+/// The most task changes on their way to the session.
 const FOLLOWED: usize = 16;
 
-/// Questions and logs that may be on their way to the session.
+/// The most questions and logs on their way to the session.
 const ASIDES: usize = 256;
 
-/// What a window says of a request.
+/// The headers of a request that comes from a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OfWindow {
     /// The session of its client.
     pub session: OfSession,
-    /// For how long it waits for the answer, where it is a call.
+    /// How long the window waits for the answer, if the request is a call.
     pub limit: Option<CallLimit>,
 }
 
-/// What has happened behind a session.
+/// An event behind a session.
 pub(super) enum SessionEvent {
     Ended(FinishedTask),
     Told(CallKey, Box<RawValue>),
     Said(CallKey, SideMessage),
-    /// A task that somebody follows is another than it was.
+    /// A task that the client follows has changed.
     Followed(CallKey, Box<TaskTold>),
-    /// Something else is known of the servers.
+    /// The knowledge about the servers has changed.
     Known,
-    /// There are other tools of ours.
+    /// The own tools have changed.
     Tools,
     /// A resource has changed.
     Updated(ResourceUpdate),
 }
 
-/// See the module's text.
+/// The machinery of one session; see the module's text.
 pub(super) struct SessionRuntime {
     pub mcp_session: McpSession,
     origin: Instant,
     toolbox: Arc<dyn Toolbox>,
     tools: Option<watch::Receiver<()>>,
     servers: Option<Servers>,
-    /// On behalf of the caller.
+    /// The jobs, on behalf of the caller.
     jobs: Option<SessionJobs>,
     caller: Caller,
     /// Tells this session from every other.
     session: SessionKey,
-    /// The session that a window has said that it is, where we are asked by windows.
+    /// The session that a window has named, if the clients are windows.
     window: Option<OfSession>,
-    /// Whose the questions about its calls are: the session's, or the caller's where there is none.
+    /// The owner of the questions about its calls: the session, or its caller if there is no session.
     asks_as: SessionKey,
     tally: Arc<FrontTally>,
     known: Option<watch::Receiver<KnownServers>>,
@@ -94,20 +94,20 @@ pub(super) struct SessionRuntime {
     /// Progress of requests to servers, on its way from their tasks to the session.
     tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
     told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
-    /// What else servers say and ask about calls, on the same way.
+    /// Log messages and questions of servers about calls, on the same way.
     aside: mpsc::Sender<(CallKey, SideMessage)>,
     asides: mpsc::Receiver<(CallKey, SideMessage)>,
-    /// What is told of tasks that the client follows, on the same way.
+    /// Changes of tasks that the client follows, on the same way.
     follow: TaskNewsSender,
     followed: mpsc::Receiver<(CallKey, Box<TaskTold>)>,
-    /// Who waits for the answers.
+    /// The servers' tasks that wait for replies to their questions.
     replies: HashMap<QuestionKey, oneshot::Sender<Replied>>,
     next_question: QuestionKey,
     calls: CallTasks,
 }
 
 impl SessionRuntime {
-    /// For a session of this client that begins now. Its calls are parked under this secret.
+    /// Makes the runtime of a session of this client that begins now. Its calls are parked under this secret.
     pub(super) fn new(
         limits: Limits,
         context: &SessionContext,
@@ -118,7 +118,7 @@ impl SessionRuntime {
         let (tell, told) = mpsc::channel(PROGRESS);
         let (aside, asides) = mpsc::channel(ASIDES);
         let (follow, followed) = mpsc::channel(FOLLOWED);
-        // Before they are asked for, so that no change is missed.
+        // The watch comes before the definitions, so that no change is missed.
         let tools = context.toolbox.changes();
         let definitions = context.toolbox.definitions();
         let mut mcp_session = McpSession::new(limits, definitions, context.instructions.clone())
@@ -166,39 +166,39 @@ impl SessionRuntime {
         }
     }
 
-    /// The same for one request alone.
+    /// Restricts it to a single request.
     pub(super) fn alone(self) -> SessionRuntime {
         SessionRuntime { mcp_session: self.mcp_session.for_one_request(), ..self }
     }
 
-    /// The same for a caller without a session: what its other requests have left is its own (F-90).
+    /// Sets the key of a caller without a session. Work that other requests of this caller have left counts as its own (F-90).
     pub(super) fn asks_as(self, caller: SessionKey) -> SessionRuntime {
         SessionRuntime { asks_as: caller, ..self }
     }
 
-    /// The same for one of this session of a window; from nobody but windows that counts.
+    /// Notes the window's session that a request belongs to. Ignores it unless the clients are windows.
     pub(super) fn of_window(mut self, window: Option<OfWindow>) -> SessionRuntime {
         let window = window.filter(|_| self.mcp_session.jobs.are_of_windows);
         self.mcp_session.client.window_limit = window.and_then(|window| window.limit);
         SessionRuntime { window: window.map(|window| window.session), ..self }
     }
 
-    /// What is counted of all sessions.
+    /// Returns the counters of all sessions.
     pub(super) fn tally(&self) -> &Arc<FrontTally> {
         &self.tally
     }
 
-    /// The time since the session began.
+    /// Returns the time since the session began.
     pub(super) fn now(&self) -> Duration {
         self.origin.elapsed()
     }
 
-    /// When the session's [`McpSession::tick`] is due at the latest.
+    /// Returns when the session's [`McpSession::tick`] is due at the latest.
     pub(super) fn next_tick(&self) -> Option<Instant> {
         self.mcp_session.next_tick().map(|tick| self.origin + tick)
     }
 
-    /// Carries out what the session wants; returns the exit code at the end.
+    /// Carries out the actions of the session. Returns the exit code at the end.
     pub(super) fn act(&mut self) -> Option<u8> {
         while let Some(action) = self.mcp_session.next_action() {
             match action {
@@ -210,7 +210,7 @@ impl SessionRuntime {
                 SessionAction::Ask { key, asked, may_be_a_job, joining } => {
                     let cancellation = self.calls.cancellation(key);
                     let promote = may_be_a_job.then(|| self.may_promote(key, joining)).flatten();
-                    // A client without a session, of 2026-07-28, is asked by the answer to the call that a question is about.
+                    // A client of 2026-07-28 without a session gets a question as the answer to its call.
                     let own = OfSession { key: self.asks_as, is_asked_beside: asked.client == Era::Legacy };
                     let asked = ServerRequest { session: Some(self.window.unwrap_or(own)), ..asked };
                     self.ask(key, asked, cancellation, promote);
@@ -243,7 +243,7 @@ impl SessionRuntime {
     fn call(&mut self, key: CallKey, call: ToolCall) {
         let toolbox = Arc::clone(&self.toolbox);
         let counted = CountedCall::begin(Arc::clone(&self.tally), call.tool.clone());
-        // In the task already when the toolbox is asked, so that a panic of its is the task's.
+        // The toolbox is called inside the task, so that a panic of the toolbox ends the task alone.
         self.calls.spawn(key, async move {
             let answer = toolbox.call(call).await;
             counted.ended(answer.is_error);
@@ -263,7 +263,8 @@ impl SessionRuntime {
         self.calls.spawn(key, ask(key, servers, asked, progress_sinks, cancellation, promote));
     }
 
-    /// What is needed to make a job of this call, which can be ordered from now on.
+    /// Returns everything that is needed to make a job of this call, which can be ordered from now on. Returns `None` without a job
+    /// service.
     fn may_promote(&mut self, key: CallKey, joining: JoinPolicy) -> Option<MayPromote> {
         let jobs = self.jobs.as_ref()?;
         let calls = jobs.promoted()?;
@@ -308,7 +309,7 @@ impl SessionRuntime {
         });
     }
 
-    /// Waits for something to happen. Cancel-safe.
+    /// Waits for the next event. Cancel-safe.
     pub(super) async fn event(&mut self) -> SessionEvent {
         tokio::select! {
             Some(ended) = self.calls.next() => SessionEvent::Ended(ended),
@@ -321,7 +322,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Tells the session what has happened.
+    /// Passes an event to the session.
     pub(super) fn take(&mut self, event: SessionEvent, effects: &mut impl SessionEffects) {
         let now = self.now();
         match event {
@@ -345,7 +346,7 @@ impl SessionRuntime {
         }
     }
 
-    /// A call is a job from now on: it goes on without us.
+    /// Hands a call over that has become a job, which goes on without the session. The call may have to stay a call instead.
     fn promoted(
         &mut self,
         key: CallKey,
@@ -354,7 +355,7 @@ impl SessionRuntime {
     ) {
         let now = self.now();
         let Some(calls) = self.jobs.as_ref().and_then(SessionJobs::promoted) else { return };
-        // What was asked before there was a job is about the call.
+        // A question from before the job existed is about the call.
         while let Ok((key, aside)) = self.asides.try_recv() {
             self.said(key, aside, effects);
         }
@@ -365,7 +366,7 @@ impl SessionRuntime {
         let who = self.mcp_session.promoted(now, key, &promoted.report, effects);
         match who {
             Some(who) => calls.keep(promoted, running_call, who),
-            // Nobody has heard of it, and nobody waits.
+            // The job's id has reached no client, and no client waits.
             None => {
                 drop(running_call);
                 calls.forget(async move { Ok(promoted) });
@@ -373,7 +374,7 @@ impl SessionRuntime {
         }
     }
 
-    /// A call goes on as what it was.
+    /// Lets a call go on as a call.
     fn stays(&mut self, key: CallKey, running_call: RunningCall) {
         let cancellation = self.calls.cancellation(key);
         let progress_sinks = ProgressSinks { progress: self.tell.clone(), aside: self.aside.clone() };
@@ -403,7 +404,7 @@ impl SessionRuntime {
         match ended {
             CallTaskEnd::Tool(answer) => self.mcp_session.ended(now, key, &answer, effects),
             CallTaskEnd::Server(answered) => {
-                // What was told before the answer comes before it.
+                // Earlier messages of the server come before its answer.
                 while let Ok((key, params)) = self.told.try_recv() {
                     self.mcp_session.progressed(now, key, &params, effects);
                 }
@@ -428,7 +429,7 @@ impl SessionRuntime {
             CallTaskEnd::Joined(report) => drop(self.mcp_session.promoted(now, key, &report, effects)),
             CallTaskEnd::Task(told) => self.mcp_session.task_told(now, key, &told, effects),
             CallTaskEnd::Nothing => {
-                // What was told last comes before the end of whoever told it.
+                // The last news of a task comes before the end of the task that reported it.
                 while let Ok((key, told)) = self.followed.try_recv() {
                     self.mcp_session.task_changed(now, key, &told, effects);
                 }
@@ -438,15 +439,15 @@ impl SessionRuntime {
     }
 }
 
-/// A name that nobody guesses; none where the system has no random source.
+/// Makes an unguessable name. Returns `None` if the system has no random source.
 pub(super) fn random_name() -> Option<String> {
     let mut bytes = [0; 16];
-    // The call fills short requests whole, or fails.
+    // The kernel fills such a short buffer completely, or the call fails.
     getrandom(&mut bytes, GetRandomFlags::empty()).ok()?;
     Some(BASE32_NOPAD.encode(&bytes).to_ascii_lowercase())
 }
 
-/// Waits until something has changed; for ever where nothing can. Cancel-safe.
+/// Waits until the watched value has changed; forever, if it cannot change. Cancel-safe.
 async fn changed<T>(watched: &mut Option<watch::Receiver<T>>) {
     let told = match watched {
         Some(watched) => watched.changed().await.is_ok(),

@@ -1,6 +1,6 @@
-//! The resources of servers that the client of a session watches, and the changes that it hears of.
+//! The resources of servers that the client of a session watches, and their changes.
 //!
-//! Invariant: whoever watches nothing is not woken for the changes of what others watch.
+//! Invariant: a session that watches nothing is not woken by changes for other sessions.
 
 use std::{collections::HashMap, future::pending};
 
@@ -9,31 +9,31 @@ use tokio::sync::broadcast::error::RecvError;
 use super::effects::Resource;
 use unhang_gateway::{ResourceUpdate, Servers, Watch, WatchChanges};
 
-/// See the module's text.
+/// The watches of a session; see the module's text.
 #[derive(Default)]
 pub(super) struct SessionWatches {
     watches: HashMap<Resource, Watch>,
-    /// Changes of those that anybody watches, since this client does.
+    /// Changes of the resources that any client watches, since this client watches some.
     updates: Option<WatchChanges>,
 }
 
 impl SessionWatches {
-    /// Hears of changes from now on. A server is asked after that, so that nothing is missed.
+    /// Starts to receive changes. The server is asked only after that, so that no change is missed.
     pub(super) fn listen(&mut self, servers: &Servers) {
         self.updates.get_or_insert_with(|| servers.updates());
     }
 
-    /// Keeps the watch of this resource until it is watched no more.
+    /// Keeps the watch of this resource until [`SessionWatches::end`].
     pub(super) fn keep(&mut self, resource: Resource, watch: Watch) {
         self.watches.insert(resource, watch);
     }
 
-    /// Watches this resource no more.
+    /// Ends the watch of this resource.
     pub(super) fn end(&mut self, resource: &Resource) {
         self.watches.remove(resource);
     }
 
-    /// Waits for the next change of a resource; for ever, where nothing is watched. Cancel-safe.
+    /// Waits for the next change of a resource; forever, if nothing is watched. Cancel-safe.
     pub(super) async fn next(&mut self) -> ResourceUpdate {
         loop {
             match &mut self.updates {

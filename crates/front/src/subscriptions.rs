@@ -1,10 +1,10 @@
-//! What clients want to hear of: changes of lists, by `subscriptions/listen` (2026-07-28) or because there is a session, and changes of
+//! Subscriptions of clients: to changes of lists, by `subscriptions/listen` (2026-07-28) or because there is a session, and to changes of
 //! resources (protocol.md 3.3, rows 11, 12 and 18).
 //!
 //! Invariants
 //!
-//! - A subscription hears first that it is there, then what it asked to hear, and nothing else; each message says which one it is for.
-//! - It has no limit: it ends with its client's wish, or with us, and then with a result.
+//! - A subscription hears first that it exists, then the changes that it asked for, and nothing else. Each message names its subscription.
+//! - A subscription has no time limit: it ends if its client wishes, or with unhang, and then with a result.
 
 use std::collections::HashMap;
 
@@ -26,15 +26,14 @@ use unhang_gateway::{
 };
 use unhang_upstream::client::{LISTEN, ServerList};
 
-/// The requests of a session that wants to hear of a resource, and has heard enough.
+/// The requests of a session that begin and end a subscription to a resource.
 pub(super) const SUBSCRIBE: &str = "resources/subscribe";
 pub(super) const UNSUBSCRIBE: &str = "resources/unsubscribe";
 
-/// In the `_meta` of everything that is for a subscription: the id of its request.
+/// The member of `_meta` in every message for a subscription: the id of its request.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// The lists whose changes clients hear of, what those are called, and the member of a filter that asks for them. Templates come
-/// with resources.
+/// The lists whose changes clients hear of, their names, and the members of a filter that ask for them. Resources include templates.
 const LISTS: [(ServerList, &str, &str); 3] = [
     (ServerList::Tools, "tools", "toolsListChanged"),
     (ServerList::Prompts, "prompts", "promptsListChanged"),
@@ -44,20 +43,20 @@ const LISTS: [(ServerList, &str, &str); 3] = [
 /// The index of the list of tools.
 const TOOLS: usize = 0;
 
-/// What a subscription wants to hear of.
+/// The changes that a subscription asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Filter {
-    /// In the order of [`LISTS`].
+    /// Whether each list is wanted, in the order of [`LISTS`].
     lists: [bool; 3],
-    /// With what the client calls them.
+    /// The resources, with the client's names for them.
     resources: Vec<(Resource, String)>,
     tasks: Vec<JobId>,
-    /// What follows them.
+    /// The calls that follow the tasks.
     followed: Vec<CallKey>,
 }
 
 impl Filter {
-    /// What is wanted by these params, of what these servers have, and these tasks.
+    /// Reads the filter from these params. It contains only resources in this catalog, and these tasks.
     pub(super) fn of(params: Option<Json<'_>>, catalog: &Catalog, tasks: Vec<JobId>) -> Filter {
         let wanted = params.and_then(|params| params.member("notifications"));
         let has =
@@ -74,27 +73,27 @@ impl Filter {
         Filter { lists, resources, tasks, followed: Vec::new() }
     }
 
-    /// The tasks that it wants to hear of.
+    /// Returns the tasks that it follows.
     pub(super) fn tasks(&self) -> &[JobId] {
         &self.tasks
     }
 
-    /// This follows its tasks, each by one call.
+    /// Notes the calls that follow its tasks, one for each.
     pub(super) fn follow_by(&mut self, followed: Vec<CallKey>) {
         self.followed = followed;
     }
 
-    /// The calls that follow its tasks.
+    /// Returns the calls that follow its tasks.
     pub(super) fn followed(&self) -> &[CallKey] {
         &self.followed
     }
 
-    /// The resources that it wants to hear of.
+    /// Returns the resources that it watches.
     pub(super) fn resources(&self) -> impl Iterator<Item = &Resource> {
         self.resources.iter().map(|(resource, _)| resource)
     }
 
-    /// What the client hears first: that its subscription, the request of this id, is there.
+    /// Makes the first message to the client, which confirms the subscription of this request id.
     pub(super) fn acknowledgement(&self, id: &Id) -> String {
         format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"{SUBSCRIPTION}":{}}},"notifications":{}}}}}"#,
@@ -103,7 +102,7 @@ impl Filter {
         )
     }
 
-    /// As it is told back: what nobody has is left out.
+    /// Writes the filter for the confirmation. Anything that does not exist is left out.
     fn to_json(&self) -> Value {
         let wanted = LISTS.iter().zip(self.lists).filter(|(_, wanted)| *wanted);
         let mut told: Map<String, Value> =
@@ -118,24 +117,24 @@ impl Filter {
         told.into()
     }
 
-    /// What the client calls what it hears of when this has changed.
+    /// Returns the client's name for a changed resource that it watches. Returns `None` if the change is not for it.
     fn hears_of(&self, changed: &Resource) -> Option<String> {
         self.resources.iter().find_map(|(watched, public)| heard_as(watched, public, changed))
     }
 }
 
-/// The error for a client that wants to hear of changes on a stream that ends with the answer.
+/// Makes the error for a subscription on a stream that ends with the answer.
 pub(super) fn not_listening() -> ErrorReport<'static> {
     let happened = format!("`{LISTEN}` came from a client that takes nothing but an answer");
     ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint: "accept text/event-stream" }
 }
 
-/// The resource as its server calls it.
+/// Returns the resource under its server's name.
 pub(super) fn resource(owner: Owner) -> Resource {
     (owner.server, owner.name.into())
 }
 
-/// The result with which a subscription ends by itself, not because its client wants it.
+/// Makes the result of a subscription that ends without its client's wish.
 pub(super) fn end_of_changes(id: &Id) -> String {
     format!(
         r#"{{"_meta":{{"{SUBSCRIPTION}":{},"io.modelcontextprotocol/serverInfo":{}}},"resultType":"complete"}}"#,
@@ -144,23 +143,23 @@ pub(super) fn end_of_changes(id: &Id) -> String {
     )
 }
 
-/// What a client that watches one resource calls another one that has changed: the same, or a part of it.
+/// Returns the client's name for a changed resource, which is the watched one or a part of it. Returns `None` for any other.
 fn heard_as(watched: &Resource, public: &str, changed: &Resource) -> Option<String> {
     let part = changed.1.strip_prefix(&*watched.1).filter(|_| watched.0 == changed.0)?;
     (part.is_empty() || part.starts_with('/') || watched.1.ends_with('/')).then(|| format!("{public}{part}"))
 }
 
-/// Resources that the client of a session wants to hear of, and what it calls them.
+/// The resources that the client of a session watches, with its names for them.
 #[derive(Debug, Default)]
 pub(super) struct WatchedResources {
     watched: HashMap<Resource, String>,
 }
 
 impl WatchedResources {
-    /// Watches one that the client calls so.
+    /// Adds a resource under the client's name.
     ///
     /// # Errors
-    /// There are as many as there may be.
+    /// Fails if the session watches as many resources as it may.
     pub(super) fn add(&mut self, resource: Resource, public: String) -> Result<(), ErrorReport<'static>> {
         if self.watched.len() >= MAX_SUBSCRIPTIONS && stands("front-subscriptions-bounded") {
             let happened = format!("the session hears of {} resources already", self.watched.len());
@@ -171,12 +170,12 @@ impl WatchedResources {
         Ok(())
     }
 
-    /// Watches it no more. Says whether it was watched.
+    /// Removes a resource. Returns whether it was watched.
     pub(super) fn remove(&mut self, resource: &Resource) -> bool {
         self.watched.remove(resource).is_some()
     }
 
-    /// Tells whoever wants to hear of it that a resource has changed.
+    /// Notifies the subscribers of a resource that it has changed.
     pub(super) fn tell_of_update(
         &self,
         changed: &Resource,
@@ -191,7 +190,7 @@ impl WatchedResources {
         };
         let told_as = self.watched.iter().find_map(|(watched, public)| heard_as(watched, public, changed));
         if let Some(public) = told_as {
-            // One of several says it all.
+            // One of several equal notifications says everything.
             let class = Class::ListChanged(public.as_str().into());
             effects.to_client(LineTarget::Session, class, line(&public, "").as_bytes());
         }
@@ -206,8 +205,8 @@ impl WatchedResources {
         }
     }
 
-    /// Watches resources that other servers have now there. One that no server has is where it was, in case it comes again. Gives
-    /// what has moved, and where it is now.
+    /// Moves the watches of resources that now belong to other servers. A resource that no server has keeps its place, in case it comes
+    /// again. Returns the old and the new place of each that has moved.
     pub(super) fn follow(
         &mut self,
         catalog: &Catalog,
@@ -245,7 +244,7 @@ impl WatchedResources {
         moves
     }
 
-    /// The resources of a subscription that is over of which nobody else in its session wants to hear.
+    /// Returns the resources of an ended subscription that no other part of its session watches.
     pub(super) fn unwatched_after<'a>(&self, ended: &'a Filter, calls: &SessionCalls) -> Vec<&'a Resource> {
         let is_watched = |resource: &Resource| {
             let is_same = |call: &SessionCall| match &call.awaited {
@@ -258,22 +257,22 @@ impl WatchedResources {
     }
 }
 
-/// The places in [`LISTS`] of lists that are others for what is known now than for what was known before.
+/// Returns the indexes in [`LISTS`] of the lists that differ between the earlier and the current knowledge.
 fn changed_lists(before: &KnownServers, now: &KnownServers) -> impl Iterator<Item = usize> {
     let is_other =
         |list: ServerList| before.catalog.list(list, Era::Modern) != now.catalog.list(list, Era::Modern);
     LISTS.iter().enumerate().filter(move |(_, (list, ..))| is_other(*list)).map(|(list_index, _)| list_index)
 }
 
-/// Whom changes of lists are told to.
+/// The clients that hear of changed lists.
 pub(super) struct ListListeners<'a> {
-    /// There was a handshake. A client without one hears of nothing that it has not asked to hear of.
+    /// Whether there was a handshake. A client without one hears only of the changes that it asked for.
     pub has_session: bool,
     pub calls: &'a SessionCalls,
 }
 
 impl ListListeners<'_> {
-    /// Tells of the lists of servers that are others than before.
+    /// Notifies them of the servers' lists that have changed.
     pub(super) fn tell_of_servers(
         &self,
         before: &KnownServers,
@@ -285,12 +284,12 @@ impl ListListeners<'_> {
         }
     }
 
-    /// Tells that there are other tools.
+    /// Notifies them that the tools have changed.
     pub(super) fn tell_of_tools(&self, effects: &mut impl SessionEffects) {
         self.tell(TOOLS, effects);
     }
 
-    /// Tells that the list at this index of [`LISTS`] has changed.
+    /// Notifies them that the list at this index of [`LISTS`] has changed.
     fn tell(&self, list_index: usize, effects: &mut impl SessionEffects) {
         let (_, kind, _) = LISTS[list_index];
         let line = |params: &str| {

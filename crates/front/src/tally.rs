@@ -1,10 +1,10 @@
-//! What is counted of all sessions together, for whoever looks after them.
+//! The counters of all sessions together, for operators.
 //!
 //! Invariants
 //!
-//! - Nothing that a client writes becomes part of a series: methods are those that there are, tools and servers are those that were
-//!   configured, and statuses are ours. So no outsider makes the number of series grow.
-//! - Counting waits for nobody.
+//! - No text of a client becomes part of a series. Methods are the known ones, tools and servers are the configured ones, and statuses are
+//!   unhang's. So no outsider makes the number of series grow.
+//! - Counting never waits.
 
 use std::{
     borrow::Cow,
@@ -36,25 +36,25 @@ const METHODS: [&str; 15] = [
     "subscriptions/listen",
 ];
 
-/// What every other method is counted as.
+/// The label of every other method.
 const OTHER: &str = "other";
 
-/// The statuses with which requests over HTTP are answered.
+/// The statuses of answers to requests over HTTP.
 const STATUSES: [u16; 16] =
     [200, 202, 204, 400, 401, 403, 404, 405, 406, 408, 413, 415, 429, 500, 503, ANY_OTHER];
 
-/// What every other status is counted as.
+/// Stands for every other status.
 const ANY_OTHER: u16 = 0;
 
 /// A label and its value.
 pub(crate) type Label = (&'static str, Cow<'static, str>);
 
-/// What was counted. Shared by all sessions.
+/// The counters. All sessions share them.
 #[derive(Debug, Default)]
 pub(crate) struct FrontTally {
     /// Requests of clients, by method.
     pub(crate) requests: Family<[Label; 1], Counter>,
-    /// Calls of our own tools, by tool and outcome.
+    /// Calls of unhang's own tools, by tool and outcome.
     pub(crate) tool_calls: Family<[Label; 2], Counter>,
     /// Requests that were answered with a result.
     pub(crate) results: AtomicU64,
@@ -72,7 +72,7 @@ pub(crate) struct FrontTally {
 }
 
 impl FrontTally {
-    /// A client has made a request.
+    /// Counts a request of a client.
     pub(crate) fn requested(&self, method: &str) {
         let known = METHODS.into_iter().find(|known| *known == method);
         let method = match known {
@@ -83,13 +83,13 @@ impl FrontTally {
         self.requests.get_or_create(&[("method", method)]).inc();
     }
 
-    /// A request over HTTP was answered with this status.
+    /// Counts a request over HTTP that was answered with this status.
     pub(crate) fn responded(&self, status: u16) {
         let index = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len() - 1);
         add_one(&self.responses[index]);
     }
 
-    /// How many requests over HTTP were answered with each status, of those that there were.
+    /// Returns the number of requests over HTTP for each status that has occurred.
     pub(crate) fn responses(&self) -> Vec<(String, u64)> {
         let counts = STATUSES.iter().zip(&self.responses);
         let counts = counts.map(|(status, count)| (*status, count.load(Ordering::Relaxed)));
@@ -103,10 +103,10 @@ pub(crate) fn add_one(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A call of a tool of ours that has begun; counted with what came of it, also where that is nothing.
+/// A call of an own tool that has begun. It is counted with its outcome, which is "cancelled" if it never answers.
 pub(super) struct CountedCall {
     tally: Arc<FrontTally>,
-    /// One of those that are listed.
+    /// The tool's name, one of the listed names.
     tool: String,
     outcome: &'static str,
 }
@@ -116,7 +116,7 @@ impl CountedCall {
         Self { tally, tool, outcome: "cancelled" }
     }
 
-    /// It has answered.
+    /// Notes that the call was answered.
     pub(super) fn ended(mut self, is_error: bool) {
         self.outcome = if is_error { "error" } else { "ok" };
     }

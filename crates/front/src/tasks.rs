@@ -1,13 +1,13 @@
-//! Tasks, as a server has them: `tasks/get` and what belongs to it, in both dialects (protocol.md 2).
+//! Tasks, from the side of a server: `tasks/get` and the other requests about them, in both dialects (protocol.md 2).
 //!
-//! Theory of operation. A task is a job: a call of a server's tool that was handed over, or a command of the configuration. What a client
-//! asks of one is asked of whoever runs jobs, beside the event loop, on behalf of the caller, to whom jobs of others are not there.
+//! Theory of operation. A task is a job: a promoted call of a server's tool, or a command of the configuration. A client's request about a
+//! task goes to the job service, outside the event loop, on behalf of the caller. Jobs of other callers are invisible to it.
 //!
 //! Invariants
 //!
 //! - No request waits without a limit: `tasks/result` ends with an error that says to ask again.
-//! - A task that is not there, was there, or is another caller's looks the same.
-//! - A dialect is answered to whoever speaks it alone.
+//! - A task that never existed, that is gone, or that is another caller's looks the same.
+//! - A dialect is spoken only to clients that speak it.
 
 use std::time::Duration;
 
@@ -41,36 +41,36 @@ use unhang_tools::{
     service::CallAnswer,
 };
 
-/// How the URI of a job begins, as a resource.
+/// The beginning of a job's URI, as a resource.
 const JOB_SCHEME: &str = "job://";
 
-/// The job that this URI is of.
+/// Returns the job of this URI. Returns `None` if it is not the URI of a job.
 pub fn job_of(uri: &str) -> Option<JobId> {
     uri.strip_prefix(JOB_SCHEME)?.parse().ok()
 }
 
-/// How long a client best waits before it asks again.
+/// How long a client should wait before it asks again.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What there is of jobs behind a session.
+/// The abilities of the jobs behind a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobCapabilities {
-    /// Somebody runs jobs.
+    /// Whether there is a job service.
     pub are_there: bool,
-    /// Calls of servers' tools may become some.
+    /// Whether calls of servers' tools may become jobs.
     pub promotes: bool,
-    /// Callers are told from one another, so that a list shows each their own.
+    /// Whether callers are told apart, so that a list shows each its own jobs.
     pub tells_callers_apart: bool,
-    /// Those in front of us are windows, which make jobs of calls themselves.
+    /// Whether the clients are windows, which make jobs of calls themselves.
     pub are_of_windows: bool,
     /// How long a job is kept after its end.
     pub ttl: Option<Duration>,
-    /// There is nothing but jobs, and whoever asks about them calls the tools by these names.
+    /// The names of the job tools, if there is nothing but jobs.
     pub alone: Option<ToolNames>,
 }
 
 impl JobCapabilities {
-    /// Says what names all resources that can be read.
+    /// Returns the hint that tells how to list all readable resources.
     pub(super) fn names_all(self) -> String {
         match self.alone {
             Some(names) => format!("{}list_jobs names all jobs", names.prefix),
@@ -79,25 +79,25 @@ impl JobCapabilities {
     }
 }
 
-/// What is asked of tasks.
+/// A request about tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskAsked {
-    /// How it is.
+    /// The state of a task.
     Get(JobId),
-    /// All that is known of it, as the content of a resource.
+    /// Everything that is known of a task, as the content of a resource.
     Resource(JobId),
-    /// What has come of it, once it has ended, but not for longer than this.
+    /// The result of a task after its end, waiting no longer than this.
     Result(JobId, Duration),
-    /// That it ends.
+    /// The cancellation of a task.
     Cancel(JobId),
-    /// Answers to what it asks.
+    /// Answers to the questions of a task.
     Update(JobId, Vec<(String, String)>),
-    /// The caller's, from the one after this on.
+    /// The caller's tasks, after this one if it is given.
     List(Option<JobId>),
 }
 
 impl TaskAsked {
-    /// The task that it is about, where it is about one.
+    /// Returns the task that it is about. Returns `None` for a list.
     pub(super) fn about(&self) -> Option<JobId> {
         match self {
             TaskAsked::Get(id)
@@ -110,37 +110,37 @@ impl TaskAsked {
     }
 }
 
-/// What is known of a task.
+/// The knowledge about a task.
 #[derive(Clone, Debug)]
 pub struct TaskTold {
-    /// How it is.
+    /// The report of the job.
     pub report: JobReport,
-    /// What has come of it, once it has ended.
+    /// The outcome, after its end.
     pub answer: Option<CallAnswer>,
-    /// What it waits for.
+    /// The open questions that it waits for.
     pub inputs: Vec<OpenInput>,
 }
 
-/// What is known of what was asked.
+/// The outcome of a request about tasks.
 #[derive(Clone, Debug)]
 pub enum TasksTold {
-    /// Of one.
+    /// The knowledge about one task.
     One(Box<TaskTold>),
-    /// Of some, and whether there are more.
+    /// A page of tasks, and whether more follow.
     All(Vec<JobReport>, bool),
-    /// None comes after the one that was named.
+    /// The page begins after a task that is not in the list.
     NoSuchPage,
-    /// It has ended already, so that it cannot be cancelled.
+    /// The task has ended already, so that it cannot be cancelled.
     HasEnded(Box<TaskTold>),
-    /// It has not ended in time.
+    /// The task has not ended in time.
     NotYet,
-    /// There is none of this name for this caller.
+    /// The caller has no task of this id.
     Unknown(JobId),
-    /// Nobody can say, for this reason.
+    /// The job service has failed, for this reason.
     Failed(String),
 }
 
-/// A job as tasks are told of, in words.
+/// A job in the form of a task.
 pub(super) struct TaskView {
     id: JobId,
     status: TaskStatus,
@@ -152,7 +152,7 @@ pub(super) struct TaskView {
 }
 
 impl TaskView {
-    /// A job that is kept for so long after its end.
+    /// Makes the view of a job, which is kept for `ttl` after its end.
     pub(super) fn of(report: &JobReport, ttl: Option<Duration>, poll_interval: Duration) -> Self {
         let status = match report.status {
             JobState::Queued | JobState::Starting | JobState::Running => TaskStatus::Working,
@@ -189,7 +189,7 @@ impl TaskView {
     }
 }
 
-/// What came of a job, in the words of a client of this dialect.
+/// The outcome of a job, in the form for a client of this dialect.
 pub(super) enum JobOutcomeWords {
     Nothing,
     Asked(Vec<(String, String)>),
@@ -228,17 +228,17 @@ impl JobOutcomeWords {
     }
 }
 
-/// What is asked, as a request of 2026-07-28 under its name.
+/// Writes an open question as a request of 2026-07-28, under its key.
 fn request(input: &OpenInput) -> (String, String) {
     let members = members((&input.method, input.params.as_deref()), Era::Modern, &input.key);
     (input.key.clone(), format!("{{{members}}}"))
 }
 
-/// What is known of a job as the content of a resource: what `get_job_status` says of it and, once it has ended, what has come of it, whole.
+/// Writes a job as the content of a resource: the report of `get_job_status` and, after its end, its whole outcome.
 fn as_resource(uri: &str, told: &TaskTold) -> String {
     let report = serde_json::to_string(&told.report).unwrap_or_default();
     let known = Splice::new(Json::new(report.as_bytes()).unwrap_or(Json::EMPTY));
-    // As it was written.
+    // The outcome stays as it was written.
     let known = match &told.answer {
         Some(CallAnswer::Result(result)) => known.set("results", result.as_str()),
         Some(CallAnswer::Error(error)) => known.set("error", error.as_str()),
@@ -249,7 +249,7 @@ fn as_resource(uri: &str, told: &TaskTold) -> String {
     json!({ "contents": [content] }).to_string()
 }
 
-/// The error for a list that begins nowhere.
+/// Makes the error for a page with an unknown cursor.
 fn no_such_page() -> String {
     let message = "tasks/list was asked for a page with a cursor that was never given out, or is too old; ask without one";
     json!({ "code": FaultKind::InvalidParams.code(), "message": message }).to_string()
@@ -259,12 +259,12 @@ fn json_or_open<'a>(text: &'a str, outcome: fn(Json<'a>) -> TaskOutcome<'a>) -> 
     Json::new(text.as_bytes()).map_or(TaskOutcome::Open, outcome)
 }
 
-/// The era of whoever gave a result: those of 2026-07-28 say what kind it is.
+/// Returns the era of a result's maker: results of 2026-07-28 name their kind.
 pub(super) fn era_of(result: Json<'_>) -> Era {
     if result.member(result::RESULT_TYPE).is_some() { Era::Modern } else { Era::Legacy }
 }
 
-/// Why a job has no result, as the error of its call.
+/// Makes the error of a call whose job has no result, with the reason.
 fn error_of(report: &JobReport) -> Value {
     let kind = match (report.status, report.reason) {
         (JobState::Cancelled, _) => FaultKind::Cancelled,
@@ -290,7 +290,7 @@ fn error_of(report: &JobReport) -> Value {
 }
 
 impl JobCapabilities {
-    /// Whether this is a request about tasks that a client of this revision can make here.
+    /// Returns whether this is a request about tasks that a client of this revision can make here.
     pub(super) fn answer_tasks(self, method: &str, revision: Revision) -> bool {
         let core = revision == Revision::V2025November;
         self.are_there
@@ -303,7 +303,7 @@ impl JobCapabilities {
             }
     }
 
-    /// Says in our capabilities that there are tasks.
+    /// Adds tasks to the capabilities of unhang.
     pub(super) fn offer_tasks(self, revision: Revision, capabilities: &mut Value) {
         let dialect = match revision {
             Revision::V2025November => Dialect::Core,
@@ -314,7 +314,7 @@ impl JobCapabilities {
         capabilities[member] = serde_json::from_str(offer).unwrap_or_default();
     }
 
-    /// The job that a client reads as a resource, where it does.
+    /// Returns the job that a client reads as a resource. Returns `None` for any other request.
     pub(super) fn read_by(self, request: &ClientRequest<'_>) -> Option<(JobId, String)> {
         let is_read = request.method == "resources/read" && self.are_there;
         let uri = is_read.then(|| request.text("uri")).flatten()?;
@@ -323,7 +323,7 @@ impl JobCapabilities {
 }
 
 impl TaskAsked {
-    /// What this request asks, or the error for whoever asks. A result is waited for as long as a call.
+    /// Reads a request about tasks. Fails with the error for the client. A result is waited for as long as a call.
     pub(super) fn by(
         request: &ClientRequest<'_>,
         call_limit: impl FnOnce() -> Duration,
@@ -347,7 +347,7 @@ impl TaskAsked {
         })
     }
 
-    /// The method by which it is asked, and how long that may take where a request has so long.
+    /// Returns the method of the request, and how long it may take if other requests have this limit.
     pub(super) fn method_and_limit(&self, request_limit: Duration) -> (&'static str, Duration) {
         match self {
             TaskAsked::Get(_) | TaskAsked::Resource(_) => (tasks::GET, request_limit),
@@ -360,7 +360,7 @@ impl TaskAsked {
 }
 
 impl TasksTold {
-    /// The result of a request about tasks, or its error. A job is kept for `ttl` after its end.
+    /// Makes the result of a request about tasks, or its error. A job is kept for `ttl` after its end.
     pub(super) fn answer(&self, call: &SessionCall, ttl: Option<Duration>) -> Result<String, String> {
         let dialect = if call.revision.is_stateless() { Dialect::Extension } else { Dialect::Core };
         let server = implementation().to_string();

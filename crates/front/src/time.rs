@@ -1,13 +1,13 @@
-//! What happens because time has passed: calls that are over, those that become jobs, and those whose clients hear that they are waited for.
+//! The effects of time: calls whose limit is over, calls that become jobs, and heartbeats to waiting clients.
 //!
-//! Theory of operation. A call is in flight with the first moment at which anything is to be done about it ([`SessionCall::next_moment`]). At that
-//! moment what is due is done, and unless the call is over it stays in flight with the next one.
+//! Theory of operation. A call is in flight together with the first moment at which it needs attention ([`SessionCall::next_moment`]). At
+//! that moment all due work is done. Unless the call is over, it stays in flight with its next moment.
 //!
 //! # Invariants
 //!
 //! - The last moment of a call is that of its limit, whatever came before.
-//! - A heartbeat is for a call of a tool whose client wants to hear of progress and waits for the answer. What is over, withdrawn, handed
-//!   over or parked is not in flight, and has none.
+//! - A heartbeat belongs to a tool call whose client wants progress and waits for the answer. A call that is over, withdrawn, promoted or
+//!   parked is not in flight, and has no heartbeat.
 
 use std::{cmp::min, time::Duration};
 
@@ -24,28 +24,28 @@ use unhang_core::{
     config::VERDICT_SLACK, heartbeat::Heartbeat, queue::Class, revision::Revision, units::in_words,
 };
 
-/// What to do about a call of which no job could be made.
+/// The hint for a timed-out call of which no job could be made.
 const NOT_PROMOTED_HINT: &str = "the server was told; see why jobs cannot be kept (`unhang job list` says it), or raise call-timeout in its limits";
 
 impl SessionCall {
-    /// When it is over, if nothing has come of it by then.
+    /// Returns the moment at which the call fails if no outcome has come.
     pub(super) fn last_moment(&self) -> Duration {
         let slack = match self.awaited {
-            // The task that asks the server knows why there is no answer, and gets the time to say it. It says nothing at the
-            // client's limit if the server has the time of a job.
+            // The task that asks the server knows why there is no answer, and gets some time to report that. If the server has the time of
+            // a job, the task reports nothing at the client's limit.
             Awaited::Server { .. } if !self.server_outlasts_client => VERDICT_SLACK,
             _ => Duration::ZERO,
         };
         self.since.saturating_add(self.limit).saturating_add(slack)
     }
 
-    /// When something is to be done about it.
+    /// Returns the next moment at which the call needs attention.
     pub(super) fn next_moment(&self) -> Duration {
         let heartbeat = self.heartbeat.as_ref().map(|heartbeat| heartbeat.next());
         self.promotion.at.into_iter().chain(heartbeat).fold(self.last_moment(), min)
     }
 
-    /// Says that nothing came of the call within its limit, and what to do about it.
+    /// Words the timeout of the call, and the hint.
     pub(super) fn silence(&self) -> (String, &'static str) {
         let silent = format!("`{}` did not answer within {}", self.awaited.name(), in_words(self.limit));
         match &self.not_promoted {
@@ -56,7 +56,7 @@ impl SessionCall {
         }
     }
 
-    /// Tells its client that it is still waited for, where that is due.
+    /// Sends a heartbeat to its client if one is due.
     pub(super) fn beat_where_due(&mut self, now: Duration, effects: &mut impl SessionEffects) {
         if self.last_moment() <= now {
             return;
@@ -69,7 +69,7 @@ impl SessionCall {
     }
 }
 
-/// What the client of a call of this tool hears while nothing else comes, where it wants to hear of progress.
+/// Makes the heartbeat of a call of this tool. Returns `None` if the client does not want progress, or is a window.
 pub(super) fn heartbeat(
     now: Duration,
     request: &ClientRequest<'_>,
@@ -77,7 +77,7 @@ pub(super) fn heartbeat(
     tool: &str,
     jobs: JobCapabilities,
 ) -> Option<Box<Heartbeat>> {
-    // A window that asks does this for its own client.
+    // The window does this for its own client.
     if jobs.are_of_windows || !stands("silent-call-has-a-heartbeat") {
         return None;
     }

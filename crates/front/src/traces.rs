@@ -1,7 +1,7 @@
-//! What is told of requests in traces, where somebody wants to see them: a span from the request to its answer.
+//! The exported traces of requests, if there is an exporter: a span from each request to its answer.
 //!
-//! Invariants: a request is in the trace that it names, in its `_meta` or else in the headers it came with; what is told of it is told once,
-//! with the answer that it got, or that it got none.
+//! Invariants: a request belongs to the trace that it names, in its `_meta` or else in its headers. Its span is exported once, with the
+//! answer that it got, or with the fact that it got none.
 
 use std::collections::HashMap;
 
@@ -16,34 +16,34 @@ use unhang_core::{
     wording::shortened,
 };
 
-/// The requests of one session that have no answer yet.
+/// The spans of one session's requests that have no answer yet.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
     telemetry: Option<Telemetry>,
-    /// What carries the messages, as traces have it.
+    /// The transport of the messages, as traces name it.
     transport: &'static str,
     spans: HashMap<Id, Span>,
-    /// What the headers say with which the next message comes.
+    /// The trace in the headers of the next message.
     header: Option<Parent>,
 }
 
 impl Traces {
-    /// Those of a session whose requests are told there, over this transport.
+    /// Makes the traces of a session over this transport, exported if there is an exporter.
     pub(super) fn told_to(telemetry: Option<Telemetry>, transport: &'static str) -> Traces {
         Traces { telemetry, transport, ..Traces::default() }
     }
 
-    /// The request of this id, if there is one, while another of the same id is refused.
+    /// Takes out the span of this id, if there is one, while a request that repeats the id is refused.
     pub(super) fn set_aside(&mut self, id: &Id) -> Option<(Id, Span)> {
         self.spans.remove_entry(id)
     }
 
-    /// Puts back what was set aside.
+    /// Puts back the span that was taken out.
     pub(super) fn put_back(&mut self, request: Option<(Id, Span)>) {
         self.spans.extend(request);
     }
 
-    /// The next message comes with this trace in its headers.
+    /// Sets the trace that the headers of the next message name.
     pub(super) fn comes_with(&mut self, header: Option<Parent>) {
         self.header = header;
     }
@@ -83,7 +83,7 @@ impl Traces {
         self.spans.insert(request.id.clone(), span);
     }
 
-    /// The place of a request in its trace.
+    /// Returns the place of a request in its trace. Returns `None` if it is not traced.
     pub(super) fn trace_of(&self, id: &Id) -> Option<Trace> {
         self.spans.get(id).map(Span::trace)
     }
@@ -113,7 +113,7 @@ impl Traces {
         }
     }
 
-    /// Forgets the span of a request that was withdrawn.
+    /// Drops the span of a request that was withdrawn.
     pub(super) fn withdrawn(&mut self, id: &Id) {
         self.spans.remove(id);
     }

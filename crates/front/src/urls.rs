@@ -1,7 +1,7 @@
-//! What a person has to open before a server of 2025-11-25 takes a request (-32042): a client of 2026-07-28 is asked for that by the answer to
-//! its request, and makes the request again (protocol.md 3.3, row 17).
+//! URLs that a person has to open before a server of 2025-11-25 accepts a request (-32042). A client of 2026-07-28 is asked to open them by
+//! the answer to its request, and makes the request again (protocol.md 3.3, row 17).
 //!
-//! Invariants: nothing is kept meanwhile, for the request comes back whole; whoever cannot be asked gets the error.
+//! Invariants: nothing is kept meanwhile, for the request comes back whole. A client that cannot be asked gets the error.
 
 use serde_json::value::RawValue;
 use unhang_bridge::{Era, Splice, error, question::is_offered};
@@ -15,10 +15,10 @@ use super::{
 use unhang_core::{fault::FaultKind, refusal::ErrorReport};
 use unhang_gateway::ServerAnswer;
 
-/// The state with which such a request comes back. It stands for nothing that would have to be kept secret.
+/// The state with which such a request comes back. It is public, because it stands for no secret.
 const STATE: &str = "unhang-again";
 
-/// The answer to a request in the place of this error; `None` where it is another one, or where the client cannot be asked.
+/// Returns the answer that replaces this error of a server. Returns `None` if it is another error, or if the client cannot be asked.
 pub(super) fn asked_for(call: &SessionCall, answered: &ServerAnswer, error: Json<'_>) -> Option<String> {
     if answered.era != Era::Legacy || !call.revision.is_stateless() {
         return None;
@@ -38,7 +38,7 @@ pub(super) fn asked_for(call: &SessionCall, answered: &ServerAnswer, error: Json
     (can_be_asked && !requests.is_empty()).then(|| input_required(&requests, STATE))
 }
 
-/// The params of a request that comes back, as they were at first; `None` for any other request.
+/// Returns the original params of a request that comes back. Returns `None` for any other request.
 pub(super) fn made_again(params: Json<'_>) -> Option<Resumption> {
     text_member(params, "requestState").filter(|state| state == STATE)?;
     let mut is_done = true;
@@ -51,17 +51,17 @@ pub(super) fn made_again(params: Json<'_>) -> Option<Resumption> {
     Some(if is_done { Resumption::Asked(first.into_owned()) } else { Resumption::Declined })
 }
 
-/// The error for a request of this method whose person would not open what has to be opened.
+/// Makes the error for a request of this method whose URL the person has declined to open.
 pub(super) fn declined(method: &str) -> ErrorReport<'static> {
     let happened = format!("`{method}` needs a URL to be opened, and nobody has");
     ErrorReport { kind: FaultKind::Cancelled, summary: happened, hint: MAKE_ANEW }
 }
 
-/// What becomes of a request that comes back.
+/// The outcome of a request that comes back.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Resumption {
     /// Its server is asked with these params.
     Asked(String),
-    /// The person would not.
+    /// The person has declined.
     Declined,
 }

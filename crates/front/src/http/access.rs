@@ -1,11 +1,11 @@
-//! Who may ask over HTTP: whoever has one of the tokens of the configuration, or one that the authorization server has given for us;
-//! where there is neither, whoever reaches us.
+//! Decides who may ask over HTTP: a bearer of a configured token, or of a token that the authorization server has given for unhang. If
+//! neither is configured, every client may ask.
 //!
 //! Invariants
 //!
-//! - A token is compared with every one of ours in full, so that the time it takes tells nothing of them.
-//! - A token is in memory alone: neither errors nor logs nor `Debug` show anything of it.
-//! - What belongs to one caller is not there for any other.
+//! - A token is compared in full with every configured token, so that the time it takes reveals nothing of them.
+//! - A token is in memory alone: errors, logs and `Debug` show nothing of it.
+//! - The property of one caller is invisible to any other.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,10 +32,10 @@ use unhang_core::{
 };
 use unhang_tools::service::Caller as Owner;
 
-/// A shorter token can be guessed.
+/// The shortest token; a shorter one can be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Of the name of a subject, in logs.
+/// The most characters of a subject's name in logs.
 const LONGEST_TOLD: usize = 100;
 
 /// A token that lets its bearer in.
@@ -46,10 +46,11 @@ pub struct Token {
 }
 
 impl Token {
-    /// Checks that it can stand in a header and cannot be guessed.
+    /// Checks that the text can stand in a header and cannot be guessed.
     ///
     /// # Errors
-    /// The end of a sentence about it, which shows nothing of it.
+    /// Fails with the end of a sentence about the token if it has another character than visible ASCII, or is too short. The sentence shows
+    /// nothing of the token.
     pub fn new(text: String) -> Result<Token, String> {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(
@@ -66,50 +67,50 @@ impl Token {
         Ok(Token { text, is_operator: false })
     }
 
-    /// The same for whoever looks after servers: its bearer is shown what they have written and what went wrong with them.
+    /// Makes it an operator's token. Its bearer sees the output of servers, and their failures.
     #[must_use]
     pub fn of_an_operator(self) -> Token {
         Token { is_operator: true, ..self }
     }
 
-    /// What tells it from others, and lets nobody in.
+    /// Returns a name that tells this token from others, and with which no client can ask.
     fn digest(&self) -> String {
         let digest = digest(&SHA256, self.text.as_bytes());
         format!("token {}", HEXLOWER.encode(&digest.as_ref()[..8]))
     }
 }
 
-/// Without the token.
+/// Shows nothing of the token.
 impl fmt::Debug for Token {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Token(..)")
     }
 }
 
-/// Whom we let in. By default it is whoever comes.
+/// The rules of who may ask. By default every client may.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Each with its number, which is never another's.
+    /// Each token with its number, which is never reused for another.
     tokens: Vec<(u64, Token)>,
     /// The next number.
     next: u64,
     resource: Option<ResourceServer>,
-    /// By what they are called.
+    /// The weight of each caller, by its name in the configuration.
     weights: Arc<BTreeMap<String, NonZeroU32>>,
 }
 
 impl Access {
-    /// Lets those in who have one of these; whoever comes, where there are none.
+    /// Lets in the bearers of these tokens; anybody, if there are none.
     #[must_use]
     pub fn new(tokens: Vec<Token>) -> Access {
         Access::default().numbering(tokens)
     }
 
-    /// The same as a successor of this one: whoever could come and still can is known as who they were.
+    /// Makes these rules the successor of `before`: a caller that is still let in keeps its identity.
     #[must_use]
     pub fn after(self, before: &Access) -> Access {
         let resource = match (self.resource, &before.resource) {
-            // It knows the keys already.
+            // The earlier one knows the keys already.
             (Some(now), Some(before)) if now.is_same(before) => Some(before.clone()),
             (now, _) => now,
         };
@@ -117,7 +118,7 @@ impl Access {
         Access { resource, weights: self.weights, ..before.clone().numbering(tokens) }
     }
 
-    /// With these tokens in the place of those that there are. One that is there keeps its number.
+    /// Replaces the tokens by these. A token that was there before keeps its number.
     fn numbering(self, tokens: Vec<Token>) -> Access {
         let mut next = self.next.max(1);
         let mut numbered: Vec<(u64, Token)> = Vec::new();
@@ -134,7 +135,7 @@ impl Access {
         Access { tokens: numbered, next, ..self }
     }
 
-    /// Whether whoever could come before as this one is let in as the same.
+    /// Returns whether a caller that `before` knew is let in here with the same identity.
     pub(super) fn still_knows(&self, caller: &TokenOwner, before: &Access) -> bool {
         match caller {
             TokenOwner::Anybody => self.is_open(),
@@ -146,8 +147,8 @@ impl Access {
         }
     }
 
-    /// Whether this caller looks after the servers, and may see what they have written: whoever has an operator's token; where nobody is
-    /// asked who they are, whoever comes.
+    /// Returns whether this caller is an operator, who may see the output of servers: a bearer of an operator's token. If no tokens are
+    /// required, every caller is an operator.
     pub(super) fn is_operator(&self, caller: &TokenOwner) -> bool {
         match caller {
             TokenOwner::Anybody => self.is_open(),
@@ -158,7 +159,7 @@ impl Access {
         }
     }
 
-    /// Whose jobs those are that this caller starts. They are theirs in the next run too, where tokens may have other numbers.
+    /// Returns the owner of the jobs that this caller starts. The owner is the same in the next run, where tokens may have other numbers.
     pub(super) fn owner_of(&self, caller: &TokenOwner) -> Owner {
         match caller {
             TokenOwner::Anybody => Owner::owner(),
@@ -171,10 +172,11 @@ impl Access {
         }
     }
 
-    /// Lets those in as well whose tokens this authorization server has given for us. It is asked when the first of them comes.
+    /// Lets in bearers of tokens that this authorization server has given for unhang, too. The server is asked when the first of them
+    /// comes.
     ///
     /// # Errors
-    /// Where a URL is none, or the authorization server is neither on https nor on this machine.
+    /// Fails if a URL is invalid, or if the authorization server is neither on https nor on this machine.
     pub fn with_oauth(self, settings: ResourceSettings) -> Result<Access, AuthorizationError> {
         let limits = ResourceLimits {
             requests: RequestLimits { answer: OAUTH_ANSWER, body: OAUTH_ANSWER_BYTES },
@@ -186,14 +188,14 @@ impl Access {
         Ok(Access { resource: Some(ResourceServer::new(settings, limits)?), ..self })
     }
 
-    /// Gives these clients so many times as much as others where clients wait for one another: `token 1` who has the first of the
-    /// tokens, `subject NAME` whom the authorization server calls so.
+    /// Gives these clients a multiple of the others' share if clients wait for one another. `token 1` is the bearer of the first token,
+    /// `subject NAME` the bearer whom the authorization server calls so.
     #[must_use]
     pub fn with_weights(self, weights: BTreeMap<String, NonZeroU32>) -> Access {
         Access { weights: weights.into(), ..self }
     }
 
-    /// Who a caller is where clients wait for one another. Whom nothing tells from others is what they are called otherwise.
+    /// Returns the key by which a caller shares with others. A caller without an identity gets the key that `otherwise` makes.
     pub(super) fn fairness_key(
         &self,
         caller: &TokenOwner,
@@ -215,24 +217,24 @@ impl Access {
         FairnessKey::new(&name).weighing(weight)
     }
 
-    /// Whether nobody is asked who they are.
+    /// Returns whether anybody may ask without a token.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.tokens.is_empty() && self.resource.is_none()
     }
 
-    /// What we are to an authorization server, where there is one.
+    /// Returns the role of unhang toward an authorization server, if there is one.
     pub(super) fn resource(&self) -> Option<&ResourceServer> {
         self.resource.as_ref()
     }
 
-    /// Whether it is enough where we listen at this address: where other machines can ask, somebody has to ask who they are.
+    /// Returns whether these rules are enough for listening at this address. An address that other machines reach requires tokens.
     #[must_use]
     pub fn suffices_at(&self, address: IpAddr) -> bool {
         address.to_canonical().is_loopback() || !self.is_open() || !stands("other-machines-are-asked")
     }
 
-    /// Who asks with these headers.
+    /// Returns the caller that sends these headers. Fails if the caller is not let in.
     pub(super) async fn caller(&self, headers: &HeaderMap) -> Result<TokenOwner, AuthError> {
         if self.is_open() {
             return Ok(TokenOwner::Anybody);
@@ -248,7 +250,7 @@ impl Access {
         }
     }
 
-    /// Whose token this is. Every one is looked at, whichever it is.
+    /// Returns the holder of the presented token. It compares every token, even after a match.
     fn holder(&self, presented: &str) -> Option<TokenOwner> {
         let (mut is_known, mut number) = (Choice::from(0), 0u64);
         for (of_this, token) in &self.tokens {
@@ -260,13 +262,13 @@ impl Access {
     }
 }
 
-/// Whether a file with these rights (`st_mode`) can be read and written by its owner alone, as one with secrets has to be.
+/// Returns whether a file with these rights (`st_mode`) is accessible to its owner alone, as a file with secrets must be.
 #[must_use]
 pub fn is_of_its_owner_alone(mode: u32) -> bool {
     mode & 0o077 == 0 || !stands("secrets-are-their-owners")
 }
 
-/// The token of a request.
+/// Returns the bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Result<&str, AuthError> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (first, second) = (all.next().ok_or(AuthError::Silent)?, all.next());
@@ -278,14 +280,14 @@ fn bearer(headers: &HeaderMap) -> Result<&str, AuthError> {
     Ok(token.trim())
 }
 
-/// Who asks.
+/// The identity of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum TokenOwner {
-    /// Whoever reaches us.
+    /// Any caller that reaches unhang.
     Anybody,
-    /// Who has the token of this number, counted from 1 as they stand in the configuration, and on through those that come later.
+    /// The bearer of the token of this number. The configuration's tokens count from 1, and later ones continue that.
     Token(u64),
-    /// Who is called so by the authorization server.
+    /// The bearer whom the authorization server calls so.
     Subject(Arc<str>),
 }
 
@@ -294,7 +296,7 @@ impl fmt::Display for TokenOwner {
         match self {
             TokenOwner::Anybody => formatter.write_str("anybody"),
             TokenOwner::Token(number) => write!(formatter, "token {number}"),
-            // Others have written it.
+            // The authorization server has chosen the name.
             TokenOwner::Subject(subject) => {
                 let told: String = subject.chars().take(LONGEST_TOLD).collect();
                 write!(formatter, "subject {}", told.escape_debug())
@@ -303,19 +305,18 @@ impl fmt::Display for TokenOwner {
     }
 }
 
-/// Why somebody is not let in.
+/// The reason why a caller is not let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AuthError {
-    /// They do not say who they are.
+    /// The request carries no token.
     Silent,
-    /// What they say is not known to us.
+    /// The token is not known.
     Unknown,
-    /// Their token is of no use, or nobody can say whether it is.
+    /// The authorization server's token is refused, or cannot be checked.
     Refused(TokenRefusal),
 }
 
-/// How much of something each caller has, so that none of them has all of it. Where nobody is told from others there is nothing to
-/// share.
+/// Bounds how much of something each caller has, so that no caller has all of it. Callers without an identity are not bounded.
 #[derive(Clone)]
 pub(super) struct Shares {
     limit: usize,
@@ -327,7 +328,7 @@ impl Shares {
         Shares { limit, taken: Arc::default() }
     }
 
-    /// One more for this caller; none where they have their share.
+    /// Takes one more for this caller. Returns `None` if the caller has its share.
     pub(super) fn take(&self, caller: &TokenOwner) -> Option<Share> {
         if *caller != TokenOwner::Anybody {
             let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -341,7 +342,7 @@ impl Shares {
     }
 }
 
-/// One of what a caller has, while this lives.
+/// One unit of a caller's share, which it has until this is dropped.
 pub(super) struct Share {
     taken: Arc<Mutex<HashMap<TokenOwner, usize>>>,
     caller: TokenOwner,

@@ -1,6 +1,7 @@
-//! What is found out in front of all that can be asked for: who asks, and whether they ask for too much at a time.
+//! The checks before every request: who asks, and whether the caller has too many requests at a time.
 //!
-//! Invariants: what is not named here as open is closed to strangers, whatever is added later; nothing is read of a stranger's body.
+//! Invariants: every path that is not listed as open here is closed to strangers, whatever is added later. No byte of a stranger's body is
+//! read.
 
 use std::{
     pin::Pin,
@@ -30,13 +31,14 @@ use super::{
 };
 use unhang_core::{config::KEYS_FIRST_PAUSE, fault::FaultKind};
 
-/// What whoever watches over us may ask without a token: it says nothing of anybody.
+/// The paths that a monitor may ask without a token: their answers say nothing of any client.
 const OPEN: [&str; 2] = ["/health", "/ready"];
 
-/// When one of so many requests has ended.
+/// The time after which a client that has too many requests may come back.
 const REQUESTS_PAUSE: Duration = Duration::from_secs(1);
 
-/// Who asks, and what counts for them until their answer is taken; nothing, where whoever it is may ask. Who may not is turned away.
+/// Checks who asks, and counts the request for that caller until its answer is taken. Returns `None` for an open path. Fails with the
+/// response for a caller who may not ask.
 pub(super) async fn admitted(
     http_state: &HttpState,
     peer: PeerAddress,
@@ -63,13 +65,13 @@ pub(super) async fn admitted(
     }
 }
 
-/// Whether a stranger may ask for this: how we are, and who gives tokens for us.
+/// Returns whether a stranger may ask for this path: the health checks, and the metadata of the authorization server.
 fn is_open(path: &str) -> bool {
     OPEN.contains(&path)
         || path.strip_prefix(RESOURCE_METADATA).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Tells a stranger what is missing, and where it is to be had.
+/// Tells a stranger what is missing and where to get it.
 fn turned_away(access: &Access, peer: PeerAddress, auth_error: &AuthError) -> Response {
     let (status, happened, error) = match auth_error {
         AuthError::Silent => {
@@ -98,7 +100,7 @@ fn turned_away(access: &Access, peer: PeerAddress, auth_error: &AuthError) -> Re
     of_stranger(access, response)
 }
 
-/// An answer to somebody who has shown no good token. Where there is one to show, their connection is the first to make room for others.
+/// Marks an answer to a caller who has shown no good token. If tokens are required, that connection is the first to make room for others.
 pub(super) fn of_stranger(access: &Access, mut response: Response) -> Response {
     if !access.is_open() {
         response.extensions_mut().insert(UnprovenClient);
@@ -106,17 +108,17 @@ pub(super) fn of_stranger(access: &Access, mut response: Response) -> Response {
     response
 }
 
-/// Nobody can say whether a token is good.
+/// Refuses a token that cannot be checked now.
 fn no_keys(peer: PeerAddress, why: &TokenRefusal) -> Response {
     let status = StatusCode::SERVICE_UNAVAILABLE;
     let hint = "come back in a moment; whoever runs this finds more in the log";
-    // What went wrong is for them alone.
+    // The details are for the operator alone.
     tracing::warn!("a token cannot be judged: {why}");
     let happened = "the keys of the authorization server are not known".to_owned();
     put_off(peer, status, happened, hint, KEYS_FIRST_PAUSE)
 }
 
-/// What stands in `WWW-Authenticate` (RFC 6750, RFC 9728).
+/// Returns the value of `WWW-Authenticate` (RFC 6750, RFC 9728).
 fn challenge(access: &Access, error: Option<&str>) -> String {
     let mut parts = Vec::new();
     if let Some(resource) = access.resource() {
@@ -129,18 +131,18 @@ fn challenge(access: &Access, error: Option<&str>) -> String {
     format!("Bearer {}", parts.join(", ")).trim_end().to_owned()
 }
 
-/// One client has as much as one may have.
+/// Refuses a request of a client that has as many as one client may have.
 pub(super) fn busy(peer: PeerAddress, happened: String, after: Duration) -> Response {
     put_off(peer, StatusCode::TOO_MANY_REQUESTS, happened, "come back when some have ended", after)
 }
 
-/// An answer that counts for its caller until it is taken, or its connection has ended.
+/// An answer that counts for its caller until it is taken or its connection has ended.
 struct CountedAnswer {
     body: Body,
     _share: Share,
 }
 
-/// The same answer, counted so.
+/// Returns the same answer, which counts for its caller until it is taken.
 pub(super) fn counted(response: Response, share: Share) -> Response {
     response.map(|body| Body::new(CountedAnswer { body, _share: share }))
 }

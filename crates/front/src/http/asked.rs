@@ -1,10 +1,10 @@
-//! What a post is: the beginning of a session, a part of one, or a request that stands alone; and whether its headers say what its
-//! body does. Pure.
+//! Classifies a post: the beginning of a session, a part of one, or a request that stands alone. Checks also whether its headers say the
+//! same as its body. Pure.
 //!
 //! Invariants (2026-07-28, "Request Metadata")
 //!
-//! - A post that names a revision without sessions, in its body or in its headers, stands alone, whatever else it names.
-//! - Of such a post the headers say exactly what the body says, or it is refused: whoever stands in between has read the headers.
+//! - A post that names a revision without sessions, in its body or its headers, stands alone, whatever else it names.
+//! - The headers of such a post say exactly what the body says, or it is refused: proxies have read the headers.
 
 use std::borrow::Cow;
 
@@ -17,27 +17,27 @@ use crate::{client_request::declares_capabilities, parked_calls::own_state};
 use unhang_core::revision::Revision;
 use unhang_upstream::http::headers::{METHOD, NAME, REVISION, SESSION, subject};
 
-/// What a post is.
+/// The kind of a post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PostKind {
     /// It begins a session.
     Begins,
     /// It belongs to the session of this name.
     Belongs(String),
-    /// It stands alone. Whether it says all that such a request has to say of its client, and the state of ours with which it comes
-    /// back to a call.
+    /// It stands alone. `is_introduced` tells whether it says all that such a request must say of its client. `state` is the state of
+    /// unhang with which it comes back to a call.
     Alone { is_introduced: bool, state: Option<String> },
-    /// The headers do not say what the body says. The id is that of the request.
+    /// The headers do not say what the body says. The id is the request's.
     Differs(Option<Id>, String),
-    /// It names a revision for its session that there is none of.
+    /// Its header names a revision that does not exist.
     Foreign(Option<Id>, String),
-    /// It belongs to a session, and does not say to which.
+    /// It belongs to a session, but does not name it.
     Homeless(Option<Id>),
-    /// It is not one message: several, or none.
+    /// It is not a single message: several, or none.
     Crowd,
 }
 
-/// What a post with these headers and this body is.
+/// Returns the kind of a post with these headers and this body.
 pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> PostKind {
     let mut pieces = read(body);
     let piece = match (pieces.next(), pieces.next()) {
@@ -76,17 +76,18 @@ pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> PostKind {
         (Some("initialize"), _, _) => PostKind::Begins,
         (_, Some(session), _) => PostKind::Belongs(session),
         (_, None, Piece::Message(_) | Piece::Batch(_)) => PostKind::Homeless(id),
-        // What is no message belongs nowhere, and is answered for what it is.
+        // A piece that is not a message belongs nowhere, and is answered for what it is.
         (_, None, Piece::Invalid(_) | Piece::Junk(_)) => PostKind::Alone { is_introduced: true, state: None },
     }
 }
 
-/// What a post is that was to be a message, by its body alone; nothing, where it is one, or several of one sender's in an array.
+/// Returns the kind of a post that should be a message, by its body alone. Returns `None` if it is one message, or one array of a sender's
+/// messages.
 pub(super) fn no_message(body: &[u8]) -> Option<PostKind> {
     let mut pieces = read(body);
     match (pieces.next(), pieces.next()) {
         (Some(Piece::Message(_) | Piece::Batch(_)), None) => None,
-        // What it is instead is said by whoever answers it.
+        // The answer to it says what it is instead.
         (Some(Piece::Invalid(_) | Piece::Junk(_)), None) => {
             Some(PostKind::Alone { is_introduced: true, state: None })
         }
@@ -94,7 +95,7 @@ pub(super) fn no_message(body: &[u8]) -> Option<PostKind> {
     }
 }
 
-/// In what the headers differ from the body.
+/// Returns the first difference between the headers and the body. Returns `None` if there is none.
 fn differs(
     headers: &HeaderMap,
     is_request: bool,
@@ -107,16 +108,16 @@ fn differs(
     if let Some(named) = named.filter(|named| *named != revision) {
         return Some(format!("{REVISION} is `{revision}`, and the body names `{named}`"));
     }
-    // The text asks it of requests alone.
+    // The specification requires it of requests alone.
     let method = method.filter(|_| is_request)?;
-    // What this revision is not is told of that, whatever else is wrong.
+    // An unknown revision is refused as such, whatever else is wrong.
     Revision::of_request(revision)?;
     let Some(told) = text(headers, METHOD) else { return Some(format!("there is no {METHOD}")) };
     if told != method {
         return Some(format!("{METHOD} is `{told}`, and the method `{}`", method.escape_debug()));
     }
     let member = subject(method)?;
-    // Without it there is nothing that could differ, and the request is refused for that.
+    // Without the member nothing can differ, and the request is refused for lacking it.
     let about = wire::text_member(params?, member)?;
     let Some(told) = text(headers, NAME) else { return Some(format!("there is no {NAME}")) };
     match decoded(&told) {
@@ -130,7 +131,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
 }
 
-/// What a header stands for.
+/// Decodes a header's value. Returns `None` if a header cannot have that value.
 fn decoded(value: &str) -> Option<Cow<'_, str>> {
     match value.strip_prefix("=?base64?").and_then(|value| value.strip_suffix("?=")) {
         Some(encoded) => String::from_utf8(BASE64.decode(encoded.as_bytes()).ok()?).ok().map(Cow::Owned),

@@ -1,7 +1,7 @@
-//! The body of a request, read within its limits.
+//! Reads the body of a request within its limits.
 //!
-//! Invariants: nothing is set aside for what a request only says that it brings; what has come has its room in the budget, or is not read
-//! on from; however slowly it comes, there is an end to it.
+//! Invariants: no memory is reserved for a length that a request only announces. Received bytes have their room in the budget, or reading
+//! stops. However slowly a body comes, reading it ends in time.
 
 use std::{pin::Pin, time::Duration};
 
@@ -27,25 +27,25 @@ use unhang_core::{
     fault::FaultKind,
 };
 
-/// How long what a refused client still sends is taken and thrown away: one that only sends would not see why it is refused, for its
-/// connection would break.
+/// How long unhang reads and discards the rest of a refused body. A client that only sends would not see the refusal: its connection would
+/// break.
 const REST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A whole body.
 pub(super) struct WholeBody {
     pub(super) bytes: Bytes,
-    /// What it takes of the budget; nothing where it is small.
+    /// The room that the body takes in the budget; `None` if it is small.
     pub(super) room: Option<MessageBudget>,
 }
 
-/// Why there is none.
+/// The reason why a body was not read.
 enum BodyError {
     TooLarge,
     NoRoom(usize),
     Off(Error),
 }
 
-/// The body, within its limits.
+/// Reads the body within its limits. Fails with the response that refuses it.
 pub(super) async fn whole(
     http_state: &HttpState,
     peer: PeerAddress,
@@ -74,14 +74,14 @@ pub(super) async fn whole(
 
 async fn read(http_state: &HttpState, body: &mut Body) -> Result<WholeBody, BodyError> {
     let limit = http_state.limits.max_message;
-    // What it says that it brings is the most that can come.
+    // The announced length is the most that can come.
     let most = body
         .size_hint()
         .upper()
         .and_then(|most| usize::try_from(most).ok())
         .map_or(limit, |most| most.min(limit));
     let mut room = None;
-    // Nearly all come in one piece, which is not copied.
+    // Nearly all bodies come in one piece, which is not copied.
     let (mut first, mut rest) = (Bytes::new(), Vec::new());
     while let Some(piece) = next(body).await {
         let piece = piece.map_err(BodyError::Off)?;
@@ -105,20 +105,20 @@ async fn read(http_state: &HttpState, body: &mut Body) -> Result<WholeBody, Body
     Ok(WholeBody { bytes: if rest.is_empty() { first } else { rest.into() }, room })
 }
 
-/// The next piece of a body; none at its end.
+/// Waits for the next piece of a body. Returns `None` at its end.
 async fn next(body: &mut Body) -> Option<Result<Bytes, Error>> {
     loop {
         let frame = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await?;
         match frame.map(http_body::Frame::into_data) {
             Ok(Ok(piece)) => return Some(Ok(piece)),
-            // What is no data says nothing here.
+            // A frame without data is skipped.
             Ok(Err(_)) => {}
             Err(error) => return Some(Err(error)),
         }
     }
 }
 
-/// Takes what comes, up to so much, and throws it away.
+/// Discards the rest of a body, up to this many bytes.
 async fn skip(mut body: Body, limit: usize) {
     let mut skipped = 0;
     while skipped <= limit

@@ -1,7 +1,7 @@
-//! Requests over HTTP, and the statuses with which they are answered.
+//! The handlers of HTTP requests, and the statuses of their answers.
 //!
-//! Invariants: every refusal has a body that says why, and a line in the log that says to whom; nothing is read of a body before
-//! its sender is known to be no stranger.
+//! Invariants: every refusal has a body that says why, and a line in the log that says to whom. No byte of a body is read before its sender
+//! is known to be allowed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,7 +41,7 @@ use unhang_core::{
 use unhang_gateway::OfSession;
 use unhang_upstream::http::headers::{CallLimit, LIMIT, REVISION, SESSION, WINDOW};
 
-/// What the name of the whole is in errors.
+/// The name of unhang as a whole in errors.
 const NAME: &str = "unhang";
 
 const SESSION_HEADER: HeaderName = HeaderName::from_static(SESSION);
@@ -49,14 +49,14 @@ const LAST_EVENT: &str = "last-event-id";
 const EVENTS: &str = "text/event-stream";
 pub(super) const JSON: &str = "application/json";
 
-/// A refusal: its status, and what is said.
+/// A refusal: its status and its text.
 struct HttpRefusal<'a> {
     status: StatusCode,
     kind: FaultKind,
     id: Option<&'a Id>,
     happened: String,
     hint: &'a str,
-    /// When it is worth another try, where that can be said.
+    /// The time after which another try makes sense, if that is known.
     retry_after: Option<Duration>,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn refused(
     HttpRefusal { status, kind, id: None, happened, hint, retry_after: None }.answer(peer)
 }
 
-/// The same where it is worth another try after a while.
+/// Refuses a request that makes sense to try again after a while.
 pub(super) fn put_off(
     peer: PeerAddress,
     status: StatusCode,
@@ -107,7 +107,7 @@ pub(super) fn put_off(
         .answer(peer)
 }
 
-/// What a client takes as an answer.
+/// The types of answers that a client accepts.
 #[derive(Clone, Copy)]
 pub(super) struct AcceptHeader {
     json: bool,
@@ -115,13 +115,13 @@ pub(super) struct AcceptHeader {
 }
 
 impl AcceptHeader {
-    /// All that there is.
+    /// Both types.
     pub(super) const ALL: AcceptHeader = AcceptHeader { json: true, events: true };
 
     fn by(headers: &HeaderMap) -> AcceptHeader {
         let mut kinds = headers.get_all(header::ACCEPT).iter().peekable();
         if kinds.peek().is_none() {
-            // Whoever does not say it takes everything (RFC 9110).
+            // A client that sends no `Accept` takes everything (RFC 9110).
             return AcceptHeader::ALL;
         }
         let kinds: Vec<String> =
@@ -133,7 +133,7 @@ impl AcceptHeader {
     }
 }
 
-/// A message.
+/// Handles a posted message.
 pub(super) async fn posted(
     http_state: &Arc<HttpState>,
     peer: PeerAddress,
@@ -160,7 +160,7 @@ pub(super) async fn posted(
     brought(http_state, Post { peer, caller, takes, trace, window, body }, asked).await
 }
 
-/// A body of another type is refused: a page can send some without having asked whether it may.
+/// Refuses a body of another type than JSON. A page could send some of those without asking whether it may.
 pub(super) fn no_json(peer: PeerAddress, headers: &HeaderMap) -> Option<Response> {
     let kind = text(headers, &header::CONTENT_TYPE).unwrap_or_default();
     if kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON) {
@@ -171,7 +171,7 @@ pub(super) fn no_json(peer: PeerAddress, headers: &HeaderMap) -> Option<Response
     Some(refused(peer, StatusCode::UNSUPPORTED_MEDIA_TYPE, FaultKind::InvalidRequest, happened, hint))
 }
 
-/// A post that is this comes to whoever answers it.
+/// Passes a post of this kind to the session that answers it, or refuses it.
 pub(super) async fn brought(http_state: &Arc<HttpState>, post: Post, asked: PostKind) -> Response {
     let peer = post.peer;
     match asked {
@@ -251,14 +251,15 @@ pub(super) fn too_many(peer: PeerAddress, full: Full, what: &str) -> Response {
     put_off(peer, status, happened, "come back when some have ended", RETRY_MOST)
 }
 
-/// How the codes of errors are told as statuses.
+/// How the codes of errors become statuses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Statuses {
-    /// In a session they are not, but for what is no message to us. What a server refuses is an answer of the session, whatever its code.
+    /// In a session they do not, except for the codes of invalid messages. A server's refusal is an answer of the session, whatever its
+    /// code.
     Session,
-    /// As 2026-07-28 has it.
+    /// As 2026-07-28 defines them.
     Alone,
-    /// The same for a request that does not say all that it has to say of its client.
+    /// The same, for a request that does not say all that it must say of its client.
     Nobody,
 }
 
@@ -275,27 +276,27 @@ impl Statuses {
     }
 }
 
-/// The trace that headers name.
+/// Returns the trace that headers name.
 pub(super) fn trace(headers: &HeaderMap) -> Option<Parent> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     Parent::read(text("traceparent")?, text("tracestate"))
 }
 
-/// What the window that asks says of itself, where it is one.
+/// Returns what the headers say of the window that asks. Returns `None` if they name no window.
 fn window(headers: &HeaderMap) -> Option<OfWindow> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let limit = text(LIMIT).and_then(CallLimit::read);
     Some(OfWindow { session: OfSession::read(text(WINDOW)?)?, limit })
 }
 
-/// A post on its way to whoever answers it.
+/// A post on its way to the session that answers it.
 pub(super) struct Post {
     pub(super) peer: PeerAddress,
     pub(super) caller: TokenOwner,
     pub(super) takes: AcceptHeader,
     /// The trace that its headers name.
     pub(super) trace: Option<Parent>,
-    /// What its headers say of a window, which counts from windows alone.
+    /// The part of its headers about a window, which counts from windows alone.
     pub(super) window: Option<OfWindow>,
     pub(super) body: WholeBody,
 }
@@ -319,7 +320,7 @@ impl Post {
     }
 }
 
-/// A session begins, unless what begins it is refused.
+/// Begins a session, unless its first message is refused.
 async fn begun(http_state: &Arc<HttpState>, post: Post) -> Response {
     let (peer, takes, caller) = (post.peer, post.takes, post.caller.clone());
     let (name, session) = match http_state.begin(&caller, HttpRoute::Streamable) {
@@ -344,7 +345,7 @@ async fn begun(http_state: &Arc<HttpState>, post: Post) -> Response {
     response
 }
 
-/// The answer to a post. One that is sent whole has its room in the budget until it is taken.
+/// Makes the response to a post. A response that is sent whole keeps its room in the budget until the client has taken it.
 pub(super) async fn answer(
     http_state: &HttpState,
     peer: PeerAddress,
@@ -354,7 +355,7 @@ pub(super) async fn answer(
 ) -> Response {
     match reply {
         PostReply::Taken => StatusCode::ACCEPTED.into_response(),
-        // What is refused with a status is no stream.
+        // A refusal with a status of its own is not a stream.
         PostReply::Whole(line, error)
             if takes.json || error.is_some_and(|error| error.is_ours || statuses != Statuses::Session) =>
         {
@@ -365,7 +366,7 @@ pub(super) async fn answer(
         }
         PostReply::Whole(line, _) => {
             let event = [b"data: ", &*line, b"\n\n"].concat();
-            // It may wait for its room, and is there once.
+            // The event may wait for its room, and is in memory only once.
             drop(line);
             match roomy(http_state, peer, event).await {
                 Ok(event) => events(Body::from(event)),
@@ -377,7 +378,7 @@ pub(super) async fn answer(
     }
 }
 
-/// An answer with its room. Where there is none the answer is given up, and whoever asked is told.
+/// Takes room in the budget for an answer. Without room the answer is dropped, and the client is told.
 async fn roomy(http_state: &HttpState, peer: PeerAddress, answer: Vec<u8>) -> Result<Bytes, Box<Response>> {
     match http_state.budget.room_for(answer.len()).await {
         Ok(None) => Ok(answer.into()),
@@ -402,7 +403,7 @@ async fn roomy(http_state: &HttpState, peer: PeerAddress, answer: Vec<u8>) -> Re
     }
 }
 
-/// The id of the request that is answered, of an answer in either form.
+/// Returns the id of the answered request, from an answer in either form.
 fn answered_id(answer: &[u8]) -> Option<Id> {
     let answer = answer.strip_prefix(b"data: ").unwrap_or(answer);
     match wire::read(answer).next() {
@@ -415,13 +416,13 @@ fn events(body: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, EVENTS),
         (header::CACHE_CONTROL, "no-cache"),
-        // Or nginx keeps them for itself.
+        // Without this, nginx buffers the events.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, body).into_response()
 }
 
-/// Who listens has to take events.
+/// Refuses a listener that does not accept events.
 pub(super) fn no_events(peer: PeerAddress, headers: &HeaderMap) -> Option<Response> {
     if AcceptHeader::by(headers).events {
         return None;
@@ -431,7 +432,7 @@ pub(super) fn no_events(peer: PeerAddress, headers: &HeaderMap) -> Option<Respon
     Some(refused(peer, StatusCode::NOT_ACCEPTABLE, FaultKind::InvalidRequest, happened, hint))
 }
 
-/// Somebody listens to a session.
+/// Opens the event stream of a session for its client.
 pub(super) async fn listened(
     State(http_state): State<Arc<HttpState>>,
     Extension(peer): Extension<PeerAddress>,
@@ -465,7 +466,7 @@ pub(super) async fn listened(
     }
 }
 
-/// A client ends its session.
+/// Ends a session for its client.
 pub(super) async fn ended(
     State(http_state): State<Arc<HttpState>>,
     Extension(peer): Extension<PeerAddress>,
@@ -481,12 +482,12 @@ pub(super) async fn ended(
     }
     let (reply, replied) = oneshot::channel();
     let sent = session.send(SessionCommand::End { reply }).await;
-    // One that has ended meanwhile is as well.
+    // A session that has ended meanwhile counts as ended, too.
     let _replied = (sent, replied.await);
     StatusCode::OK.into_response()
 }
 
-/// The session that a request names, which is not to be one of a revision without sessions.
+/// Finds the session that a request names. Fails with a refusal if there is none, or if the request's revision has no sessions.
 fn session_of(
     http_state: &HttpState,
     peer: PeerAddress,
@@ -515,7 +516,7 @@ fn not_allowed(peer: PeerAddress, why: &str) -> Response {
     wrong_verb(peer, why, "POST", "send messages with POST")
 }
 
-/// Refuses a verb where there are only these.
+/// Refuses a verb, and names the verbs that are allowed.
 pub(super) fn wrong_verb(peer: PeerAddress, why: &str, verbs: &'static str, hint: &str) -> Response {
     let status = StatusCode::METHOD_NOT_ALLOWED;
     let mut response = refused(peer, status, FaultKind::InvalidRequest, why.to_owned(), hint);
@@ -539,7 +540,7 @@ pub(super) async fn nowhere(Extension(peer): Extension<PeerAddress>, request: Re
     refused(peer, StatusCode::NOT_FOUND, FaultKind::InvalidRequest, happened, hint)
 }
 
-/// Who gives tokens for us (RFC 9728), below whatever path our URL has.
+/// Handles the request for the metadata that names the authorization server (RFC 9728), below any path of unhang's URL.
 pub(super) async fn resource_metadata(
     State(http_state): State<Arc<HttpState>>,
     Extension(peer): Extension<PeerAddress>,

@@ -1,14 +1,14 @@
-//! Under which names we may be asked. Pure.
+//! The names under which unhang may be asked. Pure.
 //!
-//! A page in a browser can have its own name lead to this machine, and then ask whatever listens here (DNS rebinding). What gives it
-//! away is the name: it stands in `Host`, and where the page is from stands in `Origin`.
+//! A page in a browser can make its own name lead to this machine, and then ask any server that listens here (DNS rebinding). Two headers
+//! reveal this: `Host` holds the name, and `Origin` holds the page's origin.
 //!
-//! Another server on this machine has pages too, and whatever runs in them asks from here. What tells its pages from ours is the port.
+//! Another server on this machine has pages too, and their scripts ask from this machine. The port tells its pages from unhang's.
 //!
-//! Invariants: who cannot be told apart from such a page is refused. No page can have an address that stands for itself lead
-//! elsewhere, so the one that a connection came to is a name of ours, whichever it is. A page may ask if it was loaded from the very
-//! scheme, host and port that it asks, or if its origin is listed; that it is from this machine says nothing. Of a listed name it may be
-//! loaded by https too where we speak plain HTTP: a proxy that asks for that name may speak TLS for us.
+//! Invariants: a request that cannot be told apart from one of such a page is refused. No page can make an IP address lead elsewhere, so
+//! the address at which a connection arrived is always an allowed name. A page may ask if it was loaded from the very scheme, host and port
+//! that it asks, or if its origin is listed. An origin on this machine proves nothing. If unhang speaks plain HTTP, a page of a listed name
+//! may also be loaded by https. A proxy of that name may speak TLS for unhang.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ use unhang_net::{
 /// The names of this machine for itself.
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// The names under which we may be asked.
+/// The names under which unhang may be asked.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts {
     own: Vec<String>,
@@ -28,7 +28,7 @@ pub struct AllowedHosts {
 }
 
 impl AllowedHosts {
-    /// Those of this machine for itself, and these.
+    /// Allows the names of this machine for itself, and these names.
     #[must_use]
     pub fn new(own: impl IntoIterator<Item = String>) -> AllowedHosts {
         AllowedHosts {
@@ -37,13 +37,13 @@ impl AllowedHosts {
         }
     }
 
-    /// Pages of these origins may ask too, which stand here as [`origin_of`] gives them.
+    /// Allows pages of these origins, too, which are in the form of [`origin_of`].
     #[must_use]
     pub fn with_origins(self, origins: impl IntoIterator<Item = String>) -> AllowedHosts {
         AllowedHosts { origins: origins.into_iter().collect(), ..self }
     }
 
-    /// Whether such a request may be answered.
+    /// Returns whether a request with these headers may be answered.
     pub(super) fn allow(&self, asked: &RequestOrigins<'_>) -> bool {
         asked.host.is_some_and(|host| self.has(&without_port(host), asked.arrived))
             && asked.page.is_none_or(|page| self.may_ask(page, asked))
@@ -54,7 +54,7 @@ impl AllowedHosts {
         self.is_of(&page, asked) || self.origins.contains(&page.origin().ascii_serialization())
     }
 
-    /// Whether a page is of the scheme, host and port that it asks.
+    /// Returns whether a page has the scheme, host and port that it asks.
     fn is_of(&self, page: &Url, asked: &RequestOrigins<'_>) -> bool {
         let host = asked.host.unwrap_or_default();
         let is_by = match page.scheme() {
@@ -69,7 +69,7 @@ impl AllowedHosts {
             })
     }
 
-    /// Whether a proxy that speaks TLS may ask for us under this name: it is listed, and no address that we listen at.
+    /// Returns whether a proxy that speaks TLS may use this name for unhang: the name is listed, and it is not an address.
     fn may_have_a_proxy(&self, name: &str) -> bool {
         self.own.iter().any(|own| own == name) && address_in(name).is_none()
     }
@@ -81,20 +81,20 @@ impl AllowedHosts {
     }
 }
 
-/// What a request says of whom it asks and where it is from.
+/// The headers of a request that tell its target and its source.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestOrigins<'a> {
-    /// The host that it asks, with its port.
+    /// The host that it asks, with the port.
     pub(super) host: Option<&'a str>,
-    /// The origin of the page that asks, where one does.
+    /// The origin of the page that asks, if a page does.
     pub(super) page: Option<&'a str>,
-    /// The address of ours that it came to.
+    /// The own address at which the request arrived.
     pub(super) arrived: Option<IpAddr>,
-    /// Whether it came by TLS that we speak ourselves.
+    /// Whether it came by TLS that unhang itself speaks.
     pub(super) is_by_tls: bool,
 }
 
-/// Whom a request asks: an absolute target decides, whatever `Host` says (RFC 9112, 3.2.2).
+/// Returns the host that a request asks. An absolute target decides, whatever `Host` says (RFC 9112, 3.2.2).
 pub(super) fn asked_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, SeveralHosts> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (first, second) = (hosts.next(), hosts.next());
@@ -105,11 +105,12 @@ pub(super) fn asked_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Opt
     Ok(target.or_else(|| first.and_then(|host| host.to_str().ok())))
 }
 
-/// There is more than one `Host`, and nobody can say which of them counts.
+/// The request has more than one `Host`, and nothing tells which of them counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SeveralHosts;
 
-/// The name of a host as requests have it, in small letters; of IPv6 in brackets. None where the text is more or less than that.
+/// Returns the name of a host in the form of requests: in lower case, and IPv6 in brackets. Returns `None` if the text is more or less than
+/// a host.
 #[must_use]
 pub fn host_of(text: &str) -> Option<String> {
     let is_plain = |name: &str| {
@@ -118,8 +119,8 @@ pub fn host_of(text: &str) -> Option<String> {
     (is_plain(text) || address_in(text).is_some()).then(|| text.to_ascii_lowercase())
 }
 
-/// The origin of a page, as browsers tell it: scheme, host, and the port where it is not the usual one. None where the text is that
-/// of no page on the network, or says more than that.
+/// Returns the origin of a page in the form of browsers: scheme, host, and the port unless it is the default. Returns `None` if the text is
+/// not the origin of a page on the network, or says more than that.
 #[must_use]
 pub fn origin_of(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
@@ -131,7 +132,7 @@ pub fn origin_of(text: &str) -> Option<String> {
     (is_bare && matches!(url.scheme(), "http" | "https")).then(|| url.origin().ascii_serialization())
 }
 
-/// The address that a name of this kind stands for, where it is one.
+/// Returns the IP address that a host name spells. Returns `None` if the name is not an address.
 fn address_in(name: &str) -> Option<IpAddr> {
     let inside = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
     match inside {
@@ -149,12 +150,12 @@ fn without_port(host: &str) -> String {
     host[..end].to_ascii_lowercase()
 }
 
-/// No half of an address without brackets.
+/// Returns whether a name is whole: not a part of an IPv6 address without brackets.
 fn is_whole(name: &str) -> bool {
     !name.contains(':') || name.ends_with(']')
 }
 
-/// An address as it stands in a URL.
+/// Returns an address in the form of URLs.
 #[must_use]
 pub fn name_of(address: IpAddr) -> String {
     match address {

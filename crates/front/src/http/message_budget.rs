@@ -1,21 +1,22 @@
 //! Room for messages on their way: one budget, in bytes, for the bodies of all requests and for all replies that are sent whole.
 //!
-//! Theory of operation. A message takes room as it grows, and leaves some free behind it: sixteen times its own length, but no more than
-//! an eighth of the budget, and no less than a quarter of its length. So however many large ones there are, smaller ones still find room,
-//! and it takes hundreds of small ones to fill the rest. What finds no room waits for a while. Messages over [`LARGE_MESSAGE`] that wait stand
-//! in a queue: the first of them has the turn, and others get only what it will not need, so that those that each have a part of what
-//! they need do not keep one another from the rest. Whoever waits too long is refused, and gives back what it had.
+//! Theory of operation. A message takes room as it grows, and must leave some room free: sixteen times its own length. That is limited to
+//! an eighth of the budget, but is never less than a quarter of the message's length. So smaller messages still find room beside any number
+//! of large ones, and only hundreds of small ones fill the rest. A message without room waits for a while. Waiting messages over
+//! [`LARGE_MESSAGE`] stand in a queue. The first of them has the turn, and others get only the room that it will not need. Otherwise
+//! several messages that each hold a part of their room would keep one another from the rest. A message that waits too long is refused, and
+//! gives its room back.
 //!
-//! A body that waits is not read on. A reply that waits is in memory already, so replies that wait have a budget of their own, the overdraft:
-//! half as much, or one of the longest. What is over that is refused at once, and its bytes are free again.
+//! A waiting body is not read on. A waiting reply is in memory already, so waiting replies have a budget of their own, the overdraft. It is
+//! half of the budget, or the longest message if that is more. A reply beyond that is refused at once, and its bytes are free again.
 //!
 //! Invariants
 //!
-//! - Rooms never come to more than the budget, which has room for the longest message that there may be; and replies that wait for theirs
-//!   never to more than the overdraft, which has that too.
-//! - Messages up to [`SMALL_MESSAGE`] need no room: connections bound them, and nobody makes them wait.
-//! - All the waits of a message have one end, also of the one that has the turn. Dropping a room gives back all of it.
-//! - Where nobody waits, taking room is one exchange of an atomic, and giving it back two operations.
+//! - All rooms together never exceed the budget, which has room for the longest possible message. Waiting replies never exceed the
+//!   overdraft, which has that room, too.
+//! - Messages up to [`SMALL_MESSAGE`] need no room and never wait: the limits on connections bound them.
+//! - All the waits of a message together have one end, also with the turn. Dropping a room gives all of it back.
+//! - If no message waits, taking room is one exchange of an atomic, and giving it back two operations.
 
 use std::{
     pin::pin,
@@ -36,55 +37,55 @@ use unhang_core::config::{
     LARGE_MESSAGE, MESSAGE_MEMORY, MESSAGES_WAITING, ROOM_PATIENCE, SMALL_MESSAGE, TURN_PATIENCE,
 };
 
-/// The part of a message that is left free behind it at least: room for shorter ones beside the longest.
+/// A message leaves at least its own length, divided by this, free: room for shorter ones beside the longest.
 const FREE_OF_MESSAGE: usize = 4;
 
-/// The part of the budget that is left free behind it at most, beyond that.
+/// A message leaves at most the budget, divided by this, free beyond that.
 const FREE_OF_ALL: usize = 8;
 
-/// The part of the budget that replies may come to, besides, while they wait for their room.
+/// Waiting replies may take the budget, divided by this, in addition.
 const OVERDRAFT_OF_ALL: usize = 2;
 
-/// How many as long as itself a message leaves room for, up to that.
+/// A message leaves room for this many messages of its own length, up to that limit.
 const FREE_TIMES: usize = 16;
 
-/// The budget. Clones are the same.
+/// The budget. Clones share one budget.
 #[derive(Clone)]
 pub(super) struct Budget(Arc<BudgetState>);
 
 struct BudgetState {
     bytes: usize,
     used: AtomicUsize,
-    /// How many wait.
+    /// The number of waiting messages.
     waiting: AtomicUsize,
-    /// The bytes of the replies among them.
+    /// The bytes of the waiting replies.
     overdrawn: AtomicUsize,
-    /// What those may come to.
+    /// The most bytes of waiting replies.
     overdraft: usize,
     turn: Arc<Semaphore>,
-    /// What the message that has the turn may still need.
+    /// The room that the message with the turn may still need.
     rest: AtomicUsize,
-    /// Told to all who wait, when there may be more room.
+    /// Notified, for all waiting messages, when there may be more room.
     freed: Notify,
 }
 
-/// What a message has of the budget, until it is dropped.
+/// The room of one message in the budget, until it is dropped.
 pub(super) struct MessageBudget {
     budget: Budget,
     bytes: usize,
-    /// What it may come to.
+    /// The most room that the message may need.
     most: usize,
-    /// How long it may still wait, in all.
+    /// How long the message may still wait, in all.
     wait_limit: Duration,
     turn: Option<OwnedSemaphorePermit>,
 }
 
-/// There was none.
+/// There was no room in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoRoom;
 
 impl Budget {
-    /// One of so many bytes, or as many as the longest message needs; where nothing is said, room for two of those, or
+    /// Makes a budget of this size, or of the room that the longest message needs. Without a size it has room for two such messages, or
     /// [`MESSAGE_MEMORY`].
     pub(super) fn new(bytes: Option<usize>, longest: usize) -> Budget {
         let bytes = bytes.unwrap_or(MESSAGE_MEMORY.max(longest.saturating_mul(2)));
@@ -101,7 +102,7 @@ impl Budget {
         }))
     }
 
-    /// Room for a reply of this length, which is there already; nothing where it needs none. It may be waited for within the overdraft.
+    /// Takes room for a complete reply of this length. Returns `None` if it needs none. The reply may wait within the overdraft.
     pub(super) async fn room_for(&self, length: usize) -> Result<Option<MessageBudget>, NoRoom> {
         if length <= SMALL_MESSAGE {
             return Ok(None);
@@ -112,7 +113,7 @@ impl Budget {
         Ok(Some(room))
     }
 
-    /// Room for a body that has come to this length, and may grow to `most`. Cancel-safe: what was taken is in `room`.
+    /// Takes room for a body of this length, which may grow to `most`. Cancel-safe: the taken room is in `room`.
     pub(super) async fn grown(
         &self,
         room: &mut Option<MessageBudget>,
@@ -129,7 +130,7 @@ impl Budget {
         MessageBudget { budget: self.clone(), bytes: 0, most, wait_limit: ROOM_PATIENCE, turn: None }
     }
 
-    /// Bytes that are taken.
+    /// Returns the bytes that are taken.
     #[cfg(test)]
     pub(super) fn used(&self) -> usize {
         self.0.used.load(SeqCst)
@@ -137,12 +138,12 @@ impl Budget {
 }
 
 impl BudgetState {
-    /// The longest message that there is ever room for.
+    /// Returns the length of the longest message that can ever find room.
     fn longest(&self) -> usize {
         self.bytes - self.bytes.div_ceil(FREE_OF_MESSAGE + 1)
     }
 
-    /// Takes so much more for a message of this length, if there is room beside what others will need.
+    /// Takes `more` bytes for a message of this length, if there is room beside the bytes that others will need.
     fn take(&self, more: usize, length: usize, others: usize) -> bool {
         let times = length.saturating_mul(FREE_TIMES).min(self.bytes / FREE_OF_ALL);
         let free = times.max(length / FREE_OF_MESSAGE);
@@ -161,9 +162,9 @@ impl BudgetState {
 }
 
 impl MessageBudget {
-    /// Grows to this length. While that is waited for, so many bytes are there without room.
+    /// Grows to this length, and waits for the room. Meanwhile `without` bytes are in memory without room.
     async fn grow(&mut self, length: usize, without: usize) -> Result<(), NoRoom> {
-        // A reply that is longer than any message may be counts as the longest.
+        // A reply that is longer than any allowed message counts as the longest.
         let length = length.min(self.budget.0.longest());
         let more = length.saturating_sub(self.bytes);
         if more == 0 || self.took(more, length) {
@@ -175,10 +176,10 @@ impl MessageBudget {
         let mut until = Instant::now() + self.wait_limit;
         loop {
             let mut freed = pin!(shared.freed.notified());
-            // Whatever is freed from here on is heard of.
+            // From here on, no notification is missed.
             freed.as_mut().enable();
             if self.took(more, length) {
-                // Little by little it waits for no longer than at once.
+                // A message that grows in steps waits no longer than one that grows at once.
                 self.wait_limit = until.saturating_duration_since(Instant::now());
                 return Ok(());
             }
@@ -186,7 +187,7 @@ impl MessageBudget {
                 biased;
                 () = freed => {}
                 permit = &mut turn, if self.turn.is_none() && length > LARGE_MESSAGE => {
-                    // It is never closed.
+                    // The semaphore is never closed.
                     self.turn = permit.ok();
                     self.tell_rest();
                     until = Instant::now() + TURN_PATIENCE;
@@ -196,7 +197,7 @@ impl MessageBudget {
         }
     }
 
-    /// Takes so much more, if there is room.
+    /// Takes `more` bytes, if there is room.
     fn took(&mut self, more: usize, length: usize) -> bool {
         let shared = &self.budget.0;
         let is_next = self.turn.is_some() || length <= LARGE_MESSAGE;
@@ -209,24 +210,24 @@ impl MessageBudget {
         has_taken
     }
 
-    /// Says what it may still need, where it has the turn.
+    /// Publishes the room that the message may still need, if it has the turn.
     fn tell_rest(&self) {
         if self.turn.is_some() {
             self.budget.0.rest.store(self.most.saturating_sub(self.bytes), SeqCst);
         }
     }
 
-    /// The message grows no more: the turn is the next one's.
+    /// Notes that the message grows no more, and passes the turn to the next.
     pub(super) fn is_whole(&mut self) {
         if let Some(turn) = self.turn.take() {
-            // Before the next one says what it needs.
+            // This comes before the next message publishes its need.
             self.budget.0.rest.store(0, SeqCst);
             drop(turn);
             self.budget.0.wake();
         }
     }
 
-    /// These bytes, with which the room goes.
+    /// Joins these bytes with the room, which is given back with them.
     pub(super) fn keep(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(BudgetedBytes { bytes, _room: self })
     }
@@ -240,7 +241,7 @@ impl Drop for MessageBudget {
     }
 }
 
-/// Bytes that have their room with them.
+/// Bytes together with their room.
 struct BudgetedBytes {
     bytes: Vec<u8>,
     _room: MessageBudget,
@@ -252,15 +253,15 @@ impl AsRef<[u8]> for BudgetedBytes {
     }
 }
 
-/// One who waits, until this is dropped, with what it has in memory without room.
+/// A waiting message, until this is dropped. The number is its bytes in memory without room.
 struct BudgetWait<'a>(&'a BudgetState, usize);
 
 impl<'a> BudgetWait<'a> {
-    /// Nothing where too many wait already, or too much.
+    /// Starts a wait. Returns `None` if too many messages, or too many bytes, wait already.
     fn begin(shared: &'a BudgetState, bytes: usize) -> Option<Self> {
         let one_more = |waiting: usize| (waiting < MESSAGES_WAITING).then_some(waiting + 1);
         shared.waiting.fetch_update(SeqCst, SeqCst, one_more).ok()?;
-        // Dropped, it gives back its place.
+        // Dropping it gives the place back.
         let mut one = Self(shared, 0);
         let more = |overdrawn: usize| {
             overdrawn.checked_add(bytes).filter(|all| bytes == 0 || *all <= shared.overdraft)

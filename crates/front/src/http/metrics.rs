@@ -1,7 +1,7 @@
-//! What was counted, as a page that Prometheus reads (OpenMetrics 1.0 as text, or the text format 0.0.4 that was before it).
+//! The counters as a page that Prometheus reads (OpenMetrics 1.0 as text, or the older text format 0.0.4).
 //!
-//! Invariants: every name is in `docs/reference/metrics.md`, and every name there is on the page; what was not measured has no number
-//! here; values of labels come from the configuration and from us alone.
+//! Invariants: every name is in `docs/reference/metrics.md`, and every name there is on the page. A value that was not measured is not on
+//! the page. The values of labels come from the configuration and from unhang alone.
 
 use std::{
     fmt::{self, Write},
@@ -20,32 +20,32 @@ use super::operators::JobCounts;
 use crate::tally::FrontTally;
 use unhang_gateway::{ServerState, ServerStatus, Servers};
 
-/// The types that the page comes in: the newer one for whoever asks for it, the older one for all others.
+/// The content types of the page: the newer for clients that ask for it, the older for all others.
 pub(super) const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 pub(super) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What is known at one moment.
+/// The state of unhang at one moment.
 pub(super) struct Snapshot {
-    /// Since the start.
+    /// The time since the start.
     pub uptime: Duration,
-    /// Sessions that there are.
+    /// The number of sessions.
     pub sessions: usize,
-    /// Requests that stand alone, and have not ended.
+    /// The number of requests that stand alone and have not ended.
     pub alone: usize,
-    /// What was counted of all sessions.
+    /// The counters of all sessions.
     pub tally: Arc<FrontTally>,
-    /// The servers, where there are any.
+    /// The servers, if there are any.
     pub servers: Option<Servers>,
-    /// How they are, in their order.
+    /// The status of each server, in the servers' order.
     pub statuses: Vec<ServerStatus>,
-    /// Jobs by state, where there are any.
+    /// The jobs by state, if there are any.
     pub jobs: Option<JobCounts>,
 }
 
-/// The page.
+/// Writes the page.
 ///
 /// # Errors
-/// None that is known: it is written to memory.
+/// Fails in no known case: the page is written to memory.
 pub(super) fn page(snapshot: Snapshot) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(snapshot));
@@ -54,7 +54,7 @@ pub(super) fn page(snapshot: Snapshot) -> Result<String, fmt::Error> {
     Ok(page)
 }
 
-/// The same page as readers of the older format know it: there a counter is called by its whole name where it is described.
+/// Converts the page to the older format, which describes a counter by its whole name.
 pub(super) fn classic(page: &str) -> String {
     let is_counter = |name: &str| page.contains(&format!("\n# TYPE {name} counter\n"));
     let mut classic = String::with_capacity(page.len());
@@ -197,7 +197,7 @@ impl MetricsPage<'_> {
         Ok(())
     }
 
-    /// One whose name ends in `_total` on the page.
+    /// Writes a counter, whose name ends in `_total` on the page.
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         encoder.encode_counter::<Unlabelled, _, u64>(&value, None)
@@ -216,13 +216,13 @@ impl MetricsPage<'_> {
         Ok(())
     }
 
-    /// Counters that their owner keeps by their labels.
+    /// Writes counters that their owner keeps by their labels.
     fn family(&mut self, name: &str, help: &str, counters: &impl EncodeMetric) -> fmt::Result {
         counters.encode(self.0.encode_descriptor(name, help, None, MetricType::Counter)?)
     }
 }
 
-/// No exemplar has labels, for there are none.
+/// The labels of an exemplar; there are no exemplars.
 type Unlabelled = [(&'static str, &'static str); 0];
 
 fn wide(count: usize) -> u64 {

@@ -1,5 +1,4 @@
-//! The front over HTTP: both forms of Streamable HTTP on one path, the HTTP+SSE before it where that is wanted, and what tells operators
-//! whether all is well.
+//! The front over HTTP: both forms of Streamable HTTP on one path, the older HTTP+SSE if it is enabled, and the endpoints for operators.
 //!
 //! ```text
 //! connection (net::serve) ─── service ─ handler ─── asked() ─┬ begins ──► a new session ─┐
@@ -10,9 +9,9 @@
 //!
 //! Invariants
 //!
-//! - Whoever is refused is told why, in JSON-RPC where they speak it, and the log says who it was.
-//! - What an outsider can make grow has a limit: connections, sessions, bodies, what waits for whoever does not read.
-//! - Sessions know nothing of one another: what is asked in one is answered there alone, and to whoever began it alone.
+//! - Every refused client is told why, in JSON-RPC if it speaks that, and the log says who it was.
+//! - Everything that an outsider can make grow has a limit: connections, sessions, bodies, and the queues for clients that do not read.
+//! - Sessions know nothing of one another. A request of one session is answered there alone, and only to the caller that began it.
 
 mod access;
 mod admission;
@@ -83,11 +82,11 @@ use unhang_core::{
 use unhang_gateway::{FairnessKey, MayRead, Servers, SessionKey};
 use unhang_tools::{Toolbox, service::JobService, toolbox::NoTools};
 
-/// How long what is in flight may take at the end: what stands behind it needs some of the time after that.
+/// How long requests in flight may take at the end. The parts behind the front need some time after that.
 pub const DRAIN: Duration = EXIT_LIMIT.saturating_sub(DISPOSE_LIMIT).saturating_sub(FLUSH_LIMIT);
 
-/// What connections are limited by, where there may be so many descriptors. Of one address there are at most three quarters, or one
-/// where other machines come too.
+/// Returns the limits of connections for this many descriptors. One address gets at most three quarters of them, or one quarter if other
+/// machines may connect.
 fn bounds(descriptors: usize, is_at_home: bool) -> ConnectionLimits {
     let kept = DESCRIPTORS_KEPT.min(descriptors / 2);
     let connections = MAX_CONNECTIONS.min(descriptors - kept).max(1);
@@ -96,46 +95,47 @@ fn bounds(descriptors: usize, is_at_home: bool) -> ConnectionLimits {
     ConnectionLimits { connections, of_one: of_one.max(1), head: HEAD_PATIENCE, deaf: DEAF_PATIENCE }
 }
 
-/// What a front over HTTP needs.
+/// Everything that a front over HTTP needs.
 pub struct HttpSpec {
     /// The limits of each session.
     pub limits: Limits,
-    /// What it offers.
+    /// The tools of unhang itself.
     pub toolbox: Arc<dyn Toolbox>,
-    /// Servers behind it, where there are any.
+    /// The servers behind it, if there are any.
     pub servers: Option<Servers>,
-    /// Who runs jobs, where there are any: for those who look after it.
+    /// The jobs of the sessions, if there are any: operators see their counts.
     pub jobs: Option<super::SessionJobs>,
-    /// What clients are told about the whole, to give to their models.
+    /// The instructions to clients about the whole, for their models.
     pub instructions: Option<String>,
-    /// Where its requests are told, where somebody wants to see them.
+    /// The exporter of traces, if there is one.
     pub telemetry: Option<Telemetry>,
-    /// What else has to end with it.
+    /// More work that has to be done at the end.
     pub at_end: Option<SessionEndHook>,
-    /// Told when the end begins.
+    /// Set when the end begins.
     pub ending: watch::Sender<bool>,
-    /// Where clients come.
+    /// The listeners for clients.
     pub listeners: Vec<HttpListener>,
-    /// What is spoken over the network: TLS, or nothing but HTTP. Whoever comes later is spoken to as it says then.
+    /// The TLS acceptor for the network, or none for plain HTTP. A change affects later connections.
     pub tls: watch::Receiver<Option<Acceptor>>,
     /// Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision at `/sse` and `/messages`.
     pub offers_sse: bool,
-    /// Bytes that the bodies of requests and whole replies may have together; by default as [`MESSAGE_MEMORY`](unhang_core::config::MESSAGE_MEMORY) says.
+    /// The most bytes of request bodies and whole replies together; the default is described at
+    /// [`MESSAGE_MEMORY`](unhang_core::config::MESSAGE_MEMORY).
     pub message_memory: Option<usize>,
-    /// Who may come; what is there of those who may not any more is ended.
+    /// The rules of who may connect. Sessions and requests of callers who lose access end.
     pub access_policy: watch::Receiver<Arc<AccessPolicy>>,
 }
 
-/// Who may come. By default it is whoever knows us by a name of this machine for itself.
+/// The rules of who may connect. By default everybody may who asks for a name of this machine for itself.
 #[derive(Clone, Debug, Default)]
 pub struct AccessPolicy {
-    /// The names under which we may be asked.
+    /// The names under which unhang may be asked.
     pub hosts: AllowedHosts,
-    /// Who may ask. It is up to whoever listens where other machines come that nobody is let in unasked.
+    /// The rules of who may ask. If other machines reach the listeners, their owner must require tokens here.
     pub access: Access,
 }
 
-/// Serves whoever comes until a [`Stop`]. Returns the exit code (design 4). A second `Stop` ends it at once (X-05).
+/// Serves clients until a [`Stop`]. Returns the exit code (design 4). A second `Stop` ends it at once (X-05).
 pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
     let HttpSpec {
         limits,
@@ -153,7 +153,7 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         access_policy,
     } = spec;
     let ending = end.subscribe();
-    // Where this machine alone comes, all that come have one address.
+    // If only this machine can connect, all clients have the same address.
     let is_at_home = listeners.iter().all(|listener| match listener {
         HttpListener::Network(listener) => {
             listener.local_addr().is_ok_and(|address| address.ip().is_loopback())
@@ -172,7 +172,7 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
     let mut serving = tokio::spawn(serve::serve(listeners, service, bounds, tls, ending));
     let code = tokio::select! {
         stop = stops.recv() => stop.unwrap_or(Stop::Terminate).exit_code(),
-        // It ends when it is told to; before that it can only panic, which was told.
+        // Serving ends when it is told to. Before that it can only panic, and the panic was reported.
         _panicked = &mut serving => exit::BUG,
     };
     let sessions = http_state.sessions().len();
@@ -189,14 +189,13 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
     };
     tokio::select! {
         () = all => {}
-        // Nobody wants to wait for the last answers any more; the outcome stays.
+        // The last answers are given up; the exit code stays.
         Some(_) = stops.recv() => {}
     }
     code
 }
 
-/// Serves the windows that share these servers until `ending` says that it is over; then `claim` is dropped. They have tools of their
-/// own.
+/// Serves the windows that share these servers, until `ending` is set; then drops `claim`. Windows have tools of their own.
 pub async fn serve_windows(
     limits: Limits,
     servers: Servers,
@@ -204,7 +203,7 @@ pub async fn serve_windows(
     ending: watch::Receiver<bool>,
 ) {
     let context = SessionContext::new(Arc::new(NoTools), Some(servers), None).of_windows();
-    // Whoever can open the socket is who has started us.
+    // Only the user who started unhang can open the socket.
     let access_policy = watch::channel(Arc::default()).1;
     let budget = Budget::new(None, limits.max_message);
     let http_state =
@@ -215,7 +214,7 @@ pub async fn serve_windows(
     serve::serve(listeners, HttpService::new(http_state, false), bounds, tls, ending).await;
 }
 
-/// Ends a task with its owner.
+/// Ends a task together with its owner.
 struct TaskGuard(JoinHandle<()>);
 
 impl Drop for TaskGuard {
@@ -224,40 +223,40 @@ impl Drop for TaskGuard {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct HttpState {
     limits: Limits,
-    /// What bodies and whole replies take.
+    /// The room for bodies and whole replies.
     budget: Budget,
     context: SessionContext,
     jobs: JobGauge,
     access_policy: watch::Receiver<Arc<AccessPolicy>>,
-    /// What each client has of requests in flight.
+    /// The share of each client in the requests in flight.
     requests: Shares,
-    /// Those that there are, by their names.
+    /// The sessions, by their names.
     sessions: Mutex<HashMap<String, OwnedSession>>,
     session_shares: Shares,
     /// Requests that stand alone, by the secrets under which their calls are parked.
     alone: Mutex<HashMap<String, OwnedSession>>,
     alone_shares: Shares,
-    /// Whose they are, as far as servers keep anything for one of them.
+    /// The clients of those requests, as far as servers keep anything for one of them.
     stateless_clients: StatelessClients,
-    /// How many there may be of each.
+    /// The most sessions, and the most requests that stand alone.
     room: usize,
     ending: watch::Receiver<bool>,
     since: Instant,
-    /// What tells this process from others to which the same clients may come, where they are windows.
+    /// A name that tells this process from others that the same windows may reach; `None` if the clients are not windows.
     realm: Option<String>,
 }
 
-/// A session or a request, and whose it is.
+/// A session or a request, and its owner.
 struct OwnedSession {
     owner: TokenOwner,
     mailbox: SessionHandle,
     way: HttpRoute,
 }
 
-/// By which way a session is reached. By the other it is not there.
+/// The route by which a session is reached. By the other route the session is invisible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HttpRoute {
     /// Streamable HTTP.
@@ -267,20 +266,20 @@ enum HttpRoute {
 }
 
 impl OwnedSession {
-    /// To anybody else it is not there.
+    /// Returns the mailbox if this caller owns the session. To other callers the session is invisible.
     fn for_caller(&self, caller: &TokenOwner) -> Option<SessionHandle> {
         (self.owner == *caller || !stands("sessions-are-their-callers")).then(|| self.mailbox.clone())
     }
 }
 
-/// Why nothing begins.
+/// The reason why nothing new begins.
 #[derive(Clone, Copy)]
 enum Full {
-    /// There are too many.
+    /// There are too many in all.
     All,
-    /// The caller has as many as one may have.
+    /// The caller has as many as one caller may have.
     OfOne,
-    /// Nothing new is taken any more.
+    /// The end has begun.
     Ending,
 }
 
@@ -318,12 +317,12 @@ impl HttpState {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who may come now.
+    /// Returns the current rules of who may connect.
     fn access_policy(&self) -> Arc<AccessPolicy> {
         Arc::clone(&self.access_policy.borrow())
     }
 
-    /// Ends what belongs to those who may not come any more, whenever that changes.
+    /// Ends the sessions and requests of callers who lose access, whenever the rules change.
     async fn watch_door(self: Arc<Self>) {
         let mut access_policy = self.access_policy.clone();
         let mut before = self.access_policy();
@@ -343,7 +342,7 @@ impl HttpState {
                 tracing::info!(sessions = strange.len(), "ended: whose they are may not come any more");
             }
             for mailbox in strange {
-                // One that has as much to read as it may have ends when it has read that.
+                // A session with a full mailbox ends when it has read that.
                 tokio::spawn(async move { mailbox.send(SessionCommand::Revoke).await });
             }
             if stands("revoked-sessions-end") {
@@ -353,7 +352,7 @@ impl HttpState {
         }
     }
 
-    /// What is behind a request of the caller's that stands alone.
+    /// Returns the context of a caller's request that stands alone, and the stay of its client with the servers.
     fn behind_one(
         &self,
         caller: &TokenOwner,
@@ -366,29 +365,29 @@ impl HttpState {
         Ok((self.context.with(Some(servers)), Some(stay)))
     }
 
-    /// Who has what begins now, where they are told from others by more than that.
+    /// Returns the key of the caller in fair queues. Returns `None` if the caller has no identity.
     fn owner(&self, caller: &TokenOwner) -> Option<FairnessKey> {
         let is_known = *caller != TokenOwner::Anybody;
         is_known.then(|| self.access_policy().access.fairness_key(caller, || FairnessKey::new("anybody")))
     }
 
-    /// Whether this caller may read what servers have written that are shared with others: who looks after them may, as at `/status`.
+    /// Returns the check whether this caller may read the output of shared servers. Operators may, as at `/status`.
     fn may_read(&self, caller: &TokenOwner) -> MayRead {
         let (access_policy, caller) = (self.access_policy.clone(), caller.clone());
         MayRead::where_it_is_so(move || access_policy.borrow().access.is_operator(&caller))
     }
 
-    /// Nothing new is taken any more.
+    /// Returns whether the end has begun, after which nothing new is accepted.
     fn is_ending(&self) -> bool {
         *self.ending.borrow()
     }
 
-    /// The caller's session of this name.
+    /// Returns the caller's session of this name.
     fn session(&self, name: &str, caller: &TokenOwner, way: HttpRoute) -> Option<SessionHandle> {
         self.sessions().get(name).filter(|session| session.way == way)?.for_caller(caller)
     }
 
-    /// A new session of the caller's, and its name.
+    /// Starts a new session of the caller's, and returns its name with it.
     fn begin(self: &Arc<Self>, caller: &TokenOwner, way: HttpRoute) -> Result<(String, SessionHandle), Full> {
         if self.is_ending() {
             return Err(Full::Ending);
@@ -424,12 +423,12 @@ impl HttpState {
         Ok((name, mailbox))
     }
 
-    /// A session that nobody has heard of is over before it began.
+    /// Removes a session. If no client has heard of it yet, it is over before it began.
     fn forget(&self, name: &str) {
         self.sessions().remove(name);
     }
 
-    /// Somebody who takes one request of the caller's that stands alone.
+    /// Starts an actor for one request of the caller's that stands alone.
     fn alone(
         self: &Arc<Self>,
         caller: &TokenOwner,
@@ -469,19 +468,19 @@ impl HttpState {
         Ok(mailbox)
     }
 
-    /// How many requests that stand alone have not ended.
+    /// Returns the number of requests that stand alone and have not ended.
     fn waiting_alone(&self) -> usize {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whoever holds the caller's call to which a request with this state comes back.
+    /// Returns the holder of the caller's parked call, to which a request with this state comes back.
     fn holder(&self, state: &str, caller: &TokenOwner) -> Option<SessionHandle> {
         let secret = secret_of(state)?;
         self.alone.lock().unwrap_or_else(PoisonError::into_inner).get(secret)?.for_caller(caller)
     }
 }
 
-/// What tells those who stand alone from others as far as anything does: the process, or the machine.
+/// Returns the key of a client without a session, which is known only by its process or its machine.
 fn peer_key(peer: PeerAddress) -> FairnessKey {
     match peer {
         PeerAddress::Local { process: Some(process), .. } => FairnessKey::new(&format!("process {process}")),
@@ -490,7 +489,7 @@ fn peer_key(peer: PeerAddress) -> FairnessKey {
     }
 }
 
-/// As much of a session's name as tells it from others, and does not let anybody in.
+/// Returns the beginning of a session's name, which tells it from others but gives no access.
 fn shown(name: &str) -> &str {
     name.get(..6).unwrap_or(name)
 }

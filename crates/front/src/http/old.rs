@@ -1,8 +1,8 @@
-//! The HTTP+SSE of 2024-11-05, for clients that know nothing newer: a stream whose first event says where messages are posted, and on
-//! which everything comes that there is to hear, answers too.
+//! The HTTP+SSE of 2024-11-05, for clients that know nothing newer. The first event of a stream says where messages are posted, and all
+//! messages to the client come on that stream, answers included.
 //!
-//! Invariants: what stands around all that can be asked for stands around this; a session is the same as any other, only that its
-//! answers go elsewhere and that it ends with its stream, to which nobody can come back.
+//! Invariants: every check before other requests also comes before these. A session is the same as any other, with two differences. Its
+//! answers go to the stream, and it ends with its stream, which cannot be resumed.
 
 use std::sync::Arc;
 
@@ -33,28 +33,28 @@ use super::{
 };
 use unhang_core::fault::FaultKind;
 
-/// Where a client listens, and so begins.
+/// The path at which a client listens, which begins its session.
 pub(super) const STREAM: &str = "/sse";
 
-/// Where it posts.
+/// The path to which it posts.
 pub(super) const MESSAGES: &str = "/messages";
 
-/// What the name of a session follows there.
+/// The query parameter that names the session there.
 const SESSION: &str = "sessionId=";
 
-/// What there is to be asked for by those who come this way.
+/// Makes the router of these two paths.
 pub(super) fn router() -> Router<Arc<HttpState>> {
     Router::new()
         .route(STREAM, get(opened).head(no_verb_for_streams).fallback(no_verb_for_streams))
         .route(MESSAGES, post(said).fallback(no_verb_for_messages))
 }
 
-/// Where the messages of the session of this name are posted.
+/// Returns the path to which messages of the session of this name are posted.
 pub(super) fn endpoint_of(name: &str) -> String {
     format!("{MESSAGES}?{SESSION}{name}")
 }
 
-/// A client comes.
+/// Begins a session for a client that opens its stream.
 async fn opened(
     State(http_state): State<Arc<HttpState>>,
     Extension(peer): Extension<PeerAddress>,
@@ -69,7 +69,7 @@ async fn opened(
         Err(full) => return too_many(peer, full, "sessions"),
     };
     let (reply, replied) = oneshot::channel();
-    // Nothing else is on its way yet. If its client goes now, it hears that nobody listens, and ends.
+    // No other command is on its way yet. If the client goes now, the session notices that nobody listens, and ends.
     let sent = session.try_send(SessionCommand::Listen { after: None, reply });
     match (sent, replied.await) {
         (Ok(()), Ok(reply)) => {
@@ -81,7 +81,7 @@ async fn opened(
     }
 }
 
-/// A message for the session that the endpoint names.
+/// Handles a message for the session that the endpoint names.
 async fn said(
     State(http_state): State<Arc<HttpState>>,
     Extension(peer): Extension<PeerAddress>,
@@ -119,8 +119,8 @@ fn no_such_session(peer: PeerAddress) -> Response {
     refused(peer, StatusCode::NOT_FOUND, FaultKind::InvalidRequest, happened, hint)
 }
 
-/// Newer clients try their own way first, and take this for the sign to listen. In JSON-RPC it would be the word of a server that
-/// speaks as they do.
+/// Refuses another verb than GET. Newer clients try their own transport first, and take this as the sign to listen. In JSON-RPC it would
+/// look like the answer of a server that speaks their transport.
 async fn no_verb_for_streams(Extension(peer): Extension<PeerAddress>, method: Method) -> Response {
     let status = StatusCode::METHOD_NOT_ALLOWED;
     let (number, kind) = (status.as_u16(), FaultKind::InvalidRequest.word());

@@ -1,6 +1,7 @@
-//! What operators and their programs ask: whether it lives, whether it is ready, how all is, and what was counted.
+//! The endpoints for operators and their programs: whether unhang lives, whether it is ready, its status, and its counters.
 //!
-//! Invariants: what servers have written, and what went wrong with them, is for operators alone, for it may be about anybody's calls; nothing here starts a server or waits for one; what waits for the disk has a limit, and is asked for once at a time.
+//! Invariants: the output and the failures of servers are for operators alone, for they may be about anybody's calls. No request here
+//! starts a server or waits for one. Waiting for the disk has a limit, and only one count at a time reads the disk.
 
 use std::{
     pin::Pin,
@@ -28,17 +29,17 @@ use unhang_core::config::STATUS_PATIENCE;
 use unhang_gateway::{ServerStatus, Servers};
 use unhang_tools::service::JobService;
 
-/// How many jobs there are of each state.
+/// The number of jobs of each state.
 pub(super) type JobCounts = Vec<(JobState, u64)>;
 
-/// Counts them; nothing where that cannot be done.
+/// Counts the jobs; gives `None` if that fails.
 pub(super) type JobCounter =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Option<JobCounts>> + Send>> + Send + Sync>;
 
-/// The jobs, as far as they are counted here.
+/// The source of the job counts.
 pub(super) struct JobGauge {
     count: Option<JobCounter>,
-    /// For whoever counts them.
+    /// Held while the jobs are counted.
     turn: Arc<Semaphore>,
 }
 
@@ -56,11 +57,11 @@ impl JobGauge {
         }))
     }
 
-    /// How many there are of each state; nothing where there are none, or the disk does not say it in time.
+    /// Counts the jobs of each state. Returns `None` if there is no job service, or the disk does not answer in time.
     async fn counts(&self) -> Option<JobCounts> {
         let count = Arc::clone(self.count.as_ref()?);
         let counted = async {
-            // It is never closed. One that waits for a stuck disk keeps its turn, so that there are not more and more of them.
+            // The semaphore is never closed. A count that waits for a stuck disk keeps its turn, so that such counts do not pile up.
             let turn = match stands("jobs-counted-once-at-a-time") {
                 true => Some(Arc::clone(&self.turn).acquire_owned().await.ok()?),
                 false => None,
@@ -79,12 +80,12 @@ impl JobGauge {
     }
 }
 
-/// The process lives.
+/// Tells that the process lives.
 pub(super) async fn health() -> Response {
     told(StatusCode::OK, &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// Every server has been listed, or has failed to be.
+/// Tells whether every server has been listed, or has failed to be.
 pub(super) async fn ready(State(http_state): State<Arc<HttpState>>) -> Response {
     let servers = http_state.context.servers.as_ref();
     let was_settled = servers.is_none_or(|servers| servers.known().borrow().was_settled);
@@ -94,7 +95,7 @@ pub(super) async fn ready(State(http_state): State<Arc<HttpState>>) -> Response 
     }
 }
 
-/// How all is.
+/// Reports the status of unhang and its servers.
 pub(super) async fn status(
     State(http_state): State<Arc<HttpState>>,
     Extension(caller): Extension<TokenOwner>,
@@ -120,7 +121,7 @@ pub(super) async fn status(
     told(StatusCode::OK, &whole)
 }
 
-/// What was counted, for Prometheus.
+/// Reports the counters, for Prometheus.
 pub(super) async fn metrics(State(http_state): State<Arc<HttpState>>, headers: HeaderMap) -> Response {
     let jobs = http_state.jobs.counts().await;
     let servers = http_state.context.servers.clone();

@@ -1,10 +1,9 @@
-//! What can be asked for over HTTP, and what every request meets first: whether it comes from a page that may ask, who asks, and that it
-//! is counted.
+//! The routes over HTTP, and the checks that every request meets first: whether its page may ask, who asks, and that it is counted.
 //!
-//! Messages come to their handler by one comparison, and without the layers and extensions of a router: they are nearly all that is
-//! ever asked for, and each layer costs every one of them allocations.
+//! A message reaches its handler by one comparison, without the layers and extensions of a router. Nearly all requests are messages, and
+//! each layer costs every one of them allocations.
 //!
-//! Invariants: nothing is answered to strangers but that they are strangers, and nothing is read of what they send.
+//! Invariants: a stranger learns only that it is a stranger, and no byte of its body is read.
 
 use std::sync::Arc;
 
@@ -33,17 +32,17 @@ use super::{
 };
 use unhang_core::fault::FaultKind;
 
-/// Where MCP is.
+/// The path of MCP.
 const PATH: &str = "/mcp";
 
-/// What a page may read of an answer's head: the name of its session, and why it was refused.
+/// The headers of an answer that a page may read: the name of its session, and the challenge of a refusal.
 const EXPOSED: &str = "mcp-session-id, www-authenticate";
 
-/// All that can be asked for.
+/// All routes.
 #[derive(Clone)]
 pub(super) struct HttpService {
     http_state: Arc<HttpState>,
-    /// What is not a message.
+    /// The routes for everything but messages.
     rest: Router,
 }
 
@@ -63,8 +62,7 @@ impl HttpService {
         HttpService { http_state, rest }
     }
 
-    /// Nothing is answered to a page of another origin, unless that is listed; one that may ask may read the answers, and asks without
-    /// a token what it may ask.
+    /// Refuses pages of other origins that are not listed. An allowed page may read the answers, and asks without a token what it may ask.
     async fn guarded(&self, from: Origin, request: Request) -> Response {
         let headers = request.headers();
         let Ok(host) = asked_host(request.uri(), headers) else {
@@ -112,7 +110,7 @@ impl HttpService {
         response
     }
 
-    /// Answers those who may ask. What they ask counts for them until they have taken the answer.
+    /// Serves callers who may ask. A request counts for its caller until the answer is taken.
     async fn admitted(&self, from: Origin, mut request: Request) -> Response {
         let (caller, share) =
             match admitted(&self.http_state, from.peer, request.uri().path(), request.headers()).await {

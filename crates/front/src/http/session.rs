@@ -1,18 +1,18 @@
-//! One session over HTTP: an actor that is told what clients post, and answers each post whole or as a stream of events.
+//! One session over HTTP: an actor that receives the client's posts, and answers each post whole or with a stream of events.
 //!
-//! Theory of operation. As over pipes, one task and one `select!`; what differs is where lines go. A post whose answer is there
-//! before anything else is answered with it, as JSON. One for which something else comes first, or that takes longer than
-//! [`EVENTS_AFTER`], is answered with a stream of events that ends with the answer. What is about the session goes to the stream
-//! that the client has opened for that.
+//! Theory of operation. As over pipes, the session is one task and one `select!`; only the ways of its lines differ. If the answer to a
+//! post comes first, it goes out whole, as JSON. Otherwise the post gets a stream of events that ends with the answer. That happens if
+//! another line for the post comes first, or if the answer takes longer than [`EVENTS_AFTER`]. Lines about the session go to the stream
+//! that the client has opened for them.
 //!
-//! A request of 2026-07-28 stands alone: it has an actor of its own, which ends with its answer, or with its client. A client of
-//! 2024-11-05 has one stream for all that it hears, answers too, and its session ends with that.
+//! A request of 2026-07-28 stands alone: it has an actor of its own, which ends with its answer, or with its client. A client of 2024-11-05
+//! has one stream for everything that it hears, answers included, and its session ends with that stream.
 //!
 //! Invariants
 //!
-//! - Nothing here waits for a client. What waits for one that does not read is bounded in bytes; beyond that the session ends.
-//! - In a session of several streams, a broken connection withdraws nothing, and a stream can be taken up again where it broke. A
-//!   request that stands alone is withdrawn with its connection, and so is a session of one stream, to which nobody can come back.
+//! - Nothing here waits for a client. The queue to a client that does not read is bounded in bytes; beyond that the session ends.
+//! - In a session of several streams, a broken connection withdraws nothing, and the client can resume a stream where it broke. A request
+//!   that stands alone is withdrawn with its connection. A session of one stream ends with its connection, for it cannot be resumed.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -48,26 +48,26 @@ use unhang_core::{
     telemetry::Parent,
 };
 
-/// A post that has no answer by then is answered with a stream, so that its client hears that we are there.
+/// The time after which a post without an answer gets a stream, so that its client hears from unhang.
 const EVENTS_AFTER: Duration = Duration::from_secs(5);
 
-/// Posts that may be on their way to a session.
+/// The most posts on their way to a session.
 const MAILS: usize = 64;
 
-/// Streams that have ended and can be taken up again, in case that their reader has not got their end.
+/// The most streams that have ended and can be resumed, in case their reader has missed the end.
 const ENDED_STREAMS: usize = 16;
 
-/// For how long.
+/// How long those streams are kept.
 const ENDED_KEPT: Duration = Duration::from_secs(60);
 
-/// The key of the stream on which a client hears what is about its session.
+/// The key of the stream for lines about the session.
 const SESSION_STREAM: StreamKey = 0;
 
-/// How a post or a wish to listen is answered.
+/// The reply to a post, or to a client that wants to listen.
 pub(super) enum PostReply {
-    /// It was taken, and gets no answer.
+    /// The post was accepted, and gets no answer.
     Taken,
-    /// The answer, whole, and what it is where it is an error.
+    /// The whole answer, and its error if it is one.
     Whole(Vec<u8>, Option<ErrorAnswer>),
     /// A stream of events.
     Events(StreamBody),
@@ -75,54 +75,54 @@ pub(super) enum PostReply {
     Gone,
 }
 
-/// What comes to a session.
+/// The input of a session.
 pub(super) enum SessionCommand {
     /// A message.
     Post {
         body: Bytes,
-        /// What it has of the budget, until it is answered: what was asked is kept until then.
+        /// The room of the body in the budget, kept until the post is answered, because the request stays in memory until then.
         room: Option<MessageBudget>,
         takes_events: bool,
         trace: Option<Parent>,
         reply: oneshot::Sender<PostReply>,
     },
-    /// Somebody listens: after this event, where a stream is taken up again.
+    /// The client listens. `after` is the last event that it has, if it resumes a stream.
     Listen { after: Option<(u64, u64)>, reply: oneshot::Sender<PostReply> },
     /// The client ends the session.
     End { reply: oneshot::Sender<PostReply> },
-    /// The token of the client lets nobody in any more.
+    /// The client's token is not accepted any more.
     Revoke,
 }
 
-/// How to reach a session.
+/// The sender of commands to a session.
 pub(super) type SessionHandle = mpsc::Sender<SessionCommand>;
 
-/// A way to a new session, and what comes on it.
+/// Makes the mailbox of a new session: the sender and the receiver of its commands.
 pub(super) fn mailbox() -> (SessionHandle, mpsc::Receiver<SessionCommand>) {
     mpsc::channel(MAILS)
 }
 
-/// How what a client hears comes to it.
+/// The way in which lines reach a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReplyMode {
-    /// On a stream of each post, and one of the session, each of which can be taken up again (2025-03-26 to 2025-11-25).
+    /// On a stream for each post and one for the session, all of which can be resumed (2025-03-26 to 2025-11-25).
     Streams,
-    /// As the answer to the one request that there is (2026-07-28).
+    /// As the answer to the only request (2026-07-28).
     Alone,
-    /// On one stream, whose first event says that messages are posted here (2024-11-05).
+    /// On one stream, whose first event names this endpoint for messages (2024-11-05).
     OneStream(String),
 }
 
-/// Why a session is over.
+/// The reason why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionOver {
-    /// Its client said so, or had only one thing to ask.
+    /// Its client has ended it, or had only one request.
     Done,
-    /// Its client has not been heard of for a long time.
+    /// Its client has been silent for a long time.
     Idle,
     /// Its client does not read.
     Deaf,
-    /// The token of its client lets nobody in any more.
+    /// The client's token is not accepted any more.
     Revoked,
 }
 
@@ -137,22 +137,22 @@ enum PendingReply {
     Begun(ResponseStream),
 }
 
-/// What the session sees of the client.
+/// The effects of a session over HTTP: its open posts and its streams.
 struct HttpEffects {
     posts: HashMap<StreamKey, OpenPost>,
-    /// What posts that are not answered have of the budget for messages, where it is anything.
+    /// The room of unanswered posts in the message budget, for those that take any.
     rooms: HashMap<StreamKey, MessageBudget>,
-    /// Posts that are not answered yet, with the time by which they are to be.
+    /// Posts without an answer, with the times at which they get a stream.
     unanswered: VecDeque<(Instant, StreamKey)>,
-    /// What the client listens to, and answers that broke off.
+    /// The stream to which the client listens.
     listened: Option<ResponseStream>,
-    /// With the time until which they are kept.
+    /// Ended streams that can be resumed, with the times until which they are kept.
     ended: VecDeque<(Instant, StreamKey, ResponseStream)>,
     held: BufferedBytes,
     left: Arc<Notify>,
     limit: usize,
     manner: ReplyMode,
-    /// Whether a stream begins with an event that says only where it can be taken up (2025-11-25).
+    /// Whether a stream begins with an event that only gives its number, for resuming (2025-11-25).
     is_primed: bool,
     is_deaf: bool,
 }
@@ -171,19 +171,19 @@ impl HttpEffects {
         self.manner == ReplyMode::Alone
     }
 
-    /// All that there is to hear comes on one stream.
+    /// Returns whether all lines come on one stream.
     fn has_one_stream(&self) -> bool {
         matches!(self.manner, ReplyMode::OneStream(_))
     }
 
-    /// What is about the session, where somebody listens to it.
+    /// Sends a line about the session. Drops it if the client has not opened the session's stream.
     fn say_to_session(&mut self, class: Class, line: &[u8]) {
         if let Some(stream) = self.listened.clone() {
             self.say(&stream, class, line);
         }
     }
 
-    /// The stream of a post, begun now where it was not.
+    /// Returns the stream of a post, and begins it if necessary. Returns `None` if the post has ended, or its client takes no events.
     fn begun(&mut self, key: StreamKey) -> Option<ResponseStream> {
         let is_ready = match &self.posts.get(&key)?.answer {
             PendingReply::Begun(stream) => return Some(stream.clone()),
@@ -200,13 +200,13 @@ impl HttpEffects {
         if let PendingReply::Not(reply) =
             std::mem::replace(&mut post.answer, PendingReply::Begun(stream.clone()))
         {
-            // Nobody there: it can be taken up again, or is withdrawn elsewhere.
+            // If the client has gone, it can resume the stream, or the request is withdrawn elsewhere.
             let _left = reply.send(PostReply::Events(stream.read(None)));
         }
         Some(stream)
     }
 
-    /// Says something on a stream, unless its client has not taken what there was.
+    /// Sends an event on a stream, unless the client has too much unread. Then the session is marked as not read.
     fn say(&mut self, stream: &ResponseStream, class: Class, data: &[u8]) {
         if self.held.bytes() > self.limit && stands("deaf-session-ends") {
             self.is_deaf = true;
@@ -218,7 +218,7 @@ impl HttpEffects {
     fn answer(&mut self, key: StreamKey, error: Option<ErrorAnswer>, line: &[u8]) {
         let Some(OpenPost { answer, .. }) = self.posts.remove(&key) else { return };
         match answer {
-            // Nobody there: the answer was for nobody else.
+            // If the client has gone, the answer is dropped: it was for no other.
             PendingReply::Not(reply) => drop(reply.send(PostReply::Whole(line.to_vec(), error))),
             PendingReply::Begun(stream) => {
                 self.say(&stream, Class::Kept, line);
@@ -228,7 +228,7 @@ impl HttpEffects {
         }
     }
 
-    /// Keeps a stream that has come to its end, for whoever takes it up again.
+    /// Keeps a stream that has ended, so that its client can resume it.
     fn keep(&mut self, key: StreamKey, stream: ResponseStream) {
         if self.is_alone() {
             return;
@@ -239,7 +239,7 @@ impl HttpEffects {
         }
     }
 
-    /// Gives posts their streams that have waited for too long, and forgets streams that ended long ago.
+    /// Begins the streams of posts that have waited too long, and forgets streams that ended long ago.
     fn tick(&mut self, now: Instant) {
         while self.ended.pop_front_if(|(until, ..)| *until <= now).is_some() {}
         while let Some((_, key)) = self.unanswered.pop_front_if(|(due, _)| *due <= now) {
@@ -260,7 +260,7 @@ impl HttpEffects {
         unanswered.into_iter().chain(self.ended.front().map(|(until, ..)| *until)).min()
     }
 
-    /// Somebody listens.
+    /// Returns the stream for a client that listens. With `after` the client resumes a stream, which may be gone.
     fn listen(&mut self, after: Option<(u64, u64)>) -> PostReply {
         match after {
             None => {
@@ -290,7 +290,7 @@ impl HttpEffects {
         }
     }
 
-    /// Somebody is there.
+    /// Returns whether the client listens, or waits for the answer to a post.
     fn is_read(&self) -> bool {
         let is_waited_for = |post: &OpenPost| match &post.answer {
             PendingReply::Not(reply) => !reply.is_closed(),
@@ -299,7 +299,7 @@ impl HttpEffects {
         self.listened.as_ref().is_some_and(ResponseStream::is_read) || self.posts.values().any(is_waited_for)
     }
 
-    /// Waits until the client of a request that stands alone has gone, where its answer has not begun. Cancel-safe.
+    /// Waits until the client of a request that stands alone has gone, if its answer has not begun. Waits forever otherwise. Cancel-safe.
     async fn client_gone(&mut self) {
         match self.posts.values_mut().next() {
             Some(OpenPost { answer: PendingReply::Not(reply), .. }) if stands("gone-client-withdraws") => {
@@ -309,7 +309,7 @@ impl HttpEffects {
         }
     }
 
-    /// Ends what is being read, so that its connection ends too.
+    /// Ends the open streams, so that their connections end too.
     fn end(&mut self) {
         for (_, post) in self.posts.drain() {
             if let PendingReply::Begun(stream) = post.answer {
@@ -331,7 +331,7 @@ impl SessionEffects for HttpEffects {
             _ if self.has_one_stream() => self.say_to_session(class, line),
             LineTarget::Answer { stream, error } => self.answer(stream, error, line),
             LineTarget::Beside(key) => {
-                // A client that takes no events gets its answer alone.
+                // A client that takes no events gets only its answer.
                 if let Some(stream) = self.begun(key) {
                     self.say(&stream, class, line);
                 }
@@ -361,22 +361,21 @@ impl SessionEffects for HttpEffects {
     }
 }
 
-/// The actor.
+/// The actor of one session.
 pub(super) struct HttpSession {
     work: SessionRuntime,
     effects: HttpEffects,
     commands: mpsc::Receiver<SessionCommand>,
     next_stream: StreamKey,
     last_seen: Instant,
-    /// Its client has said that it is over, or has gone with the one request that it had.
-    /// Why the session is over, once it is.
+    /// The reason why the session is over, once it is.
     over: Option<SessionOver>,
-    /// What a person calls it.
+    /// The name of the session in the log.
     name: String,
 }
 
 impl HttpSession {
-    /// A session, or a request that stands alone.
+    /// Makes a session, or the actor of a request that stands alone.
     pub(super) fn new(
         name: String,
         mut work: SessionRuntime,
@@ -409,8 +408,8 @@ impl HttpSession {
         }
     }
 
-    /// Lives until its client ends it, is not heard of any more or does not read, or `ending` says that it is over; and then until
-    /// what works for it has come to its end.
+    /// Serves the session until its client ends it, is silent too long or does not read, its token is revoked, or `ending` is set. Then
+    /// waits until all work for it has ended.
     pub(super) async fn run(mut self, mut ending: watch::Receiver<bool>) {
         let mut timer = Box::pin(sleep_until(Instant::now()));
         let left = Arc::clone(&self.effects.left);
@@ -436,7 +435,7 @@ impl HttpSession {
                 }
                 _over_or_gone = ending.wait_for(|ending| *ending), if !is_ending => {
                     is_ending = true;
-                    // What was taken is not refused.
+                    // Accepted commands are not refused.
                     while let Ok(command) = self.commands.try_recv() {
                         self.take(command);
                     }
@@ -455,7 +454,7 @@ impl HttpSession {
                 self.work.mcp_session.set_trace_parent(trace);
                 self.post(&body, room, takes_events, reply);
             }
-            // Whoever asked has gone: the next one takes its place.
+            // If the client has gone, its next listener takes this place.
             SessionCommand::Listen { after, reply } => drop(reply.send(self.effects.listen(after))),
             SessionCommand::End { reply } => {
                 let _gone = reply.send(PostReply::Taken);
@@ -481,13 +480,13 @@ impl HttpSession {
         let key = self.next_stream;
         self.effects.rooms.extend(room.map(|room| (key, room)));
         if self.effects.has_one_stream() {
-            // Its answer comes on the stream, whenever that is.
+            // The answer comes on the one stream, at any time.
             let _gone = reply.send(PostReply::Taken);
         } else {
             self.effects.posts.insert(key, OpenPost { takes_events, answer: PendingReply::Not(reply) });
         }
         let now = self.work.now();
-        // On its way to a server it is one line.
+        // The body becomes one line, as servers need it.
         self.work.mcp_session.client_line(now, key, Line::Whole(&one_line(body)), &mut self.effects);
         if self.effects.has_one_stream() {
             if self.effects.rooms.contains_key(&key) && !self.work.mcp_session.awaits(key) {
@@ -503,7 +502,7 @@ impl HttpSession {
         self.effects.is_primed = self.work.mcp_session.revision() == Some(Revision::V2025November);
     }
 
-    /// Its client is expected to come back to a call.
+    /// Returns whether the client is expected to come back to a call.
     fn is_parked(&self) -> bool {
         self.work.mcp_session.has_parked()
     }
@@ -534,7 +533,7 @@ impl HttpSession {
 
     fn next_tick(&mut self) -> Option<Instant> {
         let idle = (!self.effects.is_alone()).then(|| self.last_seen + SESSION_IDLE);
-        // Where somebody is there, another look in a while does.
+        // If the client still listens, the next look is one period later.
         let idle = idle.map(|at| if at <= Instant::now() { Instant::now() + SESSION_IDLE } else { at });
         self.work.next_tick().into_iter().chain(self.effects.next_due()).chain(idle).min()
     }
@@ -544,7 +543,7 @@ impl HttpSession {
         self.work.mcp_session.tick(self.work.now(), &mut self.effects);
     }
 
-    /// What is in flight is answered, as far as somebody is there, and what works for it is told to stop.
+    /// Fails the requests in flight, and tells the work behind them to stop.
     fn stop(&mut self, reason: SessionOver) {
         let cause = match reason {
             SessionOver::Done => "its client has ended it",

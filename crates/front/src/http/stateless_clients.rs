@@ -1,14 +1,14 @@
-//! Clients without a session that come again: what servers keep for one of them alone is there when it comes back.
+//! Clients without a session that come again: each finds the servers that were kept for it alone.
 //!
-//! A request of 2026-07-28 stands alone, and says nothing of those before it. What tells its client from others is who it is to us: the
-//! token that it has, or the subject that its token is of; where nobody is asked for one, whose process it is that came to our socket,
-//! or the address that it came from. Whoever is the same by that has the same instances of the servers of which each session has its own.
+//! A request of 2026-07-28 stands alone, and says nothing of earlier requests. Unhang tells its client from others by its token, or by the
+//! subject of its token. If no token is required, the user of the process at the local socket counts, or else the network address. Requests
+//! with the same identity share the instances of those servers of which each session has its own.
 //!
 //! # Invariants
 //!
-//! - Whoever is told from another has nothing of the other's.
-//! - What is kept for somebody ends when they have not come for as long as a session may be silent, or may not come any more.
-//! - Of whom nothing is kept nothing is known, and there are at most so many of whom something is.
+//! - Two clients with different identities share nothing that is kept here.
+//! - The kept servers of a client end when it loses access, or after it has been silent for as long as a session may be.
+//! - A client for whom nothing is kept leaves no trace here, and the number of the others is bounded.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -27,21 +27,21 @@ use super::access::TokenOwner;
 use unhang_core::config::SESSION_IDLE;
 use unhang_gateway::Servers;
 
-/// Who it is, as far as anything tells.
+/// The identity of a client without a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StatelessClient {
     caller: TokenOwner,
     origin: ClientOrigin,
 }
 
-/// Where those come from whom nothing else tells from others.
+/// The origin of a client, which matters if nothing else identifies it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ClientOrigin {
-    /// Wherever that is: they are known.
+    /// Any origin: a token identifies the client.
     Any,
     /// A process of this user.
     User(Option<u32>),
-    /// This machine, as far as we see.
+    /// A machine, as far as its address tells.
     Address(IpAddr),
 }
 
@@ -58,31 +58,31 @@ impl StatelessClient {
     }
 }
 
-/// All of them. Clones are the same.
+/// All clients without a session. Clones share one state.
 #[derive(Clone)]
 pub(super) struct StatelessClients(Arc<Mutex<StatelessState>>);
 
 struct StatelessState {
     all: HashMap<StatelessClient, KnownClient>,
-    /// How many there may be.
+    /// The most clients.
     room: usize,
     next: u64,
 }
 
-/// What is kept for one of them.
+/// The kept servers of one client.
 struct KnownClient {
     servers: Servers,
-    /// Requests of theirs that have not ended.
+    /// The client's requests that have not ended.
     requests: usize,
-    /// When the last one ended.
+    /// The time at which the last request ended.
     left: Instant,
-    /// Somebody waits until they have not come for long enough.
+    /// Whether a task waits until the client has been silent long enough.
     is_awaited: bool,
-    /// Tells it from what was kept before for the same.
+    /// Tells this entry from an earlier one of the same client.
     number: u64,
 }
 
-/// A request of somebody's, until this is dropped.
+/// A request of a client, until this is dropped.
 pub(super) struct StatelessRequest {
     stateless_clients: StatelessClients,
     who: StatelessClient,
@@ -94,7 +94,7 @@ impl StatelessClients {
         Self(Arc::new(Mutex::new(StatelessState { all: HashMap::new(), room, next: 0 })))
     }
 
-    /// One of them comes; what they find is what they left, or as new. Nothing where there are too many.
+    /// Notes a request of this client, and returns its servers, kept or new. Returns `None` if there are too many clients.
     pub(super) fn come(
         &self,
         who: StatelessClient,
@@ -119,14 +119,14 @@ impl StatelessClients {
         ))
     }
 
-    /// What is kept for those of whom this is true ends.
+    /// Forgets the clients whose callers match, and ends what is kept for them.
     pub(super) fn part_with(&self, is_strange: impl Fn(&TokenOwner) -> bool) {
         let strange: Vec<KnownClient> = {
             let all = &mut self.state().all;
             let names = all.keys().filter(|who| is_strange(&who.caller)).cloned().collect::<Vec<_>>();
             names.iter().filter_map(|who| all.remove(who)).collect()
         };
-        // Not while others wait for us.
+        // This happens outside the lock, which others may wait for.
         drop(strange);
     }
 
@@ -151,7 +151,7 @@ impl Drop for StatelessRequest {
             drop(state);
             drop(gone);
         } else if let Ok(runtime) = Handle::try_current()
-            // Without a runtime there is no server any more either.
+            // Without a runtime there is no server any more, either.
             && !std::mem::replace(&mut kept.is_awaited, true)
         {
             drop(state);
@@ -161,7 +161,7 @@ impl Drop for StatelessRequest {
     }
 }
 
-/// Waits until somebody has not come for long enough, or is there. Keeps nothing by that.
+/// Waits until a client has been silent long enough, then forgets it; stops if the client comes back. The wait itself keeps nothing alive.
 async fn forget(stateless_clients: Weak<Mutex<StatelessState>>, who: StatelessClient, number: u64) {
     loop {
         let Some(stateless_clients) = stateless_clients.upgrade().map(StatelessClients) else { return };

@@ -1,11 +1,11 @@
-//! One stream of events to a client: what waits for it, what it has taken, and the body that hands it out.
+//! One stream of events to a client: its waiting events, its delivered events, and the body that reads it.
 //!
 //! Invariants
 //!
-//! - Whoever adds an event never waits; what waits is bounded by whoever looks at [`BufferedBytes`].
-//! - Events have numbers, so that a stream that broke can be taken up again where it broke. What was taken is kept for that within
-//!   [`KEPT`] bytes; what was not is kept anyway.
-//! - At most one body reads a stream. One that comes later takes its place.
+//! - Adding an event never waits. The waiting events are bounded by the owner, which watches [`BufferedBytes`].
+//! - Events have numbers, so that a client can resume a broken stream where it broke. Delivered events are kept for that within [`KEPT`]
+//!   bytes; undelivered events are kept anyway.
+//! - At most one body reads a stream. A later one takes its place.
 
 use std::{
     collections::VecDeque,
@@ -29,17 +29,17 @@ use unhang_switches::stands;
 use crate::tally::FrontTally;
 use unhang_core::queue::{Class, Queue, Sink};
 
-/// Bytes of events that were taken and are kept, in case that their reader had not got them.
+/// The most bytes of delivered events that are kept, in case their reader has missed them.
 pub(super) const KEPT: usize = 64 << 10;
 
-/// Something is said on a stream at least so often: whoever stands in between closes what looks dead, and we notice who has gone.
+/// The longest silence on a stream. Proxies close a connection that looks dead, and a write shows unhang that a client has gone.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
-/// What waits on all streams of a session, in bytes.
+/// The bytes that wait on all streams of a session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BufferedBytes {
     own: Arc<AtomicUsize>,
-    /// What is counted of all sessions.
+    /// The counters of all sessions.
     tally: Arc<FrontTally>,
 }
 
@@ -63,45 +63,45 @@ impl BufferedBytes {
     }
 }
 
-/// What stands in front of the data of each event.
+/// The lines before the data of each event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EventMarks {
-    /// Nothing.
+    /// No line.
     None,
-    /// A number, so that the stream can be taken up again.
+    /// A number, so that the stream can be resumed.
     Number,
-    /// What kind it is: clients of 2024-11-05 look for that.
+    /// The kind of the event: clients of 2024-11-05 need it.
     Kind,
 }
 
-/// A stream. Clones are the same.
+/// A stream. Clones share one stream.
 #[derive(Clone)]
 pub(super) struct ResponseStream(Arc<StreamShared>);
 
 struct StreamShared {
     state: Mutex<StreamState>,
     held: BufferedBytes,
-    /// Rung when a reader has left.
+    /// Notified when a reader has left.
     left: Arc<Notify>,
 }
 
 struct StreamState {
     key: u64,
     queue: Queue,
-    /// What was counted for the queue.
+    /// The bytes of the queue that were counted.
     counted: usize,
-    /// What was counted of what the queue has left out.
+    /// The dropped events of the queue that were counted.
     shed: u64,
-    /// Events that a reader has taken, with their numbers.
+    /// Delivered events, with their numbers.
     taken: VecDeque<(u64, Bytes)>,
     taken_bytes: usize,
-    /// What is said again to whoever takes the stream up.
+    /// Delivered events that are sent again to a reader that resumes the stream.
     again: VecDeque<Bytes>,
-    /// The number of the last event; none where the stream cannot be taken up again.
+    /// The number of the last event; `None` if the stream cannot be resumed.
     last: Option<u64>,
     says_kind: bool,
     has_ended: bool,
-    /// Which reader has it.
+    /// The number of the current reader.
     reader: u64,
     is_read: bool,
     waker: Option<Waker>,
@@ -124,7 +124,7 @@ impl Sink for SingleEvent {
 }
 
 impl ResponseStream {
-    /// An empty stream of this key. `left` is rung when a reader goes before the end.
+    /// Makes an empty stream of this key. `left` is notified when a reader goes before the end.
     pub(super) fn new(
         key: u64,
         limit: usize,
@@ -150,12 +150,12 @@ impl ResponseStream {
         ResponseStream(Arc::new(StreamShared { state: Mutex::new(state), held, left }))
     }
 
-    /// Adds an event with this as its data.
+    /// Adds an event with this data.
     pub(super) fn say(&self, class: Class, data: &[u8]) {
         self.event(class, "message", data);
     }
 
-    /// Says where messages are to be posted (2024-11-05).
+    /// Adds the event that tells where messages are posted (2024-11-05).
     pub(super) fn say_endpoint(&self, endpoint: &str) {
         self.event(Class::Kept, "endpoint", endpoint.as_bytes());
     }
@@ -173,26 +173,26 @@ impl ResponseStream {
         }
         event.extend_from_slice(b"data: ");
         event.extend_from_slice(data);
-        // The queue ends the line that ends the event.
+        // The queue adds the newline that ends the event.
         event.push(b'\n');
         state.queue.push(class, &event, None::<&mut SingleEvent>, None);
         self.count(&mut state);
         state.wake();
     }
 
-    /// Nothing more comes.
+    /// Ends the stream: no more events come.
     pub(super) fn end(&self) {
         let mut state = self.state();
         state.has_ended = true;
         state.wake();
     }
 
-    /// Somebody reads it.
+    /// Returns whether a client reads the stream.
     pub(super) fn is_read(&self) -> bool {
         self.state().is_read
     }
 
-    /// Reads it from here on; after this event, where it is taken up again.
+    /// Starts to read from here on, or after this event if the stream is resumed.
     pub(super) fn read(&self, after: Option<u64>) -> StreamBody {
         let mut state = self.state();
         state.reader += 1;
@@ -229,7 +229,7 @@ impl ResponseStream {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next event for this reader.
+    /// Returns the next event for this reader; `None` at the end, or if another reader has taken its place.
     fn next(&self, reader: u64, waker: &Waker) -> Poll<Option<Bytes>> {
         let mut state = self.state();
         if state.reader != reader && stands("one-reader-a-stream") {
@@ -280,24 +280,24 @@ impl StreamState {
     }
 }
 
-/// The number in an event's id.
+/// Reads the number from an event's id.
 fn number(event: &[u8]) -> Option<u64> {
     let line = event.split(|byte| *byte == b'\n').next()?;
     let id = std::str::from_utf8(line.strip_prefix(b"id: ")?).ok()?;
     parse_id(id).map(|(_, number)| number)
 }
 
-/// The stream and the number of an event's id.
+/// Reads the stream and the number from an event's id.
 pub(super) fn parse_id(id: &str) -> Option<(u64, u64)> {
     let (stream, number) = id.split_once('-')?;
     Some((stream.parse().ok()?, number.parse().ok()?))
 }
 
-/// What a client reads of a stream. Dropping it leaves the stream.
+/// The body that a client reads from a stream. Dropping it leaves the stream.
 pub(super) struct StreamBody {
     stream: ResponseStream,
     reader: u64,
-    /// When a sign of life is due.
+    /// The timer of the next sign of life.
     life: Option<Pin<Box<Sleep>>>,
     is_over: bool,
 }
@@ -324,7 +324,7 @@ impl HttpBody for StreamBody {
         let life = self.life.get_or_insert_with(|| Box::pin(sleep(SIGN_OF_LIFE)));
         if life.as_mut().poll(context).is_ready() {
             life.as_mut().reset(Instant::now() + SIGN_OF_LIFE);
-            // Polled again, the alarm wakes us.
+            // This poll registers the waker with the timer.
             let _pending = life.as_mut().poll(context);
             return Poll::Ready(Some(Ok(http_body::Frame::data(Bytes::from_static(b":\n\n")))));
         }
