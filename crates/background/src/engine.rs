@@ -1,7 +1,7 @@
 //! The [`JobService`] of the real engine.
 //!
-//! Invariants: a data folder that cannot be used is the answer to every question, until it can, and no reason not to serve; a job's
-//! environment is what the owner handed in, with the tool's own variables over it, and nothing else.
+//! Invariants: while a data folder cannot be used, every question gets that as its answer, and unhang still serves; a job's environment is
+//! the one that the owner handed in, with the tool's own variables over it, and nothing else.
 
 use std::{
     borrow::Cow,
@@ -43,27 +43,27 @@ use unhang_tools::{
     },
 };
 
-/// An engine, or why there is none, and what its jobs are given.
+/// An engine, or the reason why it is missing, and everything that its jobs are given.
 #[derive(Clone)]
 pub struct EngineService {
     opening: Opening,
     environment: Arc<BTreeMap<OsString, OsString>>,
-    /// What jobs get beside it whose tools inherit all there is.
+    /// The variables that jobs get besides, if their tools inherit the whole environment.
     rest: Arc<BTreeMap<OsString, OsString>>,
     caller: Caller,
-    /// State fields that all have.
+    /// The state fields that all callers share.
     shared: Arc<BTreeSet<Field>>,
-    /// What those who ask call the tools.
+    /// The names by which the callers know the tools.
     names: ToolNames,
-    /// What is to be said when the first job is accepted.
+    /// The notice that is given when the first job is accepted.
     at_first_job: Arc<Mutex<Option<AtFirstJob>>>,
 }
 
-/// What is said when the first job is accepted. It may look at the system.
+/// Gives a notice when the first job is accepted. It may look at the system.
 type AtFirstJob = Box<dyn FnOnce() + Send>;
 
 impl EngineService {
-    /// A service on this engine, whose jobs get these variables. Where it could not be opened, that is what is answered.
+    /// Makes a service on this engine, whose jobs get these variables. If the engine could not be opened, every request gets that error.
     pub fn new(
         engine: Result<Engine, jobs::error::JobError>,
         environment: BTreeMap<OsString, OsString>,
@@ -71,7 +71,8 @@ impl EngineService {
         Self::on(Opening::new(engine, None), environment)
     }
 
-    /// The same where it is opened again for each request as long as it could not be opened. `open` may wait for the disk.
+    /// Makes the same service, which opens the engine again for each request as long as it could not be opened. `open` may wait for the
+    /// disk.
     pub fn reopening(
         engine: Result<Engine, jobs::error::JobError>,
         open: impl Fn() -> Result<Engine, jobs::error::JobError> + Send + Sync + 'static,
@@ -93,24 +94,24 @@ impl EngineService {
         }
     }
 
-    /// The same, with all variables that there are, for jobs of tools that inherit them.
+    /// Returns the same service with the whole environment, for jobs of tools that inherit it.
     #[must_use]
     pub fn with_all(self, environment: BTreeMap<OsString, OsString>) -> EngineService {
         EngineService { rest: Arc::new(environment), ..self }
     }
 
-    /// The same where all have these state fields together. Any other field is one's own, as jobs are.
+    /// Returns the same service, in which all callers share these state fields. Any other field belongs to one caller, as jobs do.
     #[must_use]
     pub fn sharing_state(self, shared: BTreeSet<Field>) -> EngineService {
         EngineService { shared: shared.into(), ..self }
     }
 
-    /// Whose this field is; nobody's where it is shared or the caller has the data folder.
+    /// Returns the name of the caller that this field belongs to; `None` if the field is shared or the caller owns the data folder.
     fn holder(&self, field: &Field) -> Option<String> {
         self.caller.name().filter(|_| !self.shared.contains(field)).map(str::to_owned)
     }
 
-    /// The same, which says this once, as soon as a job is accepted, where there is anything to be said.
+    /// Returns the same service, which gives this notice once, as soon as a job is accepted, if `what` returns a text.
     #[must_use]
     pub fn telling_at_first_job(
         self,
@@ -127,33 +128,33 @@ impl EngineService {
         EngineService { at_first_job: Arc::new(Mutex::new(at_first_job)), ..self }
     }
 
-    /// A job was accepted.
+    /// Notes that a job was accepted, and gives the notice for the first one.
     fn accepted(&self) {
         let first = self.at_first_job.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(say) = first {
-            // It looks at files.
+            // The closure looks at files.
             drop(spawn_blocking(say));
         }
     }
 
-    /// The same for those who call the tools by these names.
+    /// Returns the same service for callers that know the tools by these names.
     #[must_use]
     pub fn called_by(self, names: ToolNames) -> EngineService {
         EngineService { names, ..self }
     }
 
-    /// Waits until the data folder has been opened, and gives what keeps calls as its jobs. Nothing where that cannot be any more.
+    /// Waits until the data folder has been opened, and returns the [`PromotedCalls`] of its engine; `None` if it can no longer be opened.
     pub async fn until_opened(&self) -> Option<PromotedCalls> {
         Some(self.opening.until_opened().await?.told_with(self.names))
     }
 
-    /// What keeps calls as jobs, where any can become one at the moment.
+    /// Returns the [`PromotedCalls`], if calls can become jobs at the moment; `None` otherwise.
     #[must_use]
     pub fn promoted(&self) -> Option<PromotedCalls> {
         Some(self.opening.promoted()?.told_with(self.names))
     }
 
-    /// The same for this caller, to whom other callers' jobs are not there.
+    /// Returns the same service for this caller, which does not see the jobs of other callers.
     #[must_use]
     pub fn for_caller(self: Arc<Self>, caller: &Caller) -> Arc<EngineService> {
         if self.caller == *caller {
@@ -162,14 +163,14 @@ impl EngineService {
         Arc::new(EngineService { caller: caller.clone(), ..EngineService::clone(&self) })
     }
 
-    /// Somebody has had what this job came to.
+    /// Notes that a client has read the result of this job.
     fn was_read(&self, id: JobId) {
         if let Some(promoted) = self.opening.promoted() {
             promoted.was_read(id);
         }
     }
 
-    /// Lets what was given a slot be started before the program goes.
+    /// Closes the engine. Jobs that already have a slot are still started before the program exits.
     pub async fn close(&self) {
         if let Some(engine) = self.opening.known()
             && let Err(error) = engine.close().await
@@ -178,19 +179,19 @@ impl EngineService {
         }
     }
 
-    /// The engine, where there is one. The data folder is opened again where it could not be opened before.
+    /// Returns the engine. Opens the data folder again if it could not be opened before.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Fails with the reason why the data folder cannot be opened.
     pub async fn engine(&self) -> Result<Engine, JobServiceError> {
         self.opening.engine().await
     }
 
-    /// The engine, where it has this job for whoever asks.
+    /// Returns the engine, if it has this job and the job belongs to the caller.
     async fn engine_with(&self, id: JobId) -> Result<Engine, JobServiceError> {
         let engine = self.engine().await?;
         let found = match engine.status(id).await {
-            // The very words for one that never was.
+            // The caller gets the same words as for a job that never existed.
             Ok(status) if !self.is_callers(&status) => Err(jobs::error::JobError::NoSuchJob(id)),
             found => found,
         };
@@ -207,7 +208,7 @@ impl EngineService {
         status.record.owner.as_deref() == self.caller.name() || !stands("jobs-are-their-owners")
     }
 
-    /// What an agent is told of a job.
+    /// Makes the report of a job for an agent.
     fn told(&self, status: &JobStatus) -> JobReport {
         JobReport::new(status, ReportReader::Agent(self.names))
     }
@@ -254,10 +255,10 @@ impl EngineService {
     }
 }
 
-/// Returns the answer of a call as it was written, but without what 2026-07-28 says of a result: see the same in
+/// Returns the answer of a call as the server wrote it, but without the members that 2026-07-28 adds to a result: see the same in
 /// [`ResultsReport::new`].
 fn without_protocol(result: &str) -> String {
-    // Of no method: each of those loses members of its own as well.
+    // No method is named, since each method removes members of its own as well.
     let told = Json::new(result.as_bytes()).and_then(|raw| result::to_legacy("", raw));
     told.map_or_else(|| result.to_owned(), Cow::into_owned)
 }
@@ -405,7 +406,7 @@ impl JobService for EngineService {
             if let Some(owner) = self.caller.name() {
                 listed.retain(|document| self.shared.contains(&document.field));
                 let own = engine.documents_of(Some(owner.to_owned())).await?;
-                // One that was the owner's before it was shared is not to be had by its name any more.
+                // A field that an owner had before it was shared cannot be reached by its name any more.
                 listed.extend(own.into_iter().filter(|document| !self.shared.contains(&document.field)));
                 listed.sort_by(|one, other| one.field.cmp(&other.field));
             }

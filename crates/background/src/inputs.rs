@@ -1,10 +1,10 @@
-//! What servers ask about calls that are jobs, until somebody who follows the task answers it.
+//! Questions that servers ask about calls that are jobs, until a client that follows the task answers them.
 //!
 //! Invariants
 //!
-//! - A question has a name that no other question of its task has, and one answer: the client's, or that there is none.
+//! - The name of a question is unique within its task. A question has one answer: the client's, or that there is none.
 //! - Questions end with their task.
-//! - A task has so many at a time at most; beyond that they are declined.
+//! - A task has at most [`INPUT_LIMIT`] open questions; further ones are declined.
 
 use std::{
     collections::HashMap,
@@ -19,25 +19,25 @@ use unhang_switches::stands;
 
 use unhang_gateway::Replied;
 
-/// One question.
+/// A question of a server that is not answered yet.
 #[derive(Clone, Debug)]
 pub struct OpenInput {
-    /// Its name.
+    /// The question's name.
     pub key: String,
-    /// What is asked.
+    /// The method of the server's request.
     pub method: String,
-    /// With which params, as the server wrote them.
+    /// The params of the request, as the server wrote them.
     pub params: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Default)]
 struct OfOne {
-    /// How many it has ever asked.
+    /// The number of questions that the task has ever asked.
     count: u64,
     open: Vec<(OpenInput, oneshot::Sender<Replied>)>,
 }
 
-/// Those of all tasks.
+/// The open questions of all tasks.
 #[derive(Debug)]
 pub struct Inputs {
     tasks: Mutex<HashMap<JobId, OfOne>>,
@@ -55,7 +55,7 @@ impl Inputs {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes up whenever something is asked or answered.
+    /// Returns a receiver that wakes up whenever a question is asked or answered.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -64,7 +64,7 @@ impl Inputs {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Something is asked about a task. Dropping `reply` declines it, which is what happens where there are too many.
+    /// Adds a question about a task. Drops `reply`, which declines the question, if the task has too many of them.
     pub(super) fn ask(
         &self,
         id: JobId,
@@ -75,7 +75,7 @@ impl Inputs {
         {
             let mut tasks = self.tasks();
             let task = tasks.entry(id).or_default();
-            // Whoever asked may have gone.
+            // Servers that asked may have gone.
             task.open.retain(|(_, reply)| !reply.is_closed());
             if task.open.len() >= INPUT_LIMIT {
                 return;
@@ -87,14 +87,14 @@ impl Inputs {
         self.changed();
     }
 
-    /// What a task waits for.
+    /// Returns the questions that a task waits for.
     pub fn open(&self, id: JobId) -> Vec<OpenInput> {
         let tasks = self.tasks();
         let open = tasks.get(&id).map(|task| task.open.as_slice()).unwrap_or_default();
         open.iter().filter(|(_, reply)| !reply.is_closed()).map(|(input, _)| input.clone()).collect()
     }
 
-    /// Somebody answers a question; whether there was one of this name.
+    /// Gives an answer to the server that asked. Returns whether the task had an open question of this name.
     pub fn answer(&self, id: JobId, key: &str, replied: Replied) -> bool {
         let found = {
             let mut tasks = self.tasks();
@@ -111,7 +111,7 @@ impl Inputs {
         true
     }
 
-    /// A task has ended.
+    /// Drops the questions of a task that has ended.
     pub(super) fn forget(&self, id: JobId) {
         if stands("questions-end-with-their-task") && self.tasks().remove(&id).is_some() {
             self.changed();

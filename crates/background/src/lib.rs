@@ -1,4 +1,4 @@
-//! Calls of servers' tools that have become jobs: whoever waits for their answers, once their clients do something else.
+//! Calls of servers' tools that have become jobs. This crate waits for their answers while their clients do something else.
 //!
 //! ```text
 //! front ─ RunningCall (the answer on its way, what is told beside) ─ PromotedCalls::adopt ─ HeldCall (durable) ─ the id goes out
@@ -9,16 +9,15 @@
 //!
 //! # Theory of operation
 //!
-//! To the server nothing happens when a call becomes a job: the future that waits for its answer goes on where it is, and has another
-//! owner. What a session has of the servers for itself it keeps with it, so that an instance of the session's own lives until its last
-//! call has ended.
+//! The server notices nothing when a call becomes a job: the future that waits for the answer stays where it is and gets another owner. The
+//! call keeps the instances that the session has for itself. So an instance of the session's own lives until its last call has ended.
 //!
 //! # Invariants
 //!
-//! - A call that was promoted ends as a job: answered, failed, cancelled or, with us, as failed with the reason. One with which its server
-//!   goes on without us as a task is left to whoever takes it up (`tickets`).
-//! - Whoever wants one to end withdraws it from the server first, before the disk is waited for.
-//! - Where that is wanted, the same call of the same session joins the job that it has become, and does not run twice.
+//! - A promoted call ends as a job: answered, failed, cancelled, or failed with the reason that unhang ended. If its server goes on without
+//!   unhang as a task, the call is left to the process that takes it up (`tickets`).
+//! - A call that is to end is withdrawn from the server first, before unhang waits for the disk.
+//! - If the configuration wants it, the same call of the same session joins the job that it has become, and does not run twice.
 
 mod engine;
 mod inputs;
@@ -53,74 +52,74 @@ use unhang_tools::{
     service::{CallAnswer, Caller, JobService, JobServiceError, ResultsExtent},
 };
 
-/// How long the ends of all of them may take to reach the disk, at our own end.
+/// The time in which the ends of all calls have to reach the disk when unhang ends.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// A call that is to become a job.
 #[derive(Clone, Debug)]
 pub struct Promotable {
-    /// What its client calls the tool.
+    /// The name by which the client knows the tool.
     pub name: String,
     /// The server, as the configuration calls it.
     pub server: String,
     /// The tool, as the server calls it.
     pub tool: String,
-    /// What the server says of calling it twice.
+    /// Whether the server says that calling the tool twice is safe.
     pub is_repeatable: bool,
-    /// What it was called with, as JSON.
+    /// The arguments of the call, as JSON.
     pub arguments: Option<String>,
-    /// For how long it has been worked on.
+    /// The time for which the server has worked on the call.
     pub elapsed: Duration,
-    /// How long it may take in all.
+    /// The time that the call may take in all.
     pub limit: Duration,
-    /// What tells the same call from others, where it is to be joined.
+    /// The key that the same call would have, if calls of the tool may be joined.
     pub same: Option<SameCall>,
 }
 
 /// A call that has become a job.
 pub struct Promoted {
     pub(crate) held: HeldCall,
-    /// What is told of it.
+    /// The report of the job for the client.
     pub report: JobReport,
     is_repeatable: bool,
     same: Option<SameCall>,
 }
 
-/// What is known of a job that is followed.
+/// The facts about a job that is followed.
 struct FollowedJob {
     who: WhoIsAsked,
     is_repeatable: bool,
     same: Option<SameCall>,
 }
 
-/// All of them. Clones are the same.
+/// All calls that have become jobs. Clones share their state.
 #[derive(Clone)]
 pub struct PromotedCalls {
     shared: Arc<PromotedCallsState>,
-    /// What those who hear of them call the tools.
+    /// The names by which the readers of reports know the tools.
     names: ToolNames,
 }
 
 struct PromotedCallsState {
     engine: Engine,
     tasks: Mutex<JoinSet<()>>,
-    /// Why all of them end, once they do.
+    /// The reason why all calls end, once they do.
     ending: watch::Sender<Option<CallsEnd>>,
     same: SameCalls,
     inputs: Inputs,
 }
 
-/// Why all of them end.
+/// The reason why all calls end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallsEnd {
-    /// The client that they were for has gone, and nobody else can ask for them through us.
+    /// The client of the calls has gone, and nobody else can ask for them through this process.
     ClientGone,
-    /// We end.
+    /// This process ends.
     UnhangEnds,
 }
 
 impl PromotedCalls {
-    /// None yet; those to come are jobs of this engine.
+    /// Makes an empty collection whose calls become jobs of this engine.
     #[must_use]
     pub fn new(engine: Engine) -> Self {
         let shared = PromotedCallsState {
@@ -133,7 +132,7 @@ impl PromotedCalls {
         Self { shared: Arc::new(shared), names: ToolNames::default() }
     }
 
-    /// The same for those who call the tools by these names.
+    /// Returns the same calls for clients that know the tools by these names.
     pub(crate) fn told_with(self, names: ToolNames) -> Self {
         Self { names, ..self }
     }
@@ -142,33 +141,33 @@ impl PromotedCalls {
         self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that may be joined.
+    /// Returns the calls that may be joined.
     pub fn same(&self) -> &SameCalls {
         &self.shared.same
     }
 
-    /// Wakes up at every change of any job.
+    /// Returns a receiver that wakes up at every change of any job.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.engine.changes()
     }
 
-    /// What servers ask about them.
+    /// Returns the questions that servers ask about these calls.
     pub fn inputs(&self) -> &Inputs {
         &self.shared.inputs
     }
 
-    /// Makes a job of a call; durable when this answers. A future that is dropped leaves nothing.
+    /// Makes a job of a call. The job is durable when this returns. Leaves nothing behind if the future is dropped.
     ///
     /// # Errors
-    /// Why it stays what it is.
+    /// Fails with the reason why the call cannot become a job; it stays a call then.
     pub async fn adopt(&self, caller: &Caller, call: Promotable) -> Result<Promoted, JobServiceError> {
         self.adopt_task(caller, call, None).await
     }
 
-    /// The same with a call that its server goes on with as this task already.
+    /// Does the same as [`Self::adopt`] with a call that its server already goes on with as this task.
     ///
     /// # Errors
-    /// As [`Self::adopt`].
+    /// Fails as [`Self::adopt`] does.
     pub async fn adopt_task(
         &self,
         caller: &Caller,
@@ -200,7 +199,7 @@ impl PromotedCalls {
         })
     }
 
-    /// Goes on with a call whose client has its id now.
+    /// Goes on with a call whose client now has the job's id.
     pub fn keep(&self, promoted: Promoted, running_call: RunningCall, who: WhoIsAsked) {
         let Promoted { held, is_repeatable, same, .. } = promoted;
         if let Some(same) = same {
@@ -212,16 +211,16 @@ impl PromotedCalls {
     fn go_on(&self, held: HeldCall, running_call: RunningCall, kept: FollowedJob) {
         let calls = self.clone();
         let mut tasks = self.tasks();
-        // What has ended is forgotten.
+        // Tasks that have ended are forgotten.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move { calls.follow(held, running_call, &kept).await });
     }
 
-    /// Has a call answered that nobody was told of as a job.
+    /// Ends and removes the job of a call once it is adopted, since no client was told of the job.
     pub fn forget(&self, adopting: impl Future<Output = Result<Promoted, JobServiceError>> + Send + 'static) {
         let engine = self.shared.engine.clone();
         self.tasks().spawn(async move {
-            // Where it was not taken in there is nothing to forget.
+            // If the call was not adopted, there is nothing to remove.
             let Ok(Promoted { held, .. }) = adopting.await else { return };
             let id = held.id();
             let settled = held.settle(CallEnd::Cancelled).await;
@@ -246,7 +245,7 @@ impl PromotedCalls {
             end = running_call.follow(&mut held, &self.shared.inputs, kept) => end,
         };
         self.shared.inputs.forget(id);
-        // Before the disk: whoever works for nothing is to hear of it at once.
+        // The request is dropped before the disk is waited for, so that the server hears at once that nobody waits for it.
         drop(running_call);
         let outcome = match &end {
             CallEnd::Answered { is_error: false, .. } => "answered",
@@ -262,17 +261,17 @@ impl PromotedCalls {
         self.shared.same.ended(id, is_joined);
     }
 
-    /// The job that this call has become, where it has: once it has ended, or after so long.
+    /// Waits until the job that this call has become has ended, but at most for `wait`, and returns its status.
     pub async fn join(&self, id: JobId, wait: Duration) -> Result<JobStatus, JobServiceError> {
         Ok(self.shared.engine.wait(id, Deadline::after(wait)).await?)
     }
 
-    /// Somebody has had the result of this job.
+    /// Notes that a client has read the result of this job.
     pub fn was_read(&self, id: JobId) {
         self.shared.same.forget(id);
     }
 
-    /// Ends all of them, each as a job that says why, and waits for that as long as it may take.
+    /// Ends all calls, each as a job that says why, and waits for that up to a limit.
     pub async fn end(&self, why: CallsEnd) {
         if !stands("promoted-calls-end-with-us") {
             return;
@@ -288,7 +287,7 @@ impl PromotedCalls {
     }
 }
 
-/// How a call ends that ends with us.
+/// Returns the end of a call that ends with unhang or with its client.
 fn end_of_all(why: CallsEnd, is_repeatable: bool) -> CallEnd {
     let (reason, what) = match why {
         CallsEnd::ClientGone => (EndReason::ClientGone, "its client went away, and the server with it"),
@@ -297,7 +296,7 @@ fn end_of_all(why: CallsEnd, is_repeatable: bool) -> CallEnd {
     CallEnd::Failed { reason, detail: format!("{what}; {}", advice(is_repeatable)), error: None }
 }
 
-/// The result of a job for the same call as it was; nothing, where it has not been answered.
+/// Returns the result of a job for the same call, unchanged; `None` if the job has no result.
 pub async fn joined(jobs: &dyn JobService, status: &JobStatus) -> Option<String> {
     if !is_answered(status) {
         return None;
@@ -308,15 +307,15 @@ pub async fn joined(jobs: &dyn JobService, status: &JobStatus) -> Option<String>
     }
 }
 
-/// Why a call is refused whose client has asked for a task (2025-11-25), which may get nothing else: no job of it can be kept.
+/// Returns why a call was refused whose client asked for a task (2025-11-25) and may get nothing else: it cannot be kept as a job.
 pub fn not_kept(tool: &str, why: &JobServiceError) -> String {
     format!("`{tool}` was not called, for it cannot be kept as a task: {}", why.0)
 }
 
-/// What to do about it.
+/// The hint that goes with [`not_kept`].
 pub const NOT_KEPT_HINT: &str = "call it without `task`, or see why jobs cannot be kept";
 
-/// Whether to call it again.
+/// Returns the advice whether to call the tool again.
 pub(crate) fn advice(is_repeatable: bool) -> &'static str {
     if is_repeatable {
         "the server says that it is safe to call it again"
@@ -325,7 +324,7 @@ pub(crate) fn advice(is_repeatable: bool) -> &'static str {
     }
 }
 
-/// Whether a job has come to an end that the same call can have as its answer.
+/// Returns whether a job has ended with a result that the same call can have as its answer.
 pub(crate) fn is_answered(status: &JobStatus) -> bool {
     status.record.status == JobState::Completed
 }

@@ -1,9 +1,9 @@
-//! The engine on a data folder, or why there is none; whoever asks next while there is none has the folder opened again.
+//! The engine on a data folder, or the reason why there is none. While there is none, each request has the folder opened again.
 //!
 //! Invariants
 //!
 //! - No error outlives its cause: a folder that can be used again is used by the next request (F-08).
-//! - The folder is opened beside the runtime's threads, by one at a time, and whoever waits for that has a limit.
+//! - The folder is opened on a thread for blocking work, by one request at a time, and the wait for that is limited.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -23,24 +23,24 @@ use unhang_tools::service::JobServiceError;
 /// Opens the data folder again. It may wait for the disk.
 pub(super) type Reopen = Box<dyn Fn() -> Result<Engine, EngineError> + Send + Sync>;
 
-/// How long the folder may take to be opened. It takes milliseconds; other processes may hold the database for ten seconds.
+/// The time that opening the folder may take. It takes milliseconds, but other processes may hold the database for ten seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(15);
 
-/// See the module's text. Clones are the same.
+/// The engine, once the data folder could be opened. Clones share their state.
 #[derive(Clone)]
 pub(super) struct Opening(Arc<OpeningState>);
 
 struct OpeningState {
-    /// What was opened, with what keeps calls as its jobs.
+    /// The opened engine and its promoted calls.
     opened: watch::Sender<Option<(Engine, PromotedCalls)>>,
-    /// Why the last one who tried could not open it.
+    /// The reason why the last attempt could not open the folder.
     refused: Mutex<JobServiceError>,
     reopen: Option<Reopen>,
     turn: Arc<Turn<()>>,
 }
 
 impl Opening {
-    /// What came of opening the folder, and what opens it again; without that the first error stays.
+    /// Keeps the result of opening the folder, and the function that opens it again. Without `reopen` the first error stays.
     pub(super) fn new(engine: Result<Engine, EngineError>, reopen: Option<Reopen>) -> Self {
         let (engine, refused) = match engine {
             Ok(engine) => (Some(engine), JobServiceError(String::new())),
@@ -55,27 +55,27 @@ impl Opening {
         }))
     }
 
-    /// The engine, where it is there already.
+    /// Returns the engine, if the folder is open already.
     pub(super) fn known(&self) -> Option<Engine> {
         self.0.opened.borrow().as_ref().map(|(engine, _)| engine.clone())
     }
 
-    /// What keeps calls as jobs, where the engine is there already.
+    /// Returns the promoted calls, if the folder is open already.
     pub(super) fn promoted(&self) -> Option<PromotedCalls> {
         self.0.opened.borrow().as_ref().map(|(_, promoted)| promoted.clone())
     }
 
-    /// Waits until the folder has been opened, by whoever asks.
+    /// Waits until any request has opened the folder, and returns the promoted calls.
     pub(super) async fn until_opened(&self) -> Option<PromotedCalls> {
         let mut opened = self.0.opened.subscribe();
         let opened = opened.wait_for(Option::is_some).await.ok()?;
         opened.as_ref().map(|(_, promoted)| promoted.clone())
     }
 
-    /// The engine; the folder is opened for it where it is not open yet.
+    /// Returns the engine. Opens the folder first if it is not open yet.
     ///
     /// # Errors
-    /// Why it cannot be opened.
+    /// Fails with the reason why the folder cannot be opened.
     pub(super) async fn engine(&self) -> Result<Engine, JobServiceError> {
         if let Some(engine) = self.known() {
             return Ok(engine);
@@ -86,7 +86,7 @@ impl Opening {
         let shared = Arc::clone(&self.0);
         let opening = async move {
             let turn = Arc::clone(&shared.turn).lock_owned().await;
-            // Somebody else may have been first.
+            // Another request may have opened the folder meanwhile.
             if shared.opened.borrow().is_some() {
                 return;
             }
@@ -94,7 +94,7 @@ impl Opening {
                 let _until_the_disk_answers = turn;
                 shared.open();
             };
-            // A panic in it has been told, and leaves the error that there was.
+            // A panic in `open` has been logged, and the previous error stays.
             let _done = spawn_blocking(open).await;
         };
         if timeout(OPEN_LIMIT, opening).await.is_err() {

@@ -1,4 +1,4 @@
-//! A call whose answer is on its way, with all that is told beside it.
+//! A call whose answer is on its way, with everything that the server tells besides.
 
 use std::{future::pending, pin::Pin, sync::Arc};
 
@@ -24,50 +24,50 @@ use unhang_upstream::{
     question::ASIDES,
 };
 
-/// Of a message of progress, in characters.
+/// The most characters that are kept of a progress message.
 const MOST_TOLD: usize = 200;
 
-/// Who is asked what the server asks once its call is a job.
+/// The party that gets the server's questions once the call is a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhoIsAsked {
-    /// Nobody: its client does something else.
+    /// Nobody: the client does something else.
     Nobody,
-    /// Whoever follows the task, as far as the client of the call has said that it can be asked: its capabilities, as JSON.
+    /// The clients that follow the task, as far as the client of the call has said that it can be asked: its capabilities, as JSON.
     Followers(Box<str>),
 }
 
-/// See the module's text.
+/// A call that its server works on.
 pub struct RunningCall {
-    /// What the server is asked with; once more, with what was to be known first, where it says so.
+    /// The params of the request. If the server asks for more, the next request has new params with the answers.
     pub params: Arc<str>,
     /// The answer, progress and questions of the request.
     pub way: PendingCall,
-    /// Who makes the request. It lives as long as the call does.
+    /// The sender of the request. It lives as long as the call does.
     pub source: Box<dyn CallSource>,
 }
 
-/// What is heard of a request to a server. Dropping it withdraws the request.
+/// The answer to a request, and everything that the server sends before it. Dropping it withdraws the request.
 pub struct PendingCall {
     /// The answer, once it is there.
     pub answering: Pin<Box<dyn Future<Output = ServerAnswer> + Send>>,
     /// The newest progress.
     pub seen: watch::Receiver<Option<Box<RawValue>>>,
-    /// What else the server says and asks about it.
+    /// The log messages and questions of the server about the request.
     pub said: mpsc::Receiver<SideMessage>,
 }
 
-/// Where a request comes from.
+/// The sender of a request.
 pub trait CallSource: Send {
     /// Makes the request with these params, for the first time or once more.
     fn ask(&mut self, params: Arc<str>) -> PendingCall;
 
-    /// What is heard of a task with which the server goes on, where anything is.
+    /// Returns the news of the task with which the server goes on; `None` if there are none.
     fn news(&self) -> Option<&TaskNews> {
         None
     }
 }
 
-/// A request to one of these servers. What a session has of them for itself lives as long as its calls.
+/// A request to one of these servers. The session's own instances live as long as its calls.
 pub struct UpstreamRequest {
     servers: Servers,
     asked: ServerRequest,
@@ -75,7 +75,7 @@ pub struct UpstreamRequest {
 }
 
 impl UpstreamRequest {
-    /// Asks one of these servers, once it is told to.
+    /// Prepares a request to one of these servers. Nothing is sent until [`CallSource::ask`].
     pub fn new(servers: Servers, asked: ServerRequest) -> Self {
         let news = asked.may_wait.then(TaskNews::new);
         Self { servers, asked, news }
@@ -98,7 +98,7 @@ impl CallSource for UpstreamRequest {
 }
 
 impl RunningCall {
-    /// Follows it to its end, and notes on the way what the server tells. Dropping the rest withdraws it. Cancel-safe.
+    /// Follows the call to its end, and notes on the way what the server tells. Dropping `self` withdraws the request. Cancel-safe.
     pub(super) async fn follow(
         &mut self,
         held: &mut HeldCall,
@@ -108,10 +108,10 @@ impl RunningCall {
         let FollowedJob { who, is_repeatable, .. } = kept;
         let (to, is_repeatable) = ((inputs, who), *is_repeatable);
         let mut rounds = 0;
-        // What is known already is new to the job.
+        // News that were known before are new to the job.
         let (news, mut seen_news) = (self.source.news().cloned(), 0);
         let mut noted = None;
-        // What was told while it was a call.
+        // The server may have told progress before the call became a job.
         let newest = self.way.seen.borrow().clone();
         if let Some(params) = newest {
             note_progress(held, &params);
@@ -154,7 +154,7 @@ impl RunningCall {
     }
 }
 
-/// What is heard next of the task with which the server goes on; never, where nothing is. Cancel-safe.
+/// Waits for the next news of the task with which the server goes on; without `news` this never returns. Cancel-safe.
 async fn next_news(news: Option<&TaskNews>, seen: &mut u64) -> KnownTask {
     match news {
         Some(news) => news.next_known(seen).await,
@@ -162,7 +162,7 @@ async fn next_news(news: Option<&TaskNews>, seen: &mut u64) -> KnownTask {
     }
 }
 
-/// Keeps what is needed to go on with the task in another process, and tells the job what it is doing.
+/// Keeps the ticket with which another process can go on with the task, and notes in the job what the task is doing.
 fn note_task(held: &mut HeldCall, known: KnownTask, kept: &FollowedJob, noted: &mut Option<KnownTask>) {
     let before = noted.as_ref();
     if before.is_none_or(|before| before.task != known.task)
@@ -170,7 +170,7 @@ fn note_task(held: &mut HeldCall, known: KnownTask, kept: &FollowedJob, noted: &
         && stands("task-of-a-job-is-noted")
     {
         let (id, noting) = (held.id(), held.note(ticket));
-        // The disk holds nothing else up.
+        // The write runs beside, so that the disk does not hold up anything else.
         tokio::spawn(async move {
             if let Err(error) = noting.await {
                 tracing::warn!(job = id.as_str(), "it will end with us: its task could not be kept: {error}");
@@ -193,7 +193,7 @@ fn note_progress(held: &mut HeldCall, params: &RawValue) {
     let fraction = fraction.map(|(progress, total)| (progress / total).clamp(0.0, 1.0));
     match fraction {
         Some(fraction) => {
-            // In a form that others who read the log understand as well.
+            // The line has a form that other readers of the log understand as well.
             let line = serde_json::json!({ "progress": fraction, "message": message }).to_string();
             held.progress(Some(JobProgress { fraction, message }), &line);
         }
@@ -204,7 +204,7 @@ fn note_progress(held: &mut HeldCall, params: &RawValue) {
     }
 }
 
-/// What a server logs, as a line for people.
+/// Formats a log message of a server as a line for people.
 fn logged(params: &RawValue) -> String {
     let Some(params) = Json::new(params.get().as_bytes()) else { return String::new() };
     let level = text_member(params, "level").unwrap_or_else(|| "info".to_owned());
@@ -216,7 +216,7 @@ fn logged(params: &RawValue) -> String {
     }
 }
 
-/// Asks whoever follows the task, where they can be asked that.
+/// Asks the clients that follow the task, if they can be asked this; declines the question otherwise.
 fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQuestion) {
     let OpenServerQuestion { method, params, reply, .. } = question;
     let WhoIsAsked::Followers(capabilities) = who else { return decline(&method, reply) };
@@ -233,7 +233,7 @@ fn decline(method: &str, reply: oneshot::Sender<Replied>) {
     let _gone = reply.send(Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))));
 }
 
-/// What came of it.
+/// Returns how the job ends with this answer.
 fn end(answered: ServerAnswer, is_repeatable: bool) -> CallEnd {
     let failed = |reason, detail: String, error: Option<String>| CallEnd::Failed {
         reason,
@@ -244,7 +244,7 @@ fn end(answered: ServerAnswer, is_repeatable: bool) -> CallEnd {
         Ok(result) => answer(&result, answered.era),
         Err(Error::Server(error)) => match lost(&error) {
             Some(reason) => failed(reason, error.message.clone(), Some(error.to_json())),
-            // It has answered, so that it is up to what it says.
+            // The server itself has answered, so its error stands without advice.
             None => CallEnd::Failed {
                 reason: EndReason::ServerError,
                 detail: error.message.clone(),
@@ -267,7 +267,7 @@ fn end(answered: ServerAnswer, is_repeatable: bool) -> CallEnd {
     }
 }
 
-/// Why there is no answer, where it is one of us that says so: another gateway in front of the server, or the window that leads.
+/// Returns why there is no answer, if another unhang says so: a gateway in front of the server, or the window that leads. Otherwise `None`.
 fn lost(error: &ServerError) -> Option<EndReason> {
     let data = Json::new(error.data.as_ref()?.get().as_bytes())?;
     text_member(data, "origin").filter(|origin| origin == "unhang")?;
@@ -296,11 +296,11 @@ fn nobody_answers() -> CallEnd {
     }
 }
 
-/// What a server of 2026-07-28 wants to know before it goes on.
+/// The questions of a server of 2026-07-28 that it needs answered before it goes on.
 struct QuestionRound {
-    /// By the server's names for them.
+    /// The server's names for the questions, with method and params.
     questions: Vec<(String, String, Option<Box<RawValue>>)>,
-    /// What it wants to have back.
+    /// The state that the server wants back.
     state: Option<String>,
 }
 
@@ -327,7 +327,7 @@ impl QuestionRound {
         (!questions.is_empty() && questions.len() <= INPUT_LIMIT).then_some(Self { questions, state })
     }
 
-    /// The params of the same request with all that is wanted; nothing where somebody does not answer.
+    /// Waits for all answers, and returns the params of the next request with them; `None` if one question is not answered.
     async fn answered(self, id: JobId, to: (&Inputs, &WhoIsAsked), params: &str) -> Option<Arc<str>> {
         let mut replies = Vec::new();
         for (name, method, params) in self.questions {

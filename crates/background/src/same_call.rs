@@ -1,13 +1,13 @@
-//! The same call once more: it joins the job that it has become, so that a client that tries again does not have it run twice.
+//! Joining of equal calls: the same call joins the job that it has become, so that a client that tries again does not have it run twice.
 //!
 //! Invariants
 //!
-//! - Calls are the same when caller, client, the instance of the server, tool and arguments are, however the arguments are written; and
-//!   the session, where nothing else tells callers from one another.
-//! - None is joined of a tool of which nobody says that calls of it may be: not the server, by its hints, nor the configuration.
-//! - A call is joined once its job's id has gone out, until somebody has had its result, or for a while after its end.
-//! - What ended in any other way than with an answer is joined by nobody: it is tried again.
-//! - There are so many at most; the oldest are forgotten first.
+//! - Calls are the same if caller, client, the instance of the server, tool and arguments are, however the arguments are written. If
+//!   nothing else tells callers from one another, the session has to be the same too.
+//! - A call of a tool is joined only if the server, by its hints, or the configuration says that calls of it may be.
+//! - A call is joined once its job's id has gone out, until a client has had its result, or for a while after its end.
+//! - A call that ended in any other way than with an answer is not joined: it is tried again.
+//! - The number of calls is limited; the oldest are forgotten first.
 
 use std::{
     collections::BTreeMap,
@@ -24,36 +24,36 @@ use unhang_core::digest::digest;
 use unhang_tools::service::Caller;
 use unhang_upstream::question::SessionKey;
 
-/// How long after its end an answer that nobody had waits for the same call. Agents try again within minutes.
+/// The time after its end for which an answer that nobody had waits for the same call. Agents try again within minutes.
 const KEPT: Duration = Duration::from_secs(10 * 60);
 
-/// How many there may be.
+/// The most calls that are remembered.
 const MOST: usize = 4096;
 
-/// What the same calls have in common: how all calls of that tool begin, and what tells this one from the others.
+/// The key of a call: first the bytes that all calls of its tool have in common, then the bytes that tell it from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SameCall(pub(super) [u8; 32]);
 
-/// What all calls of one tool by one caller's client have in common.
+/// The bytes that all calls of one tool by one caller's client have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolOfCaller([u8; 8]);
 
-/// Who calls.
+/// The sender of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct CallOrigin<'a> {
-    /// Whose call it is.
+    /// The caller that the call belongs to.
     pub caller: &'a Caller,
-    /// The session that it comes from.
+    /// The session that the call comes from.
     pub session: SessionKey,
-    /// What the client calls itself.
+    /// The client's name for itself.
     pub client: &'a str,
 }
 
 impl ToolOfCaller {
-    /// That of this tool, of this instance of its server.
+    /// Makes the key of this tool, of this instance of its server.
     pub fn new(call_origin: &CallOrigin<'_>, server: &str, instance: [u8; 8], tool: &str) -> Self {
         let (name, session) = (call_origin.caller.name(), call_origin.session.bytes());
-        // Whoever is told from others by their name comes back with it.
+        // A caller that has a name comes back with it in another session.
         let who: [&[u8]; 2] = match name {
             Some(name) => [b"name", name.as_bytes()],
             None => [b"session", &session],
@@ -62,7 +62,7 @@ impl ToolOfCaller {
         Self(digest(who.into_iter().chain(rest)))
     }
 
-    /// A call of it with these arguments.
+    /// Returns the key of a call of this tool with these arguments.
     pub fn call(self, arguments: Option<&str>) -> SameCall {
         let rest: [u8; 24] = digest([canonical(arguments.unwrap_or("{}")).as_bytes()]);
         self.with(|index| rest[index])
@@ -76,16 +76,16 @@ impl ToolOfCaller {
     }
 }
 
-/// The arguments in the one way in which they are written by us: members by name, and no blanks.
+/// Returns the arguments in one canonical form: members sorted by name, and no blanks.
 fn canonical(arguments: &str) -> String {
     match serde_json::from_str::<Value>(arguments) {
-        // Members of a map come by name.
+        // The members of a `Value` are sorted by name.
         Ok(value) => value.to_string(),
         Err(_) => arguments.to_owned(),
     }
 }
 
-/// Those that may be joined.
+/// The calls that may be joined.
 #[derive(Debug, Default)]
 pub struct SameCalls(Mutex<BTreeMap<SameCall, JoinableCall>>);
 
@@ -93,7 +93,7 @@ pub struct SameCalls(Mutex<BTreeMap<SameCall, JoinableCall>>);
 struct JoinableCall {
     id: JobId,
     since: Instant,
-    /// When it ended, where it has.
+    /// The time of its end, if it has ended.
     ended: Option<Instant>,
 }
 
@@ -108,24 +108,24 @@ impl SameCalls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there are any, so that it is worth while to look which call this is.
+    /// Returns whether there are none. If so, callers need not compute the key of a call.
     pub fn is_empty(&self) -> bool {
         self.all().is_empty()
     }
 
-    /// Whether there is one of this tool, so that it is worth while to look at the arguments, which may be long.
+    /// Returns whether there is a call of this tool. If not, callers need not look at the arguments, which may be long.
     pub fn has_one_of(&self, tool: ToolOfCaller) -> bool {
         self.all().range(tool.with(|_| 0)..=tool.with(|_| u8::MAX)).next().is_some()
     }
 
-    /// The job that this call has become.
+    /// Returns the job that this call has become, if it may still be joined.
     pub fn find(&self, call: &SameCall) -> Option<JobId> {
         let all = self.all();
         let found = all.get(call).filter(|found| !found.is_over());
         found.filter(|_| stands("same-call-joins")).map(|found| found.id)
     }
 
-    /// The id of its job has gone out.
+    /// Notes that the id of the call's job has gone out. From now on the call can be joined.
     pub(super) fn delivered(&self, call: SameCall, id: JobId) {
         let mut all = self.all();
         if all.len() >= MOST {
@@ -139,7 +139,7 @@ impl SameCalls {
         all.insert(call, JoinableCall { id, since: Instant::now(), ended: None });
     }
 
-    /// Its job has ended, with an answer that the same call can have, or without.
+    /// Notes that the job has ended. Without an answer that the same call can have, the call is forgotten.
     pub(super) fn ended(&self, id: JobId, is_answered: bool) {
         if is_answered {
             let now = Instant::now();
@@ -149,7 +149,7 @@ impl SameCalls {
         }
     }
 
-    /// Nobody joins it any more. One that runs stays: its result is not there yet.
+    /// Forgets the calls of this job, so that nobody joins it any more.
     pub(super) fn forget(&self, id: JobId) {
         self.all().retain(|_, known| known.id != id);
     }

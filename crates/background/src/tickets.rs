@@ -1,14 +1,14 @@
-//! Calls with which servers go on as tasks of theirs: what is kept of them for another process, and how one that starts takes them up.
+//! Calls with which servers go on as tasks of theirs: the ticket that is kept for another process, and how that process takes them up.
 //!
 //! ```text
-//! Source ─ TaskNews ─ ticket ─► the job's record ─ we are killed, or end and leave it ─► nobody's
+//! Source ─ TaskNews ─ ticket ─► the job's record ─ the process is killed, or ends and leaves it ─► nobody's
 //! nobody's ─ PromotedCalls::take_up_left, in whichever process has the server ─► a job that is followed as every other
 //! ```
 //!
 //! Invariants
 //!
-//! - Only whoever has the very server that has the task takes it up.
-//! - A job that was taken up is its caller's, has the time that is left of it, and ends in the same ways as any other.
+//! - Only a process that has the very server of the task takes the call up.
+//! - A job that was taken up belongs to its caller, has the rest of its time, and ends in the same ways as any other.
 
 use std::{future::ready, sync::Arc, time::Duration};
 
@@ -35,26 +35,26 @@ use unhang_upstream::{
     question::ASIDES,
 };
 
-/// Between two looks for calls that nobody waits for any more.
+/// The time between two looks for calls that nobody waits for any more.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What whoever takes a call up has to know of it.
+/// The facts that a process needs to take a call up.
 #[derive(Serialize, Deserialize)]
 struct Details {
     task: ServerTask,
-    /// What those can be asked who follow the job as a task; nothing where nobody does.
+    /// The capabilities of the clients that follow the job as a task; `None` if nobody does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     followers: Option<Value>,
-    /// What tells the same call from others, where it is to be joined.
+    /// The key of the same call, if calls of the tool may be joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     same: Option<String>,
 }
 
-/// What a call can be taken up with that goes on as this task.
+/// Makes the ticket with which a call can be taken up that goes on as this task.
 pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>) -> Option<CallTicket> {
     let followers = match who {
         WhoIsAsked::Nobody => None,
-        // Where there is no room for it, nobody can be asked.
+        // If there is no room for the capabilities, nobody can be asked.
         WhoIsAsked::Followers(capabilities) if !has_room(capabilities.len()) => None,
         WhoIsAsked::Followers(capabilities) => serde_json::from_str(capabilities).ok(),
     };
@@ -78,11 +78,11 @@ impl Details {
     }
 }
 
-/// Where the answer of a call comes from that was taken up.
+/// The source of a call that was taken up. Its answer comes from the task.
 struct TakenUp(TaskNews);
 
 impl CallSource for TakenUp {
-    /// The call itself cannot be made once more, and a task has no reason to want that.
+    /// Fails at once: the call itself cannot be made once more, and a task has no reason to want that.
     fn ask(&mut self, _params: Arc<str>) -> PendingCall {
         let failure = Failure {
             kind: FaultKind::BadResponse,
@@ -103,14 +103,16 @@ impl CallSource for TakenUp {
 }
 
 impl PromotedCalls {
-    /// Takes up every call that nobody waits for any more and that a server goes on with which can be asked here, now and from now on.
-    /// `holder_of` finds it by its name and by what tells it from others of that name. Must be called in a runtime.
+    /// Takes up every call that nobody waits for any more, if its server goes on with it and can be asked here. Goes on to look for such
+    /// calls.
+    ///
+    /// `holder_of` finds a server by its name and by the text that tells it from others of that name. Must be called in a runtime.
     pub fn take_up_left(
         &self,
         holder_of: impl Fn(&str, &str) -> Option<(Servers, usize)> + Send + Sync + 'static,
     ) {
         let calls = self.clone();
-        // Among those that are waited for at the end, so that what it has in its hands then is let go of in order.
+        // Unhang waits for this task at its end, so that a call that is just being taken up is let go of in order.
         self.tasks().spawn(async move {
             let mut ending = calls.shared.ending.subscribe();
             loop {
@@ -137,9 +139,9 @@ impl PromotedCalls {
         let Some(call) = &left.record.call else { return };
         let Some(ticket) = &call.ticket else { return };
         let Some((servers, server_index)) = holder_of(&call.server, &ticket.kept_by) else { return };
-        // What a later unhang has written is for a later unhang.
+        // A newer unhang may have written details that only a newer unhang understands.
         let Ok(details) = Details::deserialize(&ticket.details) else { return };
-        // Whose it is may be no operator any more, and nobody says so here.
+        // The job's owner may not be an operator any more, and this place cannot tell.
         let servers = match left.record.owner {
             Some(_) => servers.for_session_of(None, MayRead::never()),
             None => servers,
@@ -161,7 +163,7 @@ impl PromotedCalls {
         let deadline = Deadline::after(left_of_it);
         let answering = servers.take_up(server_index, &details.task, deadline, asides, &news);
         let seen = watch::channel(None).1;
-        // What the session has of the servers for itself lives as long as the call does.
+        // The session's own instances live as long as the call does.
         let answering = Box::pin(async move {
             let _servers = servers;
             answering.await
@@ -174,7 +176,7 @@ impl PromotedCalls {
         self.go_on(held, running_call, kept);
     }
 
-    /// Leaves a call to whoever takes it up, where its server goes on with it without us.
+    /// Leaves a call to the process that takes it up, if its server goes on with it without this process.
     pub(super) async fn leave(&self, held: HeldCall, running_call: RunningCall, ticket: CallTicket) {
         let id = held.id();
         if let Some(news) = running_call.source.news() {
@@ -183,13 +185,13 @@ impl PromotedCalls {
         drop(running_call);
         match held.leave(ticket).await {
             Ok(()) => tracing::info!(job = id.as_str(), "left to whoever has its server next"),
-            // What was known of it before is on the disk.
+            // The older ticket is on the disk already.
             Err(error) => tracing::warn!(job = id.as_str(), "that it is left could not be kept: {error}"),
         }
     }
 }
 
-/// What a call can be left with that is to go on when we have ended; nothing where its server does not go on with it.
+/// Returns the ticket of a call that is to go on after unhang has ended; `None` if its server does not go on with it.
 pub(super) fn to_be_left(running_call: &RunningCall, kept: &FollowedJob) -> Option<CallTicket> {
     let known = running_call.source.news()?.known()?;
     let outlives_us = known.outlives_us && stands("task-outlives-a-clean-end");
