@@ -1,8 +1,8 @@
 //! The named state: one JSON document for each field, `state/<field>.json`, which is the raw value.
 //!
 //! ```text
-//! state/<field>.json                  of whoever has the data folder, and what is shared
-//! state/owners/<digest>/<field>.json  of one of those who are told from one another, as jobs are (`JobRecord::owner`)
+//! state/<field>.json                  of the data folder's owner, and shared documents
+//! state/owners/<digest>/<field>.json  of one of several named owners, as jobs have them (`JobRecord::owner`)
 //! ```
 //!
 //! Theory of operation. The file is the truth about a field. All writers of the state take one lock, so that a document
@@ -12,8 +12,8 @@
 //! Invariants
 //!
 //! - A field that exists has a name that is safe as a part of a path. No owner's folder has the name of a file of a field.
-//! - What one owner has under a name is not there for another; whoever wants it shared has it with whoever has the data folder.
-//! - What is not JSON never replaces what is.
+//! - A document of one owner is invisible to another. A shared document is a document of the data folder's owner.
+//! - A text that is not JSON never replaces a document.
 
 use std::{
     fmt,
@@ -39,16 +39,16 @@ use crate::{
     wait::{WaitLimit, look_until},
 };
 
-/// The largest document, and the largest result that one is made of.
+/// The largest document, and the largest result from which a document is made.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// How long a writer waits for its turn. Others hold the lock for the time of a few disk writes.
+/// The longest time that a writer waits for its turn. Others hold the lock for the time of a few disk writes.
 const TURN: Duration = Duration::from_secs(10);
 
 /// The pause between two looks at the lock.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Where the documents of owners are.
+/// The folder in which the documents of owners are.
 const OWNERS: &str = "owners";
 
 const LOCK: &str = ".lock";
@@ -59,7 +59,7 @@ const EXTENSION: &str = ".json";
 #[serde(try_from = "String", into = "String")]
 pub struct Field(String);
 
-/// A text that names no field.
+/// The error for a text that names no field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` is no name of a state field: a letter or `_`, then letters, digits, `_`, `-` and `.`, {} characters at most",
@@ -68,10 +68,10 @@ pub struct Field(String);
 pub struct NotAField(String);
 
 impl Field {
-    /// Characters of the longest name.
+    /// The number of characters of the longest name.
     pub const LONGEST: usize = 64;
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -112,12 +112,12 @@ impl fmt::Display for Field {
     }
 }
 
-/// A JSON pointer (RFC 6901): which part of a document is meant.
+/// A JSON pointer (RFC 6901), which names a part of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pointer(String);
 
-/// A text that is no JSON pointer.
+/// The error for a text that is not a JSON pointer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no JSON pointer: it is empty or begins with `/`, and has `~` only in `~0` and `~1` (RFC 6901)"
@@ -125,13 +125,13 @@ pub struct Pointer(String);
 pub struct NotAPointer(String);
 
 impl Pointer {
-    /// The part of `document` that is meant.
+    /// Returns the part of `document` that the pointer names; `None` if the document has no such part.
     #[must_use]
     pub fn find<'a>(&self, document: &'a Value) -> Option<&'a Value> {
         document.pointer(&self.0)
     }
 
-    /// The pointer as text.
+    /// Returns the pointer as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -171,26 +171,26 @@ impl fmt::Display for Pointer {
 /// A document with the time of its last change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Its name.
+    /// The document's name.
     pub field: Field,
-    /// What it holds.
+    /// The document's content.
     pub value: Value,
-    /// When it was last replaced.
+    /// The time when the document was last replaced.
     pub updated_at: JobTimestamp,
 }
 
-/// What the list of documents says of one.
+/// An entry of the list of documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentEntry {
-    /// Its name.
+    /// The document's name.
     pub field: Field,
-    /// Bytes of its file.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// When it was last replaced.
+    /// The time when the document was last replaced.
     pub updated_at: JobTimestamp,
 }
 
-/// All documents of a data folder that are one owner's.
+/// All documents of a data folder that belong to one owner.
 #[derive(Clone, Debug)]
 pub struct Documents {
     state: PathBuf,
@@ -205,28 +205,28 @@ pub(crate) struct DocumentTurn {
 }
 
 impl Documents {
-    /// Those of whoever has this data folder, and those that are shared.
+    /// Returns the documents of the data folder's owner, and the shared ones.
     #[must_use]
     pub fn of(data: &DataFolder) -> Self {
         Self::owned(data, None)
     }
 
-    /// Those of this owner; where it is none, as [`Self::of`].
+    /// Returns the documents of this owner; `None` means the same as [`Self::of`].
     #[must_use]
     pub fn owned(data: &DataFolder, owner: Option<&str>) -> Self {
         Self { state: data.state(), folder: folder_of(&data.state(), owner) }
     }
 
-    /// Where the document of this name lies.
+    /// Returns the path of the document with this name.
     #[must_use]
     pub fn path(&self, field: &Field) -> PathBuf {
         self.folder.join(file_name(field))
     }
 
-    /// Reads one; none where the field was never set.
+    /// Reads a document; `None` if the field was never set.
     ///
     /// # Errors
-    /// Where the file cannot be read or is not JSON, as when somebody edited it.
+    /// Fails if the file cannot be read or is not JSON, as when somebody edited it.
     pub fn get(&self, field: &Field) -> Result<Option<Document>, FileError> {
         let path = self.path(field);
         let Some(bytes) = read_at_most(&path, MAX_DOCUMENT)? else { return Ok(None) };
@@ -235,7 +235,7 @@ impl Documents {
         Ok(Some(Document { field: field.clone(), value, updated_at }))
     }
 
-    /// The raw bytes of one, checked to be JSON, for a job's input.
+    /// Reads the raw bytes of a document for a job's input, and checks that they are JSON.
     pub(crate) fn raw(&self, field: &Field) -> Result<Option<Vec<u8>>, FileError> {
         let path = self.path(field);
         let Some(bytes) = read_at_most(&path, MAX_DOCUMENT)? else { return Ok(None) };
@@ -243,15 +243,15 @@ impl Documents {
         Ok(Some(bytes))
     }
 
-    /// All of them, by name.
+    /// Lists all documents, sorted by name.
     ///
     /// # Errors
-    /// Where the folder cannot be read.
+    /// Fails if the folder cannot be read.
     pub fn list(&self) -> Result<Vec<DocumentEntry>, FileError> {
         let failed = |error| FileError::system("cannot read", &self.folder, error);
         let mut listed = Vec::new();
         let entries = match std::fs::read_dir(&self.folder) {
-            // An owner who has none has no folder.
+            // An owner without documents has no folder.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.folder != self.state => {
                 return Ok(listed);
             }
@@ -261,7 +261,7 @@ impl Documents {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
             let field = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)?.parse().ok());
-            // Between the listing and the look it may have been replaced, never removed.
+            // Between the listing and the look the file may have been replaced, never removed.
             if let (Some(field), Ok(metadata)) = (field, entry.metadata()) {
                 let updated_at = metadata.modified().map_err(failed)?.into();
                 listed.push(DocumentEntry { field, bytes: metadata.len(), updated_at });
@@ -271,8 +271,9 @@ impl Documents {
         Ok(listed)
     }
 
-    /// Removes the unfinished files of killed writers, of every owner. Every writer holds the lock, so nobody writes meanwhile. Where
-    /// another process holds the lock, the next one that opens the data folder removes them. Without a lock file nobody has written.
+    /// Removes the unfinished files of killed writers, of every owner. Every writer holds the lock, so nobody writes meanwhile.
+    ///
+    /// If another process holds the lock, the next process that opens the data folder removes them. Without a lock file nobody has written.
     pub(crate) fn remove_unfinished(&self) {
         let lock = self.state.join(LOCK);
         if !lock.is_file() {
@@ -312,25 +313,25 @@ impl DocumentTurn {
         replace(&folder, &file_name(field), &text, Durability::Disk)
     }
 
-    /// When a document of this owner was last changed.
+    /// Returns when a document of this owner was last changed.
     pub(crate) fn changed_at(&self, owner: Option<&str>, field: &Field) -> Result<JobTimestamp, FileError> {
         changed_at(&folder_of(&self.state, owner).join(file_name(field)))
     }
 }
 
-/// When a document was last changed.
+/// Returns when a document was last changed.
 fn changed_at(path: &Path) -> Result<JobTimestamp, FileError> {
     let changed = path.metadata().and_then(|metadata| metadata.modified());
     Ok(changed.map_err(|error| FileError::system("cannot read", path, error))?.into())
 }
 
-/// Whether it is one JSON value and nothing else, and one that can be read later: not nested too deep, and without numbers that are out
-/// of range. Nothing of it is kept.
+/// Checks that the bytes are one JSON value and nothing else, and that it can be read later: it is not nested too deep, and no number is
+/// out of range. Keeps nothing of the value.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<Readable>(bytes).map(drop)
 }
 
-/// Whatever [`Value`] can hold, without holding it. What is ignored is not looked at as closely.
+/// Any value that [`Value`] can hold, without holding it. Values that serde ignores would not be checked as closely.
 struct Readable;
 
 impl<'de> Deserialize<'de> for Readable {
@@ -381,7 +382,8 @@ impl<'de> Visitor<'de> for Readable {
     }
 }
 
-/// Where the documents of this owner lie. Owners have names of any length and letters; whose a folder is says the jobs' `owner`.
+/// Returns the folder in which the documents of this owner lie. Its name is a digest, since owners have names of any length and letters;
+/// the `owner` of jobs tells whose folder it is.
 fn folder_of(state: &Path, owner: Option<&str>) -> PathBuf {
     let Some(owner) = owner else { return state.to_owned() };
     let digest = digest(&SHA256, owner.as_bytes());

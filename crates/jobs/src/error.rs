@@ -1,4 +1,4 @@
-//! Why the engine did not do what it was asked for, as a sentence for a person.
+//! The errors of the engine, each as a sentence for a person.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,14 +13,14 @@ use crate::{
     store::StoreError,
 };
 
-/// Why the engine did not do what it was asked for.
+/// The reason why the engine did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// There is no such job.
     #[error("there is no job {0}")]
     NoSuchJob(JobId),
-    /// It was there a moment ago, and only what has ended is removed.
+    /// The job existed a moment ago. Only ended jobs are removed, so it has ended.
     #[error(
         "there is no job {0} any more: it has ended, and it was removed before anybody here had seen how it ended"
     )]
@@ -28,26 +28,26 @@ pub enum JobError {
     /// Another job has this id.
     #[error("the id {0} is taken by another job")]
     IdTaken(JobId),
-    /// It has ended already.
+    /// The job has ended already.
     #[error("job {id} has ended already: {status}")]
     HasEnded {
-        /// Which job.
+        /// The job.
         id: JobId,
-        /// How.
+        /// The job's final state.
         status: JobState,
     },
-    /// It has not ended yet.
+    /// The job has not ended yet.
     #[error("job {id} has not ended yet, it is {status}; cancel it or wait for it first")]
     HasNotEnded {
-        /// Which job.
+        /// The job.
         id: JobId,
-        /// Where it is.
+        /// The job's state.
         status: JobState,
     },
     /// The machine has no room for another job.
     #[error("{reason}; {}", reason.remedy(running))]
     NoRoom {
-        /// What there is too little of.
+        /// The resource that is too scarce.
         reason: RoomShortage,
         /// The jobs that run.
         running: Vec<JobId>,
@@ -57,42 +57,42 @@ pub enum JobError {
         "the state field `{0}` is missing, and the job needs it: run the tool that produces it, or set it"
     )]
     MissingState(Field),
-    /// An input is larger than one may be.
+    /// An input is larger than the limit.
     #[error(
         "the input {} has {bytes} bytes, and an input of a job has {} MiB at most; give the job its path instead",
         path.display(), limit >> 20
     )]
     InputTooLarge {
-        /// Which file.
+        /// The input file.
         path: PathBuf,
-        /// How large it is.
+        /// The size of the file.
         bytes: u64,
-        /// How large it may be.
+        /// The largest size of an input.
         limit: u64,
     },
-    /// The files of the job could not be made, or what they are made of could not be read.
+    /// The files of the job could not be made, or their sources could not be read.
     #[error("{0}")]
     Serialization(#[source] FileError),
-    /// There is nothing to run.
+    /// The command is empty.
     #[error("the command is empty")]
     NoCommand,
-    /// An input or the result has the name of the file that its arguments are written to.
+    /// An input or the result has the name of the file to which the arguments are written.
     #[error("`{ARGUMENTS}` can be no input and no result of a job with arguments: they are written there")]
     ArgumentsTaken,
     /// The command cannot be started.
     #[error(transparent)]
     Command(SpawnError),
-    /// Files here may not grow large enough for the database.
+    /// The limit of file sizes is too low for the database.
     #[error(
         "{limit}, and the database {} needs {} MiB: raise it, as with `ulimit -f unlimited`",
         database.display(), needed >> 20
     )]
     FileLimit {
-        /// The limit, as a person is told of it.
+        /// The limit, in words for a person.
         limit: String,
-        /// Which database.
+        /// The path of the database.
         database: PathBuf,
-        /// Bytes that it may have to grow to.
+        /// The number of bytes to which the database may have to grow.
         needed: u64,
     },
     /// The log of a job is gone.
@@ -101,9 +101,9 @@ pub enum JobError {
         path.display()
     )]
     LogGone {
-        /// Which job.
+        /// The job.
         id: JobId,
-        /// Which file.
+        /// The path of the log.
         path: PathBuf,
     },
     /// The folder of a job is gone, with its logs and results.
@@ -113,9 +113,9 @@ pub enum JobError {
         path.display()
     )]
     FolderGone {
-        /// Which job.
+        /// The job.
         id: JobId,
-        /// Which folder.
+        /// The path of the folder.
         path: PathBuf,
     },
     /// The whole data folder is not where it was, so that nobody can see how the job ends.
@@ -125,11 +125,11 @@ pub enum JobError {
         path.display(), away.as_secs()
     )]
     DataFolderGone {
-        /// Which job.
+        /// The job.
         id: JobId,
-        /// Where the folder was.
+        /// The path where the folder was.
         path: PathBuf,
-        /// For how long it has not been there.
+        /// The time for which the folder has not been there.
         away: Duration,
     },
     /// A file could not be used.
@@ -144,48 +144,48 @@ pub enum JobError {
         .waited.as_secs()
     )]
     Uncertain {
-        /// Which job.
+        /// The job.
         id: JobId,
-        /// How long the answer was waited for.
+        /// The time for which the caller waited for the answer.
         waited: Duration,
     },
-    /// Others have put one database after another in the place of the one that the job was noted in.
+    /// Other processes have put one database after another in the place of the one in which the job was noted.
     #[error("nobody knows yet whether job {id} was accepted: {cause}; ask for its status later")]
     Unconfirmed {
-        /// Which job.
+        /// The job.
         id: JobId,
-        /// What happened to the database.
+        /// The trouble with the database.
         cause: Arc<StoreError>,
     },
-    /// The disk took too long with what was asked for.
+    /// The disk took too long with a request.
     #[error(
         "the data folder {} has not answered for {} s: its disk hangs, or another process holds a lock in it; see whether it can be \
          read, and ask again",
         folder.display(), waited.as_secs()
     )]
     Late {
-        /// Which folder.
+        /// The data folder.
         folder: PathBuf,
-        /// How long the answer was waited for.
+        /// The time for which the caller waited for the answer.
         waited: Duration,
     },
     /// The job did not end in time although it was told to.
     #[error("job {id} has not ended within {} s; it was told to, ask for its status later", .waited.as_secs())]
     StillEnding {
-        /// Which job.
+        /// The job.
         id: JobId,
-        /// How long.
+        /// The time for which the caller waited for the end.
         waited: Duration,
     },
-    /// The job was told to end, and nobody can write down that it has.
+    /// The job was told to end, and its end cannot be written down.
     #[error(
         "job {id} was told to end, and its end cannot be noted: {cause}; make room on the disk, and it is noted by itself or with the next \
          `unhang job cancel {id}`"
     )]
     EndUnwritten {
-        /// Which job.
+        /// The job.
         id: JobId,
-        /// What stands in the way.
+        /// The cause in words.
         cause: String,
     },
     /// The engine is being closed.
@@ -194,7 +194,7 @@ pub enum JobError {
 }
 
 impl JobError {
-    /// The same for whoever has seen the job before: that it is not there any more says that it has ended.
+    /// Returns the error for a caller that has seen the job before: a missing job means that it has ended and was removed.
     #[must_use]
     pub fn of_known(self) -> Self {
         match self {
@@ -203,7 +203,7 @@ impl JobError {
         }
     }
 
-    /// Whether files said no, and not the database: then it concerns the job alone whose files they are.
+    /// Returns whether files caused the error, and not the database. Then it concerns only the job that the files belong to.
     pub(crate) fn is_of_files(&self) -> bool {
         match self {
             Self::File(_) => true,

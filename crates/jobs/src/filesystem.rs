@@ -1,15 +1,15 @@
-//! Which file systems jobs can be kept on (F-17).
+//! The file systems on which jobs can be kept (F-17).
 //!
 //! SQLite's write-ahead log needs memory that all processes share, and each job has a lock that goes with the process that holds it. Over a
-//! network neither holds: two machines would both take themselves for the only one.
+//! network neither works: two machines would both take themselves for the only one.
 
 use std::path::Path;
 
 use crate::folder::FileError;
 
-/// Magic numbers of network file systems (`statfs(2)`), and what people call them.
+/// Magic numbers of network file systems (`statfs(2)`), and their common names.
 ///
-/// FUSE and 9p are left out: both are also how containers and virtual machines show a local folder, and the number does not tell which.
+/// FUSE and 9p are left out: containers and virtual machines also show a local folder by them, and the number does not tell which.
 const NETWORK: &[(u32, &str)] = &[
     (0x0000_6969, "NFS"),
     (0x0000_517b, "SMB"),
@@ -27,7 +27,7 @@ const NETWORK: &[(u32, &str)] = &[
     (0xaad7_aaea, "PanFS"),
 ];
 
-/// What people call the network file system with this magic number; none where it is no such one.
+/// Returns the common name of the network file system with this magic number; `None` if it is not one.
 #[must_use]
 pub fn network_file_system(magic: i64) -> Option<&'static str> {
     // Some systems give the 32 bits with a sign.
@@ -35,7 +35,7 @@ pub fn network_file_system(magic: i64) -> Option<&'static str> {
     NETWORK.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
 }
 
-/// Returns what people call the network file system that a folder lies on; none where it lies on no such one.
+/// Returns the common name of the network file system on which a folder lies; `None` if it does not lie on one.
 #[cfg(target_os = "linux")]
 pub(crate) fn network_below(folder: &Path) -> Result<Option<&'static str>, FileError> {
     let found = rustix::fs::statfs(folder)
@@ -45,7 +45,7 @@ pub(crate) fn network_below(folder: &Path) -> Result<Option<&'static str>, FileE
     Ok(network_file_system(magic))
 }
 
-/// What other systems tell is a name, and is not looked at.
+/// Returns `None`: other systems tell the file system by a name, and nothing reads it.
 #[cfg(not(target_os = "linux"))]
 #[expect(clippy::unnecessary_wraps, reason = "the system may refuse to say it on Linux")]
 pub(crate) fn network_below(_folder: &Path) -> Result<Option<&'static str>, FileError> {

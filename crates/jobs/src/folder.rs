@@ -1,12 +1,12 @@
-//! Where everything lies: the data folder, one folder for each job, and how their files are written and read.
+//! The paths in the data folder, one folder for each job, and the ways in which their files are written and read.
 //!
 //! ```text
 //! unhang.db   jobs/<id>/   jobs/<id>/work/   quarantine/   limits/   state/<field>.json   state/owners/<digest>/<field>.json   logs/
 //! ```
 //!
-//! A job's folder holds our own files alone: `lock`, `run.json`, `launch.json`, `exit.json`, `job.json` and the two logs, which
-//! the work writes through descriptors. What the work is told of is the folder `work` in it ([`WorkFolder`]): a program that
-//! empties its own folder takes nothing from us.
+//! A job's folder holds unhang's own files alone: `lock`, `run.json`, `launch.json`, `exit.json`, `job.json` and the two logs, which the
+//! work writes through descriptors. The work gets the path of the folder `work` in it ([`WorkFolder`]): a program that empties its own
+//! folder takes nothing from unhang.
 //!
 //! Invariants
 //!
@@ -46,24 +46,24 @@ pub(crate) const DATABASE: &str = "unhang.db";
 pub(crate) const RECORD: &str = "job.json";
 /// The command and its environment.
 pub(crate) const LAUNCH: &str = "launch.json";
-/// Held by the shim for as long as it lives.
+/// The lock that the supervisor holds for as long as it lives.
 pub(crate) const LOCK: &str = "lock";
-/// Who runs it.
+/// The supervisor's record of itself and of the work.
 pub(crate) const RUN: &str = "run.json";
-/// How it ended.
+/// The record of the end.
 pub(crate) const EXIT: &str = "exit.json";
-/// There if somebody wants it to end.
+/// The wish that the job ends: an empty file.
 pub(crate) const CANCEL: &str = "cancel";
 /// All arguments of the tool call.
 pub const ARGUMENTS: &str = "input.json";
-/// What the work writes to its stdout.
+/// The log of the work's stdout.
 pub const STDOUT: &str = "stdout.log";
-/// What the work writes to its stderr.
+/// The log of the work's stderr.
 pub const STDERR: &str = "stderr.log";
-/// What the work may say of its failure.
+/// The work's own account of its failure.
 pub const ERROR: &str = "error.json";
 
-/// What a call's server has answered.
+/// The answer of a call's server.
 pub const RESULT: &str = "results.json";
 
 /// The folder of the work, in the job's folder.
@@ -72,29 +72,29 @@ const WORK: &str = "work";
 /// The first format of records in which the work has a folder of its own.
 pub(crate) const OWN_WORK_FOLDER: u32 = 2;
 
-/// The largest of our own files that is read. They have a few kilobytes; the command may have many arguments.
+/// The largest of unhang's own files that is read. They have a few kilobytes, but the command may have many arguments.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Why a file of ours could not be used.
+/// The reason why one of unhang's files could not be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The system said no.
+    /// The system returned an error.
     #[error("{action} {}: {source}{}", path.display(), limited(source))]
     System {
-        /// What was being done, as the beginning of a sentence: "cannot write".
+        /// The action, as the beginning of a sentence: "cannot write".
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is there, and it is not what it should be.
+    /// The file exists, and its content is not what it should be.
     #[error("{} is damaged: {detail}", path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         detail: String,
     },
 }
@@ -108,13 +108,14 @@ impl FileError {
         Self::Damaged { path: path.to_owned(), detail: detail.to_string() }
     }
 
-    /// Whether what failed may well succeed later, when somebody has made room.
+    /// Returns whether the action may succeed later, once somebody has made room.
     pub(crate) fn is_for_lack_of_room(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         matches!(self.kind(), Some(StorageFull | QuotaExceeded | ReadOnlyFilesystem))
     }
 
-    /// Whether it is about what lies there, and not about the disk: no file, or no folder, where there should be one.
+    /// Returns whether the error is about the thing at the path, and not about the disk: it is not a file, or not a folder, as it should
+    /// be.
     pub(crate) fn is_of_another_kind(&self) -> bool {
         match self {
             Self::System { source, .. } => is_of_another_kind(source),
@@ -122,7 +123,7 @@ impl FileError {
         }
     }
 
-    /// What the system said, where it was the system.
+    /// Returns the kind of the system's error; `None` if the file is damaged.
     #[must_use]
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
@@ -132,7 +133,7 @@ impl FileError {
     }
 }
 
-/// Whether something of another kind lies where a file or a folder of ours belongs: a folder, a link, a socket.
+/// Returns whether the error says that a thing of another kind lies in the place of a file or folder of unhang: a folder, a link, a socket.
 pub(crate) fn is_of_another_kind(error: &io::Error) -> bool {
     use io::ErrorKind::{DirectoryNotEmpty, IsADirectory, NotADirectory};
     const NONE_OF_OURS: [Errno; 3] = [Errno::LOOP, Errno::NXIO, Errno::NODEV];
@@ -149,17 +150,17 @@ fn limited(source: &io::Error) -> String {
 pub struct DataFolder(PathBuf);
 
 impl DataFolder {
-    /// Uses this folder, and makes what is missing of it.
+    /// Opens this data folder, and makes the missing parts of it.
     ///
     /// # Errors
-    /// Where it cannot be made; the error names it.
+    /// Fails if the folder cannot be made; the error names it.
     pub fn open(root: &Path) -> Result<Self, FileError> {
         let root = std::path::absolute(root).map_err(|error| FileError::system("cannot use", root, error))?;
         let folder = Self(root);
         for path in [folder.jobs(), folder.state()] {
             make_folder(&path, true)?;
         }
-        // A shim finds the data folder from where it is, and a link does not lead back.
+        // A supervisor finds the data folder from its job's folder, and a link would not lead back.
         if fs::symlink_metadata(folder.jobs()).is_ok_and(|found| found.is_symlink()) {
             let text = "it is a link. Make the whole data folder a link instead, or let UNHANG_HOME name the other place";
             return Err(FileError::damaged(&folder.jobs(), text));
@@ -167,7 +168,7 @@ impl DataFolder {
         Ok(folder)
     }
 
-    /// Its path.
+    /// Returns the folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -185,54 +186,54 @@ impl DataFolder {
         self.0.join("state")
     }
 
-    /// Where folders lie that nobody understands; it may not be there.
+    /// Returns the path of the quarantine, in which unreadable folders lie. It may not exist.
     pub(crate) fn quarantine(&self) -> PathBuf {
         self.0.join("quarantine")
     }
 
-    /// The same, made where it is missing.
+    /// Makes the quarantine if it is missing, and returns its path.
     pub(crate) fn make_quarantine(&self) -> Result<PathBuf, FileError> {
         let path = self.quarantine();
         make_folder(&path, true)?;
         Ok(path)
     }
 
-    /// A job's folder, which may not be there.
+    /// Returns a job's folder, which may not exist.
     #[must_use]
     pub fn job(&self, id: JobId) -> JobFolder {
         JobFolder(self.jobs().join(id.as_str()))
     }
 }
 
-/// One job's folder.
+/// The folder of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFolder(PathBuf);
 
 impl JobFolder {
-    /// The one at this path, which is not among the jobs.
+    /// Returns the folder at this path, which is not among the jobs.
     pub(crate) fn at(path: &Path) -> Self {
         Self(path.to_owned())
     }
 
-    /// Makes it, where it must not exist yet (X-10).
+    /// Makes the folder, which must not exist yet (X-10).
     pub(crate) fn create(&self) -> Result<(), FileError> {
         make_folder(&self.0, false)
     }
 
-    /// Makes it, where it may exist.
+    /// Makes the folder unless it exists.
     pub(crate) fn create_if_missing(&self) -> Result<(), FileError> {
         make_folder(&self.0, true)
     }
 
-    /// The folder of its work, where the job's record has this format. In records of the first format, which older versions of
-    /// unhang wrote, the two folders were one; it has its own once that was seen to (`folder/layout.rs`).
+    /// Returns the folder of the work of a job whose record has this format. In records of the first format, which older versions of unhang
+    /// wrote, the two folders were one. The work has its own folder once its files were moved (`folder/layout.rs`).
     #[must_use]
     pub fn work(&self, format: u32) -> WorkFolder {
         let lies_beside_ours = format < OWN_WORK_FOLDER && !self.is_moved();
         WorkFolder(if lies_beside_ours { self.0.clone() } else { self.0.join(WORK) })
     }
 
-    /// Its path.
+    /// Returns the folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -246,30 +247,30 @@ impl JobFolder {
         is_there(&self.file(name))
     }
 
-    /// Whether a folder lies there: a link to one is none.
+    /// Returns whether the folder exists. A link to a folder does not count.
     pub(crate) fn is_there(&self) -> bool {
         fs::symlink_metadata(&self.0).is_ok_and(|found| found.is_dir())
     }
 
-    /// Whether something else lies in its place.
+    /// Returns whether something other than a folder lies in its place.
     pub(crate) fn is_something_else(&self) -> bool {
         fs::symlink_metadata(&self.0).is_ok_and(|found| !found.is_dir())
     }
 
-    /// Whether a process holds the job's lock. What is no lock, or leads to that of another job, is held by nobody.
+    /// Returns whether a process holds the job's lock. A file that is not a lock, or a link to the lock of another job, counts as free.
     pub(crate) fn is_locked(&self) -> bool {
         !self.is_something_else() && is_held(&self.file(LOCK)).unwrap_or(false)
     }
 
-    /// Gives us back what somebody has taken from the folder's permissions. It stays as it is where it is not ours.
+    /// Restores the permissions of the folder, as far as it belongs to this user.
     pub(crate) fn reclaim(&self) {
         if self.is_there() {
-            // What cannot be changed is told of by whoever needs it.
+            // If the permissions cannot be changed, the next user of the folder reports that.
             let _ = fs::set_permissions(&self.0, fs::Permissions::from_mode(0o700));
         }
     }
 
-    /// Refuses what would be done in another folder, where something else has come into the place of this one.
+    /// Fails if something else has come into the place of this folder, so that nothing is done in another folder.
     fn check_not_replaced(&self) -> Result<(), FileError> {
         match self.is_something_else() {
             true => Err(FileError::damaged(&self.0, "something else lies in the place of the job's folder")),
@@ -277,7 +278,7 @@ impl JobFolder {
         }
     }
 
-    /// Removes one of our files, where it is there.
+    /// Removes one of unhang's files, if it exists.
     pub(crate) fn remove_file(&self, name: &str) -> Result<(), FileError> {
         self.check_not_replaced()?;
         let path = self.file(name);
@@ -289,7 +290,7 @@ impl JobFolder {
         }
     }
 
-    /// Puts one of our files aside that is none, so that another can be put in its place.
+    /// Renames a damaged file, so that another can be put in its place.
     pub(crate) fn put_aside(&self, name: &str) -> Result<(), FileError> {
         self.check_not_replaced()?;
         let path = self.file(name);
@@ -301,7 +302,7 @@ impl JobFolder {
         fs::rename(&path, &aside).map_err(|error| FileError::system("cannot put aside", &path, error))
     }
 
-    /// Reads one of our files; none where it is not there.
+    /// Reads one of unhang's files; `None` if it does not exist.
     pub(crate) fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, FileError> {
         self.check_not_replaced()?;
         let path = self.file(name);
@@ -309,46 +310,46 @@ impl JobFolder {
         serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
     }
 
-    /// Reads one of our files as it is; none where it cannot be read, is longer than this, or no text.
+    /// Reads one of unhang's files as text; `None` if it cannot be read, is longer than this, or is not text.
     pub(crate) fn text(&self, name: &str, longest: usize) -> Option<String> {
         String::from_utf8(read_at_most(&self.file(name), longest as u64).ok()??).ok()
     }
 
-    /// Puts one of our files in its place, unless it stands there word for word.
+    /// Puts one of unhang's files in its place, unless it is there already with the same content.
     pub(crate) fn restore(&self, name: &str, content: &str) -> Result<(), FileError> {
         self.check_not_replaced()?;
         restore(&self.0, name, self.text(name, content.len()).as_deref(), content)
     }
 
-    /// Puts one of our files in its place, durably.
+    /// Puts one of unhang's files in its place, durably.
     pub(crate) fn write(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
         self.check_not_replaced()?;
         replace(&self.0, name, to_json(value).as_bytes(), Durability::Disk)
     }
 
-    /// Puts one of our files in its place. It may be gone after a power failure, not after a crash of a program.
+    /// Puts one of unhang's files in its place. The file may be gone after a power failure, not after a crash of a program.
     pub(crate) fn write_lightly(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
         self.check_not_replaced()?;
         replace(&self.0, name, to_json(value).as_bytes(), Durability::Memory)
     }
 
-    /// Puts one of our files in its place, unless there is one. It may be gone after a power failure.
+    /// Puts one of unhang's files in its place, unless there is one. The file may be gone after a power failure.
     pub(crate) fn write_if_missing(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
         self.check_not_replaced()?;
         let (temporary, path) = (temporary(&self.0, name)?, self.file(name));
-        // A rename that replaces nothing is not to be had on every file system.
+        // Not every file system has a rename that replaces nothing.
         let put = if stands("newer-copy-kept") { fs::hard_link } else { fs::rename };
         let written =
             write_new(&temporary, to_json(value).as_bytes()).and_then(|_| match put(&temporary, &path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                 put => put.map_err(|error| FileError::system("cannot put in its place", &path, error)),
             });
-        // It may not even be there; the error that counts is the one before.
+        // The temporary file may not exist; the error before is the one that counts.
         let _ = fs::remove_file(&temporary);
         written
     }
 
-    /// Removes what a killed process had begun to write of our own files. Only for the holder of the job's lock, at its end.
+    /// Removes the unfinished own files of a killed process. Only the holder of the job's lock may call this, at the job's end.
     pub(crate) fn remove_unfinished(&self) {
         let is_unfinished = |name: &str| {
             [RECORD, LAUNCH, RUN, EXIT].iter().any(|own| {
@@ -362,13 +363,13 @@ impl JobFolder {
         }
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(is_unfinished) {
-                // It is in nobody's way.
+                // A file that cannot be removed does no harm.
                 let _ = fs::remove_file(entry.path());
             }
         }
     }
 
-    /// Makes an empty file, durably, unless something of that name is there: it takes a name and nothing else of the disk.
+    /// Makes an empty file, durably, unless something of that name exists. It takes a name and nothing else of the disk.
     pub(crate) fn make_if_missing(&self, name: &str) -> Result<(), FileError> {
         self.check_not_replaced()?;
         if self.has(name) {
@@ -381,18 +382,18 @@ impl JobFolder {
     }
 }
 
-/// The folder that a job's work is told of, as `UNHANG_JOB_DIR` and `{job_dir}`: inputs, `input.json`, results, `error.json`, and
-/// whatever the work leaves. Everything in it is the work's, which may empty or replace it.
+/// The folder whose path a job's work gets, as `UNHANG_JOB_DIR` and `{job_dir}`: inputs, `input.json`, results, `error.json`, and other
+/// files of the work. Everything in it belongs to the work, which may empty or replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkFolder(PathBuf);
 
 impl WorkFolder {
-    /// Makes it, where it may exist.
+    /// Makes the folder unless it exists.
     pub(crate) fn create_if_missing(&self) -> Result<(), FileError> {
         make_folder(&self.0, true)
     }
 
-    /// Its path.
+    /// Returns the folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -402,12 +403,12 @@ impl WorkFolder {
         self.0.join(name)
     }
 
-    /// Whether something of that name is there.
+    /// Returns whether something of that name exists.
     pub(crate) fn has(&self, name: &str) -> bool {
         is_there(&self.file(name))
     }
 
-    /// Reads a file up to a limit; none where it is not there. A link in the place of the folder is not followed.
+    /// Reads a file up to a limit; `None` if it does not exist. A link in the place of the folder is not followed.
     pub(crate) fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
         let path = self.file(name);
         if fs::symlink_metadata(&self.0).is_ok_and(|found| !found.is_dir()) {
@@ -416,17 +417,17 @@ impl WorkFolder {
         read_at_most(&path, limit)
     }
 
-    /// Reads a file as it is; none where it cannot be read, is longer than this, or no text.
+    /// Reads a file as text; `None` if it cannot be read, is longer than this, or is not text.
     pub(crate) fn text(&self, name: &str, longest: usize) -> Option<String> {
         String::from_utf8(self.read(name, longest as u64).ok()??).ok()
     }
 
-    /// Puts these bytes in the place of a file, unless it has them already. They may be gone after a power failure.
+    /// Replaces a file by these bytes, unless it has them already. The bytes may be gone after a power failure.
     pub(crate) fn restore(&self, name: &str, content: &str) -> Result<(), FileError> {
         restore(&self.0, name, self.text(name, content.len()).as_deref(), content)
     }
 
-    /// Puts these bytes in the place of a file, durably.
+    /// Replaces a file by these bytes, durably.
     pub(crate) fn replace(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
         replace(&self.0, name, content, Durability::Disk)
     }
@@ -437,7 +438,7 @@ impl WorkFolder {
     }
 }
 
-/// Whether something lies there, be it a link that leads nowhere.
+/// Returns whether something exists at the path, even a link that leads nowhere.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
@@ -449,15 +450,15 @@ fn restore(folder: &Path, name: &str, found: Option<&str>, content: &str) -> Res
     replace(folder, name, content.as_bytes(), Durability::Memory)
 }
 
-/// Our files end with a line feed, so that they look well in a terminal.
+/// Formats a value as the content of one of unhang's files. It ends with a line feed, so that it looks well in a terminal.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
-    // Maps with keys that are no text and types that refuse are not among ours.
+    // The values have no maps whose keys are not text, and no types that refuse.
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// What a file outlives.
+/// The event that a file survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// The end of its writer.
@@ -469,7 +470,7 @@ pub enum Durability {
 /// Puts a file in its place in one step, for its owner alone.
 ///
 /// # Errors
-/// The system says no.
+/// Fails if the system does.
 pub fn replace(folder: &Path, name: &str, content: &[u8], durability: Durability) -> Result<(), FileError> {
     let (temporary, path) = (temporary(folder, name)?, folder.join(name));
     let written = write_new(&temporary, content).and_then(|file| {
@@ -480,25 +481,25 @@ pub fn replace(folder: &Path, name: &str, content: &[u8], durability: Durability
             .map_err(|error| FileError::system("cannot put in its place", &path, error))
     });
     if written.is_err() {
-        // It may not even be there; the error that counts is the one before.
+        // The temporary file may not exist; the error before is the one that counts.
         let _ = fs::remove_file(&temporary);
     }
     written?;
     if durability == Durability::Disk { sync(folder) } else { Ok(()) }
 }
 
-/// Two writers of one name take different ways, so that neither meets the other's half.
+/// Returns a random name for a temporary file, so that two writers of one name do not meet each other's half.
 fn temporary(folder: &Path, name: &str) -> Result<PathBuf, FileError> {
     let rest = JobId::random().map_err(|error| FileError::system("cannot name", folder, error))?;
     Ok(folder.join(format!(".{name}.{rest}")))
 }
 
-/// Makes a file or the names in a folder outlive a power failure.
+/// Makes a file, or the names in a folder, survive a power failure.
 pub(crate) fn sync(path: &Path) -> Result<(), FileError> {
     File::open(path).and_then(|file| make_durable(&file)).map_err(|error| unsynced(path, error))
 }
 
-/// The same for several, in two rows side by side: a disk has a queue, and whoever submits waits for the last of them.
+/// Does the same as [`sync`] for several paths, on two threads: a disk has a queue, and the submitter waits for the last of them.
 pub(crate) fn sync_all(paths: &[PathBuf]) -> Result<(), FileError> {
     let row = |first: usize| paths.iter().skip(first).step_by(2).try_for_each(|path| sync(path));
     thread::scope(|scope| {
@@ -508,20 +509,20 @@ pub(crate) fn sync_all(paths: &[PathBuf]) -> Result<(), FileError> {
         });
         row(0).and(match other {
             Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            // There are no more threads to be had.
+            // The system has no more threads.
             Err(_) => row(1),
         })
     })
 }
 
-/// Whether this is the name under which [`replace`] begins a file.
+/// Returns whether this is a temporary name of [`replace`].
 fn is_unfinished(name: &str) -> bool {
     let rest = name.strip_prefix('.').and_then(|name| name.rsplit_once('.'));
     rest.is_some_and(|(own, drawn)| own.contains('.') && drawn.parse::<JobId>().is_ok())
 }
 
-/// Removes files that [`replace`] had begun in this folder when its caller was killed, where they were last written longer ago than
-/// this. What cannot be removed is in nobody's way.
+/// Removes files that [`replace`] had begun in this folder when its caller was killed, if they were last written longer ago than this. A
+/// file that cannot be removed does no harm.
 pub fn remove_unfinished(folder: &Path, age: Duration) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_old = || {
@@ -553,10 +554,10 @@ fn write_new(path: &Path, content: &[u8]) -> Result<File, FileError> {
     write().map_err(|error| FileError::system("cannot write", path, error))
 }
 
-/// Reads a file up to a limit; none where it is not there. A link is not followed: nobody but us makes these files.
+/// Reads a file up to a limit; `None` if it does not exist. A link is not followed: nobody but unhang makes these files.
 ///
 /// # Errors
-/// It cannot be read, is no plain file, or is longer.
+/// Fails if the file cannot be read, is not a plain file, or is longer.
 pub fn read_at_most(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     let failed = |error| FileError::system("cannot read", path, error);
     let Some(file) = open_file(path)? else { return Ok(None) };
@@ -568,8 +569,8 @@ pub fn read_at_most(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileErro
     Ok(Some(bytes))
 }
 
-/// Opens a file for reading; none where it is not there. What is no plain file, as a job could leave in its folder, is an
-/// error, for to open a pipe would wait for a writer.
+/// Opens a file for reading; `None` if it does not exist. Fails if it is not a plain file, as a job could leave in its folder: opening a
+/// pipe would wait for a writer.
 pub(crate) fn open_file(path: &Path) -> Result<Option<File>, FileError> {
     let failed = |error| FileError::system("cannot read", path, error);
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();

@@ -4,8 +4,7 @@
 //!
 //! - A [`JobId`] that exists has exactly [`JobId::LENGTH`] characters of the alphabet, so it can name no other folder
 //!   than its own.
-//! - New ids come from the system's random source; that they do not clash is the folder's business, which is made with
-//!   "must not exist".
+//! - New ids come from the system's random source. The folder excludes clashes: it is made with "must not exist".
 
 use std::{fmt, io, str::FromStr};
 
@@ -21,27 +20,27 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 #[serde(try_from = "String", into = "String")]
 pub struct JobId([u8; JobId::LENGTH]);
 
-/// A text that is no job id.
+/// The error for a text that is not a job id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a job id has {} characters out of a-z and 2-7", JobId::LENGTH)]
 pub struct NotAJobId;
 
 impl JobId {
-    /// Characters of an id: 60 random bits.
+    /// The number of characters of an id: 60 random bits.
     pub const LENGTH: usize = 12;
 
-    /// A new id.
+    /// Draws a new id.
     ///
     /// # Errors
-    /// Where the system has no random source.
+    /// Fails if the system has no random source.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; Self::LENGTH];
-        // The call fills short requests whole, or fails.
+        // The call fills short requests completely, or fails.
         getrandom(&mut bytes, GetRandomFlags::empty())?;
         Ok(Self(bytes.map(|byte| ALPHABET[usize::from(byte % 32)])))
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         // The alphabet is ASCII.

@@ -1,10 +1,10 @@
-//! Finds out what became of a job that has a slot, and does what follows from it.
+//! Finds out the state of a job that has a slot, and acts on it.
 //!
 //! Invariants
 //!
-//! - Nothing is written about a job without its lock, which its shim holds for as long as it lives (X-07).
-//! - What a killed shim left behind is ended before its job is called lost.
-//! - A job whose shim does not come up is given up after a few tries, so that it cannot hold a slot for ever.
+//! - Nothing is written about a job without its lock, which its supervisor holds for as long as it lives (X-07).
+//! - The processes that a killed supervisor left behind are ended before its job is called lost.
+//! - A job whose supervisor does not come up is given up after a few tries, so that it cannot hold a slot for ever.
 
 use std::{io, time::Duration};
 
@@ -27,30 +27,30 @@ use crate::{
     verdict::{JobEvidence, JobVerdict, LossReason},
 };
 
-/// How often a shim is started for a job before it is given up.
+/// The number of times that a supervisor is started for a job before the job is given up.
 const MOST_STARTS: u32 = 5;
 
-/// How long a process that was to start a shim is believed to be about to. A fork takes a millisecond; where it took longer
-/// and there are two shims in the end, the second one finds the lock taken or the job begun.
+/// The time for which a process is believed to be about to start a supervisor. A fork takes a millisecond. If it takes longer and there are
+/// two supervisors in the end, the second one finds the lock taken or the job begun.
 const START_LIMIT: Duration = Duration::from_secs(2);
 
-/// What is to be done after a look at a job.
+/// The result of a look at a job.
 #[derive(Debug)]
 pub(crate) enum JobFinding {
-    /// A shim has it, or is about to.
+    /// A supervisor has the job, or is about to.
     Alive,
-    /// The caller has to start a shim for it.
+    /// The caller has to start a supervisor for the job.
     StartIt,
-    /// It has ended; the row says so now.
+    /// The job has ended; the row says so now.
     Settled(Settled),
 }
 
-/// Who judges.
+/// The party that judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judge {
-    /// Somebody who comes by.
+    /// Any process that looks at the job.
     Passer,
-    /// The watcher of the job's shim, to whom the orphans of that came.
+    /// The watcher of the job's supervisor, which inherited the supervisor's orphans.
     Watcher,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn judge(
     judge_as(Judge::Passer, data, store, job, admission)
 }
 
-/// The same for one who may know more.
+/// Does the same as [`judge`] for a judge that may know more.
 pub(crate) fn judge_as(
     judge: Judge,
     data: &DataFolder,
@@ -80,13 +80,13 @@ pub(crate) fn judge_as(
         Ok(LockAttempt::Ours(lock)) => (Some(lock), None),
         Ok(LockAttempt::Others) => return Ok(JobFinding::Alive),
         Ok(LockAttempt::NoFolder(detail)) => {
-            // Whatever has it cannot write down how it ends.
+            // A process that may still run the job cannot write down how it ends.
             let SweptTree { leaked, unkilled } = end_survivors(judge, id, None);
             let ending = EndRecord::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail);
             let ending = EndRecord { leaked, unkilled, ..ending };
             return settle(data, store, id, &ending, admission).map(JobFinding::Settled);
         }
-        // Somebody has put it there while a shim held what lay there before, or before one came.
+        // Another thing was put in the lock's place while a supervisor held the lock, or before one came.
         Err(error) if error.is_of_another_kind() => match folder.read::<RunRecord>(RUN) {
             Ok(Some(run)) if is_alive(&run, admission.starter) => return Ok(JobFinding::Alive),
             _ => (None, Some(error.to_string())),
@@ -94,7 +94,7 @@ pub(crate) fn judge_as(
         Err(error) => return Err(error.into()),
     };
     let ending = match look(&folder, job, admission.starter)? {
-        // Its lock was removed from beneath a shim that lives and will note how the work ends.
+        // The lock was removed although its supervisor lives. The supervisor will note how the work ends.
         FolderFinding::Lost(Some(run), _) if is_alive(&run, admission.starter) => {
             return Ok(JobFinding::Alive);
         }
@@ -120,7 +120,7 @@ pub(crate) fn judge_as(
                 Some(run) if run.boot_id == *here || !stands("survivors-of-this-boot-only") => {
                     end_survivors(judge, id, Some(run))
                 }
-                // The numbers of another boot, or of another container, are those of strangers.
+                // The process ids of another boot, or of another container, belong to other processes here.
                 Some(run) if !is_same_boot(&run.boot_id, here) => SweptTree::default(),
                 Some(_) | None => end_survivors(judge, id, None),
             };
@@ -131,11 +131,11 @@ pub(crate) fn judge_as(
     settle(data, store, id, &ending, admission).map(JobFinding::Settled)
 }
 
-/// What came of the try to take a job's lock.
+/// The result of the try to take a job's lock.
 enum LockAttempt {
     Ours(Lock),
     Others,
-    /// There is no folder that it could lie in. Says so.
+    /// The folder of the lock is missing. The text says so.
     NoFolder(String),
 }
 
@@ -164,12 +164,12 @@ fn take_lock(folder: &JobFolder) -> Result<LockAttempt, FileError> {
     }
 }
 
-/// Whether the shim that has taken the job lives, as far as can be seen without its lock.
+/// Returns whether the supervisor that has taken the job lives, as far as can be seen without its lock.
 fn is_alive(run: &RunRecord, this: &ShimStarter) -> bool {
     run.boot_id == this.boot_id && Identity::from(run.shim).is_alive()
 }
 
-/// What the folder of a job says whose lock is free.
+/// The findings in the folder of a job whose lock is free.
 enum FolderFinding {
     Starting,
     NeverStarted,
@@ -184,7 +184,7 @@ fn look(folder: &JobFolder, job: &JobRow, this: &ShimStarter) -> Result<FolderFi
     let run: Result<Option<RunRecord>, FileError> = folder.read(RUN);
     let exit = match folder.read::<EndRecord>(EXIT) {
         Err(error @ FileError::Damaged { .. }) => {
-            // Half an end is none: it is put aside so that the true one, which nobody knows, can be written.
+            // A damaged record is put aside, so that the end can be written anew. The true end is unknown.
             folder.put_aside(EXIT)?;
             return Ok(FolderFinding::Lost(run.ok().flatten(), damaged(error)));
         }
@@ -225,7 +225,7 @@ fn look(folder: &JobFolder, job: &JobRow, this: &ShimStarter) -> Result<FolderFi
         (JobVerdict::Lost(LossReason::ShimKilled), _)
             if run.as_ref().is_some_and(|run| run.has_ended_with_its_server(&this.boot_id)) =>
         {
-            // Whoever stopped the server has meant no job, and looks for somebody who has killed a supervisor.
+            // The person who stopped the server had no job in mind, and would look for somebody who killed a supervisor.
             let detail = "nobody saw how it ended: the command that had started its server ended everything that the server had started, the \
                           supervisor of the job too";
             let ending = EndRecord::without_run(JobEnd::Lost).because(EndReason::ShimKilled, detail);
@@ -247,7 +247,7 @@ fn lost(loss: LossReason) -> EndRecord {
     EndRecord::without_run(JobEnd::Lost).because(reason, detail)
 }
 
-/// Whether somebody may still be about to start the shim. Of one in another container nobody here can tell whether it lives.
+/// Returns whether a process may still be about to start the supervisor. Nobody here can tell whether a process in another container lives.
 fn is_about_to(starter: &ShimStarter, this: &ShimStarter) -> bool {
     let may_live = match starter.boot_id == this.boot_id {
         true => Identity::from(starter.process).is_alive(),
@@ -256,7 +256,7 @@ fn is_about_to(starter: &ShimStarter, this: &ShimStarter) -> bool {
     may_live && JobTimestamp::now().since(starter.since) < START_LIMIT
 }
 
-/// Ends what a dead shim left.
+/// Ends the processes that a dead supervisor left.
 fn end_survivors(judge: Judge, id: JobId, run: Option<&RunRecord>) -> SweptTree {
     if !stands("survivors-of-a-shim-ended") {
         return SweptTree::default();

@@ -1,9 +1,9 @@
-//! Finds out what became of a call that is a job, and does what follows from it.
+//! Finds out the state of a call that is a job, and acts on it.
 //!
 //! Invariants
 //!
-//! - A call is its holder's for as long as that lives. Only then somebody else may end it or ask for its answer.
-//! - A call whose answer can still be had is left to whoever takes it up, unless its time is over or nobody wants it.
+//! - A call belongs to its holder as long as the holder lives. Only after that another process may end it or ask for its answer.
+//! - A call whose answer can still be had is left for another process to take up, unless its time is over or it was cancelled.
 
 use unhang_proc::{identity::Identity, lock::Lock};
 use unhang_switches::stands;
@@ -17,16 +17,16 @@ use crate::{
     timestamp::JobTimestamp,
 };
 
-/// Whether whoever waited for a call has left it.
+/// Whether the holder of a call has left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallHolder {
-    /// Somebody waits for it.
+    /// The holder waits for the answer.
     No,
-    /// The process has gone, or has let go of it.
+    /// The process has gone, or has let go of the call.
     Yes,
 }
 
-/// Whether this call has been left, as seen from this process.
+/// Tells whether this call has been left, as seen from this process.
 pub(crate) fn left(call: &CallRecord, starter: &ShimStarter) -> CallHolder {
     let is_free = call.ticket.as_ref().is_some_and(|ticket| ticket.is_free);
     let is_of_this_boot = call.holder.boot_id == starter.boot_id;
@@ -34,7 +34,7 @@ pub(crate) fn left(call: &CallRecord, starter: &ShimStarter) -> CallHolder {
     if lives && !is_free { CallHolder::No } else { CallHolder::Yes }
 }
 
-/// Whether there is still time for somebody to ask for the answer.
+/// Returns whether the call has a ticket and there is still time to ask for the answer.
 pub(crate) fn may_be_taken_up(record: &JobRecord) -> bool {
     let has_ticket = record.call.as_ref().is_some_and(|call| call.ticket.is_some());
     let since = JobTimestamp::now().since(record.started_at.unwrap_or(record.created_at));
@@ -63,11 +63,11 @@ pub(crate) fn judge_call(
     folder.create_if_missing()?;
     let _lock = match Lock::try_take(&folder.file(LOCK)) {
         Ok(Some(lock)) => lock,
-        // Somebody else does the same.
+        // Another process does the same.
         Ok(None) => return Ok(JobFinding::Alive),
         Err(error) => return Err(FileError::system("cannot lock", &folder.file(LOCK), error).into()),
     };
-    // Only now nobody else takes it up.
+    // From here on no other process can take the call up.
     let now = store.read(|connection| store::get(connection, id))?.and_then(|job| job.record.call);
     if now.is_some_and(|call| left(&call, admission.starter) == CallHolder::No)
         && stands("taken-up-call-lives")
@@ -75,21 +75,21 @@ pub(crate) fn judge_call(
         return Ok(JobFinding::Alive);
     }
     let ending = match is_unwanted {
-        // Nobody was there any more to tell the server, but that it is not wanted is true.
+        // Nobody was there to tell the server, but the call was cancelled all the same.
         true => EndRecord::without_run(JobEnd::Cancelled),
         false if call.ticket.is_some() => nobody_came(call),
         false => unhang_ended(Some(call.is_repeatable)),
     };
     let ending = match folder.read::<EndRecord>(EXIT) {
         Ok(Some(written)) => written,
-        // Half an end is none.
+        // A damaged record does not count as an end.
         Ok(None) | Err(FileError::Damaged { .. }) => write_ending(data, id, &ending)?,
         Err(error) => return Err(error.into()),
     };
     settle(data, store, id, &ending, admission).map(JobFinding::Settled)
 }
 
-/// The end of a call for whose answer nobody waits any more.
+/// Makes the end of a call whose holder has gone, so that nobody waits for the answer.
 pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> EndRecord {
     EndRecord::without_run(JobEnd::Failed).because(
         EndReason::UnhangEnded,
@@ -100,7 +100,7 @@ pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> EndRecord {
     )
 }
 
-/// The end of a call whose server may have the answer, and that nobody has taken up as long as it had time.
+/// Makes the end of a call whose server may have the answer, and that no process has taken up in its time.
 fn nobody_came(call: &CallRecord) -> EndRecord {
     EndRecord::without_run(JobEnd::Failed).because(
         EndReason::Timeout,
@@ -113,7 +113,7 @@ fn nobody_came(call: &CallRecord) -> EndRecord {
     )
 }
 
-/// Whether to call it again.
+/// Returns the advice whether to call the tool again.
 fn again(is_repeatable: Option<bool>) -> &'static str {
     match is_repeatable {
         Some(true) => "; its server says that it is safe to call it again",

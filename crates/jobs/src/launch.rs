@@ -1,10 +1,9 @@
-//! What is to be started: `launch.json`, which is for the shim alone, and the part of it that may be shown.
+//! The orders for a job: `launch.json`, which is for the supervisor alone, and the part of it that may be shown.
 //!
 //! Invariants
 //!
-//! - What goes in comes out: arguments and variables that are no text keep their bytes.
-//! - The shown command never holds the value of an option, and never the value of an assignment, whose name says that it is a
-//!   secret.
+//! - Arguments and variables that are not text keep their bytes.
+//! - The shown command never holds the value of an option, and never the value of an assignment, whose name says that it is a secret.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,7 +19,7 @@ use crate::{
     record::JobRecord,
 };
 
-/// One argument, or the name or value of a variable: text where it is text, bytes where it is not.
+/// An argument, or the name or value of a variable: as text if it is text, and otherwise as bytes.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum TextOrBytes {
@@ -47,7 +46,7 @@ impl From<TextOrBytes> for OsString {
 }
 
 impl TextOrBytes {
-    /// The same with one path in the place of another, wherever that stands.
+    /// Returns the word with every occurrence of one path replaced by another.
     fn with(self, old: &[u8], new: &[u8]) -> Self {
         let word = OsString::from(self).into_vec();
         let (mut changed, mut rest) = (Vec::with_capacity(word.len()), &*word);
@@ -61,7 +60,7 @@ impl TextOrBytes {
     }
 }
 
-/// `launch.json`.
+/// The content of `launch.json`.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LaunchOrders {
     /// [`FORMAT`](crate::record::FORMAT).
@@ -70,17 +69,17 @@ pub(crate) struct LaunchOrders {
     pub(crate) record: JobRecord,
     /// The program, which is looked for in the `PATH` of `environment`, and its arguments.
     pub(crate) command: Vec<TextOrBytes>,
-    /// The folder that it works in.
+    /// The working folder.
     pub(crate) folder: TextOrBytes,
-    /// All of its environment.
+    /// The whole environment.
     pub(crate) environment: Vec<(TextOrBytes, TextOrBytes)>,
-    /// Whether something of it may be secret, so that no copy of this is made.
+    /// Whether the orders may hold secrets, so that no copy of them is made.
     #[serde(default)]
     pub(crate) is_private: bool,
-    /// What the shim writes to `input.json` before the work starts, where the submitter has not written it.
+    /// The content that the supervisor writes to `input.json` before the work starts, if the submitter has not written it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) arguments: Option<String>,
-    /// The boot in which it was submitted, for as long as the file is marked as its submitter's (`submitting.rs`).
+    /// The boot of the submission, for as long as the file is marked as its submitter's (`submitting.rs`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) boot: Option<String>,
 }
@@ -94,7 +93,8 @@ impl LaunchOrders {
         OsString::from(self.folder.clone()).into()
     }
 
-    /// The same for work that was told of the job's folder, and is given one of its own in it, wherever the old one is named.
+    /// Returns the orders with the work's own folder in place of the job's folder, wherever the orders name it. For work that was told of
+    /// the job's folder.
     pub(crate) fn with_own_folder(self, own: &Path) -> Self {
         let told =
             |(name, _): &&(TextOrBytes, TextOrBytes)| *name == TextOrBytes::Text("UNHANG_JOB_DIR".to_owned());
@@ -114,29 +114,30 @@ impl LaunchOrders {
     }
 }
 
-/// What a job's folder has in it before it starts, word for word, besides inputs and the record.
+/// The exact content of the files that a job's folder has before the job starts, besides inputs and the record.
 pub(crate) struct LaunchFiles {
-    /// `launch.json`.
+    /// The content of `launch.json`.
     pub(crate) launch: String,
-    /// `input.json`, where it is not among the orders: an older unhang wrote it apart from them.
+    /// The content of `input.json`, if the orders do not have it: an older unhang wrote it apart from them.
     pub(crate) arguments: Option<String>,
 }
 
 impl LaunchFiles {
-    /// Bytes up to which they stand in the database too. What is longer would make its log long, and takes its time in any case.
+    /// The number of bytes up to which the database has the files too. Longer files would make its log long, and take their time in any
+    /// case.
     const SMALL: usize = 64 << 10;
 
-    /// Them, if they are small enough for the database.
+    /// Returns the files if they are small enough for the database; `None` otherwise.
     pub(crate) fn if_small(self) -> Option<Self> {
         let bytes = self.launch.len() + self.arguments.as_ref().map_or(0, String::len);
         (bytes <= Self::SMALL).then_some(self)
     }
 
-    /// Those of a folder whose record has this format, if they are small.
+    /// Reads the files of a folder whose record has this format; `None` if they are not small, may hold secrets, or cannot be read.
     pub(crate) fn read(folder: &JobFolder, format: u32) -> Option<Self> {
         let work = folder.work(format);
         let (launch, arguments) = (folder.text(LAUNCH, Self::SMALL)?, work.text(ARGUMENTS, Self::SMALL));
-        // What cannot be read is not known to be free of secrets.
+        // Orders that cannot be read may hold secrets.
         let orders: LaunchOrders = serde_json::from_str(&launch).ok()?;
         if orders.is_private {
             return None;
@@ -145,7 +146,7 @@ impl LaunchFiles {
         is_whole.then_some(Self { launch, arguments }).and_then(Self::if_small)
     }
 
-    /// Writes what a power failure has taken of them.
+    /// Writes the files that a power failure has taken.
     pub(crate) fn restore(&self, folder: &JobFolder, record: &JobRecord) -> Result<(), FileError> {
         let work = folder.work(record.format);
         work.create_if_missing()?;
@@ -160,14 +161,14 @@ impl LaunchFiles {
     }
 }
 
-/// Parts of names whose values are not shown.
+/// The parts of names whose values are not shown.
 const SECRET: [&str; 8] =
     ["password", "passwd", "secret", "token", "apikey", "credential", "authorization", "privatekey"];
 
-/// What stands for a value that is not shown.
+/// The text that stands for a hidden value.
 const HIDDEN: &str = "***";
 
-/// A command as it may be shown.
+/// Returns a command without the values that look like secrets.
 pub(crate) fn shown(command: &[OsString]) -> Vec<String> {
     let mut hides_next = false;
     let show = |word: &OsString| {

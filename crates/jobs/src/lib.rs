@@ -1,19 +1,19 @@
-//! Durable background jobs: a command that answers at once with an id, outlives whoever started it, and is never lost.
+//! Durable background jobs: a command that answers at once with an id, outlives the program that started it, and is never lost.
 //!
-//! This room knows nothing of MCP. It keeps promise 7: a job whose id was given out reaches the final state that is true, with
-//! its output, whoever dies on the way.
+//! This crate knows nothing of MCP. It keeps promise 7: a job whose id was given out reaches its true final state, with its output,
+//! whichever process dies on the way.
 //!
-//! Theory of operation. An [`Engine`](engine::Engine) takes a [`Submission`](submission::Submission): it makes the job's
-//! folder, fills it, and notes the job in the database; then the id goes out. When a slot is free, a *shim* is started (see
-//! [`shim`]): our own binary under another name, which runs the work, sees it to its end and starts the next job. What became
-//! of a job is told by its folder alone ([`verdict`]), so that any process that opens the data folder later can judge.
+//! Theory of operation. An [`Engine`](engine::Engine) takes a [`Submission`](submission::Submission): it makes the job's folder, fills it,
+//! and notes the job in the database; then the id goes out. When a slot is free, a *supervisor* is started (see [`shim`]): unhang's own
+//! binary under another name, which runs the work, sees it to its end and starts the next job. The folder of a job alone tells its state
+//! ([`verdict`]), so that any process that opens the data folder later can judge.
 //!
 //! Invariants
 //!
-//! - What was accepted is on the disk before anybody is told of it.
-//! - What may have run is not run again, and nothing is called completed that nobody saw complete.
-//! - The holder of a job's lock is the only one who writes about its end.
-//! - Nothing here is global: an engine is a value, and what engines share is on the disk.
+//! - An accepted job is on the disk before anybody is told of it.
+//! - Work that may have run is not run again. No job is called completed unless its supervisor saw it complete.
+//! - Only the holder of a job's lock writes about its end.
+//! - Nothing here is global: an engine is a value, and engines share what is on the disk.
 //!
 //! ```no_run
 //! use std::{process::ExitCode, time::Duration};
@@ -21,7 +21,7 @@
 //! use unhang_proc::deadline::Deadline;
 //!
 //! fn main() -> ExitCode {
-//!     // First thing in `main`: this very program is also the shim. Without this it would start itself anew for each job, no job
+//!     // First thing in `main`: this very program is also the supervisor. Without this it would start itself anew for each job, no job
 //!     // would begin, and each would end as failed, with the reason `start_failed`.
 //!     let command = ShimCommand::this_program();
 //!     if let Some(code) = shim::run_if_asked(&command) {
@@ -45,8 +45,8 @@
 //! # }
 //! ```
 //!
-//! What a job is, is one command, and so can be a part of the program that submits it: `examples/rmcp-server` of the repository
-//! is an MCP server on the official SDK whose slow tool is a job of its own program.
+//! A job is one command, and so it can be a part of the program that submits it: `examples/rmcp-server` of the repository is an MCP server
+//! on the official SDK whose slow tool is a job of its own program.
 
 pub mod document;
 pub mod engine;

@@ -1,12 +1,12 @@
-//! Limits that the processes which have the folder open were told, for all who share it (F-05).
+//! The limits that the processes which have the folder open were told, for all processes that share it (F-05).
 //!
-//! Theory of operation. A process that was told how many jobs may run, or how long ended ones are kept, writes that to a file in
-//! `limits/` and holds the file's lock for as long as it has the folder open. Whoever starts or removes jobs looks at all of them.
+//! Theory of operation. A process that was told how many jobs may run, or how long ended ones are kept, writes that to a file in `limits/`.
+//! It holds the file's lock for as long as it has the folder open. A process that starts or removes jobs looks at all files.
 //!
 //! Invariants
 //!
 //! - Of several numbers of jobs the smallest holds, of several retentions the longest.
-//! - What a process that has ended was told holds no more, however it ended.
+//! - The limits of a process that has ended hold no more, however it ended.
 //! - A file that cannot be read limits nobody, and no file is read without a limit.
 
 use std::{
@@ -27,28 +27,28 @@ use crate::{
 /// The longest file that is read. Each has two numbers.
 const LONGEST: u64 = 4096;
 
-/// Files that are looked at. More processes than that are not expected to share a folder.
+/// The most files that are looked at. More processes than that are not expected to share a folder.
 const MOST: usize = 1000;
 
-/// How often a file is made anew that another process removed before it was locked, which it does within microseconds.
+/// The number of tries to make a file that another process removed before it was locked, which it does within microseconds.
 const TRIES: u32 = 100;
 
-/// What processes were told; nothing where none was.
+/// The limits that a process was told; `None` for a limit that it was not told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ToldLimits {
-    /// How many jobs may run.
+    /// The number of jobs that may run.
     pub(crate) max_concurrent: Option<u32>,
-    /// How long ended jobs are kept, in milliseconds.
+    /// The time for which ended jobs are kept, in milliseconds.
     pub(crate) retention_ms: Option<u64>,
 }
 
 impl ToldLimits {
-    /// How long ended jobs are kept at least.
+    /// Returns the time for which ended jobs are kept at least.
     pub(crate) fn retention(self) -> Duration {
         self.retention_ms.map_or(Duration::ZERO, Duration::from_millis)
     }
 
-    /// Those that hold where both were told.
+    /// Combines the limits of two processes.
     fn with(self, other: ToldLimits) -> ToldLimits {
         let each = |one: Option<u32>, other: Option<u32>| one.into_iter().chain(other).min();
         ToldLimits {
@@ -58,7 +58,7 @@ impl ToldLimits {
     }
 }
 
-/// The limits of this process hold for all until this is dropped.
+/// The announced limits of this process. They hold for all processes until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Announced {
     path: PathBuf,
@@ -67,7 +67,7 @@ pub(crate) struct Announced {
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        // While the lock is held nobody else takes it for left behind.
+        // While the lock is held, no other process takes the file for left behind.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -76,7 +76,7 @@ fn folder(data: &DataFolder) -> PathBuf {
     data.path().join("limits")
 }
 
-/// Tells all who share the folder, where there is something to tell.
+/// Announces limits to all processes that share the folder; returns `None` if there is no limit to announce.
 pub(crate) fn announce(data: &DataFolder, limits: ToldLimits) -> Result<Option<Announced>, FileError> {
     if limits == ToldLimits::default() {
         return Ok(None);
@@ -94,7 +94,7 @@ pub(crate) fn announce(data: &DataFolder, limits: ToldLimits) -> Result<Option<A
         let written = OpenOptions::new().write(true).open(path);
         match written.and_then(|mut file| file.write_all(to_json(&limits).as_bytes())) {
             Ok(()) => return Ok(Some(announced)),
-            // Somebody looked before it was locked, and took it for left behind.
+            // Another process looked before the file was locked, and took it for left behind.
             Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => {}
             Err(error) => return Err(FileError::system("cannot write", path, error)),
         }
@@ -102,7 +102,7 @@ pub(crate) fn announce(data: &DataFolder, limits: ToldLimits) -> Result<Option<A
     Err(FileError::system("cannot keep a file in", &folder, ErrorKind::NotFound.into()))
 }
 
-/// What the processes that have the folder open were told, taken together.
+/// Returns the combined limits of all processes that have the folder open.
 pub(crate) fn of_all(data: &DataFolder) -> ToldLimits {
     let entries = fs::read_dir(folder(data)).into_iter().flatten().flatten().take(MOST);
     entries.filter_map(|entry| of_one(&entry.path())).fold(ToldLimits::default(), ToldLimits::with)
@@ -112,7 +112,7 @@ fn of_one(path: &Path) -> Option<ToldLimits> {
     match is_held(path) {
         Ok(true) => serde_json::from_slice(&read_at_most(path, LONGEST).ok()??).ok(),
         Ok(false) => {
-            // Its process was killed. Somebody else may have removed it.
+            // The process of the file was killed. Another process may have removed the file.
             let _ = fs::remove_file(path);
             None
         }

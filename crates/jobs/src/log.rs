@@ -1,12 +1,12 @@
-//! Reads what a job wrote, by offsets that never move, while it goes on writing.
+//! Reads the log of a job, by offsets that never move, while the job goes on writing.
 //!
-//! The work writes straight to its two files. The shim keeps them small by punching holes in their heads, so that a byte
-//! keeps its offset for ever and only stops being there.
+//! The work writes straight to its two files. The supervisor keeps them small by punching holes in their heads: a byte keeps its offset for
+//! ever, and only its content goes.
 //!
 //! Invariants
 //!
-//! - A page has at most the bytes that were asked for, begins and ends between two characters of UTF-8 wherever the text is
-//!   UTF-8, and says where the next one begins; whoever follows that misses and repeats nothing.
+//! - A page has at most the bytes that were asked for. Wherever the text is UTF-8, it begins and ends between two characters. It says where
+//!   the next page begins: a reader that follows that misses and repeats nothing.
 //! - "At the end" is said only of a job that has ended.
 
 use std::{
@@ -22,7 +22,7 @@ use unhang_switches::stands;
 
 use crate::folder::{FileError, open_file};
 
-/// The bytes of the longest page.
+/// The most bytes of a page.
 pub const MAX_PAGE: usize = 1 << 20;
 
 /// One of the two outputs of a job.
@@ -35,7 +35,7 @@ pub enum LogStream {
 }
 
 impl LogStream {
-    /// The name of its file in the job's folder.
+    /// Returns the name of the stream's file in the job's folder.
     #[must_use]
     pub fn file(self) -> &'static str {
         match self {
@@ -48,15 +48,15 @@ impl LogStream {
 /// A piece of a log, as text or as the bytes that were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPage<Text = String> {
-    /// The text; what is no UTF-8 in it is replaced.
+    /// The text; bytes that are not UTF-8 are replaced.
     pub text: Text,
-    /// Where it begins, which is later than what was asked for if that has been dropped.
+    /// The offset of the page, which is later than the requested one if that part has been dropped.
     pub offset: u64,
-    /// Where the next one begins.
+    /// The offset of the next page.
     pub next_offset: u64,
-    /// Whether nothing will come any more.
+    /// Whether the log is complete.
     pub eof: bool,
-    /// What lies before this offset has been dropped, to keep the log within its limit.
+    /// The offset before which everything has been dropped, to keep the log within its limit.
     pub dropped_before: u64,
 }
 
@@ -68,18 +68,18 @@ impl LogPage<Vec<u8>> {
     }
 }
 
-/// Reads a page. A log that is not there yet is empty.
+/// Reads a page. A log that does not exist yet is empty.
 ///
 /// # Errors
-/// Where the file is there and cannot be read.
+/// Fails if the file exists and cannot be read.
 pub fn page(path: &Path, offset: u64, max_bytes: usize, has_ended: bool) -> Result<LogPage, FileError> {
     Ok(read_page(path, offset, max_bytes, has_ended, PageBoundary::BetweenCharacters)?.into_text())
 }
 
-/// The same with the bytes as they were written, none of them left out.
+/// Reads a page with the bytes as they were written, none of them left out.
 ///
 /// # Errors
-/// As [`page`].
+/// Fails as [`page`] does.
 pub fn raw_page(
     path: &Path,
     offset: u64,
@@ -89,7 +89,7 @@ pub fn raw_page(
     read_page(path, offset, max_bytes, has_ended, PageBoundary::Anywhere)
 }
 
-/// Where a page may begin and end.
+/// The places where a page may begin and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageBoundary {
     Anywhere,
@@ -120,7 +120,7 @@ fn read_page(
 /// Reads the end of a log.
 ///
 /// # Errors
-/// Where the file is there and cannot be read.
+/// Fails if the file exists and cannot be read.
 pub fn tail(path: &Path, max_bytes: usize) -> Result<String, FileError> {
     let Some(file) = open_file(path)? else { return Ok(String::new()) };
     let read = || -> io::Result<String> {
@@ -133,26 +133,26 @@ pub fn tail(path: &Path, max_bytes: usize) -> Result<String, FileError> {
     read().map_err(|error| FileError::system("cannot read", path, error))
 }
 
-/// Bytes of a file that were all there at one moment.
+/// Bytes of a file that all existed at one moment.
 struct LogPiece {
     bytes: Vec<u8>,
     offset: u64,
     dropped_before: u64,
-    /// How long the file was before they were read.
+    /// The length of the file before the bytes were read.
     end: u64,
 }
 
-/// How often a piece is read again that was dropped while it was read. A log that is dropped faster than it is read has nothing to say at
-/// that offset; whoever asked goes on from where its data begins.
+/// The number of times that a piece is read again if it was dropped while it was read. A log that is dropped faster than it is read has no
+/// bytes at that offset; the reader goes on where its data begins.
 const TRIES: usize = 8;
 
-/// Reads from this offset on. The head of the log may be dropped at any moment, and what is dropped reads as zeros: so the look at where
-/// the data begins is repeated after the read.
+/// Reads from this offset on. The head of the log may be dropped at any moment, and dropped bytes read as zeros. So the look at where the
+/// data begins is repeated after the read.
 fn read_piece(file: &File, start: u64, max_bytes: usize) -> io::Result<LogPiece> {
     let mut dropped_before = first_byte(file)?;
     let mut tries = 0;
     loop {
-        // Whoever asks for what is not there yet waits at the end.
+        // A reader that asks for later bytes waits at the end.
         let end = file.metadata()?.len();
         let mut offset = start.clamp(dropped_before, end.max(dropped_before));
         let mut bytes = vec![0; max_bytes];
@@ -179,10 +179,10 @@ fn read(
 ) -> io::Result<LogPage<Vec<u8>>> {
     let LogPiece { mut bytes, mut offset, dropped_before, end } = read_piece(file, start, max_bytes)?;
     let reached_end = offset + wide(bytes.len()) >= end;
-    // A page may have been begun in the middle of a character, by a hole or by whoever asked.
+    // A page may begin in the middle of a character, because of a hole or of the reader's offset.
     if cut == PageBoundary::BetweenCharacters && stands("pages-cut-between-characters") {
         let begin = bytes.iter().take(3).take_while(|byte| is_continuation(**byte)).count();
-        // Text that begins like that at the very beginning of the file is no UTF-8 anyway.
+        // Text that begins like that at the very beginning of the file is not UTF-8 anyway.
         if offset > 0 && begin < bytes.len() {
             bytes.drain(..begin);
             offset += wide(begin);
@@ -195,11 +195,11 @@ fn read(
     Ok(LogPage { text: bytes, offset, next_offset, eof: has_ended && next_offset >= end, dropped_before })
 }
 
-/// Where the data begins: behind the hole at the head of the file, if there is one.
+/// Returns the offset at which the data begins: behind the hole at the head of the file, if there is one.
 fn first_byte(file: &File) -> io::Result<u64> {
     match seek(file, SeekFrom::Data(0)) {
         Ok(offset) => Ok(offset),
-        // No data at all: an empty file, or one hole.
+        // The file has no data: it is empty, or one hole.
         Err(Errno::NXIO) => Ok(file.metadata()?.len()),
         // A file system that does not know holes has none.
         Err(_) => Ok(0),
@@ -222,7 +222,7 @@ fn read_full(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<u
     Ok(wanted - bytes.len())
 }
 
-/// How many bytes at the end are the beginning of a character whose rest is not there.
+/// Returns how many bytes at the end begin a character whose rest is missing.
 fn unfinished(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let byte = bytes[bytes.len() - back];
@@ -233,7 +233,7 @@ fn unfinished(bytes: &[u8]) -> usize {
             _ if is_continuation(byte) => continue,
             _ => return 0,
         };
-        // Something must be left, so that whoever reads on comes further.
+        // At least one byte must be left, so that the reader gets on.
         return if length > back && back < bytes.len() { back } else { 0 };
     }
     0

@@ -1,12 +1,12 @@
-//! How far a job has come, as it says itself in its output.
+//! The progress of a job, as the job reports it in its output.
 //!
-//! Two forms are understood, each on a line of its own in stdout: `{"progress": 0.4, "message": "..."}`, and text with
-//! `progress: 40%` in it, in any case. The last one counts.
+//! Two forms are understood, each on a line of its own in stdout: `{"progress": 0.4, "message": "..."}`, and text with `progress: 40%` in
+//! it, in upper or lower case. The last one counts.
 //!
 //! Invariants
 //!
-//! - A fraction is between 0 and 1; a line that says anything else says nothing.
-//! - A line is looked at whole or not at all: what the end of a window cut off is no line.
+//! - A fraction is between 0 and 1; a line with any other number is ignored.
+//! - A line is looked at whole or not at all: a line that the end of a window cut off is ignored.
 //! - The message is bounded, whatever the job prints.
 
 use serde::Deserialize;
@@ -17,12 +17,12 @@ pub const MAX_LINE: usize = 4096;
 /// The longest message that is kept, in characters.
 const MAX_MESSAGE: usize = 200;
 
-/// What a job last said about its progress.
+/// The progress that a job last reported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobProgress {
     /// The part that is done, 0 to 1.
     pub fraction: f64,
-    /// What it is doing, where it said so.
+    /// The job's description of its current step, if it gave one.
     pub message: Option<String>,
 }
 
@@ -33,7 +33,7 @@ struct ProgressText {
 }
 
 impl JobProgress {
-    /// The last progress in `text`, of which the part behind the last line feed is not finished yet.
+    /// Returns the last progress in `text`, without the unfinished line behind the last line feed; `None` if there is no progress.
     pub fn last(text: &[u8]) -> Option<Self> {
         let finished = text.iter().rposition(|&byte| byte == b'\n')?;
         text[..finished].rsplit(|&byte| byte == b'\n' || byte == b'\r').find_map(Self::of_line)
@@ -52,7 +52,7 @@ impl JobProgress {
     }
 }
 
-/// The number in `progress: 40%`.
+/// Parses the number in `progress: 40%`.
 fn percentage(line: &str) -> Option<f64> {
     const WORD: &str = "progress:";
     let at = line.to_ascii_lowercase().rfind(WORD)?;

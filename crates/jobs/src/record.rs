@@ -1,19 +1,19 @@
-//! What is written about a job: the plain JSON files of its folder, and what people and programs read in them.
+//! The records of a job: the plain JSON files of its folder, and the facts that people and programs read in them.
 //!
 //! | file | written by | when | holds |
 //! |---|---|---|---|
-//! | `job.json` | whoever accepts, begins or settles it | by rename | a readable copy of the whole [`JobRecord`] |
-//! | `launch.json` | whoever accepts it | once; removed when the work runs | the record, the command and its environment, which may be secret; the database has a copy until the end |
-//! | `run.json` | the shim | before and after the work is spawned | who runs it: [`RunRecord`] |
-//! | `exit.json` | the holder of the lock | once | how it ended: [`EndRecord`], which is the truth |
+//! | `job.json` | the process that accepts, begins or settles it | by rename | a readable copy of the whole [`JobRecord`] |
+//! | `launch.json` | the accepting process | once; removed when the work runs | the record, the command and its environment, which may be secret; the database has a copy until the end |
+//! | `run.json` | the supervisor | before and after the work is spawned | the processes of the job: [`RunRecord`] |
+//! | `exit.json` | the holder of the lock | once | the end of the job: [`EndRecord`], which is the truth |
 //!
 //! Invariants
 //!
-//! - Every file carries [`FORMAT`]; one with a higher number is refused, not guessed at.
-//! - The format of the record says where the work's files lie ([`JobFolder::work`](crate::folder::JobFolder::work)): in format 1
-//!   beside ours, from format 2 on in a folder of their own.
-//! - Nothing secret is in any file but `launch.json` and its copy: no environment, and of the command what looks like a secret is
-//!   left out.
+//! - Every file carries [`FORMAT`]; a file with a higher number is refused, not guessed at.
+//! - The format of the record says where the work's files lie ([`JobFolder::work`](crate::folder::JobFolder::work)): in format 1 beside
+//!   unhang's, from format 2 on in a folder of their own.
+//! - Secrets are in no file but `launch.json` and its copy: records have no environment, and no words of the command that look like
+//!   secrets.
 //! - A state that is final never changes.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
@@ -31,23 +31,23 @@ use crate::{
 /// The version of the files' format.
 pub const FORMAT: u32 = 2;
 
-/// Where a job is.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// It waits for its turn.
+    /// The job waits for its turn.
     Queued,
-    /// It has a slot, and its shim is coming up.
+    /// The job has a slot, and its supervisor is coming up.
     Starting,
-    /// Its work runs.
+    /// The job's work runs.
     Running,
-    /// It ended well.
+    /// The job ended well.
     Completed,
-    /// It ended badly, or could not be started.
+    /// The job ended badly, or could not be started.
     Failed,
-    /// Somebody wanted it to end.
+    /// The job was cancelled.
     Cancelled,
-    /// Nobody knows how it ended: its shim was killed, or the machine went down.
+    /// Nobody knows how the job ended: its supervisor was killed, or the machine went down.
     Lost,
 }
 
@@ -63,7 +63,7 @@ impl JobState {
         Self::Lost,
     ];
 
-    /// The name that users see.
+    /// Returns the name that users see.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl JobState {
         }
     }
 
-    /// Whether the job has ended, for good.
+    /// Returns whether the job has ended, for good.
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Lost)
@@ -90,7 +90,7 @@ impl fmt::Display for JobState {
     }
 }
 
-/// A text that names no state.
+/// The error for a text that names no state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no state of a job; there are queued, starting, running, completed, failed, cancelled and lost"
@@ -105,27 +105,27 @@ impl FromStr for JobState {
     }
 }
 
-/// Why a job ended as it did, where its exit code does not say it.
+/// The reason why a job ended as it did, if its exit code does not tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
-    /// It ran longer than it may.
+    /// The job ran longer than it may.
     Timeout,
-    /// It ended with code 0 and without the result file that was agreed on.
+    /// The job ended with code 0 and without the result file that was agreed on.
     ResultsMissing,
-    /// Its result file is not JSON.
+    /// The job's result file is not JSON.
     ResultsInvalid,
-    /// Its command could not be started.
+    /// The job's command could not be started.
     StartFailed,
-    /// Its shim was killed, so that nobody saw the end.
+    /// The job's supervisor was killed, so that nobody saw the end.
     ShimKilled,
     /// The machine was started anew.
     Reboot,
-    /// Its records cannot be read.
+    /// The job's records cannot be read.
     RecordDamaged,
-    /// The client that it was for has gone, and we went with it.
+    /// The client of the call has gone, and unhang ended with it.
     ClientGone,
-    /// The server that worked on it ended.
+    /// The server that worked on the call ended.
     ServerExited,
     /// The server answered with an error of the protocol.
     ServerError,
@@ -154,28 +154,28 @@ impl fmt::Display for EndReason {
     }
 }
 
-/// What a completed job's result does to the named state (J-42).
+/// The change of the named state by a completed job's result (J-42).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patch {
     /// The document that is replaced.
     pub field: Field,
-    /// Which part of the result it becomes; all of it where absent.
+    /// The part of the result that becomes the document; absent if it is the whole result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pointer: Option<Pointer>,
-    /// Whether it is a document that all have, and not the one of the job's owner.
+    /// Whether the document is shared by all, instead of belonging to the job's owner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_shared: bool,
 }
 
 impl JobRecord {
-    /// Whose document the result goes to.
+    /// Returns the owner of the document that the result goes to; `None` if it is shared or belongs to the data folder's owner.
     pub(crate) fn patched(&self) -> Option<&str> {
         let is_shared = self.patch.as_ref().is_some_and(|patch| patch.is_shared);
         self.owner.as_deref().filter(|_| !is_shared)
     }
 }
 
-/// What a job is that no command of ours works on: a tool of a server was called, and somebody waits for its answer.
+/// The record of a call: a server's tool works on the job, and a process waits for the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
     /// The server, as the configuration calls it.
@@ -184,21 +184,21 @@ pub struct CallRecord {
     pub tool: String,
     /// Whether the tool may be called once more without doing anything twice, as its server says.
     pub is_repeatable: bool,
-    /// Who waits for the answer. Without a ticket nobody else will ever have it.
+    /// The process that waits for the answer. Without a ticket no other process will ever have it.
     pub holder: Holder,
-    /// What somebody else can still have the answer with.
+    /// The ticket with which another process can still get the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<CallTicket>,
 }
 
-/// What the answer of a call can be had with when whoever waited for it has gone: its server keeps it, under a name of its own.
+/// The means to get the answer of a call whose holder has gone: the server keeps the answer, under a name of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallTicket {
-    /// Which server keeps it, told from others of the same name.
+    /// The server that keeps the answer, told from others of the same name.
     pub kept_by: String,
-    /// What that server is asked with. Nobody here reads it, and nothing in it is secret.
+    /// The parameters of the request to that server. This crate does not read them, and they hold no secrets.
     pub details: Value,
-    /// Whoever waited has let go of it, and may live on.
+    /// Whether the holder has let go of the call. The holder may live on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_free: bool,
 }
@@ -217,67 +217,67 @@ pub struct Holder {
 pub struct JobRecord {
     /// [`FORMAT`].
     pub format: u32,
-    /// Its id.
+    /// The job's id.
     pub job_id: JobId,
-    /// What people call it.
+    /// The name that people see.
     pub name: String,
-    /// The configured tool that it was made by.
+    /// The configured tool that made the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// Whose it is, where those who start jobs are told from one another; otherwise whoever has the data folder.
+    /// The job's owner, if those who start jobs are told from one another; absent for the data folder's owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Where it is a call of a server's tool.
+    /// The facts of a call, if the job is a call of a server's tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallRecord>,
-    /// Its command as it may be shown: what looks like a secret is left out. A call has none.
+    /// The command without words that look like secrets. A call has none.
     pub command: Vec<String>,
-    /// The folder that it works in.
+    /// The working folder.
     pub folder: PathBuf,
-    /// The names of variables that it was given besides the plain ones. Their values are not kept.
+    /// The names of the variables that the job got besides the plain ones. Their values are not kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<String>,
-    /// The result file in the work's folder, where one was agreed on.
+    /// The result file in the work's folder, if one was agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<String>,
-    /// What its result does to the named state.
+    /// The change of the named state by the job's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<Patch>,
-    /// How long it may run.
+    /// The time that the job may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// The time between SIGTERM and SIGKILL when it has to end.
+    /// The time between SIGTERM and SIGKILL when the job has to end.
     pub stop_grace_ms: u64,
-    /// Bytes on the disk for each of its two logs.
+    /// The bytes on the disk for each of the two logs.
     pub log_limit: u64,
-    /// When it may start.
+    /// The conditions under which the job may start.
     pub rules: Rules,
-    /// Where it is.
+    /// The job's state.
     pub status: JobState,
-    /// When it was accepted.
+    /// The time when the job was accepted.
     pub created_at: JobTimestamp,
-    /// When its shim took it.
+    /// The time when the job's supervisor took it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<JobTimestamp>,
-    /// How it ended, as in `exit.json`.
+    /// The end of the job, as in `exit.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<EndRecord>,
-    /// Whether its result has reached the named state; absent where nothing was agreed on.
+    /// Whether the result has reached the named state; absent if no change was agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_applied: Option<bool>,
-    /// Why it has not.
+    /// The reason why the result has not reached the named state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
 }
 
 impl JobRecord {
-    /// How long it may run.
+    /// Returns the time that the job may run; `None` if it has no limit.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout_ms.map(Duration::from_millis)
     }
 
-    /// The time between SIGTERM and SIGKILL when it has to end.
+    /// Returns the time between SIGTERM and SIGKILL when the job has to end.
     #[must_use]
     pub fn stop_grace(&self) -> Duration {
         Duration::from_millis(self.stop_grace_ms)
@@ -288,7 +288,7 @@ impl JobRecord {
         self.status = ending.outcome.into();
         self.started_at = ending.started_at.or(self.started_at);
         self.ending = Some(ending.clone());
-        // There is nothing to be had with it any more.
+        // The answer cannot be asked for any more.
         if let Some(call) = &mut self.call {
             call.ticket = None;
         }
@@ -299,13 +299,13 @@ impl JobRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobEnd {
-    /// It ended well.
+    /// The job ended well.
     Completed,
-    /// It ended badly, or could not be started.
+    /// The job ended badly, or could not be started.
     Failed,
-    /// Somebody wanted it to end.
+    /// The job was cancelled.
     Cancelled,
-    /// Nobody knows.
+    /// Nobody knows how the job ended.
     Lost,
 }
 
@@ -320,40 +320,40 @@ impl From<JobEnd> for JobState {
     }
 }
 
-/// `exit.json`: how a job ended.
+/// `exit.json`: the end of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndRecord {
     /// [`FORMAT`].
     pub format: u32,
-    /// In which of the four ways.
+    /// The way in which the job ended.
     pub outcome: JobEnd,
-    /// The exit code of the work, where it exited.
+    /// The exit code of the work, if it exited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The signal that the work died of.
+    /// The signal that ended the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Why, where the exit code does not say it.
+    /// The reason, if the exit code does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<EndReason>,
-    /// The same for a person.
+    /// The reason in words for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// When the shim took the job; absent where none did.
+    /// The time when the supervisor took the job; absent if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<JobTimestamp>,
-    /// When it ended, or when it was found to have ended.
+    /// The time when the job ended, or was found to have ended.
     pub completed_at: JobTimestamp,
-    /// Processes that it left behind, and that were ended.
+    /// The number of processes that the job left behind, and that were ended.
     #[serde(default)]
     pub leaked: u32,
-    /// Processes that could not be ended in time.
+    /// The number of processes that could not be ended in time.
     #[serde(default)]
     pub unkilled: u32,
 }
 
 impl EndRecord {
-    /// An ending of a job that never ran.
+    /// Makes the ending of a job that never ran.
     #[must_use]
     pub fn without_run(outcome: JobEnd) -> Self {
         Self {
@@ -370,46 +370,46 @@ impl EndRecord {
         }
     }
 
-    /// The same, for this reason.
+    /// Returns the ending with this reason.
     #[must_use]
     pub fn because(self, reason: EndReason, detail: impl Into<String>) -> Self {
         Self { reason: Some(reason), detail: Some(detail.into()), ..self }
     }
 }
 
-/// A process, named so that no other can be taken for it.
+/// The identity of a process, which no other process shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRecord {
-    /// Its number.
+    /// The process id.
     pub pid: u32,
-    /// When it was started, in the system's unit since boot; only equality means anything.
+    /// The start time, in the system's unit since boot; only equality means anything.
     pub start: u64,
 }
 
-/// `run.json`: a shim has taken the job.
+/// `run.json`: the supervisor has taken the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// [`FORMAT`].
     pub format: u32,
     /// The boot in which the identities mean something.
     pub boot_id: String,
-    /// The shim.
+    /// The supervisor.
     pub shim: ProcessRecord,
     /// The work; absent until it was spawned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<ProcessRecord>,
-    /// The control group that holds the work, where there is one.
+    /// The control group that holds the work, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_group: Option<PathBuf>,
-    /// The lifeline of the server that the shim was started below, where there is one: what is below it ends with it.
+    /// The lifeline of the server below which the supervisor was started, if there is one. Processes below it end with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifeline: Option<ProcessRecord>,
-    /// When the shim took the job.
+    /// The time when the supervisor took the job.
     pub started_at: JobTimestamp,
 }
 
 impl RunRecord {
-    /// Whether the server that the shim was started below has been ended, with everything that it had started.
+    /// Returns whether the server below which the supervisor was started has been ended, with everything that it had started.
     pub(crate) fn has_ended_with_its_server(&self, boot_id: &str) -> bool {
         self.boot_id == boot_id
             && self

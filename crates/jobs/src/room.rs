@@ -1,4 +1,4 @@
-//! Whether the machine has room for another job (J-136).
+//! The check whether the machine has room for another job (J-136).
 
 use std::{
     fmt,
@@ -13,23 +13,24 @@ use unhang_switches::stands;
 
 use crate::{folder::DataFolder, id::JobId};
 
-/// When a job may start. Each job carries the rules that it was accepted under, so that a shim can hand over by them.
+/// The conditions under which a job may start. Each job carries the rules under which it was accepted, so that a supervisor can hand over
+/// by them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
-    /// How many jobs may run at the same time, counted over all processes of the data folder (J-25).
+    /// The number of jobs that may run at the same time, counted over all processes of the data folder (J-25).
     pub max_concurrent: u32,
-    /// Per cent of the memory in use above which nothing starts.
+    /// The share of memory in use, in per cent, above which nothing starts.
     pub memory_limit: f64,
-    /// Bytes that have to be free on the disk.
+    /// The bytes that have to be free on the disk.
     pub disk_reserve: u64,
-    /// How long the job is kept after its end at least, in milliseconds, where somebody has said so: another process with a shorter
+    /// The time after its end for which the job is kept at least, in milliseconds, if somebody has set it. Another process with a shorter
     /// retention does not remove it earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_ms: Option<u64>,
 }
 
 impl Rules {
-    /// Of two that count for one start the stricter.
+    /// Returns the stricter of two rules that both count for one start.
     pub(crate) fn stricter(self, other: Rules) -> Rules {
         Rules {
             max_concurrent: self.max_concurrent.min(other.max_concurrent),
@@ -39,7 +40,8 @@ impl Rules {
         }
     }
 
-    /// What there is too little of for another job to start. What the system does not tell is taken for enough.
+    /// Returns the resource that is too scarce for another job to start; `None` if there is enough. A value that the system does not tell
+    /// counts as enough.
     pub(crate) fn lack(&self, data: &DataFolder, memory: &MemoryGauge) -> Option<RoomShortage> {
         if let Some(used) = memory.used_percent()
             && used > self.memory_limit
@@ -56,34 +58,34 @@ impl Rules {
     }
 }
 
-/// What there is too little of for another job.
+/// A resource that is too scarce for another job.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RoomShortage {
     /// Memory, in per cent.
     Memory {
-        /// What is in use.
+        /// The share that is in use.
         used: f64,
-        /// Above which nothing starts.
+        /// The share above which nothing starts.
         limit: f64,
     },
     /// Space on the disk, in mebibytes.
     Disk {
         /// A folder on that disk.
         folder: PathBuf,
-        /// What is free.
+        /// The free space.
         free: u64,
-        /// What has to be.
+        /// The space that has to be free.
         reserve: u64,
     },
 }
 
 impl RoomShortage {
-    /// Says what to do about it while these jobs run.
+    /// Returns advice for a person while these jobs run.
     pub(crate) fn remedy(&self, running: &[JobId]) -> String {
         let jobs = || running.iter().map(JobId::as_str).collect::<Vec<_>>().join(", ");
         let wait = || format!("wait for running jobs to end, or cancel one (running: {})", jobs());
-        // Where none runs, no end of a job would help.
+        // If no job runs, waiting for the end of one would not help.
         match (self, running.is_empty()) {
             (RoomShortage::Memory { .. }, true) => {
                 "no job runs, so end other programs that use memory, or raise memory-limit".to_owned()
@@ -112,15 +114,15 @@ impl fmt::Display for RoomShortage {
     }
 }
 
-/// How much of the memory is in use, looked at once for whoever asks within [`FRESH`]: a look reads a dozen files of the kernel and
-/// takes up to a millisecond, a third of what a submit may take.
+/// The share of memory in use, read once for all callers within [`FRESH`]. A look reads a dozen files of the kernel and takes up to a
+/// millisecond, a third of the time that a submission may take.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryGauge(Mutex<Option<RoomLook>>);
 
-/// How long a look at the memory counts; processes do not start in less.
+/// The time for which a look at the memory counts; processes do not start in less.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// When it was looked, and what the system said.
+/// The time of a look, and the system's answer.
 #[derive(Clone, Copy, Debug)]
 struct RoomLook {
     at: Duration,

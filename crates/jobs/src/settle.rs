@@ -1,21 +1,21 @@
-//! Brings the end of a job where everybody looks for it: the named state, the database, `job.json`.
+//! Brings the end of a job to all places where readers look for it: the named state, the database, `job.json`.
 //!
-//! Theory of operation. `exit.json` is written first, by whoever holds the job's lock; from then on the end is a fact, and
-//! everything here can be done again by anybody, after any crash:
+//! Theory of operation. The holder of the job's lock writes `exit.json` first. From then on the end is a fact, and any process can do
+//! everything here again, after any crash:
 //!
 //! ```text
 //! exit.json ─ turn to write the state ─ row: patching ─ state/<field>.json ─ row: final, slot free, next job admitted ─ job.json
 //! ```
 //!
-//! A crash between "patching" and "final" leaves a row that says so. The next writer of the state, whoever it is, applies that
-//! patch before its own, so that a document is never replaced by an older one.
+//! A crash between "patching" and "final" leaves a row that says so. The next writer of the state, in any process, applies that patch
+//! before its own, so that a document is never replaced by an older one.
 //!
 //! Invariants
 //!
-//! - An end that somebody saw counts for more than that nobody knows it, whichever was noted first.
+//! - An end that a supervisor saw counts for more than an unknown end, whichever was noted first.
 //! - A result reaches the named state exactly once, and in the order in which the jobs ended.
-//! - A document keeps its value where the result cannot be read or the pointer finds nothing; the record says why.
-//! - Whoever sees a job as completed finds the state already changed (J-139).
+//! - A document keeps its value if the result cannot be read or the pointer finds nothing; the record says why.
+//! - A reader that sees a job as completed finds the state already changed (J-139).
 
 use std::{io, ops::DerefMut};
 
@@ -31,25 +31,25 @@ use crate::{
     timestamp::JobTimestamp,
 };
 
-/// What came of settling a job.
+/// The outcome of settling a job.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
-    /// Jobs that have a slot now and whose shims the caller has to start.
+    /// The jobs that have a slot now. The caller has to start their supervisors.
     pub(crate) admitted: Vec<JobId>,
 }
 
-/// Who asks for the next jobs, and by which limit: a server goes by its own, all by what others who have the folder open
-/// were told and by what each job brought with it.
+/// The asker for the next jobs, and its limit. A server has its own limit. For all, the limits that other processes with the folder open
+/// were told count, and the limit that each job brought with it.
 #[derive(Debug)]
 pub(crate) struct JobAdmission<'a> {
     pub(crate) starter: &'a ShimStarter,
     pub(crate) limit: Option<u32>,
-    /// Whether anything may start now.
+    /// Whether any job may start now.
     pub(crate) is_open: bool,
 }
 
 impl JobAdmission<'_> {
-    /// Fills the free slots.
+    /// Fills the free slots, and returns the jobs that got one.
     pub(crate) fn admit(&self, connection: &rusqlite::Connection) -> rusqlite::Result<Vec<JobId>> {
         let mut admitted = Vec::new();
         while self.is_open
@@ -61,7 +61,7 @@ impl JobAdmission<'_> {
     }
 }
 
-/// Notes how a job ended, if that was not noted before. The caller holds the job's lock, or has seen its `exit.json`.
+/// Notes how a job ended, unless that was noted before. The caller holds the job's lock, or has seen its `exit.json`.
 pub(crate) fn settle(
     data: &DataFolder,
     store: &mut Store,
@@ -70,7 +70,7 @@ pub(crate) fn settle(
     admission: &JobAdmission<'_>,
 ) -> Result<Settled, StoreError> {
     let Some(job) = store.read(|connection| store::get(connection, id))? else {
-        // It was removed, or never accepted.
+        // The job was removed, or never accepted.
         return Ok(Settled { admitted: store.write(|transaction| admission.admit(transaction))? });
     };
     let mut record = job.record;
@@ -80,7 +80,7 @@ pub(crate) fn settle(
         return Ok(Settled { admitted: store.write(|transaction| admission.admit(transaction))? });
     }
     record.end(ending);
-    // Held until the row is final, so that no other document comes in between.
+    // The turn is held until the row is final, so that no other document comes in between.
     let _turn = match &record.patch {
         Some(_) if ending.outcome == JobEnd::Completed => Some(patch(data, store, &mut record)?),
         _ => None,
@@ -90,7 +90,7 @@ pub(crate) fn settle(
         admission.admit(transaction)
     })?;
     let folder = data.job(id);
-    // A copy for people: it can be made again from the row. Where the folder is gone, or is none, nobody looks for it.
+    // The copy is for people, and can be made again from the row. If the folder is gone, or is not a folder, nobody looks for the copy.
     if folder.is_there()
         && let Err(error) = folder.write_lightly(RECORD, &record)
     {
@@ -99,25 +99,25 @@ pub(crate) fn settle(
     Ok(Settled { admitted })
 }
 
-/// Removes the command and its environment, which may be secret, however the job ended: nobody needs them after its end. Before the
-/// row is final, so that whoever is killed here is followed by another who does it.
+/// Removes the command and its environment, which may be secret, however the job ended: nobody needs them after its end. This comes before
+/// the row is final, so that another process does it if this one is killed here.
 fn remove_orders(data: &DataFolder, record: &JobRecord) {
     let folder = data.job(record.job_id);
     if !folder.is_there() || !folder.has(LAUNCH) {
         return;
     }
-    // Without record and orders a folder is no job's. The copy may not have been made yet, or not anew after a power failure.
+    // A folder without record and orders is not a job's. The copy may not have been made yet, or not anew after a power failure.
     let removed = folder.write_if_missing(RECORD, record).and_then(|()| folder.remove_file(LAUNCH));
     if let Err(error) = removed {
         tracing::warn!("the command of job {} is still on the disk: {error}", record.job_id);
     }
 }
 
-/// Applies the result to the named state, and notes in the record what came of it.
+/// Applies the result to the named state, and notes the outcome in the record.
 fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result<DocumentTurn, StoreError> {
     let turn = Documents::of(data).turn()?;
     finish_patches(data, store, &turn)?;
-    // The one before may have come as far as the document, and no further.
+    // A process that settled the job before may have come as far as the document, and no further.
     let current = store.read(|connection| store::get(connection, record.job_id))?;
     let Some(current) = current else { return Ok(turn) };
     if current.record.state_applied.is_some() && stands("patch-applied-once") {
@@ -126,7 +126,7 @@ fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result
         return Ok(turn);
     }
     let mut open = record.clone();
-    // One that was lost stays that until its row says otherwise.
+    // A lost job stays lost until its row says otherwise.
     let was_lost = current.record.status == JobState::Lost;
     open.status = if was_lost { JobState::Lost } else { JobState::Running };
     open.ending = if was_lost { current.record.ending } else { None };
@@ -135,7 +135,7 @@ fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result
     Ok(turn)
 }
 
-/// Applies what writers that died on the way had begun.
+/// Applies the patches that dead writers had begun. Returns how many there were.
 pub(crate) fn finish_patches(
     data: &DataFolder,
     store: &mut Store,
@@ -153,12 +153,12 @@ pub(crate) fn finish_patches(
     Ok(begun.len())
 }
 
-/// Replaces the document, or says why not.
+/// Replaces the document, or notes the reason why not.
 fn apply(data: &DataFolder, turn: &DocumentTurn, record: &mut JobRecord) -> Result<(), FileError> {
     let Some(patch) = &record.patch else { return Ok(()) };
     let outcome = match value(data, record) {
         Ok(value) => match turn.write(record.patched(), &patch.field, &value) {
-            // It will not go away by itself, and nobody else shall wait for that.
+            // The trouble will not go away by itself, and nobody else shall wait for that.
             Err(error) if error.is_of_another_kind() => Some(error.to_string()),
             written => written.map(|()| None)?,
         },
@@ -169,7 +169,7 @@ fn apply(data: &DataFolder, turn: &DocumentTurn, record: &mut JobRecord) -> Resu
     Ok(())
 }
 
-/// What the document becomes, or why it stays.
+/// Returns the new value of the document, or the reason why it stays.
 fn value(data: &DataFolder, record: &JobRecord) -> Result<Value, String> {
     let patch = record.patch.as_ref().ok_or("no state field was agreed on")?;
     let name = record.results.as_deref().ok_or("no result file was agreed on")?;
@@ -184,7 +184,7 @@ fn value(data: &DataFolder, record: &JobRecord) -> Result<Value, String> {
     }
 }
 
-/// Reads a job's result; none where there is no file.
+/// Reads a job's result; `None` if there is no file.
 pub(crate) fn read_result(
     data: &DataFolder,
     record: &JobRecord,
@@ -192,26 +192,26 @@ pub(crate) fn read_result(
 ) -> Result<Option<Value>, FileError> {
     let work = data.job(record.job_id).work(record.format);
     let path = work.file(name);
-    // The name came out of a file.
+    // The name came from a file, so it is checked.
     FileName::new(name).map_err(|error| FileError::damaged(&path, error))?;
     let Some(bytes) = work.read(name, MAX_DOCUMENT)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
 }
 
-/// Writes down how a job ended, for good, unless that has been done. The caller holds the job's lock.
+/// Writes down how a job ended, for good, unless that has been done. The caller holds the job's lock. Returns the end that counts.
 pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &EndRecord) -> Result<EndRecord, FileError> {
     let folder = data.job(id);
     if stands("unfinished-files-removed") {
         folder.remove_unfinished();
     }
     let earlier = match folder.read::<EndRecord>(EXIT) {
-        // Half an end is none, and what is no file has none in it.
+        // A damaged record does not count as an end, nor does a thing that is not a file.
         Err(FileError::Damaged { .. }) => folder.put_aside(EXIT).map(|()| None),
         read => read,
     };
     if stands("exit-written-once")
         && let Some(earlier) = earlier?
-        // Whoever wrote that took the supervisor for dead, and it has seen the end.
+        // The process that wrote the earlier end took the supervisor for dead, and the supervisor has seen the end.
         && (earlier.outcome != JobEnd::Lost || ending.outcome == JobEnd::Lost)
     {
         return Ok(earlier);
@@ -223,12 +223,13 @@ pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &EndRecord) -> 
         }
         written => written,
     }?;
-    // A small job's folder was accepted before its own name was on the disk.
+    // A small job was accepted before the name of its folder was on the disk.
     sync(&data.jobs())?;
     Ok(ending.clone())
 }
 
-/// Replaces a document because somebody said so, and gives the time that it has from then on. The store is asked for when it is our turn, so that nobody waits for it meanwhile.
+/// Replaces a document for a person or client, and returns the document's new time. Takes the store only once it has the turn, so that
+/// nobody waits for the store meanwhile.
 pub(crate) fn set_document<S: DerefMut<Target = Store>>(
     data: &DataFolder,
     store: impl FnOnce() -> S,

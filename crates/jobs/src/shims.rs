@@ -1,9 +1,9 @@
-//! Starts the shim of a job that has a slot.
+//! Starts the supervisor of a job that has a slot.
 //!
 //! Invariants
 //!
-//! - A shim inherits nothing: no stream, no environment, no terminal. Its name and its arguments hold neither ours nor the path
-//!   of the data folder, so that `pkill unhang` spares it, with `-f` too.
+//! - A supervisor inherits nothing: no stream, no environment, no terminal. Its name and its arguments hold neither unhang's name nor the
+//!   path of the data folder, so that `pkill unhang` spares it, with `-f` too.
 
 use std::{ffi::OsString, io, path::PathBuf};
 
@@ -16,13 +16,13 @@ use crate::{
     folder::DataFolder, id::JobId, record::ProcessRecord, store::ShimStarter, timestamp::JobTimestamp,
 };
 
-/// What a shim is called in the process list.
+/// The name of a supervisor in the process list.
 pub const NAME: &str = "mcp-job";
 
-/// The hidden first argument of our own binary.
+/// The hidden first argument of unhang's own binary.
 pub const ARGUMENT: &str = "mcp-job";
 
-/// How our own binary is run as a shim: the command that ends up in [`shim::run`](crate::shim::run).
+/// The command that runs unhang's own binary as a supervisor: it ends up in [`shim::run`](crate::shim::run).
 #[derive(Clone, Debug)]
 pub struct ShimCommand {
     /// Usually `/proc/self/exe`, which stays right when the file is replaced.
@@ -32,14 +32,14 @@ pub struct ShimCommand {
 }
 
 impl ShimCommand {
-    /// This very program, for one that calls [`shim::run_if_asked`](crate::shim::run_if_asked) first thing in its `main`.
+    /// Makes the command for this very program. Its `main` has to call [`shim::run_if_asked`](crate::shim::run_if_asked) first thing.
     #[must_use]
     pub fn this_program() -> Self {
         Self { program: this_program(), arguments: vec![ARGUMENT.into()] }
     }
 }
 
-/// Starts a shim for the job and returns. It stands in the job's folder, which tells it everything.
+/// Starts a supervisor for the job and returns. The supervisor stands in the job's folder, which tells it everything.
 pub(crate) fn start(command: &ShimCommand, data: &DataFolder, id: JobId) -> io::Result<()> {
     let mut arguments = command.arguments.clone();
     arguments.push(id.as_str().into());
@@ -50,12 +50,12 @@ pub(crate) fn start(command: &ShimCommand, data: &DataFolder, id: JobId) -> io::
         environment: &Environment::Exactly(unhang_switches::handed_on()),
         ..Launch::new(&command.program, &arguments)
     })?;
-    // It outlives us; if it does not, it is reaped with the next start.
+    // The supervisor outlives this process; if it does not, it is reaped with the next start.
     drop(process);
     Ok(())
 }
 
-/// This process as the one who is to start shims.
+/// Returns this process as the starter of supervisors.
 pub(crate) fn this_process() -> io::Result<ShimStarter> {
     let unknown =
         || io::Error::new(io::ErrorKind::Unsupported, "the system does not tell when a process was started");

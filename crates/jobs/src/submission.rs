@@ -1,15 +1,15 @@
-//! What a caller wants to be run, and how it becomes a job's folder.
+//! A job that a caller wants to be run, and the way in which it becomes a job's folder.
 //!
-//! Theory of operation. The caller draws the id, so that a submit whose outcome nobody learnt can be looked up afterwards.
-//! The folder is made with "must not exist" and filled, the orders in it are marked as the submitter's (`submitting.rs`), and only then
-//! the job is taken into the database; whoever dies in between leaves a folder that no row knows, which the retention removes.
+//! Theory of operation. The caller draws the id, so that a submission whose outcome nobody learnt can be looked up afterwards. The folder
+//! is made with "must not exist" and filled. The orders in it are marked as the submitter's (`submitting.rs`). Only then the job is taken
+//! into the database. A process that dies in between leaves a folder that no row knows, which the retention removes.
 //!
 //! Invariants
 //!
-//! - Nothing is started from a folder that is not complete, and what is accepted outlives a power failure: in its folder, or in
-//!   the database where it is small.
+//! - Nothing is started from a folder that is not complete. An accepted job outlives a power failure: in its folder, or in the database if
+//!   it is small.
 //! - A submission that fails leaves no folder (J-21, J-136).
-//! - The work gets the environment that the submission names and nothing else, besides three variables of ours.
+//! - The work gets the environment that the submission names and nothing else, besides three variables of unhang.
 
 use std::{
     collections::BTreeSet,
@@ -38,75 +38,76 @@ use crate::{
     timestamp::JobTimestamp,
 };
 
-/// Bytes on the disk for each of a job's logs.
+/// The bytes on the disk for each of a job's logs.
 pub const LOG_LIMIT: u64 = 8 << 20;
-/// Bytes of arguments that lie among the orders, and with them in the database. Each file more makes a submit a tenth slower.
+/// The bytes of arguments up to which they lie among the orders, and with them in the database. Each further file makes a submission a
+/// tenth slower.
 const WITH_ORDERS: usize = 32 << 10;
 /// The smallest limit: a hole has the size of a few blocks.
 pub const MIN_LOG_LIMIT: u64 = 64 << 10;
-/// Between SIGTERM and SIGKILL when a job has to end. It may have results to write, so it gets longer than a server.
+/// The time between SIGTERM and SIGKILL when a job has to end. A job may have results to write, so it gets longer than a server.
 pub const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// A job to be run.
 ///
-/// Its work reads the null device, and what it prints goes to files. Besides `environment` it gets `UNHANG_JOB_ID`, `UNHANG_JOB_DIR`
-/// (the work's own folder, where `inputs` lie and `results` go) and `PYTHONUNBUFFERED=1`. A line such as `progress: 40%` or
-/// `{"progress": 0.4, "message": "..."}` on its stdout says how far it is, `error.json` in its folder why it failed.
+/// The work reads the null device, and its output goes to files. Besides `environment` it gets `UNHANG_JOB_ID`, `UNHANG_JOB_DIR` (the
+/// work's own folder, where `inputs` lie and `results` go) and `PYTHONUNBUFFERED=1`. The work can tell its progress by a line on its
+/// stdout, such as `progress: 40%` or `{"progress": 0.4, "message": "..."}`, and the reason of a failure by `error.json` in its folder.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// Its id, from [`JobId::random`] or from the user.
+    /// The job's id, from [`JobId::random`] or from the user.
     pub id: JobId,
-    /// What people call it.
+    /// The name that people see.
     pub name: String,
-    /// The configured tool that makes it.
+    /// The configured tool that makes the job.
     pub tool: Option<String>,
-    /// Whose it is, where those who start jobs are told from one another.
+    /// The owner of the job, if those who start jobs are told from one another.
     pub owner: Option<String>,
     /// The program, which is looked for in the `PATH` of `environment`, and its arguments.
     pub command: Vec<OsString>,
-    /// The folder that it works in; it has to be there.
+    /// The working folder; it has to exist.
     pub folder: PathBuf,
-    /// Its environment: nothing of ours is handed on that is not named here.
+    /// The environment of the work: no variable of unhang's own environment is handed on that is not named here.
     pub environment: Vec<(OsString, OsString)>,
-    /// More of them, which may be secret: their values lie in `launch.json` alone, for its owner, until the job has started or ended;
-    /// everywhere else are their names. Of two with the same name these count.
+    /// More variables, which may be secret. Their values lie in `launch.json` alone, for its owner, until the job has started or ended;
+    /// everywhere else are their names. Of two variables with the same name, the private one counts.
     ///
-    /// A job with any of them is accepted when its folder is on the disk, and not with the log of the database, which takes some
+    /// A job with any of them is accepted when its folder is on the disk, and not with the log of the database. This takes some
     /// milliseconds longer.
     pub private_environment: Vec<(OsString, OsString)>,
-    /// Files that are in its folder before it starts.
+    /// The files that are in the work's folder before it starts.
     pub inputs: Vec<JobInput>,
     /// All arguments of the tool call, for `input.json`.
     pub arguments: Option<Value>,
-    /// The file in its folder that it has to leave there for its end to be a good one.
+    /// The file that the work has to leave in its folder for a good end.
     pub results: Option<FileName>,
-    /// What the result does to the named state.
+    /// The change of the named state by the result.
     pub patch: Option<Patch>,
-    /// How long it may run.
+    /// The time that the job may run.
     pub timeout: Option<Duration>,
-    /// Between SIGTERM and SIGKILL when it has to end.
+    /// The time between SIGTERM and SIGKILL when the job has to end.
     pub stop_grace: Duration,
-    /// Bytes on the disk for each of its logs.
+    /// The bytes on the disk for each of the logs.
     pub log_limit: u64,
 }
 
-/// A file that is in the job's folder before it starts.
+/// A file that is in the work's folder before the job starts.
 #[derive(Clone, Debug)]
 pub struct JobInput {
-    /// Its name there.
+    /// The file's name there.
     pub file: InputName,
-    /// Where its content comes from.
+    /// The source of its content.
     pub source: InputSource,
 }
 
-/// Where an input comes from.
+/// The source of an input.
 #[derive(Clone, Debug)]
 pub enum InputSource {
-    /// A document of the named state, of whoever has the data folder or shared.
+    /// A document of the named state that is shared or belongs to the data folder's owner.
     State(Field),
-    /// The document of this name that the job's owner has.
+    /// The document of this name that belongs to the job's owner.
     OwnState(Field),
-    /// A file somewhere, which is copied.
+    /// A file at any path, which is copied.
     File(PathBuf),
     /// These bytes.
     Bytes(Vec<u8>),
@@ -115,34 +116,34 @@ pub enum InputSource {
 /// A submission whose folder is filled.
 pub(crate) struct PreparedSubmission {
     pub(crate) record: JobRecord,
-    /// What is to stand in the database too.
+    /// The files for the database, if the job is small.
     pub(crate) files: Option<LaunchFiles>,
-    /// Where that is none, everything that the work needs, and the folders in which its names are.
+    /// If there are no such files: all files that the work needs, and the folders that have their names.
     durable: Vec<PathBuf>,
-    /// Keeps everybody else from the folder.
+    /// The mark that keeps every other process from the folder.
     pub(crate) mark: Option<SubmissionMark>,
 }
 
 impl PreparedSubmission {
-    /// A job that needs nothing but its row.
+    /// Makes a submission that needs nothing but its row.
     pub(crate) fn without_files(record: JobRecord) -> Self {
         Self { record, files: None, durable: Vec::new(), mark: None }
     }
 
-    /// Makes everything that the work needs outlive a power failure, unless the row does.
+    /// Makes everything that the work needs survive a power failure, unless the row does.
     ///
-    /// Apart from writing it, because a file system with a journal writes that once for everything that came before.
+    /// This is separate from writing, because a file system with a journal writes the journal once for everything that came before.
     pub(crate) fn sync(&self) -> Result<(), JobError> {
         sync_all(&self.durable).map_err(JobError::Serialization)
     }
 }
 
 impl Submission {
-    /// A submission of this command with everything else at its default: a drawn id, no environment, no inputs, no results, no
+    /// Makes a submission of this command with everything else at its default: a drawn id, no environment, no inputs, no results, no
     /// timeout.
     ///
     /// # Errors
-    /// Where the system has no random source to draw an id from.
+    /// Fails if the system has no random source to draw an id from.
     pub fn new(command: Vec<OsString>, folder: PathBuf) -> io::Result<Self> {
         Ok(Self {
             id: JobId::random()?,
@@ -163,7 +164,7 @@ impl Submission {
         })
     }
 
-    /// Says what is wrong with it before anything is made.
+    /// Checks the submission before anything is made.
     pub(crate) fn check(&self) -> Result<(), JobError> {
         let program = self.command.first().ok_or(JobError::NoCommand)?;
         let has_taken = self.inputs.iter().any(|input| input.file.as_os_str() == ARGUMENTS)
@@ -176,7 +177,7 @@ impl Submission {
         Ok(())
     }
 
-    /// Makes the folder. Whoever calls it has to remove it if the job is not accepted after all.
+    /// Makes and fills the folder. The caller has to remove it if the job is not accepted after all.
     pub(crate) fn prepare(
         &self,
         data: &DataFolder,
@@ -211,7 +212,7 @@ impl Submission {
         let record = self.record(rules);
         let launch = to_json(&LaunchOrders { arguments, ..self.launch(folder, &record, boot) });
         let mark = SubmissionMark::put(folder, &launch).map_err(JobError::Serialization)?;
-        // Inputs are not in the database, and what may be secret never gets there: its log keeps what was in it for a while.
+        // Inputs are not in the database. Secrets never get there: the database's log keeps its content for a while.
         let is_all = durable.is_empty() && self.private_environment.is_empty();
         let files = is_all.then_some(LaunchFiles { launch, arguments: None }).and_then(LaunchFiles::if_small);
         if files.is_none() {
@@ -220,7 +221,7 @@ impl Submission {
         Ok(PreparedSubmission { record, files, durable, mark: Some(mark) })
     }
 
-    /// Writes inputs and arguments, and returns what it has made. Where there is nothing to write the shim makes the folder.
+    /// Writes inputs and arguments, and returns the paths that it has made. If there is nothing to write, the supervisor makes the folder.
     fn fill_work(
         &self,
         data: &DataFolder,
@@ -285,10 +286,10 @@ impl Submission {
         let ours: [(&str, OsString); 3] = [
             ("UNHANG_JOB_ID", self.id.as_str().into()),
             ("UNHANG_JOB_DIR", folder.work(FORMAT).path().into()),
-            // Python holds back what it prints to a file, so that progress and the last words of a killed job would be missing.
+            // Python buffers its output to a file, so that progress and the last words of a killed job would be missing.
             ("PYTHONUNBUFFERED", "1".into()),
         ];
-        // Of two with the same name the later counts.
+        // Of two variables with the same name the later one counts.
         environment.extend(ours.map(|(name, value)| (name.into(), value)));
         LaunchOrders {
             format: FORMAT,
@@ -332,15 +333,15 @@ impl JobInput {
     }
 }
 
-/// Removes the folder of a job that was not accepted. The caller holds the mark on its orders, where there are any.
+/// Removes the folder of a job that was not accepted. The caller holds the mark on its orders, if there are any.
 pub(crate) fn discard(folder: &JobFolder) {
     if !stands("failed-submit-leaves-no-folder") {
         return;
     }
-    // First the orders: they say that the folder is a job's.
+    // The orders go first: they say that the folder is a job's.
     let removed = match fs::remove_file(folder.file(LAUNCH)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        // To look into a folder takes an open file, and where there are none to be had there is little in it.
+        // Looking into a folder takes an open file; if the process has no more of them, there is little in the folder.
         _ => fs::remove_dir_all(folder.path()).or_else(|error| remove_empty(folder).map_err(|_| error)),
     };
     if let Err(error) = removed {

@@ -1,22 +1,21 @@
-//! The mark on a job that is being submitted: until it is gone, the folder is its submitter's and no job's.
+//! The mark on a job that is being submitted: until it is gone, the folder belongs to its submitter and is not a job's.
 //!
-//! Theory of operation. A submission has its folder before it has its row, and a rebuild of the table of jobs takes folders for jobs.
-//! So `launch.json` is read-only (0400) from its first moment on, and the submitter holds a lock on it:
-//!
+//! Theory of operation. A submission has its folder before it has its row, and a rebuild of the table of jobs takes folders for jobs. So
+//! `launch.json` is read-only (0400) from its first moment on, and the submitter holds a lock on it:
 //! ```text
 //! folder, inputs ─ launch.json, 0400, locked ─ row (commit) ─ 0600 ─ is it still the same database? ─ id goes out
 //! ```
 //!
-//! Where the answer to the question is no, whoever made the other database may have passed by a marked folder: the submitter notes the
-//! row once more. After that the orders have no mark, and the folder is in every table that is made from then on.
+//! If the database is another one, the process that made it may have passed by a marked folder: the submitter notes the row once more.
+//! After that the orders have no mark, and the folder is in every table that is made from then on.
 //!
-//! The mark is a mode and no file of its own, because a file that is made and removed again costs each submission a tenth of its time.
+//! The mark is a mode and not a file of its own. A file that is made and removed again would cost each submission a tenth of its time.
 //!
 //! Invariants
 //!
-//! - As long as the mark is held nobody but the submitter takes the folder for anything, and only then it may remove it.
-//! - The mark goes before the id goes out. One that is left, and that nobody holds, is that of a submitter that told nobody.
-//! - A power failure may bring a mark back. So one of an earlier boot means nothing: the orders say in which boot they were submitted.
+//! - As long as the mark is held, only the submitter uses the folder, and only then it may remove it.
+//! - The mark goes before the id goes out. A mark that is left, and that nobody holds, is that of a submitter that told nobody.
+//! - A power failure may bring a mark back. So a mark of an earlier boot means nothing: the orders say in which boot they were submitted.
 
 use std::{
     fs::{OpenOptions, symlink_metadata},
@@ -36,10 +35,10 @@ use crate::{
     launch::LaunchOrders,
 };
 
-/// The mode of orders that are being submitted.
+/// The file mode of orders that are being submitted.
 const SUBMITTING: u32 = 0o400;
 
-/// A mark that is held. Where it is dropped and not removed, as when its holder is killed, it says that nothing came of the submission.
+/// A mark that is held. If it is dropped and not removed, as when its holder is killed, it says that the submission came to nothing.
 #[derive(Debug)]
 pub(crate) struct SubmissionMark {
     path: PathBuf,
@@ -62,24 +61,24 @@ impl SubmissionMark {
         }
     }
 
-    /// From now on the folder is a job's.
+    /// Removes the mark. From now on the folder is a job's.
     pub(crate) fn remove(self) {
-        // The job may have ended already, and its orders been removed: they are changed by their descriptor.
+        // The job may have ended already, and its orders may be gone: the mode is changed through the descriptor.
         if let Err(error) = fchmod(&self.lock, Mode::RUSR | Mode::WUSR) {
             tracing::warn!("cannot change the mode of {}: {error}", self.path.display());
         }
     }
 }
 
-/// Whether a submitter that lives has this folder.
+/// Returns whether a living submitter has this folder.
 pub(crate) fn is_being_submitted(folder: &JobFolder) -> bool {
-    // In this order: a submitter takes its mark away before it lets go of the lock.
+    // The order matters: a submitter takes its mark away before it lets go of the lock.
     is_held(&folder.file(LAUNCH)).unwrap_or(false) && has_mark(folder)
 }
 
-/// Whether the orders that were read in this folder a moment ago are no job's: they are being submitted, or were never accepted.
+/// Returns whether the orders that were just read in this folder belong to no job: they are being submitted, or were never accepted.
 pub(crate) fn was_not_accepted(folder: &JobFolder) -> bool {
-    // The contents first, then the lock, then the mode: a submitter changes them in the same order.
+    // The contents are read first, then the lock, then the mode: a submitter changes them in the same order.
     let is_left = is_left(folder);
     let is_submitters = is_being_submitted(folder) || (is_left && has_mark(folder));
     // A submission that is refused loses its orders first, and a job that begins has more files before it loses them.
@@ -93,7 +92,7 @@ fn has_mark(folder: &JobFolder) -> bool {
     found.is_ok_and(|found| found.permissions().mode() & 0o777 == SUBMITTING)
 }
 
-/// Whether marked orders are of this boot, or have nothing in them yet.
+/// Returns whether marked orders are of this boot, or have nothing in them yet.
 fn is_left(folder: &JobFolder) -> bool {
     if symlink_metadata(folder.file(LAUNCH)).is_ok_and(|found| found.is_file() && found.len() == 0) {
         return true;

@@ -1,4 +1,4 @@
-//! A point in time as the files of a job tell it: RFC 3339 in UTC, to the millisecond, readable by people and programs.
+//! A point in time in the files of a job: RFC 3339 in UTC, to the millisecond, readable by people and programs.
 
 use std::{
     fmt,
@@ -8,7 +8,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since 1970. The clock is the system's, so it may jump; nothing but what is shown depends on it.
+/// Milliseconds since 1970. The clock is the system's, so it may jump. Displayed times depend on it, and so do the retention, the time of a
+/// left call, and the time for which a starter is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct JobTimestamp(u64);
@@ -26,13 +27,13 @@ impl JobTimestamp {
         Self(millis)
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the milliseconds since 1970.
     #[must_use]
     pub fn millis(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to this one; zero where the clock was set back in between.
+    /// Returns the time from `earlier` to this one; zero if the clock was set back in between.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

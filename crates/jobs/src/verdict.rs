@@ -1,70 +1,70 @@
-//! What became of a job that was given to a shim, judged from what is on the disk and from what lives.
+//! The state of a job that was given to a supervisor, judged from the disk and from living processes.
 //!
 //! Theory of operation. A job goes through these steps, and each leaves something behind that the next reader can see:
 //!
 //! ```text
-//! row `starting` ─ shim spawned ─ lock taken ─ run.json ─ work spawned ─ run.json with the work ─ exit.json ─ lock free
+//! row `starting` ─ supervisor spawned ─ lock taken ─ run.json ─ work spawned ─ run.json with the work ─ exit.json ─ lock free
 //! ```
 //!
-//! Whoever judges looks at the lock first, then at `run.json`, then at `exit.json`: the shim writes in the other order, so
-//! what is seen can be old and still never wrong.
+//! A judge looks at the lock first, then at `run.json`, then at `exit.json`. The supervisor writes in the other order, so that the judge
+//! may see an old state and still never a wrong one.
 //!
 //! Invariants
 //!
-//! - An `exit.json` is the truth, whoever lives (X-07). Without one, nothing is ever taken for completed.
-//! - What may have run is never started again: `run.json` is written before the work is spawned, and what was given to a shim
-//!   before a reboot is taken for begun.
-//! - A pid says nothing without the boot and the start time that belong to it. A process of another container on this system has the boot
-//!   in common with us and its numbers not, so that the lock alone tells whether it lives.
+//! - An `exit.json` is the truth, whichever process lives (X-07). Without one, no job is ever taken for completed.
+//! - A job that may have run is never started again: `run.json` is written before the work is spawned, and a job that was given to a
+//!   supervisor before a reboot is taken for begun.
+//! - A pid says nothing without the boot and the start time that belong to it. A process of another container on this system shares the
+//!   boot with this one, but not its process ids. So the lock alone tells whether it lives.
 
 use unhang_proc::identity::is_same_boot;
 use unhang_switches::stands;
 
 use crate::record::RunRecord;
 
-/// What can be seen of a job that was given to a shim.
+/// The visible facts about a job that was given to a supervisor.
 #[derive(Clone, Debug)]
 pub struct JobEvidence<'a> {
-    /// Whether somebody holds the job's lock: the shim does, as long as it lives.
+    /// Whether a process holds the job's lock: the supervisor does, as long as it lives.
     pub is_locked: bool,
-    /// `run.json`, if it is there.
+    /// The content of `run.json`, if it exists.
     pub run: Option<&'a RunRecord>,
-    /// Whether `exit.json` is there.
+    /// Whether `exit.json` exists.
     pub has_exit: bool,
-    /// Whether the process that was to start the shim may still be about to do so.
+    /// Whether the process that was to start the supervisor may still be about to do so.
     pub starter_lives: bool,
     /// Whether the job was given out before the system was started: `run.json` may have gone with the power.
     pub is_of_another_boot: bool,
-    /// This boot.
+    /// The id of this boot.
     pub boot_id: &'a str,
 }
 
-/// What became of it.
+/// The judged state of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobVerdict {
-    /// Nobody has begun with it, and nobody is about to: it may be started.
+    /// No supervisor has begun with the job, and none is about to: it may be started.
     NeverStarted,
-    /// Somebody is about to begin.
+    /// A supervisor is about to begin.
     Starting,
-    /// It runs.
+    /// The job runs.
     Running,
-    /// It has ended, as `exit.json` says.
+    /// The job has ended, as `exit.json` says.
     Ended,
-    /// Nobody will ever know.
+    /// The end of the job will never be known.
     Lost(LossReason),
 }
 
-/// Why nobody will ever know how a job ended.
+/// The reason why the end of a job will never be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossReason {
-    /// Its shim was killed.
+    /// The job's supervisor was killed.
     ShimKilled,
     /// The machine was started anew.
     Reboot,
 }
 
 impl JobEvidence<'_> {
-    /// Judges.
+    /// Judges the job by the evidence.
     pub fn verdict(&self) -> JobVerdict {
         if self.has_exit {
             return JobVerdict::Ended;

@@ -1,4 +1,4 @@
-//! Waits of threads that have no runtime, for what can only be looked at: a lock of another process, the end of a shim.
+//! Waits of threads that have no runtime, for events that can only be polled: a lock of another process, the end of a supervisor.
 //!
 //! Invariants: every wait has a limit, and says whether it was reached.
 
@@ -6,7 +6,7 @@ use std::{thread, time::Duration};
 
 use unhang_proc::tree::now;
 
-/// A moment by which something must have happened.
+/// The moment at which a wait has to end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitLimit {
     begin: Duration,
@@ -14,12 +14,12 @@ pub(crate) struct WaitLimit {
 }
 
 impl WaitLimit {
-    /// The moment that lies `length` ahead.
+    /// Sets the limit to the moment that lies `length` ahead.
     pub(crate) fn after(length: Duration) -> Self {
         Self { begin: now(), length }
     }
 
-    /// The time that has passed since it was set.
+    /// Returns the time that has passed since the limit was set.
     pub(crate) fn elapsed(&self) -> Duration {
         now().saturating_sub(self.begin)
     }
@@ -29,7 +29,7 @@ impl WaitLimit {
     }
 }
 
-/// Looks again and again. None where the limit was reached first.
+/// Repeats `look` until it finds something. Returns `None` if the limit was reached first.
 pub(crate) fn look_until<T, E>(
     limit: WaitLimit,
     between: Duration,
@@ -44,7 +44,7 @@ pub(crate) fn look_until<T, E>(
     }
 }
 
-/// Leaves time to others.
+/// Sleeps, and leaves the processor to others.
 #[expect(
     clippy::disallowed_methods,
     reason = "another process is looked at, and tells nobody when it is done"

@@ -1,23 +1,23 @@
-//! Calls of servers' tools that have become jobs: no command of ours works on them, and what there is to keep is that somebody waits.
+//! Calls of servers' tools that have become jobs. No command of unhang works on them: a process waits for the answer and keeps it.
 //!
-//! Theory of operation. Whoever waits for the answer has the call taken in ([`Engine::adopt`]), which is durable like every submission,
-//! and holds it from then on ([`HeldCall`]): tells how far it is, and at last how it ended. The record names the process that does. Nobody
-//! else can ever have the answer, so a call whose process has gone has failed, and whoever finds it says so; unless its server keeps the
-//! answer and there is a ticket for it ([`super::tickets`]).
+//! Theory of operation. The process that waits for the answer adopts the call ([`Engine::adopt`]), which is durable like every submission.
+//! It holds the call from then on ([`HeldCall`]): it tells the progress, and at last the end. The record names this process. No other
+//! process can ever have the answer. So a call whose process has gone has failed, and the process that finds it says so; unless its server
+//! keeps the answer and there is a ticket for it ([`super::tickets`]).
 //!
 //! ```text
 //! adopt ─ row, `active` (fsync) ─ id goes out ─ HeldCall ─┬ settled: results.json or error.json ─ exit.json ─ row: final
 //!                                                        ├ let go (dropped, a panic): the maintenance thread settles it as failed
 //!                                                        └ process gone: the next look of any engine settles it as failed,
-//!                                                          or leaves it to whoever can take it up
+//!                                                          or leaves it for another process to take up
 //! ```
 //!
 //! Invariants
 //!
-//! - A call takes no slot: the work is the server's, and runs already.
-//! - What is settled as completed has its result on the disk first.
-//! - While its holder lives, nobody else says how a call ended; whoever wants it to end tells the holder. It holds the lock of the job's
-//!   folder, for those who cannot see its process.
+//! - A call takes no slot: the server does the work, and runs already.
+//! - A call that is settled as completed has its result on the disk first.
+//! - While its holder lives, no other process says how a call ended; a process that wants it to end tells the holder. The holder has the
+//!   lock of the job's folder, for processes that cannot see it.
 
 use std::{
     collections::HashMap,
@@ -55,36 +55,36 @@ use crate::{
     timestamp::JobTimestamp,
 };
 
-/// How long what was logged may take to the disk before the end is written without it.
+/// The longest time that lines of the log may take to reach the disk before the end is written without them.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A call that is to become a job.
 #[derive(Clone, Debug)]
 pub struct Adoption {
-    /// Its id, from [`JobId::random`].
+    /// The job's id, from [`JobId::random`].
     pub id: JobId,
-    /// What people call it.
+    /// The name that people see.
     pub name: String,
-    /// Whose it is, where those who start jobs are told from one another.
+    /// The owner of the job, if those who start jobs are told from one another.
     pub owner: Option<String>,
     /// The server, as the configuration calls it.
     pub server: String,
     /// The tool, as the server calls it.
     pub tool: String,
-    /// Whether it may be called once more without doing anything twice.
+    /// Whether the tool may be called once more without doing anything twice.
     pub is_repeatable: bool,
-    /// What it was called with, as JSON.
+    /// The arguments of the call, as JSON.
     pub arguments: Option<String>,
-    /// For how long it has been worked on.
+    /// The time for which the server has worked on the call.
     pub elapsed: Duration,
-    /// How long it may take in all.
+    /// The time that the call may take in all.
     pub timeout: Option<Duration>,
-    /// What its answer can be had with by others, where its server keeps it.
+    /// The ticket with which other processes can get the answer, if its server keeps it.
     pub ticket: Option<CallTicket>,
 }
 
 impl Adoption {
-    /// Makes the folder. Whoever calls it has to remove it if the call is not taken in after all.
+    /// Makes the folder. The caller has to remove it if the call is not adopted after all.
     pub(super) fn prepare(&self, inner: &EngineState) -> Result<PreparedSubmission, JobError> {
         let folder = inner.data.job(self.id);
         match folder.create() {
@@ -103,7 +103,7 @@ impl Adoption {
             discard(&folder);
             return Err(JobError::Serialization(error));
         }
-        // Without orders and record nobody takes the folder for a job's.
+        // A folder without orders and record is not taken for a job's folder.
         Ok(PreparedSubmission::without_files(self.record(inner)))
     }
 
@@ -142,33 +142,33 @@ impl Adoption {
     }
 }
 
-/// How a call came to its end.
+/// The way in which a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallEnd {
     /// The tool answered.
     Answered {
         /// The result, as JSON.
         result: String,
-        /// The tool says that it failed.
+        /// Whether the tool says that it failed.
         is_error: bool,
     },
-    /// There is no answer.
+    /// The call has no answer.
     Failed {
-        /// Why.
+        /// The reason.
         reason: EndReason,
-        /// The same for a person.
+        /// The reason in words for a person.
         detail: String,
-        /// The error that its caller would have had, as JSON.
+        /// The error that the caller would have had, as JSON.
         error: Option<String>,
     },
-    /// Somebody wanted it to end.
+    /// Somebody cancelled the call.
     Cancelled,
 }
 
 impl CallEnd {
-    /// Leaves in the folder what came of it, durably, and says how it ended.
+    /// Writes the result or error into the folder, durably, and returns the record of the end.
     fn write(&self, work: &WorkFolder) -> Result<EndRecord, FileError> {
-        // A power failure may have taken what was accepted a moment ago.
+        // A power failure may have taken a folder that was made a moment ago.
         work.create_if_missing()?;
         Ok(match self {
             CallEnd::Answered { result, is_error } => {
@@ -193,9 +193,9 @@ impl CallEnd {
 /// The calls that this engine's owners hold.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// Each is told when somebody wants it to end.
+    /// The sender that tells each holder to end its call.
     held: Mutex<HashMap<JobId, watch::Sender<bool>>>,
-    /// Those that were let go of without an end.
+    /// The calls that were let go of without an end.
     let_go: Mutex<Vec<JobId>>,
     journal: OnceLock<Option<Journal>>,
 }
@@ -209,12 +209,12 @@ impl Calls {
         self.let_go.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is held here.
+    /// Returns whether this process holds the call.
     pub(super) fn holds(&self, id: JobId) -> bool {
         self.held().contains_key(&id)
     }
 
-    /// Tells whoever holds it that it is to end. False where nobody here does.
+    /// Tells the holder of a call that it is to end. Returns false if this process does not hold the call.
     pub(super) fn tell(&self, id: JobId) -> bool {
         self.held().get(&id).is_some_and(|cancel| {
             cancel.send_replace(true);
@@ -222,7 +222,7 @@ impl Calls {
         })
     }
 
-    /// Where what is logged about it goes; nowhere where there is no thread to be had.
+    /// Returns the writer of a call's log; `None` if the system has no thread for the journal.
     fn pen(&self, data: &DataFolder, id: JobId, logged: u64) -> Option<LogWriter> {
         let journal = self.journal.get_or_init(Journal::start).as_ref()?;
         Some(journal.pen(data.job(id).file(STDOUT), LOG_LIMIT.saturating_sub(logged)))
@@ -230,7 +230,7 @@ impl Calls {
 }
 
 impl EngineState {
-    /// Settles the calls that nobody holds any more although we live.
+    /// Settles the calls that nobody holds any more although this process lives.
     pub(super) fn settle_let_go(&self, store: &mut Store) -> Result<(), JobError> {
         for id in std::mem::take(&mut *self.calls.let_go()) {
             let known = self.memory.status(id).and_then(|status| status.record.call);
@@ -239,7 +239,7 @@ impl EngineState {
                 .map_err(StoreError::from)
                 .and_then(|ending| settle(&self.data, store, id, &ending, &self.admission()));
             if settled.is_err() {
-                // It is tried again with the next round.
+                // The next round tries it again.
                 self.calls.let_go().push(id);
             }
             self.tell_trouble(id, settled.map(drop).map_err(JobError::from))?;
@@ -248,25 +248,25 @@ impl EngineState {
     }
 }
 
-/// A call that was taken in, and that somebody who has not been told yet is to hold.
+/// An adopted call whose holder has not got it yet.
 #[derive(Debug)]
 pub(super) struct UnclaimedCall {
     inner: Arc<EngineState>,
     pub(super) id: JobId,
     cancelled: watch::Receiver<bool>,
     is_settled: AtomicBool,
-    /// Tells those who cannot see this process, as from another container, that it lives (F-04).
+    /// The lock tells processes that cannot see this one, as from another container, that it lives (F-04).
     #[cfg_attr(not(test), expect(dead_code, reason = "it is held, not read"))]
     pub(super) lock: Option<Lock>,
 }
 
 impl UnclaimedCall {
-    /// From now on it may be dropped.
+    /// Notes that the call is settled, so that it may be dropped.
     pub(super) fn is_over(&self) {
         self.is_settled.store(true, Ordering::Relaxed);
     }
 
-    /// One of a call that nobody else holds. It touches the disk.
+    /// Claims a call that nobody else holds. Touches the disk.
     pub(super) fn new(inner: Arc<EngineState>, id: JobId) -> Self {
         let path = inner.data.job(id).file(LOCK);
         let lock = Lock::try_take(&path).unwrap_or_else(|error| {
@@ -292,7 +292,7 @@ impl Drop for UnclaimedCall {
     }
 }
 
-/// A call that we wait for. One that is dropped before it was settled has failed.
+/// A call that this process waits for. A held call that is dropped before it was settled has failed.
 #[derive(Debug)]
 pub struct HeldCall {
     pub(super) claim: UnclaimedCall,
@@ -301,32 +301,32 @@ pub struct HeldCall {
 }
 
 impl HeldCall {
-    /// One whose log has so many bytes already.
+    /// Makes the handle of a claimed call. `logged` is the number of bytes that its log has already.
     pub(super) fn new(claim: UnclaimedCall, engine: Engine, logged: u64) -> Self {
         let pen = engine.inner.calls.pen(&engine.inner.data, claim.id, logged);
         Self { claim, engine, pen }
     }
 
-    /// Waits until what was logged is on the disk, for as long as that may take.
+    /// Waits until the logged lines are on the disk, up to a limit.
     pub(super) async fn log_is_written(&mut self) {
         if let Some(pen) = self.pen.take() {
             let _late = timeout(LOG_PATIENCE, pen.finish()).await;
         }
     }
 
-    /// Its id.
+    /// Returns the job's id.
     #[must_use]
     pub fn id(&self) -> JobId {
         self.claim.id
     }
 
-    /// Waits until somebody wants it to end. Cancel-safe.
+    /// Waits until somebody cancels the job. Cancel-safe.
     pub async fn cancelled(&mut self) {
-        // We hold what it comes from.
+        // The wait cannot fail: `claim` keeps the sender alive.
         let _told = self.claim.cancelled.wait_for(|cancelled| *cancelled).await;
     }
 
-    /// Notes how far it is, where that is known, and what it is doing. Never waits.
+    /// Notes the progress of the call, if it is known, and the line that says what it is doing. Never waits.
     pub fn progress(&mut self, progress: Option<JobProgress>, line: &str) {
         let memory = &self.claim.inner.memory;
         if progress.is_some() {
@@ -335,19 +335,20 @@ impl HeldCall {
         self.log(line);
     }
 
-    /// Adds a line to its log. Never waits; what the disk does not take in time is lost, and that is said.
+    /// Adds a line to the call's log. Never waits. Lines that the disk does not take in time are lost, and the log says so.
     pub fn log(&mut self, line: &str) {
         if let Some(pen) = &mut self.pen {
             pen.line(line);
         }
     }
 
-    /// Notes how it ended; on the disk when this returns. What it answers is where the call is: it may have ended otherwise before.
+    /// Notes how the call ended. The end is on the disk when this returns. Returns the status of the job, which may have ended otherwise
+    /// before.
     ///
     /// # Errors
-    /// Where the disk or the database says no. The maintenance thread then settles it as failed as soon as they can be used again.
+    /// Fails if the disk or the database fails. The maintenance thread then settles the call as failed as soon as they can be used again.
     pub async fn settle(mut self, end: CallEnd) -> Result<JobStatus, JobError> {
-        // Without an answer the end is more urgent than what was logged before it.
+        // If the log is late, the end is more urgent than the lines before it.
         self.log_is_written().await;
         let id = self.claim.id;
         let engine = self.engine.clone();
@@ -370,10 +371,11 @@ impl HeldCall {
 }
 
 impl Engine {
-    /// Takes in a call that is being worked on. When this returns it is on the disk, and reaches a final state, whoever dies.
+    /// Adopts a call that its server works on. When this returns, the job is on the disk and reaches a final state, whichever process dies.
     ///
     /// # Errors
-    /// Why it was not taken in; then there is no trace of it. What [`JobError::Uncertain`] leaves open is settled as failed.
+    /// Fails if the id is taken, or the disk or the database fails. No trace of the call is left then. A job that [`JobError::Uncertain`]
+    /// leaves open is settled as failed.
     pub async fn adopt(&self, adoption: Adoption) -> Result<(HeldCall, JobStatus), JobError> {
         let id = adoption.id;
         let (answer, outcome) = oneshot::channel();
@@ -387,16 +389,17 @@ impl Engine {
         Ok((HeldCall::new(claim, self.clone(), 0), self.status(id).await?))
     }
 
-    /// Calls that nobody waits for, and whose answers can still be had.
+    /// Returns the calls that nobody waits for and whose answers can still be had.
     #[must_use]
     pub fn left_calls(&self) -> Vec<JobStatus> {
         tickets::left_calls(&self.inner)
     }
 
-    /// Takes up a call that was left; from then on it is held here. None where it has an end, or somebody else was faster.
+    /// Takes up a call that was left; from then on this process holds it. Returns `None` if the call has ended, or another process was
+    /// faster.
     ///
     /// # Errors
-    /// Where the disk or the database says no.
+    /// Fails if the disk or the database fails.
     pub async fn take_up(&self, id: JobId) -> Result<Option<(HeldCall, JobStatus)>, JobError> {
         let inner = Arc::clone(&self.inner);
         let claim = self.run_write(CHANGE_LIMIT, move |_| tickets::take_up(&inner, id)).await?;
@@ -404,18 +407,18 @@ impl Engine {
         Ok(Some((HeldCall::new(claim, self.clone(), logged), self.status(id).await?)))
     }
 
-    /// The result of a call that has ended with one, as JSON, as its server gave it.
+    /// Returns the result of a call that has ended with one, as JSON, as its server gave it; `None` otherwise.
     ///
     /// # Errors
-    /// Where there is no such job, or its files cannot be read.
+    /// Fails if there is no such job, or its files cannot be read.
     pub async fn call_result(&self, id: JobId) -> Result<Option<String>, JobError> {
         self.text_of(id, RESULT).await
     }
 
-    /// The error that the caller of a failed call would have had, as JSON.
+    /// Returns the error that the caller of a failed call would have had, as JSON; `None` if there is none.
     ///
     /// # Errors
-    /// As [`Self::call_result`].
+    /// Fails as [`Self::call_result`] does.
     pub async fn call_error(&self, id: JobId) -> Result<Option<String>, JobError> {
         self.text_of(id, ERROR).await
     }

@@ -1,9 +1,9 @@
-//! Whether the wall clock can be believed when it says that a job's time is over.
+//! Trust in the wall clock when it says that a job's retention is over.
 //!
-//! Theory of operation. The clock that runs since the boot is never set, so the distance between the two changes only when somebody sets
-//! the wall clock. That distance is kept in the database. Where it has become another one nobody knows which of the two times is true: the
-//! ends of jobs may have been noted by a clock that was wrong, or it is wrong now. So nothing is removed until the retention has passed
-//! once more, by the clock that is never set. A clock that was set forward and then back removes the reason to wait.
+//! Theory of operation. The clock that runs since the boot is never set. So the distance between the two clocks changes only when somebody
+//! sets the wall clock. The database keeps that distance. If it has changed, nobody knows which of the two times is true: the ends of jobs
+//! may have been noted by a wrong clock, or the clock is wrong now. So nothing is removed until the retention has passed once more, by the
+//! clock that is never set. A clock that was set forward and then back removes the reason to wait.
 //!
 //! Invariant: pure; times are handed in. A jump that happened while the machine was off cannot be told from a long time.
 
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use crate::store::figures::{ClockJump, StoreFigures};
 
-/// A difference that is no jump: what is measured is read one after the other.
+/// The largest difference, in milliseconds, that is not a jump: the two clocks are read one after the other.
 const TOLERANCE: i64 = 60_000;
 
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClockReading {
-    /// Which boot it is.
+    /// The number of the boot.
     pub(super) boot: i64,
     /// Milliseconds since 1970, by the wall clock.
     pub(super) wall: i64,
@@ -25,18 +25,18 @@ pub(super) struct ClockReading {
     pub(super) since_boot: i64,
 }
 
-/// What follows for what is to be removed.
+/// Whether the clock can be trusted when ended jobs are to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClockTrust {
-    /// It can be removed.
+    /// Ended jobs can be removed.
     Given,
-    /// The clock has just been found to have been set forward by so much.
+    /// This reading found that the clock was set forward by this much.
     Lost(Duration),
-    /// It was found before, and it is too early.
+    /// An earlier reading found a jump, and it is too early to remove jobs.
     Waiting,
 }
 
-/// Judges a reading by what was kept, and says what is to be kept now.
+/// Judges a reading by the figures of the one before, and returns the figures to keep now.
 pub(super) fn judge(
     before: Option<StoreFigures>,
     now: ClockReading,
@@ -46,7 +46,7 @@ pub(super) fn judge(
     let kept = |jump| StoreFigures { boot: now.boot, offset, jump };
     let Some(before) = before else { return (kept(None), ClockTrust::Given) };
     if before.boot != now.boot {
-        // The wait begins anew with the clock that it is measured by.
+        // The wait begins anew, since the clock of the new boot measures it.
         let jump = before.jump.map(|jump| ClockJump { seen: 0, ..jump });
         return (kept(jump), still(jump, now, retention));
     }

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //!
-//! - A disk that hangs delays a caller no longer than the limit of what is done.
-//! - The threads that wait for the disk have a bound, and what only looks takes no permit from what changes something.
+//! - A disk that hangs delays a caller no longer than the limit of the operation.
+//! - The number of threads that wait for the disk is limited. Readers take no permit from writers.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,19 +11,19 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::error::JobError;
 
-/// How long a look at the disk may take. The database may be held by others for ten seconds.
+/// The time that a look at the disk may take. Others may hold the database for ten seconds.
 const LOOK_LIMIT: Duration = Duration::from_secs(15);
 
-/// Threads that look at the disk at the same time. Where it hangs each of them hangs too.
+/// The most threads that read the disk at the same time. If the disk hangs, each of them hangs too.
 const MOST_LOOKS: usize = 32;
 
-/// Threads that change something on the disk at the same time. Whoever cancels a job waits for its end.
+/// The most threads that change something on the disk at the same time. A thread that cancels a job waits for its end.
 const MOST_CHANGES: usize = 64;
 
 /// The permits of those threads.
 #[derive(Debug)]
 pub(super) struct DiskThreads {
-    /// The folder that an error names.
+    /// The data folder, which errors name.
     folder: PathBuf,
     looks: Arc<Semaphore>,
     changes: Arc<Semaphore>,
@@ -35,7 +35,7 @@ impl DiskThreads {
         Self { folder, looks: Arc::new(looks), changes: Arc::new(changes) }
     }
 
-    /// Looks at the disk where that delays nobody else.
+    /// Runs a read of the disk on a thread of its own kind, with the limit for reads.
     pub(super) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce() -> Result<T, JobError> + Send + 'static,
@@ -43,7 +43,7 @@ impl DiskThreads {
         self.within(LOOK_LIMIT, &self.looks, look).await
     }
 
-    /// Changes something on the disk where that delays nobody else. What is late may still be done.
+    /// Runs a change of the disk on a thread of its own kind. A change that is late may still be done.
     pub(super) async fn change<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -52,7 +52,7 @@ impl DiskThreads {
         self.within(limit, &self.changes, work).await
     }
 
-    /// Does it on a thread that has one of these permits.
+    /// Runs `work` on a blocking thread that has one of these permits.
     pub(super) async fn within<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -61,13 +61,13 @@ impl DiskThreads {
     ) -> Result<T, JobError> {
         let permits = Arc::clone(permits);
         let done = async {
-            // Nobody closes it.
+            // The semaphore is never closed.
             let permit = permits.acquire_owned().await.map_err(|_| JobError::Closed)?;
             let done = tokio::task::spawn_blocking(move || {
                 let _until_the_disk_answers = permit;
                 work()
             });
-            // A panic in it is a bug, and the runtime's end leaves nobody to answer.
+            // A panic in `work` is a bug. After the runtime's end nobody waits for the answer.
             done.await.map_err(|_| JobError::Closed)?
         };
         let late = |_| JobError::Late { folder: self.folder.clone(), waited: limit };

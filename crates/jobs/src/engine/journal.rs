@@ -1,9 +1,9 @@
-//! The thread that writes what is logged about calls: one for all of them, so that a disk that stands still delays nobody.
+//! The thread that writes the logs of calls: one for all of them, so that a disk that stands still delays nobody.
 //!
 //! Invariants
 //!
-//! - Whoever has something to write never waits; what finds no room is dropped, and the log says how much.
-//! - A log has a limit; where it is reached, the last line says so.
+//! - A caller that has a line to write never waits. Lines that find no room are dropped, and the log says how many.
+//! - A log has a limit; once it is reached, the last line says so.
 
 use std::{
     fs::OpenOptions,
@@ -17,7 +17,7 @@ use std::{
 use rustix::fs::OFlags;
 use tokio::sync::oneshot;
 
-/// Lines that may wait for the disk, of all calls together.
+/// The most lines that wait for the disk, of all calls together.
 const WAITING: usize = 1024;
 
 /// The longest line that is kept, in bytes. A server may log megabytes at once.
@@ -31,23 +31,23 @@ enum Order {
     SayWhenDone(oneshot::Sender<()>),
 }
 
-/// A handle to the thread, which ends when all of them have gone.
+/// A handle to the thread, which ends when all handles have gone.
 #[derive(Clone, Debug)]
 pub(super) struct Journal(mpsc::SyncSender<Order>);
 
-/// What writes to the log of one call.
+/// The writer of one call's log.
 #[derive(Debug)]
 pub(super) struct LogWriter {
     journal: Journal,
     path: Arc<Path>,
-    /// Bytes that the log may still grow by.
+    /// The number of bytes by which the log may still grow.
     room: u64,
-    /// Lines that found no room on their way since the last one that did.
+    /// The number of lines that were dropped since the last line that found room in the queue.
     dropped: u64,
 }
 
 impl Journal {
-    /// None where there is no thread to be had.
+    /// Starts the thread; `None` if the system cannot start one.
     pub(super) fn start() -> Option<Self> {
         let (sender, orders) = mpsc::sync_channel(WAITING);
         let work = move || {
@@ -58,7 +58,7 @@ impl Journal {
                             tracing::debug!("{} cannot be written: {error}", path.display());
                         }
                     }
-                    // Whoever asked may have gone.
+                    // The caller may have gone.
                     Order::SayWhenDone(done) => drop(done.send(())),
                 }
             }
@@ -100,7 +100,7 @@ impl LogWriter {
         }
     }
 
-    /// Waits until everything before is written. Cancel-safe.
+    /// Waits until everything before is written, if the queue has room for the question. Cancel-safe.
     pub(super) async fn finish(self) {
         let (done, written) = oneshot::channel();
         if self.journal.0.try_send(Order::SayWhenDone(done)).is_ok() {

@@ -1,9 +1,9 @@
-//! The thread that keeps an engine's knowledge and its jobs up to date.
+//! The thread that keeps an engine's memory and its jobs up to date.
 //!
 //! Invariants
 //!
-//! - What another process changes is known here within [`ROUND`], sooner where the system tells of writes to the database.
-//! - A failure of one round is told and does not end the thread: the next round may find the disk well again.
+//! - A change by another process is known here within [`ROUND`], or sooner if the system tells of writes to the database.
+//! - A failure of one round is logged and does not end the thread: the next round may find the disk well again.
 
 use std::{
     collections::HashMap,
@@ -36,14 +36,14 @@ use crate::{
 /// The longest time between two looks at everything (design 7).
 const ROUND: Duration = Duration::from_millis(250);
 
-/// The shortest time between two looks, however often the database is written: several servers that all look at every write of
-/// each other have little time for anything else.
+/// The shortest time between two looks, however often the database is written. Several servers that all look at every write of each other
+/// have little time for anything else.
 const BREATH: Duration = Duration::from_millis(10);
 
-/// No count of removals: what is known is nothing.
+/// The number of removals while no state of the database is known.
 const NEVER: i64 = -1;
 
-/// How much of the end of its stdout a job's progress is looked for in.
+/// The number of bytes at the end of a job's stdout in which its progress is looked for.
 const WINDOW: usize = 64 << 10;
 
 /// The handle that stops the thread when it is dropped.
@@ -86,7 +86,7 @@ impl MaintenanceThread {
     }
 
     fn ask_to_stop(&self) {
-        // The counter cannot be full: there are few writes.
+        // The write cannot fail: the counter is far from full.
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
     }
 
@@ -97,13 +97,14 @@ impl MaintenanceThread {
         if let Some(thread) = thread
             && stands("close-waits-for-the-round")
         {
-            // A panic in it has been told.
+            // A panic in the thread has been logged.
             let _ = thread.join();
         }
     }
 }
 
-/// Becomes readable when the database is written. None where the system has no such thing; then the rounds are all there is.
+/// Returns a descriptor that becomes readable when the database is written; `None` if the system has none. Then only the rounds find
+/// changes.
 fn watch_writes(data: &DataFolder) -> Option<OwnedFd> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let watch = inotify::init(flags).ok()?;
@@ -115,12 +116,12 @@ struct MaintenanceRounds {
     inner: Arc<EngineState>,
     store: Store,
     writes: Option<OwnedFd>,
-    /// Which database they are of.
+    /// The number of the database that `revision` and `removals` belong to.
     replaced: u64,
-    /// Up to where changes are known.
+    /// The last revision of the database that is known.
     revision: i64,
     removals: i64,
-    /// Bytes of stdout at the last look, by job.
+    /// The bytes of stdout at the last look, by job.
     lengths: HashMap<JobId, u64>,
     looked_at: Option<Duration>,
     prune_schedule: PruneSchedule,
@@ -129,7 +130,7 @@ struct MaintenanceRounds {
 
 impl MaintenanceRounds {
     fn run(mut self, stop: &OwnedFd) {
-        // What is due at the opening is removed by those too that end soon (F-06).
+        // Jobs that are due at the opening are removed even by a process that ends soon (F-06).
         let mut done = self.prune_schedule.round(&self.inner, &mut self.store);
         loop {
             match done {
@@ -149,7 +150,7 @@ impl MaintenanceRounds {
         }
     }
 
-    /// Waits for a reason to look. True when the engine has gone.
+    /// Waits for a reason to look. Returns true if the engine has gone.
     fn wait(&self, stop: &OwnedFd) -> bool {
         pause(BREATH);
         let mut polled = vec![PollFd::new(stop, PollFlags::IN)];
@@ -167,7 +168,7 @@ impl MaintenanceRounds {
 
     fn round(&mut self) -> Result<(), JobError> {
         if self.inner.presence.look(&self.inner.data) {
-            // Nothing else will ever wake up who waits for a job that nobody sees.
+            // Tasks that wait for a job in the missing folder would never be woken up otherwise.
             self.inner.memory.changed();
         }
         self.inner.clone().settle_let_go(&mut self.store)?;
@@ -182,7 +183,7 @@ impl MaintenanceRounds {
         Ok(())
     }
 
-    /// Takes in what has changed in the database.
+    /// Takes in the changes of the database.
     fn follow(&mut self) -> Result<(), JobError> {
         let (revision, removals) = self.store.read(store::counters)?;
         if self.replaced != self.store.replaced() {
@@ -199,7 +200,7 @@ impl MaintenanceRounds {
             memory.update(self.store.read(|connection| store::changed_since(connection, self.revision))?);
         }
         if removals != self.removals {
-            // No list of changes has them.
+            // Removed jobs are not in the list of changes.
             let known = memory.known();
             memory.forget(&self.store.read(|connection| store::missing(connection, &known))?);
             self.removals = removals;
@@ -208,7 +209,7 @@ impl MaintenanceRounds {
         Ok(())
     }
 
-    /// Looks after every job that is worked on.
+    /// Looks after every active job.
     fn look(&mut self) -> Result<(), JobError> {
         let active = self.inner.memory.active();
         self.lengths.retain(|id, _| active.iter().any(|job| job.record.job_id == *id));
@@ -223,7 +224,7 @@ impl MaintenanceRounds {
         if job.record.call.is_some() {
             return self.look_at_call(job);
         }
-        // What is no lock is for the judge to understand.
+        // The judge handles anything that is not a lock.
         if self.inner.data.job(job.record.job_id).is_locked() {
             self.observe(job);
             return Ok(());
@@ -231,7 +232,7 @@ impl MaintenanceRounds {
         self.judge(job)
     }
 
-    /// Looks after a call: what is held here is told of a wish that came by the folder, and what nobody holds is settled.
+    /// Looks after a call: tells the holder in this process of a wish in the folder, and settles a call that nobody holds.
     fn look_at_call(&mut self, job: &JobRow) -> Result<(), JobError> {
         let id = job.record.job_id;
         if !self.inner.calls.holds(id) {
@@ -247,7 +248,7 @@ impl MaintenanceRounds {
     fn observe(&mut self, job: &JobRow) {
         let id = job.record.job_id;
         let folder = self.inner.data.job(id);
-        // The shim may be writing it for the first time.
+        // The supervisor may be writing the record for the first time.
         let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
         let is_call = job.record.call.is_some();
         let is_running = is_call || run.as_ref().is_some_and(|run| run.work.is_some());
@@ -290,13 +291,13 @@ impl MaintenanceRounds {
         }
     }
 
-    /// Starts what waits, where a slot is free.
+    /// Starts waiting jobs if a slot is free.
     fn fill(&mut self) -> Result<(), JobError> {
         let inner = self.inner.clone();
         if !inner.memory.has_queued() {
             return Ok(());
         }
-        // Whoever accepted the next job may allow less than we do.
+        // The process that accepted the next job may have stricter rules than this one.
         let next = self.store.read(store::next_rules)?;
         let rules = next.map_or(inner.options.rules, |next| inner.options.rules.stricter(next));
         let lack = rules.lack(&inner.data, &inner.gauge).map(|lack| lack.to_string());
@@ -304,7 +305,7 @@ impl MaintenanceRounds {
         inner.memory.set_wait_reason(reason.clone());
         let active = inner.memory.with_slot().len();
         let active = u32::try_from(active).unwrap_or(u32::MAX);
-        // Without a limit of our own the transaction finds out.
+        // Without a limit of this process the transaction decides.
         let is_free = inner.own_limit().is_none_or(|limit| active < limit);
         if reason.is_none() && is_free {
             let admitted = self.store.write(|transaction| inner.admission().admit(transaction))?;

@@ -1,9 +1,9 @@
-//! What the engine knows by heart: every job that has not ended, and those that ended last.
+//! The engine's memory: every job that has not ended, and those that ended last.
 //!
 //! Invariants
 //!
-//! - A look takes no lock that is held over a read or a write of the disk, so that a stuck disk delays no answer.
-//! - What is kept is bounded by the jobs that are open, and a fixed number of those that have ended.
+//! - A read of the memory takes no lock that is held over a read or a write of the disk. So a stuck disk delays no answer.
+//! - The size of the memory is bounded by the number of open jobs and a fixed number of ended ones.
 //! - An older version of a job never replaces a newer one.
 
 use std::{
@@ -22,24 +22,25 @@ use crate::{
     timestamp::JobTimestamp,
 };
 
-/// Ended jobs that are known by heart. Others are looked up on the disk.
+/// The most ended jobs in memory. Others are read from the disk.
 const ENDED_KEPT: usize = 1000;
 
-/// A job as it stands.
+/// A job and its current state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobStatus {
-    /// Everything that is written about it; `status` is the live one.
+    /// Everything that is recorded about the job; `status` is the live one.
     pub record: JobRecord,
-    /// How many jobs start before it, while it is queued.
+    /// The number of jobs that start before a queued job.
     pub queue_position: Option<u32>,
-    /// How far it has come, as it says itself.
+    /// The progress that the job reports.
     pub progress: Option<JobProgress>,
-    /// Why a queued job is not started although a slot is free, or why nobody can look after a job: what is wrong with its folder.
+    /// Why a queued job is not started although a slot is free, or the trouble with its folder because of which nobody can look after the
+    /// job.
     pub wait_reason: Option<String>,
 }
 
 impl JobStatus {
-    /// How long it has been running, or ran; for a queued job, how long it has waited.
+    /// Returns how long the job has been running, or ran; for a queued job, how long it has waited.
     #[must_use]
     pub fn elapsed(&self) -> std::time::Duration {
         let ending = self.record.ending.as_ref();
@@ -56,18 +57,18 @@ struct KnownJob {
 
 #[derive(Debug, Default)]
 struct KnownJobs {
-    /// Each in a place of its own: a table has room for up to twice as many as there are, and one of them has a kilobyte.
+    /// Boxed: a table has room for up to twice as many entries as there are, and an entry has a kilobyte.
     known: HashMap<JobId, Box<KnownJob>>,
-    /// Sequence numbers of queued jobs.
+    /// The sequence numbers of queued jobs.
     queued: BTreeSet<i64>,
-    /// Ended ones, the one that has been known longest first.
+    /// The ended jobs; the job that has been in memory longest is first.
     ended: VecDeque<JobId>,
     wait_reason: Option<String>,
-    /// What is wrong with the folders of jobs that have not ended.
+    /// The troubles with the folders of jobs that have not ended.
     troubles: HashMap<JobId, String>,
 }
 
-/// All of it.
+/// The jobs in memory, and the count of changes.
 #[derive(Debug)]
 pub(super) struct Memory {
     jobs: RwLock<KnownJobs>,
@@ -79,7 +80,7 @@ impl Memory {
         Self { jobs: RwLock::default(), changes: watch::Sender::new(0) }
     }
 
-    /// Wakes up at every change from now on.
+    /// Returns a receiver that wakes up at every change from now on.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -97,13 +98,13 @@ impl Memory {
         })
     }
 
-    /// The jobs that have a slot: of those that are worked on, the commands.
+    /// Returns the jobs that have a slot: the active commands.
     pub(super) fn with_slot(&self) -> Vec<JobRow> {
         let active = self.active().into_iter();
         active.filter(|job| job.record.call.is_none() || !stands("calls-take-no-slot")).collect()
     }
 
-    /// The jobs that are worked on, calls among them.
+    /// Returns the active jobs, calls among them.
     pub(super) fn active(&self) -> Vec<JobRow> {
         let jobs = self.read();
         let mut active: Vec<JobRow> =
@@ -112,7 +113,7 @@ impl Memory {
         active
     }
 
-    /// The calls that fit, of those that are worked on.
+    /// Returns the active calls that fit.
     pub(super) fn calls(&self, fits: impl Fn(&JobRecord) -> bool) -> Vec<JobStatus> {
         let jobs = self.read();
         let known = jobs.known.values().filter(|known| known.job.is_active && fits(&known.job.record));
@@ -130,7 +131,7 @@ impl Memory {
         !self.read().queued.is_empty()
     }
 
-    /// Takes in what the database says now.
+    /// Takes in the current rows of the database.
     pub(super) fn update(&self, rows: impl IntoIterator<Item = JobRow>) {
         let mut jobs = self.write();
         let mut has_changed = false;
@@ -143,7 +144,7 @@ impl Memory {
         }
     }
 
-    /// Notes what was seen of a job that has a slot.
+    /// Notes the observed state of an active job.
     pub(super) fn observe(
         &self,
         id: JobId,
@@ -168,7 +169,7 @@ impl Memory {
         self.write().wait_reason = reason;
     }
 
-    /// Notes what is wrong with a job's folder, or that nothing is. True if that is new.
+    /// Notes what is wrong with a job's folder, or that nothing is. Returns true if that is new.
     pub(super) fn set_trouble(&self, id: JobId, trouble: Option<String>) -> bool {
         if trouble.is_none() && !self.read().troubles.contains_key(&id) {
             return false;
@@ -185,12 +186,12 @@ impl Memory {
         self.forget(&HashSet::from([id]));
     }
 
-    /// The jobs that are known by heart.
+    /// Returns the jobs that are in memory.
     pub(super) fn known(&self) -> Vec<JobId> {
         self.read().known.keys().copied().collect()
     }
 
-    /// Forgets these jobs, which were removed, and nothing else. Whoever waits for one of them is told.
+    /// Forgets these jobs, which were removed, and nothing else. Wakes up the tasks that wait for one of them.
     pub(super) fn forget(&self, removed: &HashSet<JobId>) {
         let mut jobs = self.write();
         let mut has_changed = false;
@@ -207,8 +208,8 @@ impl Memory {
         }
     }
 
-    /// Takes these for all open jobs that there are, and forgets every other: the database is another one, and what it says of changes
-    /// has nothing to do with what the one before said. What was seen of a job that is worked on stays true.
+    /// Replaces all open jobs by these, and forgets every other job. The database is another one, so its revisions cannot be compared with
+    /// those of the one before. The observed state of an active job stays.
     pub(super) fn begin_anew(&self, open: Vec<JobRow>) {
         let mut jobs = self.write();
         let before = std::mem::take(&mut *jobs);
@@ -228,7 +229,7 @@ impl Memory {
         self.changed();
     }
 
-    /// Wakes those up who wait for a change.
+    /// Wakes up the tasks that wait for a change.
     pub(super) fn changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
@@ -259,12 +260,12 @@ impl KnownJobs {
                 self.known.insert(id, earlier);
                 return false;
             }
-            // What was seen live is not in the row.
+            // The observed state is not in the row.
             if job.is_active && earlier.job.is_active {
                 job.record.status = earlier.job.record.status;
                 job.record.started_at = earlier.job.record.started_at;
             }
-            // In tables that were made anew it has another place.
+            // The job has another sequence number in tables that were made anew.
             self.queued.remove(&earlier.job.sequence);
             progress = earlier.progress;
             if earlier.job.record.status.is_final() {

@@ -1,6 +1,7 @@
-//! Folders of jobs that ended under an older unhang, whose work's files lay beside ours: they are moved once, beside everything else (F-02).
+//! Moves the folders of jobs that ended under an older unhang, whose work's files lay beside unhang's own: once, beside everything else
+//! (F-02).
 //!
-//! Invariants: a folder whose lock somebody holds is left for the next process; a folder that cannot be moved stays readable as it is.
+//! Invariants: a folder whose lock is held is left for the next process; a folder that cannot be moved stays readable as it is.
 
 use unhang_proc::lock::Lock;
 
@@ -13,17 +14,17 @@ use crate::{
     wait::WaitLimit,
 };
 
-/// Jobs that are not looked through with every opening.
+/// The number of jobs from which they are not looked through at every opening.
 const MANY: u32 = 1000;
 
-/// Moves folders until all are done or the limit is reached; true when nothing is left to do here.
+/// Moves folders until all are done or the limit is reached. Returns true if nothing is left to do in this process.
 pub(super) fn round(inner: &EngineState, store: &mut Store, limit: WaitLimit) -> Result<bool, JobError> {
     let layout = i64::from(FORMAT);
     if store.read(figures::layout)? == Some(layout) {
         return Ok(true);
     }
     let old = store.read(|connection| store::of_older_format(connection, FORMAT))?;
-    // To look again costs little as long as there are few jobs, and a look writes nothing.
+    // Another look costs little as long as there are few jobs, and writes nothing.
     let mut is_all = !old.is_empty() || store.read(store::how_many)? >= MANY;
     for (id, has_ended) in old {
         if limit.is_over() {
@@ -37,7 +38,7 @@ pub(super) fn round(inner: &EngineState, store: &mut Store, limit: WaitLimit) ->
     Ok(true)
 }
 
-/// Whether there is nothing more to do about the folder of a job that has ended.
+/// Moves the folder of an ended job if it can be locked. Returns whether nothing is left to do about it.
 fn is_done(folder: &JobFolder) -> bool {
     if !folder.is_there() || folder.is_moved() {
         return true;

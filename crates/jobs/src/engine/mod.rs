@@ -1,17 +1,17 @@
-//! The engine: accepts jobs, starts them in their order, knows where they are, and forgets them when their time is over.
+//! The engine: accepts jobs, starts them in their order, knows their states, and removes them when their retention is over.
 //!
-//! It is a value and not a global: each program makes as many as it likes, also on one data folder, also at the same
-//! time as other programs. What they share is on the disk.
+//! The engine is a value and not a global: each program makes as many as it likes, also on one data folder, also at the same time as
+//! other programs. Engines share what is on the disk.
 //!
 //! Theory of operation. Two threads work for an engine. The *writer* accepts submissions, many with one commit. The *maintenance thread*
-//! follows what other processes change, looks after the jobs that have a slot, fills free slots, and removes what is too old.
-//! Everybody who only looks, looks at the memory that the two keep up to date.
+//! follows the changes of other processes, looks after the jobs that have a slot, fills free slots, and removes expired jobs. Readers look
+//! at the memory that the two threads keep up to date.
 //!
 //! Invariants
 //!
-//! - [`Engine::status`] and [`Engine::wait`] touch neither disk nor writer for a job that is known by heart.
-//! - No method of [`Engine`] but [`Engine::open`] touches the disk on the caller's thread: a disk that hangs delays nobody else. What is
-//!   done for a caller has a limit, and the threads that wait for the disk have a bound.
+//! - [`Engine::status`] and [`Engine::wait`] touch neither disk nor writer for a job that is in memory.
+//! - No method of [`Engine`] but [`Engine::open`] touches the disk on the caller's thread: a disk that hangs delays nobody else. Each
+//!   operation has a time limit, and the number of threads that wait for the disk is limited.
 //! - Dropping an engine stops its threads and none of its jobs.
 
 mod calls;
@@ -74,16 +74,16 @@ use crate::{
     timestamp::JobTimestamp,
 };
 
-/// How long a submit may take. With a disk that is well it takes milliseconds.
+/// The time that a submission may take. With a healthy disk it takes milliseconds.
 const SUBMIT_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a change may take. It may wait for the turn to write the state, and then for the database.
+/// The time that a change may take. It may wait for the turn to write the state, and then for the database.
 const CHANGE_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long it may take to remove folders, or to read all of them.
+/// The time that removing folders, or reading all of them, may take.
 const PRUNE_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// How long the end may take: one round of the maintenance thread.
+/// The time that the end of the engine may take: one round of the maintenance thread.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The engine; see the module. Clones are the same engine.
@@ -92,17 +92,18 @@ pub struct Engine {
     inner: Arc<EngineState>,
     requests: mpsc::Sender<writer::WriterRequest>,
     maintenance: Arc<MaintenanceThread>,
-    /// What others hear of our limits, for as long as anybody has this.
+    /// This engine's limits, which other processes can read as long as a clone of the engine exists.
     _announced: Option<Arc<Announced>>,
 }
 
 impl Engine {
-    /// Opens a data folder: brings every job to the state that is true, starts what waits, and goes on doing so. Blocks for
-    /// some milliseconds. Jobs whose retention is over are removed meanwhile, beside everything else; where nobody said what it is, those
-    /// are kept that the last one who was told would keep.
+    /// Opens a data folder: brings every job to its true state, starts waiting jobs, and goes on doing so. Blocks for some milliseconds.
+    ///
+    /// Jobs whose retention is over are removed meanwhile, beside everything else. If nobody told this engine a retention, it keeps the
+    /// jobs that the last engine with a told retention would keep.
     ///
     /// # Errors
-    /// Where the folder or the database in it cannot be used; each error says what to do.
+    /// Fails if the folder or the database in it cannot be used; each error says what to do.
     pub fn open(options: EngineOptions) -> Result<(Self, Opened), JobError> {
         let OpenedFolder { data, starter, store, opened } = OpenedFolder::open(&options.folder)?;
         let ((writing, _), (keeping, _)) = (Store::open(&data)?, Store::open(&data)?);
@@ -119,25 +120,25 @@ impl Engine {
         Ok((Self { inner, requests, maintenance, _announced: announced }, opened))
     }
 
-    /// Its options.
+    /// Returns the engine's options.
     #[must_use]
     pub fn options(&self) -> &EngineOptions {
         &self.inner.options
     }
 
-    /// The path of a job's folder, whether it is there or not: our own files about it, and its logs.
+    /// Returns the path of a job's folder, whether it exists or not. It holds unhang's own files about the job, and its logs.
     #[must_use]
     pub fn job_folder(&self, id: JobId) -> PathBuf {
         self.folder(id).path().to_owned()
     }
 
-    /// The folder that the work of a new job is told of, whether it is there or not: where its inputs lie and its results go.
+    /// Returns the path of the work folder of a new job, whether it exists or not. The job's inputs lie there, and its results go there.
     #[must_use]
     pub fn new_work_folder(&self, id: JobId) -> PathBuf {
         self.folder(id).work(FORMAT).path().to_owned()
     }
 
-    /// The same of the job with this record, which an older version of unhang may have written.
+    /// Returns the path of the work folder of the job with this record, which an older version of unhang may have written.
     #[must_use]
     pub fn work_folder(&self, record: &JobRecord) -> PathBuf {
         self.folder(record.job_id).work(record.format).path().to_owned()
@@ -147,10 +148,11 @@ impl Engine {
         self.inner.data.job(id)
     }
 
-    /// Takes a job in. When this returns, the job is on the disk and will reach its end, whoever dies.
+    /// Accepts a job. When this returns, the job is on the disk and will reach its end, whichever process dies.
     ///
     /// # Errors
-    /// Why it was not accepted; then there is no trace of it. Only [`JobError::Uncertain`] and [`JobError::Unconfirmed`] leave that open.
+    /// Fails if the submission is not valid, its id is taken, the machine has no room, or the disk or the database fails. No trace of the
+    /// job is left then. Only [`JobError::Uncertain`] and [`JobError::Unconfirmed`] leave open whether it was accepted.
     pub async fn submit(&self, submission: Submission) -> Result<JobStatus, JobError> {
         let id = submission.id;
         let (answer, outcome) = oneshot::channel();
@@ -164,12 +166,12 @@ impl Engine {
         self.status(id).await
     }
 
-    /// Waits until whatever was accepted and has a slot has been given to its shim, which happens just after the submit has
-    /// been answered. A program that ends right after a submit calls this first: otherwise the job would wait for the next
-    /// process that opens the folder.
+    /// Waits until every accepted job that has a slot has been given to its supervisor, which happens just after the submission has been
+    /// answered. A program that ends right after a submission calls this first: otherwise the job would wait for the next process that
+    /// opens the folder.
     ///
     /// # Errors
-    /// Where the disk takes too long.
+    /// Fails if the disk takes too long.
     pub async fn handed_over(&self) -> Result<(), JobError> {
         let (done, outcome) = oneshot::channel();
         let ask = async {
@@ -184,21 +186,21 @@ impl Engine {
         timeout(SUBMIT_LIMIT, ask).await.map_err(|_| late())?
     }
 
-    /// Ends the engine's work and none of its jobs: whatever it has given a slot has a shim when this returns. A program that
-    /// ends without it may leave a job with a slot and no shim, until another process opens the folder.
+    /// Closes the engine and ends none of its jobs: every job with a slot has a supervisor when this returns. A program that ends without
+    /// it may leave a job with a slot and no supervisor, until another process opens the folder.
     ///
     /// # Errors
-    /// Where the disk takes too long.
+    /// Fails if the disk takes too long.
     pub async fn close(self) -> Result<(), JobError> {
         self.handed_over().await?;
         let finished = tokio::task::spawn_blocking(move || self.maintenance.finish());
         timeout(CLOSE_LIMIT, finished).await.map_err(|_| JobError::Closed)?.map_err(|_| JobError::Closed)
     }
 
-    /// Where a job is: at once where it is known by heart, and otherwise when the database has been asked.
+    /// Returns the status of a job: at once if it is in memory, and otherwise from the database.
     ///
     /// # Errors
-    /// Where there is no such job, its data folder has gone, or the disk does not say in time.
+    /// Fails if there is no such job, its data folder has gone, or the disk does not answer in time.
     pub async fn status(&self, id: JobId) -> Result<JobStatus, JobError> {
         match self.inner.memory.status(id) {
             Some(status) => self.inner.while_followed(status),
@@ -206,16 +208,16 @@ impl Engine {
         }
     }
 
-    /// Says that the data folder of this job is not where it was, where that is so: what is known of the job is then old.
+    /// Returns an error if the data folder of this job is not where it was, so that the known status is old; `None` otherwise.
     #[must_use]
     pub fn lost_sight_of(&self, id: JobId) -> Option<JobError> {
         self.inner.lost_sight_of(id)
     }
 
-    /// Waits until a job has ended, but not beyond the deadline, and says where it is then.
+    /// Waits until a job has ended, but not beyond the deadline, and returns its status.
     ///
     /// # Errors
-    /// Where there is no such job, or none any more.
+    /// Fails if there is no such job, or it was removed meanwhile.
     pub async fn wait(&self, id: JobId, deadline: Deadline) -> Result<JobStatus, JobError> {
         let mut changes = self.inner.memory.changes();
         let mut was_seen = false;
@@ -224,7 +226,7 @@ impl Engine {
             let status = self.status(id).await;
             let status = if was_seen { status.map_err(JobError::of_known)? } else { status? };
             was_seen = true;
-            // A timer would round a wait of no length up to its next millisecond, and a mere look shall not take that.
+            // A timer would round a wait of no length up to its next millisecond, and a mere look must not take that long.
             let is_over = deadline.is_past() && stands("no-timer-for-a-look");
             if status.record.status.is_final() || is_over {
                 return Ok(status);
@@ -237,16 +239,16 @@ impl Engine {
         }
     }
 
-    /// Wakes up at every change of any job from now on.
+    /// Returns a receiver that wakes up at every change of any job from now on.
     #[must_use]
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.inner.memory.changes()
     }
 
-    /// The newest jobs, newest first.
+    /// Returns the newest jobs, newest first.
     ///
     /// # Errors
-    /// Where the database cannot be read.
+    /// Fails if the database cannot be read.
     pub async fn list(
         &self,
         state: Option<JobState>,
@@ -263,20 +265,20 @@ impl Engine {
         .await
     }
 
-    /// Ends a job: a queued one never starts, a running one gets SIGTERM and, after its grace, SIGKILL with everything that it
-    /// started. Returns when it has ended.
+    /// Cancels a job: a queued job never starts; a running job gets SIGTERM and, after its grace, SIGKILL with everything that it started.
+    /// Returns when the job has ended.
     ///
     /// # Errors
-    /// Where there is no such job, it has ended already, or it does not end in time.
+    /// Fails if there is no such job, it has ended already, or it does not end in time.
     pub async fn cancel(&self, id: JobId) -> Result<JobStatus, JobError> {
         let limit = cancel::longest(&self.status(id).await?.record) + CHANGE_LIMIT;
         self.run_write(limit, move |inner| cancel::cancel(inner, id)).await
     }
 
-    /// Tells a job to end although [`Engine::open`] failed with `cause`, where a full disk is the reason: an ended job makes room.
-    /// Blocks for some milliseconds.
+    /// Tells a job to end although [`Engine::open`] failed with `cause`, if a full disk is the reason: an ended job makes room. Blocks for
+    /// some milliseconds.
     ///
-    /// Returns what came of it, or none where the disk has room or no job has this id.
+    /// Returns the outcome as an error; `None` if the disk has room or no job has this id.
     #[must_use]
     pub fn cancel_unopened(folder: &Path, id: JobId, cause: &str) -> Option<JobError> {
         cancel::cancel_unopened(folder, id, cause)
@@ -285,7 +287,7 @@ impl Engine {
     /// Removes a job that has ended, with its folder.
     ///
     /// # Errors
-    /// Where there is no such job or it has not ended.
+    /// Fails if there is no such job or it has not ended.
     pub async fn remove(&self, id: JobId) -> Result<(), JobError> {
         self.run_write(PRUNE_LIMIT, move |inner| retention::remove(inner, id)).await
     }
@@ -293,23 +295,23 @@ impl Engine {
     /// Removes every job that ended longer ago than this.
     ///
     /// # Errors
-    /// Where the database or a folder cannot be used.
+    /// Fails if the database or a folder cannot be used.
     pub async fn prune(&self, older_than: Duration) -> Result<RemovedJobs, JobError> {
         self.run_write(PRUNE_LIMIT, move |inner| retention::prune(inner, older_than)).await
     }
 
-    /// Removes every job whose retention is over: that of this engine, and that which the job was accepted with.
+    /// Removes every job whose retention is over: both that of this engine and the retention with which the job was accepted.
     ///
     /// # Errors
-    /// Where the database or a folder cannot be used.
+    /// Fails if the database or a folder cannot be used.
     pub async fn prune_expired(&self) -> Result<RemovedJobs, JobError> {
         self.run_write(PRUNE_LIMIT, retention::prune_expired).await
     }
 
-    /// Lists the folders that nobody could understand, and that the retention has put aside. Nothing removes them but a person.
+    /// Lists the folders that nobody could understand, and that the retention has put aside. Only a person removes them.
     ///
     /// # Errors
-    /// Where the folder of them cannot be read.
+    /// Fails if the quarantine folder cannot be read.
     pub async fn quarantined(&self) -> Result<Vec<Quarantined>, JobError> {
         self.run_read(quarantine::list).await
     }
@@ -317,7 +319,7 @@ impl Engine {
     /// Makes the database anew from the folders.
     ///
     /// # Errors
-    /// Where database or folders cannot be used.
+    /// Fails if the database or folders cannot be used.
     pub async fn rebuild(&self) -> Result<Rebuilt, JobError> {
         self.run_write(PRUNE_LIMIT, |inner| {
             let rebuilt = inner.store().rebuild(&inner.data)?;
@@ -326,34 +328,34 @@ impl Engine {
         .await
     }
 
-    /// How the machine and the engine do.
+    /// Returns the state of the machine and of the engine.
     ///
     /// # Errors
-    /// Where the database cannot be read.
+    /// Fails if the database cannot be read.
     pub async fn system(&self) -> Result<System, JobError> {
         self.run_read(system::system).await
     }
 
-    /// How many jobs there are of each state, in the order of a job's life.
+    /// Returns how many jobs each state has, in the order of a job's life.
     ///
     /// # Errors
-    /// Where the database cannot be read.
+    /// Fails if the database cannot be read.
     pub async fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
         self.run_read(system::counts).await
     }
 
-    /// A document of the named state, of whoever has the data folder or shared.
+    /// Reads a document of the named state that is shared or belongs to the data folder's owner; `None` if the field was never set.
     ///
     /// # Errors
-    /// Where its file cannot be read or is not JSON.
+    /// Fails if the file cannot be read or is not JSON.
     pub async fn document(&self, field: Field) -> Result<Option<Document>, JobError> {
         self.document_of(None, field).await
     }
 
-    /// The same of this owner; nobody is whoever has the data folder.
+    /// Reads a document of this owner; `None` as owner means the data folder's owner.
     ///
     /// # Errors
-    /// As [`Self::document`].
+    /// Fails as [`Self::document`] does.
     pub async fn document_of(
         &self,
         owner: Option<String>,
@@ -362,24 +364,24 @@ impl Engine {
         self.run_read(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).get(&field)?)).await
     }
 
-    /// Where a document of this owner lies.
+    /// Returns the path of a document of this owner.
     #[must_use]
     pub fn document_path(&self, owner: Option<&str>, field: &Field) -> PathBuf {
         Documents::owned(&self.inner.data, owner).path(field)
     }
 
-    /// Replaces a document of the named state, of whoever has the data folder or shared, and gives the time that it has from then on.
+    /// Replaces a document of the named state that is shared or belongs to the data folder's owner. Returns the document's new time.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// Fails if the document cannot be written.
     pub async fn set_document(&self, field: Field, value: Value) -> Result<JobTimestamp, JobError> {
         self.set_document_of(None, field, value).await
     }
 
-    /// The same of this owner; nobody is whoever has the data folder.
+    /// Replaces a document of this owner; `None` as owner means the data folder's owner.
     ///
     /// # Errors
-    /// As [`Self::set_document`].
+    /// Fails as [`Self::set_document`] does.
     pub async fn set_document_of(
         &self,
         owner: Option<String>,
@@ -392,23 +394,23 @@ impl Engine {
         .await
     }
 
-    /// All documents of the named state, by name: those of whoever has the data folder, and those that are shared.
+    /// Lists all documents of the named state that are shared or belong to the data folder's owner, sorted by name.
     ///
     /// # Errors
-    /// Where their folder cannot be read.
+    /// Fails if the folder of the documents cannot be read.
     pub async fn documents(&self) -> Result<Vec<DocumentEntry>, JobError> {
         self.documents_of(None).await
     }
 
-    /// The same of this owner; nobody is whoever has the data folder.
+    /// Lists all documents of this owner; `None` as owner means the data folder's owner.
     ///
     /// # Errors
-    /// As [`Self::documents`].
+    /// Fails as [`Self::documents`] does.
     pub async fn documents_of(&self, owner: Option<String>) -> Result<Vec<DocumentEntry>, JobError> {
         self.run_read(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).list()?)).await
     }
 
-    /// Looks at the disk where that delays nobody else.
+    /// Runs a read of the disk on a thread where it delays nobody else.
     async fn run_read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,
@@ -417,7 +419,7 @@ impl Engine {
         self.inner.disk.look(move || look(&inner)).await
     }
 
-    /// Changes something on the disk where that delays nobody else. What is late may still be done.
+    /// Runs a change of the disk on a thread where it delays nobody else. A change that is late may still be done.
     async fn run_write<T: Send + 'static>(
         &self,
         limit: Duration,

@@ -1,6 +1,6 @@
-//! The opening of a data folder: every job is brought to the state that is true before anything else is done.
+//! The opening of a data folder: every job is brought to its true state before anything else is done.
 //!
-//! Invariant: nothing is made in the folder where the limit of file sizes would break it off.
+//! Invariant: nothing is made in the folder if the limit of file sizes would break it off.
 
 use std::path::{Path, PathBuf};
 
@@ -14,19 +14,19 @@ use crate::{
     store::{self, Rebuilt, ShimStarter, Store},
 };
 
-/// The least that files must be able to grow to: SQLite empties its log when that has four mebibytes, and not before.
+/// The least size to which files must be able to grow. SQLite empties its log once that has four mebibytes, and not before.
 const SMALLEST_FILE_LIMIT: u64 = 8 << 20;
 
-/// What the opening of a data folder found.
+/// The findings while a data folder was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// The database was missing and was made anew from the folders.
+    /// The rebuild, if the database was missing and was made anew from the folders.
     pub rebuilt: Option<Rebuilt>,
-    /// Results that had not reached the named state when their writer died, and now have (J-46).
+    /// The number of results that had not reached the named state when their writer died, and now have (J-46).
     pub replayed: usize,
 }
 
-/// A data folder that is what it should be, and the first connection to its database.
+/// A data folder in its proper state, and the first connection to its database.
 pub(super) struct OpenedFolder {
     pub(super) data: DataFolder,
     pub(super) starter: ShimStarter,
@@ -35,7 +35,7 @@ pub(super) struct OpenedFolder {
 }
 
 impl OpenedFolder {
-    /// Opens it, and makes it where it is missing.
+    /// Opens the data folder, and makes it if it is missing.
     pub(super) fn open(folder: &Path) -> Result<Self, JobError> {
         check_file_limit(folder)?;
         let data = DataFolder::open(folder)?;
@@ -47,7 +47,7 @@ impl OpenedFolder {
         match finish_begun_patches(&data, &mut store) {
             Ok(replayed) => opened.replayed = replayed,
             Err(error) if error.is_of_files() => {
-                // Whoever writes to the state next tries again.
+                // The next process that writes to the state tries again.
                 tracing::warn!("results cannot be brought to the state yet: {error}");
             }
             Err(error) => return Err(error),
@@ -60,7 +60,7 @@ impl OpenedFolder {
     }
 }
 
-/// Refuses to begin what the limit of file sizes would break off, before anything is made.
+/// Refuses to begin work that the limit of file sizes would break off, before anything is made.
 fn check_file_limit(folder: &Path) -> Result<(), JobError> {
     match (file_limit::file_limit(), file_limit::told()) {
         (Some(bytes), Some(limit)) if bytes < SMALLEST_FILE_LIMIT => {
@@ -71,7 +71,7 @@ fn check_file_limit(folder: &Path) -> Result<(), JobError> {
     }
 }
 
-/// Applies the results whose writers died on the way to the state. How many there were.
+/// Applies the results whose writers died on the way to the state. Returns how many there were.
 fn finish_begun_patches(data: &DataFolder, store: &mut Store) -> Result<usize, JobError> {
     if store.read(store::patching)?.is_empty() {
         return Ok(0);
@@ -80,10 +80,10 @@ fn finish_begun_patches(data: &DataFolder, store: &mut Store) -> Result<usize, J
     Ok(crate::settle::finish_patches(data, store, &turn)?)
 }
 
-/// Makes a new database from the job folders, where the old one is damaged. Returns where the old one lies now.
+/// Makes a new database from the job folders if the old one is damaged. Returns where the old one lies now.
 ///
 /// # Errors
-/// Where files cannot be moved or made.
+/// Fails if files cannot be moved or made.
 pub fn replace_damaged_database(folder: &Path) -> Result<(PathBuf, Rebuilt), JobError> {
     check_file_limit(folder)?;
     Ok(Store::replace_damaged(&DataFolder::open(folder)?)?)

@@ -1,31 +1,31 @@
-//! How an engine works: what whoever opens it says, and the defaults.
+//! The options of an engine, and their defaults.
 
 use std::{path::PathBuf, thread, time::Duration};
 
 use crate::{limits::ToldLimits, room::Rules, shims::ShimCommand};
 
-/// How an engine works.
+/// The options of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// The data folder; it is made where it is missing.
+    /// The data folder; it is made if it is missing.
     pub folder: PathBuf,
-    /// How our own binary is run as a shim; see [`shim::run_if_asked`](crate::shim::run_if_asked).
+    /// The command that runs unhang's own binary as a supervisor; see [`shim::run_if_asked`](crate::shim::run_if_asked).
     pub shim: ShimCommand,
-    /// When a job may start.
+    /// The conditions under which a job may start.
     pub rules: Rules,
-    /// Whether queued jobs start by the limit that each of them was accepted with, instead of by that in `rules`. For programs
-    /// that come and go: one that only looks must not let more run than whoever accepted them wanted.
+    /// Whether queued jobs start by the limit with which each of them was accepted, instead of by that in `rules`. For programs that come
+    /// and go: a program that only looks must not let more jobs run than the program that accepted them.
     pub keeps_recorded_limits: bool,
-    /// Whether somebody said how many jobs may run, so that it counts for all who have the folder open meanwhile.
+    /// Whether a person set the number of jobs that may run. If so, it counts for all processes that have the folder open meanwhile.
     pub max_concurrent_was_said: bool,
-    /// How long an ended job is kept, since its end. Jobs whose own rules say longer stay longer.
+    /// The time after its end for which a job is kept. Jobs whose own rules say longer stay longer.
     pub retention: Duration,
-    /// Whether somebody said how long, so that it counts for all who were not told; see [`Engine::open`](super::Engine::open).
+    /// Whether a person set the retention. If so, it counts for all processes without a set one; see [`Engine::open`](super::Engine::open).
     pub retention_was_said: bool,
 }
 
 impl EngineOptions {
-    /// The defaults, with the number of jobs that fits this machine.
+    /// Makes the default options, with the number of jobs that fits this machine.
     #[must_use]
     pub fn new(folder: PathBuf, shim: ShimCommand) -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -45,7 +45,8 @@ impl EngineOptions {
         }
     }
 
-    /// What others hear of these for as long as the folder is open. A program that comes and goes says it with each job.
+    /// Returns the limits that other processes hear of as long as this one has the folder open. A program that comes and goes tells none:
+    /// it records them with each job.
     pub(super) fn told(&self) -> ToldLimits {
         let (is_told, millis) = (!self.keeps_recorded_limits, self.retention.as_millis());
         ToldLimits {

@@ -17,23 +17,23 @@ use crate::{
     settle::read_result,
 };
 
-/// Bytes of the end of each log that come with the results.
+/// The number of bytes of the end of each log that come with the results.
 const TAIL: usize = 2000;
 
 /// The files that a job has left.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// How the job is doing.
+    /// The status of the job.
     pub status: JobStatus,
-    /// Its result file, where one was agreed on and is there.
+    /// The content of the result file, if one was agreed on and exists.
     pub results: Option<Value>,
-    /// What it says of its failure, in `error.json`.
+    /// The job's own account of its failure, in `error.json`.
     pub error: Option<Value>,
     /// The end of its stdout.
     pub stdout_tail: String,
     /// The end of its stderr.
     pub stderr_tail: String,
-    /// Files of the job that were there, and are gone.
+    /// The files of the job that existed, and are gone.
     pub gone: Vec<PathBuf>,
 }
 
@@ -41,7 +41,7 @@ impl Engine {
     /// Reads the results of a job, and the ends of its logs.
     ///
     /// # Errors
-    /// Where there is no such job, its folder is gone, or its files cannot be read.
+    /// Fails if there is no such job, its folder is gone, or its files cannot be read.
     pub async fn results(&self, id: JobId) -> Result<Results, JobError> {
         self.run_read(move |inner| results(inner, id)).await
     }
@@ -49,7 +49,7 @@ impl Engine {
     /// Reads a page of a job's log.
     ///
     /// # Errors
-    /// Where there is no such job, or its log is gone or cannot be read.
+    /// Fails if there is no such job, or its log is gone or cannot be read.
     pub async fn logs(
         &self,
         id: JobId,
@@ -60,10 +60,10 @@ impl Engine {
         self.read_log(id, stream, move |file, has_ended| page(file, offset, max_bytes, has_ended)).await
     }
 
-    /// Reads a page of a job's log with the bytes as they were written, be they text or not.
+    /// Reads a page of a job's log with the bytes as they were written, whether they are text or not.
     ///
     /// # Errors
-    /// As [`Self::logs`].
+    /// Fails as [`Self::logs`] does.
     pub async fn raw_logs(
         &self,
         id: JobId,
@@ -81,7 +81,7 @@ impl Engine {
         read: impl FnOnce(&Path, bool) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, JobError> {
         self.run_read(move |inner| {
-            // Asked before the log is read: what was written before the end is there then.
+            // The status is read before the log: everything written before the end is in the log then.
             let record = inner.status(id)?.record;
             let file = inner.data.job(id).file(stream.file());
             let page = read(&file, record.status.is_final())?;
@@ -94,7 +94,7 @@ impl Engine {
     }
 }
 
-/// The same again where the work's files were moved meanwhile, as in folders of the first format.
+/// Reads the results. Reads them again if the work's files were moved meanwhile, as in folders of the first format.
 fn results(inner: &EngineState, id: JobId) -> Result<Results, JobError> {
     let status = inner.status(id)?;
     let (folder, format) = (inner.data.job(id), status.record.format);
@@ -110,14 +110,14 @@ fn results_once(inner: &EngineState, status: JobStatus) -> Result<Results, JobEr
     let folder = inner.data.job(status.record.job_id);
     let read = |name: &str| read_result(&inner.data, &status.record, name);
     let results = match &status.record.results {
-        // A tool may also say by its answer that it failed.
+        // A call may also have an answer that says that it failed.
         Some(name) if status.record.status == JobState::Completed || status.record.call.is_some() => {
             read(name)?
         }
         _ => None,
     };
     let has_failed = status.record.status.is_final() && status.record.status != JobState::Completed;
-    // A failed job's own words are told where they can be read; its logs are there in any case.
+    // The job's own account is told if it can be read; its logs are there in any case.
     let own_words = || {
         let bytes = folder.work(status.record.format).read(ERROR, MAX_DOCUMENT).ok()??;
         serde_json::from_slice(&bytes).ok()
@@ -132,22 +132,22 @@ fn results_once(inner: &EngineState, status: JobStatus) -> Result<Results, JobEr
     Ok(Results { results, error, stdout_tail, stderr_tail, gone: missing, status })
 }
 
-/// The path of a log that the work had and that is gone. Jobs whose work has not begun have no log yet.
+/// Returns the path of a log that the work had and that is gone; `None` otherwise. Jobs whose work has not begun have no log yet.
 ///
 /// # Errors
-/// Where the whole folder of the job is gone.
+/// Fails with [`JobError::FolderGone`] if the whole folder of the job is gone.
 fn gone(inner: &EngineState, record: &JobRecord, stream: LogStream) -> Result<Option<PathBuf>, JobError> {
     let (id, folder) = (record.job_id, inner.data.job(record.job_id));
     if folder.has(stream.file()) {
         return Ok(None);
     }
     if !folder.is_there() {
-        // What a queued job needs is in the database, and its folder may still be on its way to the disk.
+        // The database has everything that a queued job needs, and its folder may still be on its way to the disk.
         let has_begun = !matches!(record.status, JobState::Queued | JobState::Starting);
         let path = folder.path().to_owned();
         return if has_begun { Err(JobError::FolderGone { id, path }) } else { Ok(None) };
     }
-    // A slow call has a log from its first line on. The shim of a command makes both logs before it writes whose process the work is.
+    // A slow call has a log from its first line on. The supervisor of a command makes both logs before it writes the identity of the work.
     let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
     let had_log = record.call.is_none() && run.is_some_and(|run| run.work.is_some());
     Ok(had_log.then(|| folder.file(stream.file())))

@@ -1,8 +1,8 @@
-//! Whether the engine still sees its data folder.
+//! The presence of the data folder, as this engine sees it.
 //!
 //! Invariants
 //!
-//! - A job that runs is not said to run for longer than [`AWAY_LIMIT`] after its folder has gone: nobody here can see how it ends.
+//! - A running job is not said to run for longer than [`AWAY_LIMIT`] after its folder has gone: this process cannot see how it ends.
 //! - A folder that comes back is as good as one that never went.
 
 use std::{
@@ -19,21 +19,21 @@ use crate::{
     id::JobId,
 };
 
-/// Since when the data folder is not where it was, where it is not.
+/// The time since which the data folder is not where it was, if it has gone.
 #[derive(Debug, Default)]
 pub(super) struct FolderPresence {
     away_since: Mutex<Option<Duration>>,
 }
 
 impl FolderPresence {
-    /// Looks whether the folder is there. True while those who wait are to be told that it has been gone for too long.
+    /// Looks whether the folder is there. Returns true while it has been gone for so long that waiting tasks have to be told.
     pub(super) fn look(&self, data: &DataFolder) -> bool {
         let mut away_since = self.away_since.lock().unwrap_or_else(PoisonError::into_inner);
         *away_since = data.is_away().then(|| away_since.unwrap_or_else(now));
         away_since.is_some_and(|since| now().saturating_sub(since) >= AWAY_LIMIT)
     }
 
-    /// How long the folder has been gone, where it is.
+    /// Returns how long the folder has been gone; `None` if it is there.
     fn away_for(&self) -> Option<Duration> {
         let away_since = *self.away_since.lock().unwrap_or_else(PoisonError::into_inner);
         away_since.map(|since| now().saturating_sub(since))
@@ -41,8 +41,7 @@ impl FolderPresence {
 }
 
 impl EngineState {
-    /// Refuses what is known by heart of a job that runs, where its folder has been gone for too long. A call that is held here is ours to
-    /// know.
+    /// Refuses the known status of a running job if its folder has been gone for too long. A call that this process holds stays known.
     pub(super) fn while_followed(&self, status: JobStatus) -> Result<JobStatus, JobError> {
         let id = status.record.job_id;
         let is_known = status.record.status.is_final() || self.calls.holds(id);
@@ -52,7 +51,7 @@ impl EngineState {
         }
     }
 
-    /// Says that this job cannot be followed at the moment, where its folder is not there.
+    /// Returns the error that this job cannot be followed at the moment, if its folder is not there.
     pub(super) fn lost_sight_of(&self, id: JobId) -> Option<JobError> {
         self.presence.away_for().map(|away| self.gone(id, away))
     }

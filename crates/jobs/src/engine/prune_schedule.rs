@@ -1,10 +1,10 @@
-//! The pruning that a process does by itself: what is due when it opens the data folder, and then every hour (J-131).
+//! The pruning that a process does by itself: of expired jobs when it opens the data folder, and then every hour (J-131).
 //!
 //! Invariants
 //!
-//! - Whoever waits for the maintenance thread waits no longer for pruning than [`SLICE`]; what is left is for the next round.
+//! - A task that waits for the maintenance thread waits no longer for pruning than [`SLICE`]; the rest is left for the next round.
 //! - A clock that was set removes nothing (F-07).
-//! - A process that was not told how long jobs are kept removes nothing that another one was told to keep.
+//! - A process without a told retention removes no job that another process was told to keep.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -26,25 +26,26 @@ use crate::{
     wait::WaitLimit,
 };
 
-/// What pruning may take of one round.
+/// The share of one round that pruning may take.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// How often jobs whose time is over are looked for.
+/// The time between two prunings.
 const EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// When the next one is due.
+/// The time of the next pruning.
 #[derive(Debug, Default)]
 pub(super) struct PruneSchedule {
-    /// When the last one ended.
+    /// The end of the last pruning.
     finished_at: Option<Duration>,
-    /// Jobs that the one that goes on has removed.
+    /// The number of jobs that the current pruning has removed.
     removed: usize,
-    /// Something was due here before, so that folders of no job are looked for too. Whoever comes and goes leaves those to others.
+    /// Whether this process has pruned before. Only then it looks for folders that belong to no job: programs that come and go leave those
+    /// to others.
     is_later: bool,
 }
 
 impl PruneSchedule {
-    /// Removes what is due, for a slice of time, where pruning is due.
+    /// Removes expired jobs for a slice of time, if pruning is due.
     pub(super) fn round(&mut self, inner: &EngineState, store: &mut Store) -> Result<(), JobError> {
         if !is_due(self.finished_at, now()) {
             return Ok(());
@@ -76,12 +77,13 @@ impl PruneSchedule {
     }
 }
 
-/// Returns whether pruning is due, the last of which ended at this time.
+/// Returns whether pruning is due, given the end of the last one.
 fn is_due(last: Option<Duration>, now: Duration) -> bool {
     last.is_none_or(|last| now.saturating_sub(last) >= EVERY)
 }
 
-/// How long jobs are kept: as we were told, or else as the last one was told, where that is longer than usual.
+/// Returns the retention of this process if it was told one. Otherwise returns the one that was told last, if that is longer than the
+/// default.
 fn retention_of(inner: &EngineState, store: &mut Store) -> Result<Duration, JobError> {
     let own = inner.options.retention;
     let known = store.read(figures::retention)?;
@@ -96,7 +98,7 @@ fn retention_of(inner: &EngineState, store: &mut Store) -> Result<Duration, JobE
     Ok(own)
 }
 
-/// Whether the wall clock can be believed, for what is to be removed.
+/// Returns whether the wall clock can be believed when jobs are to be removed.
 fn is_trusted(store: &mut Store, retention: Duration) -> Result<bool, JobError> {
     let Some(reading) = reading() else { return Ok(true) };
     let before = store.read(figures::clock)?;
@@ -115,7 +117,7 @@ fn is_trusted(store: &mut Store, retention: Duration) -> Result<bool, JobError> 
     Ok(trust == ClockTrust::Given)
 }
 
-/// Both clocks; none where the system has no clock that is never set, or no name for this boot.
+/// Reads both clocks; `None` if the system has no clock that is never set, or no name for this boot.
 fn reading() -> Option<ClockReading> {
     static BOOT: OnceLock<Option<i64>> = OnceLock::new();
     let boot = *BOOT.get_or_init(|| {

@@ -1,11 +1,11 @@
-//! Folders of jobs that no row knows: which of them are nobody's, and where those go that nobody understands.
+//! Folders of jobs that no row knows: which of them belong to nobody, and where unreadable folders go.
 //!
 //! Invariants
 //!
-//! - Only what was never accepted is removed at once, and what has ended when its time is over. What is damaged or was made by a newer
-//!   unhang is moved to `quarantine/`, with everything in it, and stays there.
-//! - A folder whose lock somebody holds, or that is as young as a job in the making, is not touched.
-//! - What cannot be removed or moved is told of, and keeps nobody from the next.
+//! - Only a job that was never accepted is removed at once; a job that has ended is removed when its retention is over. A folder that is
+//!   damaged or was made by a newer unhang is moved to `quarantine/`, with everything in it, and stays there.
+//! - A folder whose lock is held, or that is as young as a job in the making, is not touched.
+//! - A folder that cannot be removed or moved is reported, and does not keep the next one from that.
 
 use std::{
     fs,
@@ -27,40 +27,40 @@ use crate::{
     timestamp::JobTimestamp,
 };
 
-/// How old a folder has to be for it to be no job that is being accepted right now.
+/// The age from which a folder cannot be that of a job that is being accepted right now.
 const ORPHAN_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// A folder that nobody understands, and why.
+/// A folder that nobody understands, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantined {
-    /// Where it lies.
+    /// The path of the folder.
     pub folder: PathBuf,
-    /// What is wrong with it.
+    /// The reason why it is in quarantine.
     pub reason: String,
 }
 
-/// What came of folders that no row knows.
+/// The outcome for folders that no row knows.
 #[derive(Debug, Default)]
 pub(super) struct SortedOrphans {
     pub(super) removed: usize,
     pub(super) quarantined: Vec<Quarantined>,
-    /// Those that were left where they are, and why.
+    /// The folders that were left where they are, each with the reason.
     pub(super) left: Vec<(PathBuf, String)>,
 }
 
-/// What a folder is that no row knows.
+/// The kind of a folder that no row knows.
 enum Orphan {
-    /// Its maker died before it was accepted, or whoever removed it before it was gone.
+    /// Nobody's: its maker died before the job was accepted, or a remover died before the folder was gone, or its retention is over.
     Nobodys,
-    /// It is not for us to say.
+    /// Another process is at work on it.
     Anothers,
     /// It is a job that the database should know.
     Job(&'static str),
-    /// Nobody understands it.
+    /// Its content cannot be understood.
     Damaged(String),
 }
 
-/// Sorts the folders that no row knows. What ended before `limit` has had its time.
+/// Sorts the folders that no row knows. Jobs that ended before `limit` are removed.
 pub(super) fn sort(inner: &EngineState, limit: JobTimestamp) -> Result<SortedOrphans, JobError> {
     let (jobs, mut sorted) = (inner.data.jobs(), SortedOrphans::default());
     let failed = |error| FileError::system("cannot read", &jobs, error);
@@ -81,7 +81,7 @@ pub(super) fn sort(inner: &EngineState, limit: JobTimestamp) -> Result<SortedOrp
 }
 
 fn is_old(entry: &fs::DirEntry) -> bool {
-    // Of a link, the link's own.
+    // The age of a link is the link's own.
     let changed = entry.metadata().and_then(|metadata| metadata.modified());
     let age = changed.ok().and_then(|changed| SystemTime::now().duration_since(changed).ok());
     age.is_some_and(|age| age > ORPHAN_AGE) || !stands("young-folders-kept")
@@ -98,7 +98,7 @@ fn sort_one(
         Orphan::Anothers => {}
         Orphan::Job(reason) => sorted.left.push((folder.path().to_owned(), reason.to_owned())),
         Orphan::Nobodys => {
-            // Nobody begins with it meanwhile.
+            // The lock keeps other processes from beginning with the folder.
             if let Some(_lock) = take_lock(&folder)? {
                 remove_folder(data, id)?;
                 sorted.removed += 1;
@@ -110,7 +110,7 @@ fn sort_one(
                 false => match take_lock(&folder) {
                     Ok(None) => return Ok(()),
                     Ok(lock) => lock,
-                    // It is a part of the damage.
+                    // The lock is a part of the damage.
                     Err(error) if error.is_of_another_kind() => None,
                     Err(error) => return Err(error),
                 },
@@ -131,7 +131,7 @@ fn judge(folder: &JobFolder, id: JobId, limit: JobTimestamp) -> Result<Orphan, F
     if folder.is_something_else() {
         return Ok(Orphan::Damaged("it is no folder".to_owned()));
     }
-    // Where the lock itself is damaged, what the shim wrote about itself says whether it lives.
+    // If the lock itself is damaged, the supervisor's record of itself tells whether it lives.
     let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
     let is_held = folder.is_locked() || is_being_submitted(folder);
     if is_held || run.is_some_and(|run| Identity::from(run.shim).is_alive()) {
@@ -172,7 +172,7 @@ fn move_away(data: &DataFolder, folder: &JobFolder, id: JobId) -> Result<PathBuf
     Ok(target)
 }
 
-/// What lies in quarantine, by name.
+/// Lists the folders in quarantine, sorted by name.
 pub(super) fn list(inner: &EngineState) -> Result<Vec<Quarantined>, JobError> {
     let quarantine = inner.data.quarantine();
     let entries = match fs::read_dir(&quarantine) {

@@ -1,11 +1,11 @@
-//! Forgets jobs whose time is over (J-127, J-131, J-132).
+//! Removes jobs whose retention is over (J-127, J-131, J-132).
 //!
 //! Invariants
 //!
 //! - A job that has not ended is never removed, whatever its age.
 //! - The row goes first, then the folder: a crash in between leaves a folder that nobody knows, which a later pruning removes.
-//! - One folder that cannot be removed keeps no other from that. What becomes of folders that no row knows, `quarantine.rs` says.
-//! - A folder that is gone already is no error (J-156).
+//! - A folder that cannot be removed does not keep the others. `quarantine.rs` tells what happens to folders that no row knows.
+//! - A folder that is gone already is not an error (J-156).
 
 use std::{fs, io, path::PathBuf, time::Duration};
 
@@ -22,19 +22,19 @@ use crate::{
     wait::WaitLimit,
 };
 
-/// Jobs that are removed with one look at the database.
+/// The number of jobs that are removed with one look at the database.
 const AT_ONCE: u32 = 200;
 
-/// What was removed.
+/// The outcome of a pruning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemovedJobs {
-    /// Jobs that had ended long enough ago.
+    /// The jobs that had ended long enough ago.
     pub jobs: Vec<JobId>,
-    /// Folders of jobs that were never accepted.
+    /// The number of removed folders of jobs that were never accepted.
     pub orphans: usize,
-    /// Folders that no row knows and nobody understands. They lie in `quarantine/` now, with everything in them.
+    /// The folders that no row knows and nobody understands. They lie in `quarantine/` now, with everything in them.
     pub quarantined: Vec<Quarantined>,
-    /// Folders that were left where they are, each with the reason.
+    /// The folders that were left where they are, each with the reason.
     pub left: Vec<(PathBuf, String)>,
 }
 
@@ -50,30 +50,30 @@ pub(super) fn remove(inner: &EngineState, id: JobId) -> Result<(), JobError> {
     Ok(remove_folder(&inner.data, id)?)
 }
 
-/// Removes what ended longer ago than `age`, because somebody said so.
+/// Removes the jobs that ended longer ago than `age`, because a person said so.
 pub(super) fn prune(inner: &EngineState, age: Duration) -> Result<RemovedJobs, JobError> {
     let expired = expire(inner, age, store::KeptAsAccepted::No, None)?;
     with_folders(inner, expired, age)
 }
 
-/// Removes what ended longer ago than our retention and than the job's own.
+/// Removes the jobs that ended longer ago than both the retention of the processes here and the job's own.
 pub(super) fn prune_expired(inner: &EngineState) -> Result<RemovedJobs, JobError> {
     let age = inner.options.retention.max(inner.retention_of_others());
     let expired = expire(inner, age, store::KeptAsAccepted::AsAccepted, None)?;
     with_folders(inner, expired, age)
 }
 
-/// Jobs that were removed because their time is over.
+/// The jobs that were removed because their retention is over.
 #[derive(Debug, Default)]
 pub(super) struct Expired {
     pub(super) jobs: Vec<JobId>,
-    /// Folders that could not be removed, each with the reason.
+    /// The folders that could not be removed, each with the reason.
     pub(super) left: Vec<(PathBuf, String)>,
-    /// There was time for all of them.
+    /// Whether there was time for all of them.
     pub(super) is_over: bool,
 }
 
-/// The moment before which a job has to have ended to be older than `age`.
+/// Returns the moment before which a job has to have ended to be older than `age`.
 fn ended_by(age: Duration) -> JobTimestamp {
     let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     JobTimestamp::from_millis(JobTimestamp::now().millis().saturating_sub(age))
@@ -99,11 +99,11 @@ pub(super) fn expire(
                 return Ok(expired);
             }
             let id = job.record.job_id;
-            // Another process may be doing the same.
+            // Another process may be removing the same job.
             if inner.store().write(|transaction| store::remove(transaction, id))? {
                 inner.memory.clear_ended(id);
                 expired.jobs.push(id);
-                // Nobody knows it any more, so it is looked at with every pruning again.
+                // No row knows the folder any more, so every later pruning looks at it again.
                 if let Err(error) = remove_folder(&inner.data, id) {
                     expired.left.push((inner.data.job(id).path().to_owned(), error.to_string()));
                 }
@@ -112,7 +112,7 @@ pub(super) fn expire(
     }
 }
 
-/// Sorts the folders that no row knows, too. What ended before `age` has had its time.
+/// Sorts the folders that no row knows, too. Jobs that ended longer ago than `age` are removed.
 pub(super) fn with_folders(
     inner: &EngineState,
     expired: Expired,
@@ -123,7 +123,7 @@ pub(super) fn with_folders(
     Ok(RemovedJobs { jobs: expired.jobs, orphans: removed, quarantined, left })
 }
 
-/// Removes a job's folder, and nothing where a link in its place leads.
+/// Removes a job's folder. If a link lies in its place, removes the link, and nothing at its target.
 pub(super) fn remove_folder(data: &DataFolder, id: JobId) -> Result<(), FileError> {
     let folder = data.job(id);
     let removed = match folder.is_something_else() {

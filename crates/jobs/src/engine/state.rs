@@ -1,4 +1,4 @@
-//! What the threads and the callers of one engine share.
+//! The state that the threads and the callers of one engine share.
 //!
 //! Invariant: the lock of the store is held for one short transaction at a time, on threads that may wait for the disk.
 
@@ -25,7 +25,7 @@ use crate::{
     store::{self, ShimStarter, Store},
 };
 
-/// What an engine needs wherever it works.
+/// The state of an engine.
 #[derive(Debug)]
 pub(crate) struct EngineState {
     pub(super) options: EngineOptions,
@@ -34,9 +34,9 @@ pub(crate) struct EngineState {
     pub(super) presence: FolderPresence,
     pub(super) starter: ShimStarter,
     pub(super) gauge: MemoryGauge,
-    /// Calls that are held here.
+    /// The calls that this process holds.
     pub(super) calls: Calls,
-    /// For what is asked for seldom; held for one short transaction at a time.
+    /// The connection for rare questions; held for one short transaction at a time.
     store: Mutex<Store>,
     pub(super) disk: DiskThreads,
 }
@@ -64,23 +64,23 @@ impl EngineState {
         JobAdmission { starter: &self.starter, limit: self.own_limit(), is_open: self.lack().is_none() }
     }
 
-    /// What there is too little of for another job to start.
+    /// Returns the resource that is too scarce for another job to start; `None` if there is enough.
     pub(super) fn lack(&self) -> Option<RoomShortage> {
         self.options.rules.lack(&self.data, &self.gauge)
     }
 
-    /// By which limit queued jobs start, besides that of each.
+    /// Returns the limit by which queued jobs start, besides each job's own: the least that is set by any process that has the folder open.
     pub(super) fn own_limit(&self) -> Option<u32> {
         let own = (!self.options.keeps_recorded_limits).then_some(self.options.rules.max_concurrent);
         own.into_iter().chain(limits::of_all(&self.data).max_concurrent).min()
     }
 
-    /// How long ended jobs are kept at least, as those say who have the folder open.
+    /// Returns the longest retention that the processes which have the folder open have told.
     pub(super) fn retention_of_others(&self) -> Duration {
         limits::of_all(&self.data).retention()
     }
 
-    /// The jobs that have a slot.
+    /// Returns the jobs that have a slot.
     pub(super) fn running(&self) -> Vec<JobId> {
         self.memory.with_slot().iter().map(|job| job.record.job_id).collect()
     }
@@ -88,13 +88,13 @@ impl EngineState {
     pub(super) fn start_shims(&self, admitted: &[JobId]) {
         for &id in admitted {
             if let Err(error) = shims::start(&self.options.shim, &self.data, id) {
-                // The maintenance thread sees that nobody has it, and tries again.
+                // The maintenance thread sees that no supervisor has the job, and tries again.
                 tracing::warn!("the supervisor of job {id} could not be started: {error}");
             }
         }
     }
 
-    /// Takes what is wrong with one job's folder for that job's alone: it is told of with the job, and the others go on.
+    /// Notes a trouble with one job's folder with that job alone, so that the others go on. Returns any other error.
     pub(super) fn tell_trouble(&self, id: JobId, looked: Result<(), JobError>) -> Result<(), JobError> {
         let trouble = match looked {
             Err(error) if error.is_of_files() => Some(error.to_string()),
@@ -113,7 +113,7 @@ impl EngineState {
         }
     }
 
-    /// The record of a job, wherever it is known. It may wait for the disk.
+    /// Returns the status of a job from memory, or else from the database. May wait for the disk.
     pub(super) fn status(&self, id: JobId) -> Result<JobStatus, JobError> {
         if let Some(status) = self.memory.status(id) {
             return Ok(status);
@@ -121,7 +121,7 @@ impl EngineState {
         let job = self.store().read(|connection| store::get(connection, id))?;
         let job = job.ok_or(JobError::NoSuchJob(id))?;
         if !job.record.status.is_final() {
-            // Another process has accepted it a moment ago; from now on it is followed here too.
+            // Another process accepted the job a moment ago; from now on this process follows it too.
             self.memory.update([job]);
             return self.memory.status(id).ok_or(JobError::NoSuchJob(id));
         }

@@ -1,4 +1,4 @@
-//! How the machine and the engine do (J-81, J-126).
+//! The state of the machine and of the engine (J-81, J-126).
 
 use std::time::Duration;
 
@@ -16,36 +16,36 @@ use crate::{
     wait::pause,
 };
 
-/// How long processor time is looked at (J-81).
+/// The time over which processor time is measured (J-81).
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// How the machine and the engine do.
+/// The state of the machine and of the engine.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// Jobs that have a slot or wait for one, in their order.
+    /// The jobs that have a slot or wait for one, in their order.
     pub jobs: Vec<JobStatus>,
-    /// How many of them have one.
+    /// The number of jobs that have a slot.
     pub running: u32,
-    /// How many may.
+    /// The number of jobs that may have one.
     pub max_concurrent: u32,
-    /// What the machine does.
+    /// The load of the machine.
     pub machine: Machine,
-    /// Why nothing starts, if nothing does.
+    /// Why no job starts, if none does.
     pub wait_reason: Option<String>,
-    /// What would end the jobs when it ends, besides themselves.
+    /// The things that would end the jobs when they end, besides the jobs themselves.
     pub ties: Vec<String>,
 }
 
-/// What the machine does; absent where the system does not tell.
+/// The load of the machine; a member is absent if the system does not tell it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
-    /// Processor time of all processors over a tenth of a second, in per cent.
+    /// The processor time of all processors over a tenth of a second, in per cent.
     pub cpu_percent: Option<f64>,
-    /// Memory in use, in per cent.
+    /// The memory in use, in per cent.
     pub memory_percent: Option<f64>,
-    /// The same in mebibytes (J-81).
+    /// The memory in use, in mebibytes (J-81).
     pub memory_mb: Option<u64>,
-    /// Free space on the disk of the data folder, in mebibytes.
+    /// The free space on the disk of the data folder, in mebibytes.
     pub disk_free_mb: Option<u64>,
 }
 
@@ -72,11 +72,11 @@ pub(super) fn system(inner: &EngineState) -> Result<System, JobError> {
     })
 }
 
-/// How many jobs there are of each state, in the order of a job's life.
+/// Returns how many jobs each state has, in the order of a job's life.
 pub(super) fn counts(inner: &EngineState) -> Result<Vec<(JobState, u64)>, JobError> {
     let rows = inner.store().read(count::by_state)?;
     let row = |name: &str| rows.iter().find(|(state, _)| state == name).map_or(0, |(_, count)| *count);
-    // To the table those with a slot are one; how far each is, who follows them knows.
+    // The table has one state for all jobs with a slot; the memory tells starting from running ones.
     let runs = |job: &&store::JobRow| job.record.status == JobState::Running;
     let running = u64::try_from(inner.memory.active().iter().filter(runs).count()).unwrap_or(u64::MAX);
     let active = row("active");

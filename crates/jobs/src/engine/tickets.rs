@@ -1,22 +1,23 @@
-//! Calls whose servers keep the answer: they outlive whoever waits for it, and somebody else takes them up.
+//! Calls whose servers keep the answer: they outlive the process that waits for it, and another process takes them up.
 //!
-//! Theory of operation. A server may go on with a call under a name of its own, by which anybody whom it knows can have the answer later.
-//! What is needed for that is the call's ticket. It is in the record from the moment at which it is known, so that it is on the disk
-//! whenever the process that waits is killed; one that ends in order says with it that it lets go ([`HeldCall::leave`]). From then on the
-//! call belongs to nobody, and stays what it is until somebody who has the server takes it up, or its time is over:
+//! Theory of operation. A server may go on with a call under a name of its own, by which every client that it knows can have the answer
+//! later. The call's ticket holds everything needed for that. The record has the ticket from the moment at which it is known, so that it is
+//! on the disk whenever the waiting process is killed. A process that ends in order notes with the ticket that it lets go
+//! ([`HeldCall::leave`]). From then on nobody holds the call. It stays as it is until a process that has the server takes it up, or its
+//! time is over:
 //!
 //! ```text
 //! HeldCall ─┬ note: the ticket, in the row (fsync)
 //!           ├ process gone ─┐
-//!           └ leave ────────┴► nobody's ─┬ take_up, by whoever serves its server: row with a new holder ─ HeldCall
+//!           └ leave ────────┴► nobody's ─┬ take_up, by a process that has its server: row with a new holder ─ HeldCall
 //!                                        ├ cancelled: anybody settles it as cancelled
 //!                                        └ its time is over: anybody settles it as failed
 //! ```
 //!
 //! Invariants
 //!
-//! - A call has one holder at most: who it is changes under the lock of the job's folder alone, and is looked at again under it.
-//! - What nobody takes up ends at the job's timeout; a call without one is not left to anybody.
+//! - A call has at most one holder. The holder changes only under the lock of the job's folder, and is checked again under it.
+//! - A call that nobody takes up ends at the job's timeout; a call without a timeout is not left to anybody.
 
 use std::sync::Arc;
 
@@ -37,22 +38,23 @@ use crate::{
 };
 
 impl HeldCall {
-    /// Keeps what the answer can be had with, where it becomes known only now or has changed; durable when this answers. It goes on when
-    /// the call has been settled or let go of meanwhile, and changes nothing then.
+    /// Keeps the ticket with which the answer can be had, if it becomes known only now or has changed. The ticket is durable when this
+    /// returns. The future can outlive the handle: it changes nothing if the call has been settled or let go of meanwhile.
     ///
     /// # Errors
-    /// Where the disk or the database says no. Then the call ends with this process, as without a ticket.
+    /// Fails if the disk or the database fails. Then the call ends with this process, as without a ticket.
     pub fn note(&self, ticket: CallTicket) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
         let (engine, id) = (self.engine.clone(), self.id());
         async move { engine.run_write(CHANGE_LIMIT, move |inner| write_ticket(inner, id, ticket)).await }
     }
 
-    /// Lets go of it without an end: its server has the answer, and whoever takes it up asks for that with this ticket.
+    /// Lets go of the call without an end: its server has the answer, and the process that takes it up asks for the answer with this
+    /// ticket.
     ///
     /// # Errors
-    /// As [`Self::note`].
+    /// Fails as [`Self::note`] does.
     pub async fn leave(mut self, ticket: CallTicket) -> Result<(), JobError> {
-        // Whatever the disk says, and however long it takes: the server has it.
+        // The claim is over even if the disk fails or is slow: the server has the answer.
         self.claim.is_over();
         self.log_is_written().await;
         let (engine, claim) = (self.engine, self.claim);
@@ -77,11 +79,10 @@ pub(super) fn left_calls(inner: &EngineState) -> Vec<JobStatus> {
     calls
 }
 
-/// Takes up a call that was left. Returns the claim, and how much is in the log already; none where it has an end, or somebody else was
-/// faster.
+/// Takes up a call that was left. Returns the claim, and the size of its log; `None` if the call has ended, or another process was faster.
 pub(super) fn take_up(inner: &Arc<EngineState>, id: JobId) -> Result<Option<(UnclaimedCall, u64)>, JobError> {
     let folder = inner.data.job(id);
-    // A power failure may have taken it.
+    // A power failure may have taken the folder.
     folder.create_if_missing()?;
     let path = folder.file(LOCK);
     let lock = Lock::try_take(&path).map_err(|error| FileError::system("cannot lock", &path, error))?;
@@ -121,7 +122,7 @@ fn this_process(inner: &EngineState) -> Holder {
     Holder { boot_id, process }
 }
 
-/// Changes the record of a call that has not ended, as it is at that moment. Whether it was changed.
+/// Changes the current record of a call that has not ended. Returns whether it was changed.
 fn change(
     inner: &EngineState,
     id: JobId,
@@ -133,7 +134,7 @@ fn change(
         if is_changed { store::get(transaction, id) } else { Ok(None) }
     })?;
     let Some(row) = row else { return Ok(false) };
-    // A copy for people, and for a database that is made anew: it can be made again from the row.
+    // The copy is for people, and for a database that is made anew. It can be made again from the row.
     if let Err(error) = inner.data.job(id).write_lightly(RECORD, &row.record) {
         tracing::warn!("{error}");
     }

@@ -1,13 +1,13 @@
-//! The threads that accept jobs: folder, row and answer are the work of the one, the copy of the record and the shim that of the
-//! other, because whoever submits shall wait neither for what only people read nor for the start of a process.
+//! The threads that accept jobs. The writer makes folder and row, and answers. The starter copies the record and starts the supervisor: a
+//! submitter waits neither for a file that only people read nor for the start of a process.
 //!
 //! Invariants
 //!
-//! - An id goes out only after the job is on the disk: its row, and what it needs to start, in its folder or beside the row.
+//! - An id goes out only after the job is on the disk: its row, and everything that it needs to start, in its folder or beside the row.
 //! - Jobs that arrive together share one commit; each has its own outcome.
-//! - A folder is removed here only with its submitter's mark in hand (`submitting.rs`). Who makes the database anew meanwhile, or puts
-//!   another in its place, takes no job from its submitter, nor the other way round.
-//! - The queue of submissions is bounded; whoever meets it full waits no longer than a submit may take.
+//! - A folder is removed here only while its submitter's mark is held (`submitting.rs`). So a process that makes the database anew
+//!   meanwhile, or puts another in its place, takes no job from its submitter, nor the other way round.
+//! - The queue of submissions is bounded. If it is full, a submitter waits no longer than a submission may take.
 
 use std::{
     io,
@@ -32,33 +32,33 @@ use crate::{
     submitting::SubmissionMark,
 };
 
-/// Submissions that wait for the disk.
+/// The most submissions that wait for the disk.
 pub(super) const WAITING: usize = 256;
-/// Submissions of one commit (processes.md 3).
+/// The most submissions of one commit (processes.md 3).
 const TOGETHER: usize = 32;
 
-/// How often a row is noted again where somebody has put another database in the place of the one that has it.
+/// The number of tries to write a row if another database is put in the place of the one that has the row.
 const TRIES: u32 = 5;
 
-/// A submission and where its outcome is awaited.
+/// A submission and the sender for its outcome.
 type QueuedSubmission = (Submission, oneshot::Sender<Result<JobId, JobError>>);
-/// The same for a call.
+/// An adoption and the sender for its outcome.
 type QueuedAdoption = (Adoption, oneshot::Sender<Result<UnclaimedCall, JobError>>);
 
-/// What is to be taken in.
+/// A job that is to be accepted.
 enum NewJob {
     Command(Box<Submission>),
     Call(Box<Adoption>),
 }
 
-/// Where the outcome is awaited.
+/// The sender for the outcome.
 enum SubmissionReply {
     Command(oneshot::Sender<Result<JobId, JobError>>),
     Call(oneshot::Sender<Result<UnclaimedCall, JobError>>),
 }
 
 impl SubmissionReply {
-    /// Says what came of it. Whoever asked may have gone; a call is let go of then.
+    /// Sends the outcome. The submitter may have gone; a call is let go of then.
     fn give(self, inner: &Arc<EngineState>, outcome: Result<JobId, JobError>) {
         match self {
             SubmissionReply::Command(answer) => drop(answer.send(outcome)),
@@ -69,22 +69,22 @@ impl SubmissionReply {
     }
 }
 
-/// What the writer is asked for.
+/// A request to the writer.
 #[derive(Debug)]
 pub(super) enum WriterRequest {
-    /// Take a job in.
+    /// Accept a command.
     Submit(Box<QueuedSubmission>),
-    /// Take a call in.
+    /// Accept a call.
     Adopt(Box<QueuedAdoption>),
-    /// Say when everything that was asked for before has been done, the start of shims included.
+    /// Answer once all earlier requests are done, the start of supervisors included.
     SayWhenDone(oneshot::Sender<()>),
 }
 
-/// What is left to do for jobs that were accepted.
+/// The work that is left to do for accepted jobs.
 enum FollowUp {
-    /// Write the copies of their records, and start the shims of those that have a slot.
+    /// Write the copies of their records, and start the supervisors of those that have a slot.
     Start(AcceptedBatch),
-    /// Say when everything before has been done.
+    /// Answer once all earlier work is done.
     SayWhenDone(oneshot::Sender<()>),
 }
 
@@ -96,11 +96,11 @@ pub(super) fn start(
 ) -> io::Result<()> {
     let starts = start_starter(inner.clone())?;
     let rest = move |rest| {
-        // It ends only after us, unless it has panicked; then the maintenance thread starts what has a slot.
+        // The starter ends only after this thread, unless it has panicked; then the maintenance thread starts the jobs that have a slot.
         let _ = starts.send(rest);
     };
     let write = move || {
-        // Whoever submits waits for this thread, while jobs keep the processors busy.
+        // Submitters wait for this thread, while jobs keep the processors busy.
         ask_for_short_turns();
         while let Some(first) = requests.blocking_recv() {
             let (mut batch, mut waiting) = (Vec::new(), Vec::new());
@@ -141,7 +141,7 @@ fn start_starter(inner: Arc<EngineState>) -> io::Result<threads::SyncSender<Foll
                     begun.accepted.iter().for_each(|record| copy(&inner, record));
                     inner.start_shims(&begun.admitted);
                 }
-                // Whoever asked may have gone.
+                // The submitter may have gone.
                 FollowUp::SayWhenDone(done) => drop(done.send(())),
             }
         }
@@ -150,22 +150,22 @@ fn start_starter(inner: Arc<EngineState>) -> io::Result<threads::SyncSender<Foll
     Ok(sender)
 }
 
-/// Writes `job.json`, which is for people, before the job starts here (J-35). Whoever has started it elsewhere may be ahead.
+/// Writes `job.json`, which is for people, before the job starts here (J-35). A process that started the job elsewhere may be ahead.
 fn copy(inner: &EngineState, record: &JobRecord) {
     let folder = inner.data.job(record.job_id);
     match folder.write_if_missing(RECORD, record) {
-        // A job that has ended meanwhile has had its folder tidied up, and has a newer copy.
+        // The folder of a job that has ended meanwhile was tidied up, and has a newer copy.
         Err(error) if error.kind() != Some(io::ErrorKind::NotFound) => tracing::warn!("{error}"),
         _ => {}
     }
 }
 
-/// What a batch has led to.
+/// The outcome of a batch.
 #[derive(Default)]
 struct AcceptedBatch {
-    /// The jobs that are new.
+    /// The new jobs.
     accepted: Vec<JobRecord>,
-    /// Those that have a slot now.
+    /// The jobs that have a slot now.
     admitted: Vec<JobId>,
 }
 
@@ -178,7 +178,7 @@ fn accept(
     if prepared.is_empty() { AcceptedBatch::default() } else { take_in(inner, store, prepared) }
 }
 
-/// Gives jobs their rows, and answers.
+/// Writes the rows of the jobs, and answers.
 fn take_in(
     inner: &Arc<EngineState>,
     store: &mut Store,
@@ -205,7 +205,7 @@ fn take_in(
             let error = Arc::new(error);
             for (job, answer) in prepared {
                 let id = job.record.job_id;
-                // The row was rolled back, or the commit failed and the next look at the folder finds none.
+                // The row was rolled back, or the commit failed and the next look at the folder finds no job.
                 let outcome = match refuse(inner, &job) {
                     true => JobError::Store(error.clone()),
                     false => JobError::Unconfirmed { id, cause: error.clone() },
@@ -217,9 +217,9 @@ fn take_in(
     }
 }
 
-/// Removes the folder of a job that is not accepted. False where it may be another's by now.
+/// Removes the folder of a job that is not accepted. Returns false if the folder may belong to another job by now.
 fn refuse(inner: &EngineState, job: &PreparedSubmission) -> bool {
-    // Nobody takes the folder of a call for a job's before it has its record, which comes later.
+    // The folder of a call is not taken for a job's before it has its record, which comes later.
     let is_ours = job.mark.is_some() || job.record.call.is_some();
     if is_ours {
         discard(&inner.data.job(job.record.job_id));
@@ -227,7 +227,7 @@ fn refuse(inner: &EngineState, job: &PreparedSubmission) -> bool {
     is_ours
 }
 
-/// Commits the rows to the database that is in its place when this returns, and takes the marks from the folders of what is in it.
+/// Commits the rows to the database that is in its place when this returns. Takes the marks from the folders of the jobs in it.
 fn note(
     inner: &EngineState,
     store: &mut Store,
@@ -239,12 +239,12 @@ fn note(
             Ok(accepted) => {
                 let ours = prepared.iter_mut().zip(&accepted.is_ours).filter(|(_, is_ours)| **is_ours);
                 ours.filter_map(|((job, _), _)| job.mark.take()).for_each(SubmissionMark::remove);
-                // Whoever makes a database of the folders from now on finds these jobs. One that was made before may lack them.
+                // A database that is made of the folders from now on has these jobs. One that was made before may lack them.
                 if store.is_in_place() {
                     return Ok(accepted);
                 }
             }
-            // It may have been made without them, for their folders were marked.
+            // The new database may have been made without the jobs, since their folders were marked.
             Err(StoreError::Replaced { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -252,7 +252,7 @@ fn note(
     Err(StoreError::Replaced { path: inner.data.database() })
 }
 
-/// Makes the folders, and answers those whose folder cannot be made.
+/// Makes the folders, and answers the submitters whose folder cannot be made.
 fn prepare_all(
     inner: &Arc<EngineState>,
     batch: Vec<(NewJob, SubmissionReply)>,
@@ -278,7 +278,7 @@ fn prepare_all(
 fn prepare(inner: &EngineState, new: &NewJob) -> Result<PreparedSubmission, JobError> {
     let submission = match new {
         NewJob::Command(submission) => submission,
-        // It runs already, whatever there is too little of.
+        // The call runs already, even if resources are scarce.
         NewJob::Call(adoption) => return adoption.prepare(inner),
     };
     submission.check()?;
@@ -289,13 +289,13 @@ fn prepare(inner: &EngineState, new: &NewJob) -> Result<PreparedSubmission, JobE
 }
 
 struct BatchOutcome {
-    /// Whether the row of each is its own, and not that of another job with its id.
+    /// Whether the row of each job is its own, and not that of another job with its id.
     is_ours: Vec<bool>,
     rows: Vec<JobRow>,
     admitted: Vec<JobId>,
 }
 
-/// Whether two records are of one submission, however far the job has come.
+/// Returns whether two records belong to one submission, however far the job has come.
 fn is_same<'a>(one: &'a JobRecord, other: &'a JobRecord) -> bool {
     let identity = |record: &'a JobRecord| {
         (record.job_id, record.created_at, &record.command, &record.folder, &record.name, &record.owner)
@@ -313,7 +313,7 @@ fn commit(
         let mut is_ours = Vec::with_capacity(jobs.len());
         for job in jobs {
             let is_new = store::insert(transaction, &job.record, job.files.as_ref())?;
-            // Whoever made the table anew may have found the folder.
+            // A process that made the table anew may have found the folder.
             let is_known = || -> rusqlite::Result<bool> {
                 let row = store::get(transaction, job.record.job_id)?;
                 Ok(row.is_some_and(|row| is_same(&row.record, &job.record)))

@@ -1,7 +1,7 @@
-//! Folders of the first format, in which the work's files lay beside ours: how the work is given a folder of its own (F-02).
+//! Folders of the first format, in which the work's files lay beside unhang's: they get a folder of their own for the work (F-02).
 //!
-//! Theory of operation. All that is not ours is moved into a folder under another name, which is then put in its place; a file says how
-//! far that is. Whoever finds it broken off goes on with it.
+//! Theory of operation. Every file that is not unhang's is moved into a folder under another name, which is then put in its place. A file
+//! says how far that is. A process that finds the move broken off goes on with it.
 //!
 //! Invariant: only the holder of the job's lock does this, while the work does not run.
 
@@ -18,19 +18,19 @@ use super::{
 };
 use crate::wait::{WaitLimit, look_until};
 
-/// Says how far a folder of the first format is on its way to the second.
+/// The file that says how far a folder of the first format is on its way to the second.
 const LAYOUT: &str = "layout";
-/// What it says while files are moved, and when the work has its own folder.
+/// Its content while files are moved, and when the work has its own folder.
 const MOVING: &str = "moving\n";
 const MOVED: &str = "moved\n";
-/// Where the work's files are until all are there.
+/// The folder of the work's files until all are there.
 const GATHERING: &str = ".work";
 
-/// How long a reader waits for files that are being moved, which takes moments, and how often it looks.
+/// The time that a reader waits for files that are being moved, which takes moments, and the pause between two looks.
 const MOVE_LIMIT: Duration = Duration::from_secs(1);
 const MOVE_LOOK: Duration = Duration::from_millis(1);
 
-/// The files that stay where they are, and so does what begins with one of these names and a dot.
+/// The files that stay where they are. So do names that begin with one of these and a dot.
 const OURS: [&str; 9] = [RECORD, LAUNCH, LOCK, RUN, EXIT, CANCEL, STDOUT, STDERR, LAYOUT];
 
 fn is_ours(name: &str) -> bool {
@@ -39,12 +39,13 @@ fn is_ours(name: &str) -> bool {
 }
 
 impl JobFolder {
-    /// Whether the work of a job of the first format has been given a folder of its own.
+    /// Returns whether the work of a job of the first format has got a folder of its own.
     pub(crate) fn is_moved(&self) -> bool {
         self.text(LAYOUT, MOVED.len()).as_deref() == Some(MOVED)
     }
 
-    /// The folder of the work, once nobody moves its files; as it is where that takes long, since its mover may have been killed.
+    /// Returns the folder of the work, once nobody moves its files. If that takes long, returns it as it is, since the mover may have been
+    /// killed.
     pub(crate) fn settled_work(&self, format: u32) -> WorkFolder {
         let is_moving = || self.text(LAYOUT, MOVING.len()).as_deref() == Some(MOVING);
         if format < OWN_WORK_FOLDER {
@@ -56,15 +57,15 @@ impl JobFolder {
         self.work(format)
     }
 
-    /// Gives the work of a job of the first format a folder of its own, with all of its files. The caller holds the job's lock, and the
-    /// work does not run.
+    /// Moves all files of the work of a job of the first format into a folder of its own. The caller holds the job's lock, and the work
+    /// does not run.
     pub(crate) fn move_work(&self) -> Result<(), FileError> {
         self.check_not_replaced()?;
         let (gathering, work) = (self.file(GATHERING), self.file(WORK));
         let mark = |far: &str| replace(self.path(), LAYOUT, far.as_bytes(), Durability::Memory);
         let is_gathered = match self.text(LAYOUT, MOVING.len()).as_deref() {
             Some(MOVED) => return Ok(()),
-            // The last of the steps may be all that is missing.
+            // Only the last of the steps may be missing.
             Some(MOVING) => !is_there(&gathering) && is_there(&work),
             _ => {
                 make_folder(&gathering, true)?;

@@ -1,4 +1,4 @@
-//! What files of a job's work may be called, as far as they are named from outside.
+//! The names that files of a job's work may have, as far as they come from outside.
 //!
 //! Invariants: a name is one part of a path, and leads nowhere else.
 
@@ -11,22 +11,22 @@ use unhang_switches::stands;
 
 use super::ERROR;
 
-/// Bytes of the longest name that file systems of Linux have.
+/// The number of bytes of the longest name that file systems of Linux have.
 const LONGEST_NAME: usize = 255;
 
-/// The name that is not for inputs and results: what lies there says why the work has failed.
+/// The names that inputs and results cannot have: the work's own account of its failure lies there.
 const OURS: [&str; 1] = [ERROR];
 
-/// The name of a file in a job's folder, as its record has it: one part of a path, and none of ours. [`ARGUMENTS`](super::ARGUMENTS) is one where a job has
-/// no arguments.
+/// The name of a file in a job's folder, as its record has it: one part of a path, and not a name of unhang.
+/// [`ARGUMENTS`](super::ARGUMENTS) is allowed if a job has no arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileName(String);
 
-/// The same for an input. Its name stands in no record, and so it need be no text.
+/// The name of an input. It stands in no record, and so it need not be text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InputName(OsString);
 
-/// A text that cannot be the name of a file in a job's folder.
+/// The error for a text that cannot be the name of a file in a job's folder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` cannot be a file of a job: a name has 1 to {LONGEST_NAME} bytes, no `/` and no zero byte, and is none of ., .., {ours}",
@@ -38,12 +38,12 @@ impl FileName {
     /// Checks a name.
     ///
     /// # Errors
-    /// A sentence that says what a name is.
+    /// Fails with [`NotAFileName`], whose text says what a name is.
     pub fn new(name: &str) -> Result<Self, NotAFileName> {
         checked(name.as_bytes()).map(|()| Self(name.to_owned()))
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -54,12 +54,12 @@ impl InputName {
     /// Checks a name.
     ///
     /// # Errors
-    /// A sentence that says what a name is.
+    /// Fails with [`NotAFileName`], whose text says what a name is.
     pub fn new(name: &OsStr) -> Result<Self, NotAFileName> {
         checked(name.as_bytes()).map(|()| Self(name.to_owned()))
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_os_str(&self) -> &OsStr {
         &self.0

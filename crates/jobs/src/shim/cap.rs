@@ -1,9 +1,8 @@
-//! Keeps a log that somebody else writes within its limit, without the writer noticing.
+//! Keeps a log that the work writes within its limit, without the writer noticing.
 //!
-//! Theory of operation. The work writes straight to the file, so nobody can hold it back or cut what it writes. When the file has
-//! grown over its limit, a hole is punched in its head: the blocks go back to the disk, every other byte keeps its offset.
-//! A fast writer fills hundreds of mebibytes in a second, so that the file is looked at right after each write, as the
-//! system tells of them, and not by the clock.
+//! Theory of operation. The work writes straight to the file, so nobody can hold it back or cut its output. When the file has grown over
+//! its limit, a hole is punched in its head: the blocks go back to the disk, and every other byte keeps its offset. A fast writer fills
+//! hundreds of mebibytes in a second. So the file is looked at right after each write, as the system tells of them, and not by the clock.
 //!
 //! Invariants
 //!
@@ -31,20 +30,20 @@ use crate::folder::FileError;
 /// The shortest time between two looks. At 2 GB a second, 8 MB are written meanwhile.
 const BREATH: Duration = Duration::from_millis(4);
 
-/// Between two looks where the system does not tell of writes.
+/// The time between two looks if the system does not tell of writes.
 const WITHOUT_WATCH: Duration = Duration::from_millis(20);
 
 /// The size of a hole is a multiple of this, whatever the file system's own blocks are.
 const BLOCK: u64 = 64 << 10;
 
-/// One log.
+/// A log with its limit.
 #[derive(Debug)]
 pub(super) struct CappedLog {
     file: File,
     limit: u64,
-    /// Where what is kept begins.
+    /// The offset at which the kept part begins.
     kept_from: u64,
-    /// The file system cannot punch holes.
+    /// Whether the file system cannot punch holes.
     is_stuck: bool,
 }
 
@@ -58,7 +57,7 @@ impl CappedLog {
         Ok(Self { file, limit, kept_from: 0, is_stuck: false })
     }
 
-    /// The descriptor for the work.
+    /// Returns a descriptor for the work.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         Ok(self.file.try_clone()?.into())
     }
@@ -88,8 +87,8 @@ impl CappedLog {
 pub(super) struct Logs {
     pub(super) stdout: CappedLog,
     pub(super) stderr: CappedLog,
-    /// Left to the end of the process: to close it waits up to 15 ms for those who may be looking at its marks, and the end of the
-    /// job is not written down yet.
+    /// The descriptor is left to the end of the process: closing it waits up to 15 ms for readers of its marks, and the end of the job is
+    /// not written down yet.
     watch: Option<ManuallyDrop<OwnedFd>>,
 }
 
@@ -100,7 +99,7 @@ impl Logs {
         Ok(Self { stdout: logs.0, stderr: logs.1, watch })
     }
 
-    /// Waits for something of the tree, a new file in the folder or a write to a log, but not longer than `limit`, and keeps the logs short.
+    /// Waits for news of the tree, a new file in the folder or a write to a log, but at most for `limit`. Keeps the logs short.
     pub(super) fn wait(&mut self, tree: &ProcessTree, limit: Option<Duration>) -> io::Result<()> {
         let limit = match &self.watch {
             Some(_) => limit,
@@ -110,13 +109,13 @@ impl Logs {
         tree.wait(&watched, limit);
         if self.had_writes() {
             self.check()?;
-            // The signals and the end of the work are listened to meanwhile.
+            // Meanwhile the supervisor still notices signals and the end of the work.
             tree.wait(&[], Some(limit.map_or(BREATH, |limit| limit.min(BREATH))));
         }
         Ok(())
     }
 
-    /// Looks at both logs.
+    /// Checks both logs.
     pub(super) fn check(&mut self) -> io::Result<()> {
         let checked = self.stdout.check();
         self.stderr.check().and(checked)
@@ -133,7 +132,7 @@ impl Logs {
     }
 }
 
-/// Tells of writes to these files, and of new ones in this folder.
+/// Returns a descriptor that tells of writes to these files, and of new files in this folder; `None` if the system cannot.
 fn watch(paths: [&Path; 2], folder: &Path) -> Option<OwnedFd> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
     for path in paths {

@@ -1,22 +1,22 @@
-//! The shim: one small process for each job, which outlives whoever accepted the job and sees it to its end.
+//! The supervisor: one small process for each job, which outlives the process that accepted the job and sees it to its end.
 //!
-//! Theory of operation. It stands in the job's folder and needs nothing else. It takes the lock, writes down who it is, starts
-//! the work with null stdin and its outputs straight to files, and waits: for the end of the work, for a signal, for the job's
-//! time to be over, for the logs to grow. When the work has ended, everything that it left is ended too, `exit.json` is
-//! written, the end is brought to the database, and the next job is started.
+//! Theory of operation. The supervisor stands in the job's folder and needs nothing else. It takes the lock, writes down its identity, and
+//! starts the work with null stdin and its outputs straight to files. Then it waits: for the end of the work, for a signal, for the job's
+//! time to be over, for the logs to grow. When the work has ended, the supervisor also ends everything that the work left. It writes
+//! `exit.json`, brings the end to the database, and starts the next job.
 //!
 //! ```text
-//! lock ─ run.json ─ work spawned ─ (launch.json removed) ─ run.json with the work ─ exit.json ─ settled ─ next shim
+//! lock ─ run.json ─ work spawned ─ (launch.json removed) ─ run.json with the work ─ exit.json ─ settled ─ next supervisor
 //! ```
 //!
 //! Invariants
 //!
-//! - A job is run by the holder of its lock, and once: whoever finds a `run.json` does not start the work.
-//! - Nothing of the job is kept alive by the shim but its lock, and nothing of the shim is known to the work.
-//! - A disk without room ends no job: what has to be written is tried again, before the start, while the work runs, and at its end.
-//! - Every step can be the last one. [`ShimStep`] names them, and each is a test that kills a real shim there.
+//! - A job is run by the holder of its lock, and once: a supervisor that finds a `run.json` does not start the work.
+//! - The supervisor keeps nothing of the job alive but its lock, and the work knows nothing of the supervisor.
+//! - A disk without room ends no job: a write that fails is tried again, before the start, while the work runs, and at its end.
+//! - Every step can be the last one. [`ShimStep`] names them, and each is a test that kills a real supervisor there.
 //!
-//! Above a shim is its [watcher](unhang_proc::watch): what becomes of a shim that is killed is in `watcher.rs`.
+//! Above a supervisor is its [watcher](unhang_proc::watch): `watcher.rs` tells what happens if a supervisor is killed.
 
 mod cap;
 mod outcome;
@@ -63,61 +63,61 @@ use crate::{
     wait::{WaitLimit, look_until, pause},
 };
 
-/// How long the lock is tried for: whoever looks at the job holds it for moments.
+/// The time for which the lock is tried: other processes that look at the job hold it for moments.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The pause between two tries.
 const LOCK_LOOK: Duration = Duration::from_millis(2);
 
-/// How often a shim that cannot write or hand over for lack of room looks again.
+/// The time between two tries of a supervisor that cannot write or hand over for lack of room.
 const ROOM_LOOK: Duration = Duration::from_secs(1);
 
-/// How long the work has run when `job.json` is told. Nobody reads the copy of a job of a moment, and each time that it is replaced
-/// takes room in the queue of the disk, where submits wait.
+/// The time that the work has run when `job.json` says so. Nobody reads the copy of a job of a moment, and each replacement takes room in
+/// the queue of the disk, where submissions wait.
 const COPY_AFTER: Duration = Duration::from_millis(100);
 
-/// What a watcher is called in the process list.
+/// The name of a watcher in the process list.
 const WATCHER: &CStr = c"mcp-job-watch";
 
-/// Held by the one shim that waits for room.
+/// The lock of the one supervisor that waits for room.
 const QUEUE_LOCK: &str = "queue.lock";
 
-/// Exit code where the arguments make no sense: nobody but ourselves is meant to call this.
+/// The exit code if the arguments make no sense: only unhang itself is meant to call this.
 const USAGE: u8 = 2;
 
-/// Where a shim has got to.
+/// The steps of a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShimStep {
-    /// It lives, and holds nothing.
+    /// The supervisor lives, and holds nothing.
     Alive,
-    /// It has the lock.
+    /// The supervisor has the lock.
     Locked,
-    /// `run.json` says that it has the job.
+    /// `run.json` says that the supervisor has the job.
     Begun,
     /// The work runs.
     Spawned,
-    /// `run.json` says so.
+    /// `run.json` says that the work runs.
     Told,
     /// The work has ended, and everything that it started.
     Ended,
-    /// `exit.json` says how.
+    /// `exit.json` says how the work ended.
     Recorded,
-    /// The database knows, and the next job has the slot.
+    /// The database knows the end, and the next job has the slot.
     Settled,
-    /// The next shim was started.
+    /// The next supervisor was started.
     HandedOver,
 }
 
-/// Runs a shim to its end if that is what this program was started for, which its first argument says. To be called before
-/// anything else in `main`, while there is one thread. None where it was started for something else.
+/// Runs a supervisor to its end if this program was started as one, as its first argument says; `None` otherwise. To be called before
+/// anything else in `main`, while there is one thread.
 pub fn run_if_asked(command: &ShimCommand) -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     let is_asked = words.next().is_some_and(|word| word == shims::ARGUMENT);
     is_asked.then(|| run_watched(command, words, &|_| {}))
 }
 
-/// Runs a shim to its end, with a [watcher](unhang_proc::watch) above it where there is one to be had. `words` are those after the
-/// hidden ones in `command`, which is how the next shim is started. `witness` is told of each step before the next one begins.
+/// Runs a supervisor to its end, with a [watcher](unhang_proc::watch) above it if the fork succeeds. `words` are those after the hidden
+/// ones in `command`, which starts the next supervisor. `witness` is called at each step before the next one begins.
 pub fn run_watched(
     command: &ShimCommand,
     words: impl Iterator<Item = OsString>,
@@ -130,7 +130,7 @@ pub fn run_watched(
     }
 }
 
-/// Runs a shim to its end, and leaves it to others to see what becomes of it.
+/// Runs a supervisor to its end without a watcher: the caller sees what becomes of it.
 pub fn run(
     command: &ShimCommand,
     words: impl Iterator<Item = OsString>,
@@ -139,7 +139,7 @@ pub fn run(
     Shim::begin(command, words, witness).map_or(ExitCode::from(USAGE), |shim| shim.run())
 }
 
-/// The data folder is two above the job's.
+/// Opens the data folder, which is two above the job's.
 fn data_folder(folder: &Path, id: JobId) -> io::Result<DataFolder> {
     let is_ours = folder.file_name() == Some(OsStr::new(id.as_str()));
     let root = folder.parent().and_then(Path::parent).filter(|_| is_ours);
@@ -155,27 +155,27 @@ struct Shim<'a> {
     witness: &'a dyn Fn(ShimStep),
 }
 
-/// What is still to be said: that the work runs. It goes on meanwhile, for to end it would lose it.
+/// The news that the work runs, as far as it is not written down yet. The work goes on meanwhile, since ending it would lose it.
 struct PendingRunRecord<'a> {
-    /// None once `run.json` says so.
+    /// The record; `None` once `run.json` has it.
     run: Option<&'a RunRecord>,
     record: &'a JobRecord,
-    /// When to go on; never once all is said.
+    /// The time of the next write; `None` once all is written.
     again_at: Option<Duration>,
 }
 
-/// Why a shim had to give up; the state on the disk says the rest.
+/// The reason why a supervisor had to give up; the state on the disk tells the rest.
 type ShimError = Box<dyn std::error::Error>;
 
 impl<'a> Shim<'a> {
-    /// What every shim begins with. None where the words make no sense.
+    /// Prepares this process as a supervisor, and finds its job. Returns `None` if the words make no sense.
     fn begin(
         command: &'a ShimCommand,
         mut words: impl Iterator<Item = OsString>,
         witness: &'a dyn Fn(ShimStep),
     ) -> Option<Self> {
         file_limit::ignore_signal();
-        // Whoever started the server that started us may wait for the end of a pipe that came along.
+        // The starter of the server that started this process may wait for the end of a pipe that came along.
         ForeignDescriptors::find(&[]).close();
         let id = words.next().and_then(|word| word.to_str()?.parse().ok())?;
         if words.next().is_some() {
@@ -189,7 +189,7 @@ impl<'a> Shim<'a> {
         set_process_name(c"mcp-job");
         match self.live() {
             Ok(()) => ExitCode::SUCCESS,
-            // What happened is on the disk as far as it came, and whoever looks at the job goes on from there.
+            // The disk has everything that happened so far, and the next process that looks at the job goes on from there.
             Err(_) => ExitCode::FAILURE,
         }
     }
@@ -216,7 +216,7 @@ impl<'a> Shim<'a> {
         look_until(WaitLimit::after(LOCK_LIMIT), LOCK_LOOK, || Lock::try_take(&path))
     }
 
-    /// Runs the work, and says how it ended.
+    /// Runs the work, and returns how it ended.
     fn see_to_the_end(&self) -> Result<EndRecord, ShimError> {
         let orders = match self.read_orders() {
             Ok(orders) => orders,
@@ -231,16 +231,16 @@ impl<'a> Shim<'a> {
             lifeline: lifeline_above().map(Into::into),
             started_at: JobTimestamp::now(),
         };
-        // Before anybody reads who we are: whoever wants the job to end signals us.
+        // The signals are caught before anybody can read this process's identity: a process that wants the job to end signals it.
         let stops = StopSignals::listen(&[Signal::TERM, Signal::INT, Signal::HUP])?;
-        // It need not outlive a power failure: a job that had a slot before one is taken for begun anyway.
+        // The record need not outlive a power failure: a job that had a slot before one is taken for begun anyway.
         let begin = || {
             let is_wanted = !self.folder.has(CANCEL);
             run.started_at = JobTimestamp::now();
             if is_wanted && stands("run-before-work") {
                 self.folder.write_lightly(RUN, &run)?;
             }
-            // Whoever accepted it may have been killed before, and a folder without record and orders is no job's.
+            // The process that accepted the job may have been killed before, and a folder without record and orders is not a job's.
             if stands("record-before-work") && !self.folder.has(RECORD) {
                 self.folder.write_if_missing(RECORD, &orders.record)?;
             }
@@ -257,12 +257,12 @@ impl<'a> Shim<'a> {
                 return Ok(EndRecord { started_at, ..failed_start(EndReason::StartFailed, &error) });
             }
         };
-        // For the logs; until here nobody waits for this process but the next in the queue.
+        // The logs need short turns. Until here nobody waited for this process but the next job in the queue.
         ask_for_short_turns();
         (self.witness)(ShimStep::Spawned);
         run.work = Identity::of(tree.pid()).map(Into::into);
         run.control_group = tree.group().map(PathBuf::from);
-        // What it says may be secret, and nobody needs it any more.
+        // The orders may hold secrets, and nobody needs them any more.
         if stands("orders-removed") {
             let _ = std::fs::remove_file(self.folder.file(LAUNCH));
         }
@@ -273,7 +273,7 @@ impl<'a> Shim<'a> {
             told?;
         }
         let (exit, stopped, swept) = self.hold(tree, logs, untold);
-        // What is left is work like any other, and those who submit meanwhile go first.
+        // The remaining work is like any other, and submitters go first.
         ask_for_usual_turns();
         (self.witness)(ShimStep::Ended);
         let ending = outcome::judge(&self.folder.work(record.format), &record, exit, stopped);
@@ -289,7 +289,7 @@ impl<'a> Shim<'a> {
         if orders.record.format == FORMAT {
             return Ok(orders);
         }
-        // An older unhang accepted it, whose work had no folder of its own.
+        // An older unhang accepted the job, whose work had no folder of its own.
         self.folder.move_work()?;
         let own = self.folder.work(FORMAT);
         let record = JobRecord { format: FORMAT, ..orders.record.clone() };
@@ -327,7 +327,7 @@ impl<'a> Shim<'a> {
         Ok((tree, logs))
     }
 
-    /// Says that the work runs, where everybody looks for it: first where we look ourselves.
+    /// Writes down that the work runs: first in `run.json`, by which jobs are judged, then in `job.json`.
     fn tell(&self, untold: &mut PendingRunRecord<'_>) -> Result<(), FileError> {
         let told = match untold.run {
             Some(run) => self.folder.write_lightly(RUN, run),
@@ -344,7 +344,7 @@ impl<'a> Shim<'a> {
         told
     }
 
-    /// Whether somebody wants the work to end: a signal says so, or the wish in the folder, where no signal comes from another container.
+    /// Returns whether the work is to end: because of a signal, or of the wish in the folder, since no signal comes from another container.
     fn is_unwanted(&self, tree: &ProcessTree) -> bool {
         tree.stop_asked() || self.folder.has(CANCEL)
     }
@@ -359,7 +359,7 @@ impl<'a> Shim<'a> {
         let record = untold.record;
         let timeout = record.timeout().filter(|_| stands("job-timeout"));
         let deadline = timeout.map(|timeout| tree::now() + timeout);
-        // Why it has to end, and when it is killed.
+        // The reason why the work has to end, and the time when it is killed.
         let mut stop: Option<(Stopped, Duration)> = None;
         let exit = loop {
             if let Some(exit) = tree.reap() {
@@ -381,11 +381,11 @@ impl<'a> Shim<'a> {
                 continue;
             }
             if untold.again_at.is_some_and(|again_at| tree::now() >= again_at) {
-                // What fails is tried again.
+                // A write that fails is tried again.
                 let _ = self.tell(&mut untold);
             }
             let next = [next, untold.again_at].into_iter().flatten().min();
-            // Where a log cannot be kept short the job goes on all the same: to end it would lose more.
+            // If a log cannot be kept short, the job goes on all the same: ending it would lose more.
             let _ = logs.wait(&tree, next.map(|next| next.saturating_sub(tree::now())));
         };
         let swept = tree.sweep(tree::SWEEP_LIMIT);
@@ -394,14 +394,14 @@ impl<'a> Shim<'a> {
         (exit, stop.map(|(stopped, _)| stopped), swept)
     }
 
-    /// Writes down how it ended, which nobody else knows.
+    /// Writes down how the job ended, which no other process knows.
     fn record(&self, ending: &EndRecord) -> Result<EndRecord, FileError> {
         let limit = WaitLimit::after(AWAY_LIMIT);
         loop {
             let written =
                 with_room(stands("end-waits-for-room"), || write_ending(&self.data, self.id, ending));
             match written {
-                // Somebody may have moved the data folder, and may move it back: now or, where the end lies in the folder, later.
+                // Somebody may have moved the data folder, and may move it back: now, or later if the end lies in the folder.
                 Err(error) if self.is_away(&error) && !limit.is_over() => {
                     let _ = write_ending_here(ending);
                     pause(ROOM_LOOK);
@@ -411,12 +411,12 @@ impl<'a> Shim<'a> {
         }
     }
 
-    /// Whether the data folder is not where it was.
+    /// Returns whether the data folder is not where it was.
     fn is_away(&self, error: &FileError) -> bool {
         error.kind() == Some(io::ErrorKind::NotFound) && self.data.is_away()
     }
 
-    /// Says what became of another shim that has had the job, or of something in the place of what it wrote, and starts what is next.
+    /// Judges a job that another supervisor has had, or whose files were replaced by other things, and starts the next jobs.
     fn judge_predecessor(&self) -> Result<(), ShimError> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
@@ -437,12 +437,12 @@ impl<'a> Shim<'a> {
         Ok(JobAdmission { starter, limit, is_open: self.is_open(store)? })
     }
 
-    /// Brings the end to the database, and starts what is next.
+    /// Brings the end to the database, and starts the next jobs.
     fn hand_over(&self, ending: &EndRecord) -> Result<(), ShimError> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
         let admission = self.admission(&mut store, &starter)?;
-        // From here on others may wait for us.
+        // From here on other processes may wait for this one.
         ask_for_short_turns();
         let settled = settle(&self.data, &mut store, self.id, ending, &admission)?;
         (self.witness)(ShimStep::Settled);
@@ -451,13 +451,13 @@ impl<'a> Shim<'a> {
         self.wait_with_the_queue(&mut store, &admission)
     }
 
-    /// Whether the next job may start now, if there is one.
+    /// Returns whether the next job may start now, if there is one.
     fn is_open(&self, store: &mut Store) -> Result<bool, StoreError> {
         let next = store.read(store::next_rules)?;
         Ok(next.is_none_or(|rules| rules.lack(&self.data, &MemoryGauge::default()).is_none()))
     }
 
-    /// Waits for room where the queue had to, and nobody else does that.
+    /// Waits for room if the queue has to and no other supervisor does so.
     fn wait_with_the_queue(&self, store: &mut Store, admission: &JobAdmission<'_>) -> Result<(), ShimError> {
         if admission.is_open || !stands("queue-waits-for-room") {
             return Ok(());
@@ -472,8 +472,8 @@ impl<'a> Shim<'a> {
         Ok(())
     }
 
-    /// Starts the shims of jobs that have a slot. One without a folder to start in is settled, and its slot goes to the next: nobody else
-    /// may come by for long.
+    /// Starts the supervisors of jobs that have a slot. A job without a folder is settled, and its slot goes to the next job: no other
+    /// process may come by for long.
     fn start(&self, store: &mut Store, mut admitted: Vec<JobId>, admission: &JobAdmission<'_>) {
         while let Some(id) = admitted.pop() {
             let folder = self.data.job(id);
@@ -481,14 +481,14 @@ impl<'a> Shim<'a> {
             if is_usable && shims::start(self.command, &self.data, id).is_ok() {
                 continue;
             }
-            // Where it cannot be judged, whoever looks at the jobs next sees that nobody has it, and tries again.
+            // If the job cannot be judged, the next process that looks at the jobs sees that no supervisor has it, and tries again.
             if let Ok(JobFinding::Settled(settled)) = self.look_at(store, id, admission) {
                 admitted.extend(settled.admitted);
             }
         }
     }
 
-    /// Judges a job that has a slot, as somebody who comes by.
+    /// Judges a job that has a slot, as any other process would.
     fn look_at(
         &self,
         store: &mut Store,
@@ -502,13 +502,13 @@ impl<'a> Shim<'a> {
     }
 }
 
-/// Writes down how the job ended where we stand, which is its folder wherever somebody has moved that.
+/// Writes the end of the job into the current folder, which is the job's folder wherever it was moved.
 fn write_ending_here(ending: &EndRecord) -> Result<(), FileError> {
     let here = JobFolder::at(Path::new("."));
     if here.has(EXIT) { Ok(()) } else { here.write(EXIT, ending) }
 }
 
-/// Does what takes room on the disk, again and again while there is none, if that may be waited for.
+/// Does work that takes room on the disk. If it `waits`, tries again as long as there is no room.
 fn with_room<T>(waits: bool, mut work: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     loop {
         match work() {

@@ -1,4 +1,4 @@
-//! How a job ended, from how its work ended and what it left.
+//! Judges how a job ended by the end of its work and the files that it left.
 
 use std::fmt::Display;
 
@@ -12,19 +12,19 @@ use crate::{
     record::{EndReason, EndRecord, JobEnd, JobRecord},
 };
 
-/// Characters of a failed work's own words that are told wherever its end is.
+/// The most characters of a failed work's own account that are told together with its end.
 const LONGEST_WORDS: usize = 300;
 
-/// Why the work had to end.
+/// The reason why the work had to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// Somebody wanted it.
+    /// The job was cancelled.
     Cancelled,
-    /// It ran longer than it may.
+    /// The work ran longer than it may.
     Timeout,
 }
 
-/// Judges. Nothing is taken for completed that did not end with code 0 and leave what was agreed on.
+/// Judges the end of a job. Only work that ended with code 0 and left the agreed results counts as completed.
 pub(super) fn judge(
     work: &WorkFolder,
     record: &JobRecord,
@@ -56,7 +56,8 @@ pub(super) fn judge(
     }
 }
 
-/// What the work says of its failure in `error.json`: its `message`, or the whole of it where it is a text. One line, shortened.
+/// Reads the work's own account of its failure in `error.json`: its `message`, or the whole if it is a text. Returns one line, shortened;
+/// `None` if there is none.
 fn own_words(work: &WorkFolder) -> Option<String> {
     let said: Value = serde_json::from_slice(&work.read(ERROR, MAX_DOCUMENT).ok()??).ok()?;
     let words =
@@ -66,7 +67,7 @@ fn own_words(work: &WorkFolder) -> Option<String> {
     (!shown.is_empty()).then_some(shown)
 }
 
-/// What is wrong with the result file, if anything is.
+/// Returns an error with the fault of the result file, if it has one.
 fn missing(work: &WorkFolder, name: &str) -> Result<(), (EndReason, String)> {
     let invalid = |error: &dyn Display| (EndReason::ResultsInvalid, error.to_string());
     match work.read(name, MAX_DOCUMENT) {

@@ -1,16 +1,16 @@
-//! What the watcher of a shim does once the shim has ended: nothing after an ordinary end, and otherwise what the next unhang on the
-//! data folder would do, at once, so that no job waits for that.
+//! The work of a supervisor's watcher once the supervisor has ended. After an ordinary end it does nothing. Otherwise it does at once what
+//! the next unhang on the data folder would do, so that no job waits for that.
 //!
-//! Theory of operation. The shim forks before it does anything ([`unhang_proc::watch`]); the original waits. Where the shim is
-//! killed, all that was below it comes to the watcher, which judges the job like anybody else ([`judge_as`]), with these orphans as part
-//! of what is left; then it looks after the other jobs that have a slot, for the shim may have given one away and not started
-//! it, and fills what is free.
+//! Theory of operation. The supervisor forks before it does anything ([`unhang_proc::watch`]); the original waits. If the supervisor is
+//! killed, all processes below it come to the watcher. It judges the job like any other process ([`judge_as`]), with these orphans as part
+//! of the rest. Then it looks after the other jobs that have a slot, since the supervisor may have given one away and not started it. It
+//! also fills free slots.
 //!
 //! Invariants
 //!
-//! - A shim that is killed before its own end of the job is written down has started no other shim, so all orphans are of its job.
-//!   After that nobody is ended here: the orphans are shims.
-//! - Whoever else judges the job at the same time settles it, and the watcher still ends the orphans.
+//! - A supervisor that is killed before it wrote down the end of its job has started no other supervisor, so all orphans are of its job.
+//!   After that nobody is ended here: the orphans are supervisors.
+//! - If another process judges the job at the same time and settles it, the watcher still ends the orphans.
 //! - A watcher that is killed too leaves all of this to the next unhang.
 
 use std::{process::ExitCode, time::Duration};
@@ -28,30 +28,30 @@ use crate::{
     wait::{WaitLimit, pause},
 };
 
-/// How long the job is looked at while somebody else has it: a sweep, and the time that a starter is believed.
+/// The time for which the job is looked at while another process has it: a sweep, and the time that a starter is believed.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Between the death of the shim and what the watcher does about it.
+/// The time between the death of the supervisor and the reaction of the watcher.
 const RESPITE: Duration = Duration::from_millis(200);
 
-/// The pause between two looks at it.
+/// The pause between two looks at the job.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Shim<'_> {
-    /// Waits for the shim to end, and takes its place where it did not see the job to its end.
+    /// Waits for the supervisor to end, and takes its place if it did not see the job to its end.
     pub(super) fn watch(&self, shim: WatchedCopy) -> ExitCode {
-        // It is needed again only where the shim is killed.
+        // The code is needed again only if the supervisor is killed.
         give_back_code();
         if shim.wait().is_success() {
             return ExitCode::SUCCESS;
         }
-        // What ends everything here, such as a lifeline, ends the watcher too: it is not to be met in the middle of a file.
+        // A kill of everything here, as by a lifeline, ends the watcher too. It shall not come in the middle of a file.
         pause(RESPITE);
         let limit = WaitLimit::after(LIMIT);
         loop {
             match self.take_its_place(&limit) {
                 Ok(()) => return ExitCode::SUCCESS,
-                // The job is a matter of the disk; what is left of it is none.
+                // The job depends on the disk; its leftover processes do not.
                 Err(error) => {
                     self.end_what_it_left(None);
                     if limit.is_over() && !is_for_lack_of_room(&*error) {
@@ -65,7 +65,7 @@ impl Shim<'_> {
 
     fn take_its_place(&self, limit: &WaitLimit) -> Result<(), ShimError> {
         if !self.data.database().exists() {
-            // Whoever has removed it wants no other in its place.
+            // Somebody removed the database, and does not want another in its place.
             self.end_what_it_left(None);
             return Ok(());
         }
@@ -85,7 +85,7 @@ impl Shim<'_> {
         for other in store.read(store::open_jobs)? {
             let is_shims = other.is_active && other.record.call.is_none() && other.record.job_id != self.id;
             if is_shims {
-                // What is wrong with one keeps nobody from the next.
+                // Trouble with one job does not keep the next one back.
                 let _ = self.look_after(Judge::Passer, &mut store, &other, &admission);
             }
         }
@@ -94,7 +94,7 @@ impl Shim<'_> {
         self.wait_with_the_queue(&mut store, &admission)
     }
 
-    /// Brings a job on. False where somebody else has it.
+    /// Judges a job and acts on the finding. Returns false if another process has the job.
     fn look_after(
         &self,
         judge: Judge,
@@ -110,15 +110,15 @@ impl Shim<'_> {
         Ok(true)
     }
 
-    /// Ends what somebody else who settled the job has not found.
+    /// Ends processes that another process which settled the job has not found.
     fn end_what_it_left(&self, job: Option<&JobRow>) {
         if !self.has_ended_itself(job) {
             let _ = end_orphans();
         }
     }
 
-    /// Whether the shim saw the job to its end, so that what it has started since is shims. Where the folder is gone, the job was
-    /// removed, which happens to those alone that have ended.
+    /// Returns whether the supervisor saw the job to its end, so that its later children are supervisors. If the folder is gone, the job
+    /// was removed, and only ended jobs are removed.
     fn has_ended_itself(&self, job: Option<&JobRow>) -> bool {
         let ending = match job {
             Some(job) if job.is_active => return false,

@@ -1,9 +1,9 @@
-//! The changes of jobs: each is made in a transaction of the caller, and gives the row a new revision.
+//! The changes of jobs: each is made in the caller's transaction, and gives the row a new revision.
 //!
 //! Invariants
 //!
 //! - A slot is taken and given back by the change of the state itself.
-//! - A state that is final stays as it is, but for `lost` where the true end is found after all.
+//! - A final state stays as it is, but for `lost` if the true end is found after all.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use unhang_switches::stands;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{id::JobId, launch::LaunchFiles, record::JobRecord};
 
-/// Takes in a job at the end of the queue, with what it needs to start where that may not be on the disk. False where its id is
+/// Adds a job to the end of the queue, with the files that it needs to start if they may not be on the disk. Returns false if its id is
 /// taken.
 pub(crate) fn insert(
     connection: &Connection,
@@ -59,8 +59,8 @@ pub(super) fn count_up(connection: &Connection, name: &str) -> rusqlite::Result<
         .query_row([name], |row| row.get(0))
 }
 
-/// Gives a slot to the first job of the queue if there is one and a slot is free. `limit` is that of a server; a shim
-/// goes by the one that the job brought with it.
+/// Gives a slot to the first job of the queue if there is one and a slot is free. `limit` is that of a server; a supervisor goes by the
+/// limit that the job brought with it.
 pub(crate) fn admit(
     connection: &Connection,
     limit: Option<u32>,
@@ -84,7 +84,7 @@ pub(crate) fn admit(
             "SELECT count(*), min(max_concurrent) FROM jobs WHERE state = 'active'"
         })?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    // Several processes may have different limits here: the strictest holds, among them those that the jobs were accepted with.
+    // Several processes may have different limits here: the strictest holds, and the limits with which the jobs were accepted count too.
     let limits = [limit, Some(own_limit), strictest];
     let limit = limits.into_iter().flatten().min().unwrap_or(own_limit);
     if running >= limit && stands("slots-are-counted") {
@@ -99,7 +99,7 @@ pub(crate) fn admit(
     Ok(Some(id))
 }
 
-/// Makes `starter` the one who is to start the shim of a job with a slot, if nobody else did so meanwhile.
+/// Makes `starter` the starter of the supervisor of a job with a slot. Returns false if another process did so meanwhile.
 pub(crate) fn take_over(
     connection: &Connection,
     id: JobId,
@@ -116,7 +116,7 @@ pub(crate) fn take_over(
     Ok(changed == 1)
 }
 
-/// Brings a job to its final state. False where it has one already, or is not there.
+/// Brings a job to its final state. Returns false if it has one already, or does not exist.
 pub(crate) fn finish(connection: &Connection, record: &JobRecord) -> rusqlite::Result<bool> {
     let changed = connection
         .prepare_cached(
@@ -146,7 +146,7 @@ pub(crate) fn note_patch(
     Ok(())
 }
 
-/// Notes who waits for a call, and what its answer can be had with. False where it has ended.
+/// Notes the holder of a call and its ticket. Returns false if the call has ended.
 pub(crate) fn note_call(connection: &Connection, record: &JobRecord) -> rusqlite::Result<bool> {
     let changed = connection
         .prepare_cached("UPDATE jobs SET record = ?2, revision = ?3 WHERE id = ?1 AND state = 'active'")?
@@ -154,7 +154,7 @@ pub(crate) fn note_call(connection: &Connection, record: &JobRecord) -> rusqlite
     Ok(changed == 1)
 }
 
-/// Forgets a job that has ended. False where it has not, or is not there.
+/// Removes a job that has ended. Returns false if it has not ended, or does not exist.
 pub(crate) fn remove(connection: &Connection, id: JobId) -> rusqlite::Result<bool> {
     let mut sql = String::from("DELETE FROM jobs WHERE id = ?1");
     if stands("open-jobs-kept") {

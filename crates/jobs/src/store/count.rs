@@ -1,8 +1,8 @@
-//! How many jobs there are of each state.
+//! The number of jobs of each state.
 
 use rusqlite::Connection;
 
-/// How many jobs there are of each state that the table has, as it writes them.
+/// Returns how many jobs each state of the table has. The states have the table's names.
 pub(crate) fn by_state(connection: &Connection) -> rusqlite::Result<Vec<(String, u64)>> {
     let mut statement = connection.prepare_cached("SELECT state, count(*) FROM jobs GROUP BY state")?;
     let rows = statement.query_map([], |row| {

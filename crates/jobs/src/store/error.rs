@@ -1,6 +1,6 @@
-//! Why the database did not do what it was asked for.
+//! The errors of the database.
 //!
-//! Invariant: each error names the file, and says what to do where something can be done.
+//! Invariant: each error names the file, and says what to do if something can be done.
 
 use std::path::{Path, PathBuf};
 
@@ -11,86 +11,86 @@ use unhang_proc::file_limit;
 use super::{PATIENCE, VERSION};
 use crate::folder::FileError;
 
-/// Why the database did not do what it was asked for.
+/// The reason why the database did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It is no database any more, or not one of ours.
+    /// The file is no longer a database, or not one of unhang.
     #[error("the database {} is damaged ({detail}); `unhang job rebuild` makes it anew from the job folders", path.display())]
     Damaged {
-        /// Which file.
+        /// The database file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The words of SQLite.
         detail: String,
     },
-    /// It was made by a later version of unhang.
+    /// The database was made by a later version of unhang.
     #[error(
         "the database {} has format {found}, and this unhang knows formats up to {VERSION}: use the newer unhang",
         path.display()
     )]
     Newer {
-        /// Which file.
+        /// The database file.
         path: PathBuf,
-        /// Its version.
+        /// The version of its tables.
         found: i64,
     },
-    /// A record in it is not one that this unhang knows.
+    /// The database has a record of a kind that this unhang does not know.
     #[error(
         "a record in the database {} cannot be read ({detail}); where a newer unhang wrote it, use that one to see it",
         path.display()
     )]
     UnknownRecord {
-        /// Which file.
+        /// The database file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the record.
         detail: String,
     },
-    /// It lies where it cannot be shared safely.
+    /// The data folder lies on a file system on which it cannot be shared safely.
     #[error(
         "the data folder {} lies on {system}, a network file system: locks and shared memory, which keep jobs from being lost or run \
          twice, do not hold there; set UNHANG_HOME to a folder on a local disk",
         path.display()
     )]
     OnNetwork {
-        /// Which folder.
+        /// The data folder.
         path: PathBuf,
         /// The kind of file system.
         system: &'static str,
     },
-    /// Others have kept it busy for too long.
+    /// Other processes have kept the database busy for too long.
     #[error("the database {} was busy for {} s; another unhang or a slow disk holds it, try again", path.display(), PATIENCE.as_secs())]
     Busy {
-        /// Which file.
+        /// The database file.
         path: PathBuf,
     },
-    /// The system or SQLite said no.
+    /// The system or SQLite returned an error.
     #[error("the database {}: {detail}", path.display())]
     Failed {
-        /// Which file.
+        /// The database file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The words of SQLite.
         detail: String,
     },
-    /// Somebody has put another database in its place.
+    /// Somebody has put another database in the place of this one.
     #[error(
         "the database {} was replaced while this was written: look whether it was done, and do it again if it was not",
         path.display()
     )]
     Replaced {
-        /// Which file.
+        /// The database file.
         path: PathBuf,
     },
-    /// A file beside it.
+    /// A file beside the database could not be used.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Whether others hold it.
+/// Returns whether the error says that others hold the database.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// What an error of SQLite means for whoever asked the database at this path.
+/// Turns an error of SQLite into the error for the caller that asked the database at this path.
 pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
     let (path, detail) = (path.to_owned(), error.to_string());
     match error.sqlite_error_code() {
@@ -119,10 +119,10 @@ pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// What to do about an error that a disk can have, and files that somebody changes meanwhile.
+/// Advice about an error that has to do with the disk, or with files that somebody changes meanwhile.
 const IO_HINT: &str = "; try again, and if it stays so, `unhang job rebuild` makes the database anew from the folders of the jobs";
 
-/// Says what is wrong with something that lies in the place of the database and is no file.
+/// Fails if a thing lies in the place of the database and is not a plain file.
 pub(super) fn check_plain(path: &Path) -> Result<(), StoreError> {
     let what = match path.metadata() {
         Ok(found) if found.is_file() => return Ok(()),
@@ -136,7 +136,7 @@ pub(super) fn check_plain(path: &Path) -> Result<(), StoreError> {
     Err(StoreError::Failed { path: path.to_owned(), detail })
 }
 
-/// Whether there is no inode left beside this path. File systems without a number of inodes tell of none at all.
+/// Returns whether there is no inode left beside this path. File systems without a number of inodes report none at all.
 fn has_no_room_for_files(path: &Path) -> bool {
     let found = path.parent().and_then(|folder| statvfs(folder).ok());
     found.is_some_and(|found| found.f_files > 0 && found.f_favail == 0)

@@ -2,23 +2,23 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// What is kept from one look to the next.
+/// The figures that are kept from one look at the clocks to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoreFigures {
-    /// In which boot.
+    /// The number of the boot.
     pub(crate) boot: i64,
     /// The wall clock at the boot, in milliseconds since 1970.
     pub(crate) offset: i64,
-    /// A jump after which nothing has been removed yet.
+    /// A jump of the clock after which nothing has been removed yet.
     pub(crate) jump: Option<ClockJump>,
 }
 
-/// The wall clock was set.
+/// A jump of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockJump {
-    /// When it was seen, in milliseconds since the boot.
+    /// The time when it was seen, in milliseconds since the boot.
     pub(crate) seen: i64,
-    /// By how many milliseconds it was set forward.
+    /// The milliseconds by which the clock was set forward.
     pub(crate) by: i64,
 }
 
@@ -41,19 +41,20 @@ fn set(connection: &Connection, name: &str, value: i64) -> rusqlite::Result<()> 
         .map(drop)
 }
 
-/// All of them by name, for tables that are made anew. How folders look is for whoever has read them anew.
+/// Returns all figures by name, for tables that are made anew. Leaves out the layout of folders, which the next reader of all folders finds
+/// anew.
 pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<(String, i64)>> {
     let mut statement = connection
         .prepare("SELECT name, value FROM counters WHERE name NOT IN ('revision', 'removals', 'layout')")?;
     statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// Keeps these.
+/// Stores these figures.
 pub(super) fn keep_all(connection: &Connection, figures: &[(String, i64)]) -> rusqlite::Result<()> {
     figures.iter().try_for_each(|(name, value)| set(connection, name, *value))
 }
 
-/// What is kept of the clocks.
+/// Returns the figures of the clocks; `None` if there are none yet.
 pub(crate) fn clock(connection: &Connection) -> rusqlite::Result<Option<StoreFigures>> {
     let (Some(boot), Some(offset)) = (figure(connection, BOOT)?, figure(connection, OFFSET)?) else {
         return Ok(None);
@@ -63,7 +64,7 @@ pub(crate) fn clock(connection: &Connection) -> rusqlite::Result<Option<StoreFig
     Ok(Some(StoreFigures { boot, offset, jump: by.map(|by| ClockJump { seen, by }) }))
 }
 
-/// Keeps this of the clocks.
+/// Stores the figures of the clocks.
 pub(crate) fn keep_clock(connection: &Connection, kept: StoreFigures) -> rusqlite::Result<()> {
     set(connection, BOOT, kept.boot)?;
     set(connection, OFFSET, kept.offset)?;
@@ -71,22 +72,22 @@ pub(crate) fn keep_clock(connection: &Connection, kept: StoreFigures) -> rusqlit
     set(connection, JUMP_SEEN, kept.jump.map_or(0, |jump| jump.seen))
 }
 
-/// How long, in milliseconds, ended jobs are kept by whoever was told how long last.
+/// Returns the retention in milliseconds that a process was told last; `None` if none was told one.
 pub(crate) fn retention(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     figure(connection, RETENTION)
 }
 
-/// Keeps how long that is.
+/// Stores the retention.
 pub(crate) fn keep_retention(connection: &Connection, millis: i64) -> rusqlite::Result<()> {
     set(connection, RETENTION, millis)
 }
 
-/// The format that the folders of all jobs have, once that is known.
+/// Returns the format that the folders of all jobs have; `None` as long as it is not known.
 pub(crate) fn layout(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     figure(connection, LAYOUT)
 }
 
-/// Keeps which format that is.
+/// Stores the format of the folders.
 pub(crate) fn keep_layout(connection: &Connection, format: i64) -> rusqlite::Result<()> {
     set(connection, LAYOUT, format)
 }

@@ -1,19 +1,21 @@
-//! What small jobs need to start, beside their rows.
+//! The files that small jobs need to start, beside their rows.
 //!
 //! # Theory of operation
 //!
-//! A submit is answered when one thing is on the disk: the log of the database. To make a file and two folders durable as well takes
-//! longer than everything else in a submit. So the orders stand in the database until the job has ended, with the arguments in them,
-//! and their file is written without waiting for the disk. A crash of programs does not touch them; after a power failure they may be
-//! missing, empty or torn, and the first engine of the new boot writes them anew. A job for which it cannot, as on a full disk, waits.
+//! A submission is answered when one thing is on the disk: the log of the database. Making a file and two folders durable as well would
+//! take longer than everything else in a submission. So the orders stand in the database until the job has ended, with the arguments in
+//! them. Their file is written without waiting for the disk.
+//!
+//! A crash of programs does not touch the files. After a power failure they may be missing, empty or torn, and the first engine of the new
+//! boot writes them anew. A job for which it cannot, as on a full disk, waits.
 //!
 //! # Invariants
 //!
 //! - A job whose files are not here has them on the disk, with their names
 //!   ([`PreparedSubmission::sync`](crate::submission::PreparedSubmission::sync)).
-//! - In a boot in which the files have not been looked at, no job gets a slot; nor does one whose own could not be written anew.
-//! - Files are written anew with the write lock held, for queued jobs alone: nobody starts one meanwhile, and what was started
-//!   does not get its orders back, which may be secret.
+//! - In a boot in which the files have not been looked at, no job gets a slot; nor does a job whose own files could not be written anew.
+//! - Files are written anew with the write lock held, for queued jobs alone: no process starts one meanwhile, and a started job does not
+//!   get its orders back, which may be secret.
 //! - The contents go with the end of the job, and are written over (`secure_delete`).
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -36,7 +38,7 @@ pub(super) const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS boots (id TEXT NOT NULL) STRICT;
 ";
 
-/// Keeps the files of the job that was inserted last.
+/// Stores the files of the job that was inserted last.
 pub(super) fn keep(connection: &Connection, files: &LaunchFiles) -> rusqlite::Result<()> {
     connection
         .prepare_cached("INSERT INTO launch_files VALUES (?1, ?2, ?3)")?
@@ -44,7 +46,7 @@ pub(super) fn keep(connection: &Connection, files: &LaunchFiles) -> rusqlite::Re
         .map(drop)
 }
 
-/// Forgets those of a job that has ended.
+/// Removes the files of a job that has ended.
 pub(super) fn forget(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
     if !stands("launch-files-written-over") {
         return Ok(());
@@ -64,23 +66,23 @@ pub(super) fn of(connection: &Connection, sequence: i64) -> rusqlite::Result<Opt
         .optional()
 }
 
-/// Whether the files are those of this boot.
+/// Returns whether the files belong to this boot.
 pub(super) fn are_of(connection: &Connection, boot: &str) -> rusqlite::Result<bool> {
     let last: Option<String> = connection
         .prepare_cached("SELECT id FROM boots WHERE id NOT LIKE 'without %'")?
         .query_row([], |row| row.get(0))
         .optional()?;
-    // Of another container on this system too: it is the end of the system that takes files.
+    // The boot of another container on this system counts as the same: only the end of the system takes files.
     Ok(last.is_some_and(|last| is_same_boot(&last, boot)))
 }
 
-/// Notes that they are.
+/// Notes that the files belong to this boot.
 pub(super) fn note(connection: &Connection, boot: &str) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM boots", [])?;
     connection.execute("INSERT INTO boots VALUES (?1)", [boot]).map(drop)
 }
 
-/// Jobs whose files could not be written anew in this boot. Each has a row behind that of the boot.
+/// Returns the jobs whose files could not be written anew in this boot. Each has a row behind that of the boot.
 fn without_files(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut statement =
         connection.prepare_cached("SELECT substr(id, 9) FROM boots WHERE id LIKE 'without %'")?;
@@ -95,22 +97,22 @@ fn note_with(connection: &Connection, id: &str) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM boots WHERE id = 'without ' || ?1", [id]).map(drop)
 }
 
-/// A job whose files were to be written anew, with the reason why they could not.
+/// A job whose files were to be written anew, with the reason if they could not be.
 pub(crate) type Restored = (JobId, Option<String>);
 
 impl Store {
-    /// Writes the files of queued jobs anew where a power failure may have taken them, once in every boot. Those that cannot be
-    /// written are tried again with the next call, and the other jobs do not wait for that.
+    /// Writes the files of queued jobs anew if a power failure may have taken them, once in every boot. Files that cannot be written are
+    /// tried again with the next call, and the other jobs do not wait for that.
     ///
     /// # Errors
-    /// Where the database says no.
+    /// Fails if the database does.
     pub(crate) fn restore_files(&mut self, boot: &str) -> Result<Vec<Restored>, StoreError> {
         if self.read(|connection| Ok(are_of(connection, boot)? && without_files(connection)?.is_empty()))? {
             return Ok(Vec::new());
         }
         let data = self.data.clone();
         self.write(|transaction| {
-            // Somebody else may have been first.
+            // Another process may have been first.
             let is_new_boot = !are_of(transaction, boot)?;
             if is_new_boot {
                 note(transaction, boot)?;
@@ -135,7 +137,7 @@ impl Store {
                     restored.push((id, trouble));
                 }
             }
-            // They have ended meanwhile.
+            // The remaining jobs have ended meanwhile.
             without.iter().try_for_each(|id| note_with(transaction, id))?;
             Ok(restored)
         })
@@ -144,7 +146,7 @@ impl Store {
 
 fn restore(folder: &JobFolder, job: &JobRow, files: &LaunchFiles) -> Result<(), FileError> {
     match job.is_active {
-        // One that had a slot is lost, and its folder is where that is written.
+        // A job that had a slot is lost, and its end is written into its folder.
         true => folder.create_if_missing(),
         false if stands("files-written-after-a-boot") => files.restore(folder, &job.record),
         false => Ok(()),

@@ -1,18 +1,18 @@
-//! The database: which jobs there are, in which order, and who is to start the next one.
+//! The database: the jobs, their order, and the process that is to start the next one.
 //!
-//! Several processes share it: servers, command lines, and each shim at its end. Every change is one transaction that takes
-//! the write lock first (`BEGIN IMMEDIATE`), so that what it reads is still true when it writes.
+//! Several processes share it: servers, command lines, and each supervisor at its end. Every change is one transaction that takes the write
+//! lock first (`BEGIN IMMEDIATE`), so that its reads are still true when it writes.
 //!
 //! Invariants
 //!
-//! - What a caller was told is on the disk (`synchronous=FULL`): an accepted job outlives a power failure.
+//! - Everything that a caller was told is on the disk (`synchronous=FULL`): an accepted job outlives a power failure.
 //! - Jobs run in the order of their acceptance, and never more than the limit that counts for the next one.
 //! - A slot is taken and given back in the transaction that changes the state, so that it cannot leak.
-//! - A state that is final stays as it is, but for `lost` where the true end is found after all.
-//! - A record that cannot be read, as one of a newer unhang, is passed over and told of; no other job is missing for that.
-//! - Tables of a newer unhang are not written, whenever they became that.
-//! - What is known only here can be found again in the folders: see `rebuild.rs`.
-//! - Nobody is told of a change that was made in a database which is no longer the one of the data folder.
+//! - A final state stays as it is, but for `lost` if the true end is found after all.
+//! - A record that cannot be read, as that of a newer unhang, is passed over and reported; no other job is missing because of it.
+//! - Tables of a newer unhang are not written, even if they were upgraded while this process ran.
+//! - Everything that is known only here can be found again in the folders: see `rebuild.rs`.
+//! - No caller is told of a change that was made in a database which is no longer the one of the data folder.
 
 mod changes;
 pub(crate) mod count;
@@ -63,13 +63,13 @@ use crate::{
     wait::{WaitLimit, pause},
 };
 
-/// How long a transaction waits for those of other processes. Each takes milliseconds; a disk may stall for seconds.
+/// The time that a transaction waits for those of other processes. Each takes milliseconds; a disk may stall for seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The pause between two tries. SQLite's own handler waits up to 100 ms between two, which is what a submit may take.
+/// The pause between two tries. SQLite's own handler waits up to 100 ms between two, as long as a submission may take.
 const RETRY: Duration = Duration::from_micros(500);
 
-/// Kibibytes of pages that a connection keeps: a job's shim opens one for a moment and has 4 MiB for everything.
+/// The kibibytes of pages that a connection keeps: a job's supervisor opens one for a moment and has 4 MiB for everything.
 const CACHE: i64 = 512;
 
 /// A connection to the database.
@@ -79,14 +79,14 @@ pub(crate) struct Store {
     data: DataFolder,
     turns: WriteQueue,
     path: PathBuf,
-    /// Device and number of the file that it is connected to.
+    /// The device and number of the connected file.
     file: Option<(u64, u64)>,
-    /// How often another file had to be followed.
+    /// The number of times that the connection went over to another file.
     replaced: u64,
 }
 
 impl Store {
-    /// Opens it, and makes it where it is missing, from the folders if there are any.
+    /// Opens the database, and makes it if it is missing, from the folders if there are any.
     pub(crate) fn open(data: &DataFolder) -> Result<(Self, Option<Rebuilt>), StoreError> {
         if let Some(system) = filesystem::network_below(data.path())? {
             return Err(StoreError::OnNetwork { path: data.path().to_owned(), system });
@@ -96,7 +96,7 @@ impl Store {
         make_private(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| explain(&path, &error);
-        // Noted before: where the file is replaced in between, the next look at it finds that out.
+        // Read before the connection is opened: if the file is replaced in between, the next look at it finds that out.
         let file = lies_at(&path);
         let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
         connection.busy_handler(Some(wait_for_others)).map_err(failed)?;
@@ -124,18 +124,18 @@ impl Store {
         }
     }
 
-    /// Makes the name of the log durable where it is new, and with it the end of the journal that a new database begins with.
+    /// Makes the name of the log durable if it is new, and with it the end of the journal that a new database begins with.
     ///
-    /// SQLite would do so at the first commit of every connection, with the write lock in its hand: each shim once. It is built
-    /// without that (`.cargo/config.toml`). Whoever has written to the log has come by here before, and nobody can remove it as
-    /// long as we are connected, so a log that has something in it has a name that lasts.
+    /// SQLite would do so at the first commit of every connection, with the write lock in its hand: each supervisor once. It is built
+    /// without that (`.cargo/config.toml`). A process that has written to the log has come by here before. Nobody can remove the log as
+    /// long as this process is connected. So a log with content has a name that lasts.
     fn name_the_log(&self) -> Result<(), FileError> {
         let log = self.path.with_extension("db-wal");
         let is_new = log.metadata().map_or(true, |metadata| metadata.len() == 0);
         if is_new && stands("new-log-outlives-power") { sync(self.data.path()) } else { Ok(()) }
     }
 
-    /// Brings the tables to the version of this unhang; makes them from the folders where there are none.
+    /// Brings the tables to the version of this unhang; makes them from the folders if there are none.
     fn migrate(&mut self, data: &DataFolder) -> Result<Option<Rebuilt>, StoreError> {
         let path = self.path.clone();
         let boot = || boot_id().map_err(|error| FileError::system("cannot name this boot for", &path, error));
@@ -151,7 +151,7 @@ impl Store {
         }
         let (found, boot) = (rebuild::scan(data)?, boot()?);
         let rebuilt = self.write(|transaction| {
-            // Somebody else may have been first.
+            // Another process may have been first.
             if version(transaction)? != 0 {
                 return Ok(None);
             }
@@ -164,7 +164,7 @@ impl Store {
         Ok(rebuilt.filter(|rebuilt| !rebuilt.is_empty()))
     }
 
-    /// How often another database was found in the place of the one before. What was known of that one is worth nothing then.
+    /// Returns how often another database was found in the place of the one before. Knowledge from the one before is worth nothing then.
     pub(crate) fn replaced(&self) -> u64 {
         self.replaced
     }
@@ -179,18 +179,18 @@ impl Store {
                 FileError::system("cannot find the data folder", self.data.path(), Errno::NOENT.into());
             return Err(error.into());
         }
-        // Whoever has an engine is told by its maintenance thread: once, however many connections it has.
+        // The maintenance thread of an engine reports this: once, however many connections the engine has.
         let replaced = self.replaced + 1;
         *self = Self { replaced, ..Self::open(&self.data)?.0 };
         Ok(())
     }
 
-    /// Whether the database that lies there is the one that we are connected to.
+    /// Returns whether the database that lies there is the connected one.
     pub(crate) fn is_in_place(&self) -> bool {
         (self.file.is_some() && lies_at(&self.path) == self.file) || !stands("replaced-database-followed")
     }
 
-    /// Does some changes as one.
+    /// Makes changes in one transaction. Fails with [`StoreError::Replaced`] if the database was replaced meanwhile.
     pub(crate) fn write<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
@@ -205,7 +205,7 @@ impl Store {
                 TransactionBehavior::Deferred
             };
             let transaction = connection.transaction_with_behavior(behavior)?;
-            // A newer unhang may have changed the tables since they were opened (F-16); only now nobody can do so any more.
+            // A newer unhang may have changed the tables since they were opened (F-16); only from here on nobody can do so.
             let found = version(&transaction)?;
             if found > VERSION {
                 return Ok(Err(found));
@@ -216,11 +216,11 @@ impl Store {
         };
         let value = run(&mut self.connection).map_err(|error| explain(path, &error))?;
         let value = value.map_err(|found| StoreError::Newer { path: path.clone(), found })?;
-        // A replacement begins with the folders as they are after it, so what was written before it is known to it.
+        // A replacement begins with the later state of the folders, so it knows everything that was written before it.
         if self.is_in_place() { Ok(value) } else { Err(StoreError::Replaced { path: self.path.clone() }) }
     }
 
-    /// Reads.
+    /// Runs a query on the database that lies there now.
     pub(crate) fn read<T>(
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
@@ -230,16 +230,16 @@ impl Store {
     }
 }
 
-/// What tells the file at this path from every other; none where there is none.
+/// Returns the device and number of the file at this path, which no other file shares; `None` if there is none.
 fn lies_at(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Makes an empty file that is ours alone, where there is none; SQLite gives the files that it makes beside it the same mode.
+/// Makes an empty file for this user alone, if there is none; SQLite gives the files that it makes beside it the same mode.
 ///
-/// The file is never opened here, because to close it again would take every lock from it that SQLite holds for this process
-/// (`fcntl_locking(2)`). Whoever closed the database next would then take itself for the last one, and remove the log that
-/// we go on writing to.
+/// The file is never opened here. Closing it again would take every lock from it that SQLite holds for this process (`fcntl_locking(2)`).
+/// The next process that closed the database would then take itself for the last one, and remove the log that this process goes on writing
+/// to.
 fn make_private(path: &Path) -> Result<(), StoreError> {
     match mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),

@@ -9,17 +9,17 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::row::{COLUMNS, JobRow, column, select};
 use crate::{id::JobId, record::JobState, room::Rules, timestamp::JobTimestamp};
 
-/// Whose jobs are meant.
+/// The owner whose jobs are meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JobOwnerFilter {
-    /// All that there are.
+    /// All jobs.
     #[default]
     Anybodys,
-    /// Those of this owner; of whoever has the data folder, where it is nobody else.
+    /// The jobs of this owner; `None` is the data folder's owner.
     Of(Option<String>),
 }
 
-/// Returns the rules of the first job of the queue whose files are there.
+/// Returns the rules of the first job of the queue whose files exist; `None` if there is none.
 pub(crate) fn next_rules(connection: &Connection) -> rusqlite::Result<Option<Rules>> {
     let first = select(
         connection,
@@ -30,28 +30,28 @@ pub(crate) fn next_rules(connection: &Connection) -> rusqlite::Result<Option<Rul
     Ok(first.map(|job| job.record.rules))
 }
 
-/// Jobs whose results were about to reach the named state when their writer died.
+/// Returns the jobs whose results were about to reach the named state when their writer died.
 pub(crate) fn patching(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
     select(connection, "INDEXED BY jobs_patching WHERE is_patching ORDER BY sequence", [])
 }
 
-/// One job.
+/// Returns a job; `None` if it does not exist.
 pub(crate) fn get(connection: &Connection, id: JobId) -> rusqlite::Result<Option<JobRow>> {
     let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1"))?;
     statement.query_row([id], JobRow::read).optional()
 }
 
-/// Every job that has not ended, in the order of acceptance.
+/// Returns every job that has not ended, in the order of acceptance.
 pub(crate) fn open_jobs(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
     select(connection, "INDEXED BY jobs_open WHERE state IN ('queued', 'active') ORDER BY sequence", [])
 }
 
-/// What has changed since, oldest change first.
+/// Returns the jobs that have changed since this revision, oldest change first.
 pub(crate) fn changed_since(connection: &Connection, revision: i64) -> rusqlite::Result<Vec<JobRow>> {
     select(connection, "WHERE revision > ?1 ORDER BY revision", [revision])
 }
 
-/// The newest of these jobs, newest first. Starting and running jobs are one to the table.
+/// Returns the newest of these jobs, newest first. The table has one state for starting and running jobs.
 pub(crate) fn newest(
     connection: &Connection,
     state: Option<JobState>,
@@ -77,7 +77,7 @@ pub(crate) enum KeptAsAccepted {
     AsAccepted,
 }
 
-/// Jobs that ended before `moment`, oldest first.
+/// Returns the jobs that ended before `moment`, oldest first.
 pub(crate) fn ended_before(
     connection: &Connection,
     moment: JobTimestamp,
@@ -96,12 +96,12 @@ pub(crate) fn ended_before(
     )
 }
 
-/// How many jobs there are.
+/// Returns how many jobs there are.
 pub(crate) fn how_many(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0))
 }
 
-/// The jobs whose records have an older format, and whether each has ended.
+/// Returns the jobs whose records have an older format, and whether each has ended.
 pub(crate) fn of_older_format(connection: &Connection, format: u32) -> rusqlite::Result<Vec<(JobId, bool)>> {
     let mut statement = connection.prepare_cached(
         "SELECT id, completed_at IS NOT NULL FROM jobs
@@ -112,7 +112,7 @@ pub(crate) fn of_older_format(connection: &Connection, format: u32) -> rusqlite:
     rows.filter_map(|row| row.map(known).transpose()).collect()
 }
 
-/// Those of these jobs that are not there.
+/// Returns those of these jobs that do not exist.
 pub(crate) fn missing(connection: &Connection, ids: &[JobId]) -> rusqlite::Result<HashSet<JobId>> {
     let mut statement = connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1")?;
     let mut missing = HashSet::new();
@@ -124,7 +124,7 @@ pub(crate) fn missing(connection: &Connection, ids: &[JobId]) -> rusqlite::Resul
     Ok(missing)
 }
 
-/// The last revision, and how many jobs were ever removed.
+/// Returns the last revision, and how many jobs were ever removed.
 pub(crate) fn counters(connection: &Connection) -> rusqlite::Result<(i64, i64)> {
     let read = |name: &str| {
         connection

@@ -2,14 +2,14 @@
 //!
 //! Invariants
 //!
-//! - What a folder says about the end of a job counts, whatever `job.json` says. A damaged `exit.json` says nothing.
-//! - A job that the table has stays known, also where its folder cannot be understood.
-//! - A result that had not reached the named state still does: such a job is taken in as one whose end has to be noted.
-//! - Nothing is thrown away: a folder that cannot be understood stays where it is and is named. The retention moves it to quarantine
-//!   later (`engine/quarantine.rs`).
-//! - What may have run is not queued again; it gets a slot, and is judged like every job that has one. A folder whose lock is held has a
-//!   supervisor that lives.
-//! - A folder that is being submitted is passed by, and a job that was accepted while the folders were looked at stays.
+//! - A folder's record of the end of a job counts, whatever `job.json` says. A damaged `exit.json` says nothing.
+//! - A job of the old table stays known, even if its folder cannot be understood.
+//! - A result that had not reached the named state still does: such a job is taken in as a job whose end has to be noted.
+//! - Nothing is thrown away: a folder that cannot be understood stays where it is and is named. The retention moves it to quarantine later
+//!   (`engine/quarantine.rs`).
+//! - A job that may have run is not queued again; it gets a slot, and is judged like every job with a slot. If the lock of a folder is
+//!   held, its supervisor lives.
+//! - A folder that is being submitted is passed by. A job that was accepted while the folders were looked at stays.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,17 +29,17 @@ use crate::{
     submitting::was_not_accepted,
 };
 
-/// What was found in the folders.
+/// The findings in the folders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Jobs that are known again.
+    /// The number of jobs that are known again.
     pub jobs: usize,
-    /// Folders that could not be understood, each with the reason. They were left as they are.
+    /// The folders that could not be understood, each with the reason. They were left as they are.
     pub damaged: Vec<(PathBuf, String)>,
 }
 
 impl Rebuilt {
-    /// Whether there was nothing at all.
+    /// Returns whether the folders had no jobs and no damage.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.jobs == 0 && self.damaged.is_empty()
@@ -53,7 +53,7 @@ pub(super) struct FolderScan {
     damaged_ids: Vec<JobId>,
 }
 
-/// A job, with what it needs to start if it has not.
+/// A job, with the files that it needs to start if it has not started.
 pub(super) type ScannedJob = (JobRecord, Option<LaunchFiles>);
 
 impl FolderScan {
@@ -63,7 +63,7 @@ impl FolderScan {
 }
 
 impl FolderScan {
-    /// Brings what was found up to the table, which nobody changes any more: jobs were accepted, have ended, or were removed since.
+    /// Brings the findings up to the table, which nobody changes any more: since the scan, jobs were accepted, have ended, or were removed.
     fn catch_up(&mut self, data: &DataFolder, transaction: &Connection) -> rusqlite::Result<()> {
         let known = states(transaction)?;
         self.jobs.retain(|(record, _)| {
@@ -78,7 +78,7 @@ impl FolderScan {
             match read(&data.job(id), id) {
                 Ok(Some(job)) => self.jobs.push(job),
                 Ok(None) if has_ended => {}
-                // It was accepted, whatever its folder says.
+                // The job was accepted, whatever its folder says.
                 Ok(None) => {
                     if let Some(job) = super::get(transaction, id)? {
                         self.jobs.push(as_the_table_has_it(transaction, job)?);
@@ -94,13 +94,13 @@ impl FolderScan {
     }
 }
 
-/// Every job of the table, and whether it has ended.
+/// Returns every job of the table, and whether it has ended.
 fn states(connection: &Connection) -> rusqlite::Result<HashMap<JobId, bool>> {
     let mut statement = connection.prepare("SELECT id, state NOT IN ('queued', 'active') FROM jobs")?;
     let mut rows = statement.query([])?;
     let mut states = HashMap::new();
     while let Some(row) = rows.next()? {
-        // What is no id has no folder.
+        // A text that is not an id has no folder.
         if let Ok(id) = row.get::<_, String>(0)?.parse() {
             states.insert(id, row.get(1)?);
         }
@@ -117,20 +117,20 @@ fn as_the_table_has_it(transaction: &Connection, job: JobRow) -> rusqlite::Resul
     Ok((record, files))
 }
 
-/// Looks at every folder.
+/// Scans all folders.
 pub(super) fn scan(data: &DataFolder) -> Result<FolderScan, FileError> {
     let (jobs, mut scan) =
         (data.jobs(), FolderScan { jobs: Vec::new(), damaged: Vec::new(), damaged_ids: Vec::new() });
     let failed = |error| FileError::system("cannot read", &jobs, error);
     for entry in fs::read_dir(&jobs).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // Anything else that lies there is none of ours.
+        // Anything else that lies there does not belong to unhang.
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<JobId>().ok()) else {
             continue;
         };
         match read(&data.job(id), id) {
             Ok(Some(found)) => scan.jobs.push(found),
-            // Its maker died before it was accepted.
+            // The submitter died before the job was accepted.
             Ok(None) => {}
             Err(error) => {
                 scan.damaged.push((entry.path(), error.to_string()));
@@ -142,15 +142,15 @@ pub(super) fn scan(data: &DataFolder) -> Result<FolderScan, FileError> {
     Ok(scan)
 }
 
-/// The record of the job in this folder, as its files say; none where it was never accepted.
+/// Returns the record of the job in this folder, as its files say; `None` if the job was never accepted.
 ///
 /// # Errors
-/// Its files are damaged, or were made by a newer unhang.
+/// Fails if the files are damaged, or were made by a newer unhang.
 pub(crate) fn look_into(folder: &JobFolder, id: JobId) -> Result<Option<JobRecord>, FileError> {
     Ok(read(folder, id)?.map(|(record, _)| record))
 }
 
-/// The one member that is asked for before all others: a newer format may have any.
+/// The one member that is read before all others: a newer format may have any other members.
 #[derive(Deserialize)]
 struct Version {
     format: u32,
@@ -162,7 +162,7 @@ fn check_format(folder: &JobFolder, name: &str) -> Result<(), FileError> {
             let text = format!("it has format {format}, and this unhang knows formats up to {FORMAT}");
             Err(FileError::damaged(&folder.file(name), text))
         }
-        // What else is wrong with it is found by whoever reads it.
+        // Any other fault of the file is found by its readers.
         _ => Ok(()),
     }
 }
@@ -180,7 +180,7 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<ScannedJob>, FileError> 
     }
     let mut record: JobRecord = match (folder.read(RECORD), orders) {
         (Ok(Some(record)), _) => record,
-        // Looked at after the orders were read: a submitter marks them before it writes them.
+        // The mark is checked after the orders were read: a submitter marks the orders before it writes them.
         (Ok(None), Ok(Some(_)) | Err(_)) if was_not_accepted(folder) => return Ok(None),
         (_, Ok(Some(orders))) => orders.record,
         (Ok(None), Err(error)) | (Err(error), _) => return Err(error),
@@ -197,22 +197,22 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<ScannedJob>, FileError> 
     };
     record.job_id = id;
     let ending = match ending {
-        // What it said is known from elsewhere.
+        // The record says already how the job ended.
         Err(_) if record.status.is_final() => None,
         read => read?,
     };
     if let Some(ending) = ending {
-        // The end is noted anew, and the result brought to the state with it.
+        // The end is noted anew, and the result is brought to the state with it.
         let is_owed = record.patch.is_some() && record.state_applied.is_none() && !record.status.is_final();
         match ending.outcome {
             JobEnd::Completed if is_owed => record.status = JobState::Starting,
             _ => record.end(&ending),
         }
     } else if record.call.is_some() {
-        // Whether somebody still waits for its answer is up to whoever looks at it next.
+        // The next look at the call tells whether its holder still waits for the answer.
         record.status = JobState::Running;
     } else if !record.status.is_final() {
-        // A damaged `run.json` also says that a shim was there, and one that lives holds the lock.
+        // A damaged `run.json` also says that there was a supervisor, and a living supervisor holds the lock.
         let has_begun = folder.is_locked() || !matches!(folder.read::<RunRecord>(RUN), Ok(None));
         record.status = match has_begun {
             true => JobState::Starting,
@@ -229,7 +229,7 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<ScannedJob>, FileError> 
     Ok(Some((record, files)))
 }
 
-/// Takes in what was found, in its order.
+/// Inserts the jobs that were found, in their order.
 pub(super) fn insert_all(connection: &Connection, jobs: &[ScannedJob]) -> rusqlite::Result<()> {
     for (record, files) in jobs {
         insert(connection, record, files.as_ref())?;
@@ -264,7 +264,7 @@ impl Store {
             jobs.sort_by_key(|(record, _)| (record.created_at, record.job_id));
             transaction.execute_batch("DROP TABLE launch_files; DROP TABLE jobs; DROP TABLE counters;")?;
             schema::create(transaction)?;
-            // Whoever follows the changes must not take the new numbers for old ones.
+            // Processes that follow the changes must not take the new numbers for old ones.
             transaction.execute("UPDATE counters SET value = ?1 WHERE name = 'revision'", params![kept.0])?;
             transaction
                 .execute("UPDATE counters SET value = ?1 WHERE name = 'removals'", params![kept.1 + 1])?;

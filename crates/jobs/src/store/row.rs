@@ -1,6 +1,6 @@
 //! The rows of the jobs, as they are read and written.
 //!
-//! Invariant: a record that cannot be read is passed over and told of where it is one of many.
+//! Invariant: a record that cannot be read is passed over and reported if it is one of many.
 
 use rusqlite::{Connection, Row, ToSql, types::ToSqlOutput};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::{
     timestamp::JobTimestamp,
 };
 
-/// Who is to start a job's shim, and since when.
+/// The process that is to start a job's supervisor, and the time since when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShimStarter {
     pub(crate) boot_id: String,
@@ -20,18 +20,18 @@ pub(crate) struct ShimStarter {
     pub(crate) since: JobTimestamp,
 }
 
-/// A row.
+/// A job's row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JobRow {
-    /// Its place in the order of acceptance.
+    /// The job's place in the order of acceptance.
     pub(crate) sequence: i64,
-    /// Grows with every change of any job.
+    /// The number of the job's last change. It grows with every change of any job.
     pub(crate) revision: i64,
-    /// Whether it has a slot; of a call, whether it is waited for.
+    /// Whether the job has a slot; for a call, whether it has not ended.
     pub(crate) is_active: bool,
-    /// Who is to start its shim.
+    /// The process that is to start the job's supervisor.
     pub(crate) starter: Option<ShimStarter>,
-    /// How often a shim was to be started for it.
+    /// The number of times that a supervisor was to be started for the job.
     pub(crate) starts: u32,
     pub(crate) record: JobRecord,
 }
@@ -63,7 +63,7 @@ pub(super) fn to_json(value: &impl Serialize) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
-/// The state as the table has it: that of a job with a slot is told by its lock and its files.
+/// Returns the table's name of a state. Of a job with a slot only its lock and its files tell whether it is starting or running.
 pub(super) fn column(state: JobState) -> &'static str {
     match state {
         JobState::Starting | JobState::Running => "active",
@@ -82,7 +82,7 @@ pub(super) fn select(
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
         match JobRow::read(row) {
-            // It is one of many, and the others are what they are.
+            // The row is one of many, and the others are not affected.
             Err(error @ rusqlite::Error::FromSqlConversionFailure(..)) => {
                 unreadable::passed_over(row, &error);
             }

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - What an older unhang has made is brought up to date in one transaction, once, whoever comes first.
+//! - Tables of an older unhang are brought up to date in one transaction, once, by the first process that opens them.
 //! - Nothing of an older table is lost.
 
 use rusqlite::Connection;
@@ -37,18 +37,18 @@ const TABLES: &str = "
     INSERT INTO counters VALUES ('revision', 0), ('removals', 0);
 ";
 
-/// What tables without calls lack.
+/// The columns that tables without calls lack.
 const CALLS: &str = "
     ALTER TABLE jobs ADD COLUMN is_call INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE jobs ADD COLUMN owner TEXT;
 ";
 
-/// The version of the tables; none has the number 0.
+/// Returns the version of the tables; 0 if there are no tables.
 pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))
 }
 
-/// Makes the tables, which are empty.
+/// Makes empty tables.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(TABLES)?;
     connection.execute_batch(files::TABLES)
@@ -59,7 +59,7 @@ pub(super) fn note_version(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "user_version", VERSION)
 }
 
-/// Brings the tables of an older version up to date. Does nothing where somebody else was first.
+/// Brings the tables of an older version up to date. Does nothing if another process was first.
 pub(super) fn upgrade(connection: &Connection, boot: &str) -> rusqlite::Result<()> {
     let found = version(connection)?;
     if found == 1 {

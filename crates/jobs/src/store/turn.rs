@@ -1,12 +1,12 @@
 //! The turn to write: the order in which processes come to the database.
 //!
-//! SQLite has no queue. Whoever finds the database locked tries again after a while, so that of eight servers that all write one may
-//! see many others go past. The kernel queues those who wait for a lock of a file (`flock(2)`), so one such lock is taken first.
+//! SQLite has no queue. A process that finds the database locked tries again after a while. So one of eight servers that all write may see
+//! many others go past. The kernel queues the waiters for a lock of a file (`flock(2)`), so one such lock is taken first.
 //!
 //! Invariants
 //!
-//! - It is about order alone: the database has its own lock, and whoever gets no turn goes on without one.
-//! - The wait has a limit, whoever holds the turn, and so has what a wait that was given up leaves: one thread.
+//! - The turn is about order alone: the database has its own lock, and a process that gets no turn goes on without one.
+//! - The wait has a limit, whichever process holds the turn. The remains of an abandoned wait are limited too: one thread.
 
 use std::{
     fs::{File, OpenOptions},
@@ -33,21 +33,21 @@ use crate::folder::DataFolder;
 /// The lock, in the data folder.
 const FILE: &str = "unhang.db-turn";
 
-/// How long the others are let go first: a process that was stopped may hold the turn.
+/// The time for which other processes go first: a process that was stopped may hold the turn.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
-/// A connection's place where turns are waited for.
+/// The place of a connection where it waits for turns.
 #[derive(Debug)]
 pub(super) struct WriteQueue {
     path: PathBuf,
-    /// Whether a wait still stands in the queue, be it one that was given up.
+    /// Whether a wait still stands in the queue, even one that was given up.
     is_queued: Arc<AtomicBool>,
 }
 
 /// A turn, which ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct WriteTurn {
-    /// None where there is none to be had.
+    /// The lock; `None` if the turn could not be had.
     _lock: Option<File>,
 }
 
@@ -56,13 +56,13 @@ impl WriteQueue {
         Self { path: data.path().join(FILE), is_queued: Arc::default() }
     }
 
-    /// A place where none is to be had.
+    /// Makes a queue in which no turn can be had.
     #[cfg(test)]
     pub(super) fn nowhere() -> Self {
         Self { path: PathBuf::from("/nowhere/turn"), is_queued: Arc::default() }
     }
 
-    /// Waits for the next turn.
+    /// Waits for the next turn, but at most for `limit`.
     pub(super) fn wait(&self, limit: Duration) -> WriteTurn {
         WriteTurn { _lock: if stands("writers-in-turn") { self.queue(limit) } else { None } }
     }
@@ -70,7 +70,7 @@ impl WriteQueue {
     fn queue(&self, limit: Duration) -> Option<File> {
         let flags = OFlags::NOFOLLOW.bits().cast_signed();
         let mut options = OpenOptions::new();
-        // In a folder that cannot be written nobody waits for anybody.
+        // In a folder that cannot be written, nobody waits for anybody.
         let file = options.write(true).create(true).mode(0o600).custom_flags(flags).open(&self.path).ok()?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Some(file),
@@ -80,8 +80,8 @@ impl WriteQueue {
         let (sender, receiver) = sync_channel(1);
         self.is_queued.store(true, Ordering::Relaxed);
         let is_queued = self.is_queued.clone();
-        // A place in the queue of the kernel has no limit. Whoever gives up leaves the thread behind, which lets go at once when
-        // the turn has come.
+        // A place in the queue of the kernel has no limit. A caller that gives up leaves the thread behind, which lets go at once when the
+        // turn has come.
         let queue = thread::Builder::new().name("jobs-turn".into()).spawn(move || {
             ask_for_short_turns();
             let is_ours = flock(&file, FlockOperation::LockExclusive).is_ok();

@@ -7,10 +7,10 @@ use std::{
 
 use rusqlite::Row;
 
-/// Records that are told of, at most.
+/// The most records that are reported.
 const MOST_TOLD: usize = 1000;
 
-/// Tells of a record that was passed over, once in the life of this process.
+/// Reports a record that was passed over, once in the life of this process.
 pub(super) fn passed_over(row: &Row<'_>, error: &rusqlite::Error) {
     static TOLD: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     let id: String = row.get("id").unwrap_or_default();
