@@ -6,7 +6,7 @@ use std::{future::Future, time::Duration};
 
 use tokio::time::{Instant, error::Elapsed};
 
-/// A day stands for "no limit worth speaking of" where a duration would overflow the clock.
+/// A day. It stands for "no limit" if a duration would overflow the clock.
 const FAR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A moment by which something must be over.
@@ -14,44 +14,44 @@ const FAR: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// The moment that lies `duration` ahead.
+    /// Makes a deadline that lies `duration` ahead. A duration that would overflow the clock counts as a day.
     #[must_use]
     pub fn after(duration: Duration) -> Self {
         let now = Instant::now();
         Self(now.checked_add(duration).unwrap_or(now + FAR))
     }
 
-    /// The given moment.
+    /// Makes a deadline of the given moment.
     #[must_use]
     pub fn at(instant: Instant) -> Self {
         Self(instant)
     }
 
-    /// The moment itself.
+    /// Returns the moment itself.
     #[must_use]
     pub fn instant(self) -> Instant {
         self.0
     }
 
-    /// The earlier of two deadlines.
+    /// Returns the earlier of two deadlines.
     #[must_use]
     pub fn earlier_of(self, other: Self) -> Self {
         self.min(other)
     }
 
-    /// A deadline `duration` ahead, but never later than this one.
+    /// Makes a deadline `duration` ahead, but never later than this one.
     #[must_use]
     pub fn within(self, duration: Duration) -> Self {
         self.earlier_of(Self::after(duration))
     }
 
-    /// The time that is left; zero once the moment is past.
+    /// Returns the time that is left; zero once the moment is past.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// Whether the moment has come.
+    /// Returns whether the moment has come.
     #[must_use]
     pub fn is_past(self) -> bool {
         self.remaining().is_zero()
@@ -65,7 +65,7 @@ impl Deadline {
     /// Waits for `future`, but not beyond the deadline.
     ///
     /// # Errors
-    /// [`Elapsed`] when the moment came first.
+    /// Fails with [`Elapsed`] if the moment comes first.
     pub async fn timeout<F: Future>(self, future: F) -> Result<F::Output, Elapsed> {
         tokio::time::timeout_at(self.0, future).await
     }

@@ -1,13 +1,12 @@
 //! Drains a server's stderr by bytes, from the moment of its start until end-of-file (L-05, L-06, X-12, promise 3).
 //!
 //! Invariants
-//! - What is read is taken in whatever the lines are like: a line without end costs no memory and stops nothing
-//!   (contract 3.3).
+//! - The drain reads on, whatever the lines are like: a line without end costs no memory and stops nothing (contract 3.3).
 //! - Memory is bounded: the tail's ring, one chunk, one piece of a line.
-//! - The thread ends at end-of-file or soon after it is told to; a grandchild that holds the pipe cannot keep it.
+//! - The thread ends at end-of-file or soon after it is told to. A grandchild that holds the pipe cannot keep it.
 //!
-//! Theory of operation: one thread waits for the pipe and for a stop descriptor. Whatever it reads goes into the [`Tail`]
-//! and, cut into lines, to the callback. A slow callback is seen by the server as a slow reader, so it should only hand on.
+//! Theory of operation: one thread waits for the pipe and for a stop descriptor. All bytes that it reads go into the [`Tail`] and, cut into
+//! lines, to the callback. To the server a slow callback looks like a slow reader, so the callback should only hand on.
 
 use std::{
     collections::VecDeque,
@@ -30,17 +29,17 @@ use crate::{
     server::ErrorPipe,
 };
 
-/// Bytes read at once: what an ordinary pipe holds.
+/// Bytes read at once: the capacity of an ordinary pipe.
 const CHUNK: usize = 64 * 1024;
 /// The longest piece of a line that is handed on at once. A longer line comes in several pieces.
 pub const LONGEST_PIECE: usize = 8 * 1024;
 /// Characters of a line that [`Tail::last_lines`] keeps.
 const LONGEST_TAIL_LINE: usize = 2_000;
-/// How long a drain that was given up may take to read what is there.
+/// How long an abandoned drain may take to read the bytes that are there.
 const LAST_TURN: Duration = Duration::from_secs(2);
-/// Chunks that it reads for that, of a pipe that is filled all the time.
+/// The most chunks that an abandoned drain reads from a pipe that is filled all the time.
 const LAST_CHUNKS: u32 = 16;
-/// The drain's stack; the callback formats a line of log at most.
+/// The stack of the drain's thread; the callback formats a line of log at most.
 const STACK: usize = 256 * 1024;
 
 /// The last bytes of a stream, for error reports. Clones share them.
@@ -52,18 +51,18 @@ struct Ring {
     bytes: VecDeque<u8>,
     capacity: usize,
     seen: u64,
-    /// When the newest came.
+    /// When the newest byte came.
     last: Option<Instant>,
 }
 
 impl Tail {
-    /// A tail of `capacity` bytes.
+    /// Makes a tail of `capacity` bytes.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self(Arc::new(Mutex::new(Ring { bytes: VecDeque::new(), capacity, seen: 0, last: None })))
     }
 
-    /// Adds bytes and forgets the oldest where there is no room.
+    /// Adds bytes, and forgets the oldest if there is no room.
     pub fn push(&self, bytes: &[u8]) {
         let mut ring = self.ring();
         ring.seen += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
@@ -76,8 +75,8 @@ impl Tail {
         ring.bytes.extend(newest);
     }
 
-    /// The last lines that are not empty, oldest first, fit to be shown: control characters are left out, each line is cut
-    /// to 2,000 characters, and what is not UTF-8 is replaced.
+    /// Returns the last lines that are not empty, oldest first, fit to be shown. Control characters are left out, each line is cut to 2,000
+    /// characters, and bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn last_lines(&self, count: usize) -> Vec<String> {
         let ring = self.ring();
@@ -91,7 +90,7 @@ impl Tail {
             .filter(|line| !line.is_empty())
             .take(count)
             .collect();
-        // Where the ring has cut into a character, the replacement for its rest says nothing.
+        // If the ring has cut into a character, the replacement for the rest of that character is dropped.
         if is_cut && let Some(oldest) = lines.last_mut() {
             *oldest = oldest.trim_start_matches(char::REPLACEMENT_CHARACTER).to_owned();
         }
@@ -99,13 +98,13 @@ impl Tail {
         lines
     }
 
-    /// For how long nothing has come; nothing where nothing ever did.
+    /// Returns for how long no byte has come; `None` if none ever came.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.ring().last.map(|last| last.elapsed())
     }
 
-    /// How many bytes have passed in all.
+    /// Returns how many bytes have passed in all.
     #[must_use]
     pub fn bytes_seen(&self) -> u64 {
         self.ring().seen
@@ -131,13 +130,13 @@ fn readable(line: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Drain {
     ended: Option<oneshot::Receiver<bool>>,
-    /// Closing it is the word to stop.
+    /// Closing this descriptor tells the thread to stop.
     stop: Option<OwnedFd>,
 }
 
 impl Drain {
-    /// Waits for end-of-file, but not beyond the deadline: somebody who outlives the server may hold the pipe. Then the
-    /// drain is given up, once it has read what was there by then: on a busy machine its thread may not have had its turn.
+    /// Waits for end-of-file, but not beyond the deadline: a process that outlives the server may hold the pipe. After the deadline the
+    /// drain is abandoned. It first reads the bytes that are there by then, because on a busy machine its thread may not have had its turn.
     /// Returns whether everything was read to the end.
     pub async fn finish(&mut self, deadline: Deadline) -> bool {
         let deadline = if stands("drain-deadline") { deadline } else { Deadline::after(Duration::MAX) };
@@ -150,7 +149,7 @@ impl Drain {
             Ok(is_end) => is_end.unwrap_or(false),
             Err(_) => {
                 if stands("drain-reads-what-is-there") {
-                    // It depends on our own thread alone.
+                    // This wait depends on our own thread alone.
                     let _ = Deadline::after(LAST_TURN).timeout(ended).await;
                 }
                 false
@@ -159,26 +158,26 @@ impl Drain {
     }
 }
 
-/// Starts to drain the pipe into the tail. Each line, without its ending, also goes to `on_line`, on the drain's thread; a
-/// line over 8 KiB in pieces of that size.
+/// Starts to drain the pipe into the tail. Each line, without its ending, also goes to `on_line`, on the drain's thread. A line over 8 KiB
+/// goes there in pieces of that size.
 pub fn drain(pipe: ErrorPipe, tail: Tail, on_line: impl FnMut(&[u8]) + Send + 'static) -> Drain {
     let (done, ended) = oneshot::channel();
     let start = || -> std::io::Result<OwnedFd> {
         let (stopped, stop) = pair()?;
         let work = move || {
             let is_end = read_to_end(&pipe, &stopped, &tail, on_line);
-            // Nobody need be waiting.
+            // The receiver may have been dropped.
             let _ = done.send(is_end);
         };
         thread::Builder::new().name("drain".to_owned()).stack_size(STACK).spawn(work)?;
         Ok(stop)
     };
-    // Without a thread the pipe is closed, which a server survives better than a pipe that nobody reads (L-02).
+    // Without a thread the pipe is closed. A server survives a closed pipe better than a pipe that nobody reads (L-02).
     Drain { stop: start().ok(), ended: Some(ended) }
 }
 
-/// Reads until end-of-file. False when it was told to stop before, or the pipe broke. What is there when it is told is still
-/// read, up to what a pipe holds.
+/// Reads until end-of-file. Returns `false` if it was told to stop before that, or if the pipe broke. After the word to stop it still reads
+/// the bytes that are there, up to the capacity of a pipe.
 fn read_to_end(pipe: &ErrorPipe, stopped: &OwnedFd, tail: &Tail, on_line: impl FnMut(&[u8])) -> bool {
     let mut chunk = vec![0; CHUNK];
     let mut lines = LineCutter { piece: Vec::new(), on_line };

@@ -1,7 +1,8 @@
-//! The limits of files that a process inherits: of their size (`ulimit -f`), and of how many are open (`ulimit -n`).
+//! The file limits that a process inherits: the size of a file (`ulimit -f`), and how many files are open (`ulimit -n`).
 //!
-//! The system ends a process that writes beyond it with SIGXFSZ, without a word. Where that signal is ignored, the write fails instead
-//! (`EFBIG`), and can be told of and cleaned up after. What is started from here gets the signal back: see [`crate::spawn`].
+//! The system ends a process that writes beyond the size limit with SIGXFSZ, without a word. If the process ignores that signal, the write
+//! fails instead (`EFBIG`), and the process can report the error and clean up. Each process that we start gets the signal back: see
+//! [`crate::spawn`].
 
 use std::{fs::File, io};
 
@@ -12,18 +13,18 @@ use rustix::{
 
 use crate::system;
 
-/// Makes a write beyond the limit an error instead of the end of this process. For a program, as one of the first things in its `main`.
+/// Makes a write beyond the limit an error instead of the end of this process. A program calls it as one of the first things in its `main`.
 pub fn ignore_signal() {
     system::ignore_signal(Signal::XFSZ);
 }
 
-/// Bytes of the largest file that this process may write; none where there is no limit.
+/// Returns the size in bytes of the largest file that this process may write; `None` if there is no limit.
 #[must_use]
 pub fn file_limit() -> Option<u64> {
     getrlimit(Resource::Fsize).current
 }
 
-/// The limit as a person is told of it; none where there is none.
+/// Describes the limit of a file's size to a person; `None` if there is no limit.
 #[must_use]
 pub fn told() -> Option<String> {
     let limit = file_limit()?;
@@ -31,7 +32,7 @@ pub fn told() -> Option<String> {
     Some(format!("`ulimit -f` lets no file here grow beyond {amount} {unit}"))
 }
 
-/// What a person is told beside this error, where the limit is its cause.
+/// Describes the limit that has caused this error to a person; `None` if no limit is the cause.
 #[must_use]
 pub fn cause_of(error: &io::Error) -> Option<String> {
     match error.kind() {
@@ -41,7 +42,7 @@ pub fn cause_of(error: &io::Error) -> Option<String> {
     }
 }
 
-/// The limit of open files as a person is told of it; none where there is none.
+/// Describes the limit of open files to a person; `None` if there is no limit.
 #[must_use]
 pub fn open_told() -> Option<String> {
     let limit = getrlimit(Resource::Nofile).current?;
@@ -50,7 +51,8 @@ pub fn open_told() -> Option<String> {
     ))
 }
 
-/// The same where no further file can be opened now: SQLite says only that it could not open one.
+/// Describes the limit of open files if no further file can be opened now, and returns `None` otherwise. SQLite says only that it could not
+/// open a file.
 #[must_use]
 pub fn open_told_if_reached() -> Option<String> {
     let tried = File::open("/dev/null");

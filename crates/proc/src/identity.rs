@@ -1,7 +1,7 @@
 //! One process, named so that it cannot be taken for another.
 //!
-//! Invariants: a number is given out again, but never twice with the same start time while the system runs. So number and
-//! start time name one process of this boot, and with [`boot_id`] beside them one process for ever, in this container too.
+//! Invariants: the system gives a number out again, but never twice with the same start time while it runs. So number and start time name
+//! one process of this boot. With the [`boot_id`] beside them they name one process for ever, in this container too.
 
 use std::{ffi::CStr, io, time::Duration};
 
@@ -10,7 +10,7 @@ use unhang_switches::stands;
 
 use crate::{system, table::ProcessEntry};
 
-/// A process, whether it still lives or not. Write it down together with the [`boot_id`].
+/// A process, whether it still lives or not. A caller that writes it down writes the [`boot_id`] beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Its number.
@@ -20,26 +20,26 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The process that has this number now. None when there is none.
+    /// Finds the process that has this number now; `None` if there is none.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         look(pid).map(Self::from)
     }
 
-    /// This process. None where the system does not tell, as without /proc.
+    /// Identifies this process; `None` if the system does not tell, as without /proc.
     #[must_use]
     pub fn own() -> Option<Self> {
         system::look(getpid()).map(Self::from)
     }
 
-    /// Whether it lives. One that has ended and waits for its parent to take note does not.
+    /// Returns whether the process lives. A zombie, which has ended and waits for its parent to take note, does not.
     #[must_use]
     pub fn is_alive(self) -> bool {
         self.entry().is_some_and(|entry| !entry.is_zombie || !stands("the-ended-are-not-alive"))
     }
 
-    /// Sends it a signal, and no other process that may have its number by now. False when it has gone, or may not be
-    /// signalled by us.
+    /// Sends the process a signal, and never another process that has its number by now. Returns `false` if it has gone, or if we may not
+    /// signal it.
     #[must_use]
     pub fn signal(self, signal: Signal) -> bool {
         self.entry().is_some_and(|entry| system::signal(&entry, signal))
@@ -60,54 +60,55 @@ fn look(pid: u32) -> Option<ProcessEntry> {
     system::look(i32::try_from(pid).ok().and_then(Pid::from_raw)?)
 }
 
-/// What names the time in which the numbers of processes mean the same: another text after each start of the system, and of the
-/// container where we are in one. A container that is started again counts from one again, so that its few numbers mean others
-/// soon, though the system has not been started anew.
+/// Returns a name of the period in which the numbers of processes mean the same. The text differs after each start of the system, and of
+/// the container if we are in one. A container that is started again counts from one again. Its few numbers soon mean other processes,
+/// though the system has not been started anew.
 ///
 /// # Errors
-/// Where the system does not tell.
+/// Fails with the system's error if the system does not tell.
 pub fn boot_id() -> io::Result<String> {
     let first = system::look(Pid::INIT).map_or(0, |first| first.start);
     Ok(format!("{}-{first}", system::boot_id()?))
 }
 
-/// The part of a [`boot_id`] that is the same for all processes on this system, in whatever container they are: it changes with each start
-/// of the system. Numbers of processes mean the same only where the whole text is the same.
+/// Returns the part of a [`boot_id`] that is the same for all processes on this system, in whatever container they are. It changes with
+/// each start of the system. Numbers of processes mean the same only if the whole texts are the same.
 #[must_use]
 pub fn kernel_boot(boot_id: &str) -> &str {
     boot_id.rsplit_once('-').map_or(boot_id, |(kernel, _)| kernel)
 }
 
-/// Whether two [`boot_id`]s are of the same start of the system, be it in two containers.
+/// Returns whether two [`boot_id`]s are of the same start of the system, even in two containers.
 #[must_use]
 pub fn is_same_boot(one: &str, other: &str) -> bool {
     kernel_boot(one) == kernel_boot(other)
 }
 
-/// The time since the system was started, its sleep included, by a clock that nobody sets. None where there is no such clock.
+/// Returns the time since the system was started, its sleep included, by a clock that nobody sets; `None` if there is no such clock.
 #[must_use]
 pub fn since_boot() -> Option<Duration> {
     system::since_boot()
 }
 
-/// Lets this thread run soon after it was woken, also on a busy machine, for turns that are short in return. What it starts
+/// Lets this thread run soon after it was woken, also on a busy machine. In return its turns are short. A process or thread that it starts
 /// from then on has turns as usual.
 ///
-/// For one that sleeps nearly always and must not be late: with ten others running on two processors, a look at a log that
-/// grew by 1 GB a second came up to 60 ms late without it, and less than 20 with it. A nice value would need privileges.
+/// This is for a thread that sleeps nearly always and must not be late. In a measurement with ten others running on two processors, a
+/// look at a log that grew by 1 GB a second came up to 60 ms late without this call. With it, the look came less than 20 ms late. A nice
+/// value would need privileges.
 pub fn ask_for_short_turns() {
     system::ask_for_turns(Some(SHORT_TURN));
 }
 
-/// Takes that back: of two who have both asked, neither comes sooner.
+/// Takes [`ask_for_short_turns`] back: if two threads have both asked, neither comes sooner.
 pub fn ask_for_usual_turns() {
     system::ask_for_turns(None);
 }
 
-/// The shortest that there is.
+/// The shortest turn that the system offers.
 const SHORT_TURN: Duration = Duration::from_micros(100);
 
-/// Sets the name that `ps` and `pkill` see. A name is a convenience; where it cannot be set it stays.
+/// Sets the name that `ps` and `pkill` see. The name is a convenience: if it cannot be set, the old one stays.
 pub fn set_process_name(name: &CStr) {
     system::set_name(name);
 }

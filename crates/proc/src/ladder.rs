@@ -1,18 +1,17 @@
 //! The stop ladder: close the input, wait, SIGTERM, wait, SIGKILL, wait, give up on asking (X-12, L-13 to L-15).
 //!
-//! A pure state machine of (state, time): the owner of a server climbs it with its own clock, and so does the lifeline when
-//! its owner has gone. Times are durations since any fixed origin of the caller's choice.
+//! A pure state machine of (state, time). The owner of a server climbs it with its own clock, and so does the lifeline if its owner has
+//! gone. Times are durations since any fixed origin of the caller's choice.
 //!
-//! Invariants: no rung is climbed twice or skipped, and whatever `grace` says, the last rung comes before `limit` has passed.
+//! Invariants: no rung is climbed twice or skipped. Whatever `grace` says, the last rung comes before `limit` has passed.
 
 use std::time::Duration;
 
 use unhang_switches::stands;
 
-/// What is left of the limit for the force of the last rung: a tenth.
+/// The share of the limit that is kept for the force of the last rung: a tenth.
 const RESERVE: u32 = 10;
-/// How long after the end of a server that nobody stopped the report of the sweep may take: the sweep's own bound and a
-/// second of air.
+/// How long the report of the sweep may take after the end of a server that nobody stopped: the sweep's own bound and a second of slack.
 const REPORT_LIMIT: Duration = Duration::from_secs(3);
 
 /// How patient a stop is.
@@ -20,7 +19,7 @@ const REPORT_LIMIT: Duration = Duration::from_secs(3);
 pub struct StopTimeouts {
     /// The wait after the input was closed, and again after SIGTERM.
     pub grace: Duration,
-    /// The whole stop; `grace` is cut to a third of it where it is longer.
+    /// The limit of the whole stop. A `grace` longer than a third of it is cut to a third.
     pub limit: Duration,
 }
 
@@ -29,19 +28,19 @@ impl StopTimeouts {
         if stands("grace-within-limit") { self.grace.min(self.limit / 3) } else { self.grace }
     }
 
-    /// From SIGKILL to the end of the patience with whoever was to send it.
+    /// Returns the time from SIGKILL until the owner gives up on the lifeline, which was to send it.
     fn last_wait(self) -> Duration {
         let reserve = if stands("force-has-its-share") { self.limit / RESERVE } else { Duration::ZERO };
         self.limit - reserve - 2 * self.grace()
     }
 }
 
-/// What is to be done when a rung is reached.
+/// The action that is due when a rung is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopAction {
-    /// SIGTERM to the server's process group.
+    /// Send SIGTERM to the server's process group.
     Terminate,
-    /// SIGKILL to everything.
+    /// Send SIGKILL to everything.
     Kill,
     /// The lifeline did not answer: the owner kills the tree by itself.
     Abandon,
@@ -51,7 +50,7 @@ pub enum StopAction {
 enum Rung {
     /// Nobody wants the server to stop.
     Ground,
-    /// Its input is closed; SIGTERM comes at the time given.
+    /// The input is closed; SIGTERM comes at the time given.
     Closed(Duration),
     /// SIGTERM was sent; SIGKILL comes at the time given.
     Terminated(Duration),
@@ -61,23 +60,23 @@ enum Rung {
     Top,
 }
 
-/// Where a stop has got to.
+/// The state of a stop.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     timeouts: StopTimeouts,
     rung: Rung,
-    /// When the stop has to be over, once there is one.
+    /// When the stop has to be over, once it has started.
     last: Option<Duration>,
 }
 
 impl Ladder {
-    /// A ladder nobody has stepped on.
+    /// Makes a ladder for a stop that has not started.
     #[must_use]
     pub fn new(timeouts: StopTimeouts) -> Self {
         Self { timeouts, rung: Rung::Ground, last: None }
     }
 
-    /// Starts the stop, the input being closed at this moment. Does nothing when it has started already.
+    /// Starts the stop; the caller closes the input at this moment. Does nothing if the stop has started already.
     pub fn begin(&mut self, now: Duration) {
         if self.rung == Rung::Ground || !stands("stop-begins-once") {
             self.rung = Rung::Closed(now + self.timeouts.grace());
@@ -85,7 +84,7 @@ impl Ladder {
         }
     }
 
-    /// Skips to SIGKILL, which the caller sends at this moment. False when it was sent before.
+    /// Skips to SIGKILL, which the caller sends at this moment. Returns `false` if SIGKILL was sent before.
     pub fn kill(&mut self, now: Duration) -> bool {
         if stands("kill-once") && matches!(self.rung, Rung::Killed(_) | Rung::Top) {
             return false;
@@ -94,20 +93,20 @@ impl Ladder {
         true
     }
 
-    /// Notes that the server itself has ended: nothing more is sent to it, but the report of the sweep has its time.
+    /// Notes that the server itself has ended. Nothing more is sent to it, but the report of the sweep has its time.
     pub fn server_ended(&mut self, now: Duration) {
         if stands("report-deadline") && !matches!(self.rung, Rung::Killed(_) | Rung::Top) {
             self.rung = Rung::Killed(self.last.unwrap_or(now + REPORT_LIMIT));
         }
     }
 
-    /// Whether the stop has started.
+    /// Returns whether the stop has started.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.rung != Rung::Ground
     }
 
-    /// The time at which [`Self::step`] has something to do.
+    /// Returns the time at which [`Self::step`] has something to do; `None` if it has nothing to do at any time.
     #[must_use]
     pub fn next(&self) -> Option<Duration> {
         match self.rung {
@@ -116,7 +115,7 @@ impl Ladder {
         }
     }
 
-    /// Climbs one rung if its time has come.
+    /// Climbs one rung if its time has come, and returns the action that is due then.
     pub fn step(&mut self, now: Duration) -> Option<StopAction> {
         let (rung, action) = match self.rung {
             Rung::Closed(at) if now >= at => {

@@ -1,20 +1,20 @@
 //! Processes that cannot be left behind: one spawn, one drain, one stop ladder, deadlines, containment.
 //!
-//! This room knows nothing of JSON or of MCP. It starts a server under a small *lifeline* process, hands its pipes to an
-//! async owner, drains its stderr, and ends its whole tree, by whatever cause the owner itself ends.
+//! This crate knows nothing of JSON or of MCP. It starts a server under a small *lifeline* process and hands the server's pipes to an async
+//! owner. It drains the server's stderr, and ends the server's whole tree, however the owner itself ends.
 //!
 //! Invariants
-//! - One function starts processes: [`spawn::spawn`]. What it starts has a session or group of its own and, unless
-//!   told otherwise, the null device for all three standard streams (G-11).
+//! - One function starts processes: [`spawn::spawn`]. Each process has a session or group of its own. All three standard streams are
+//!   the null device, unless the caller says otherwise (G-11).
 //! - One other function forks, and executes nothing: [`watch::divide`].
-//! - Nothing here waits without a limit, but a [watcher](watch) for its own copy, and nothing waits on a pipe for the end of
-//!   a process (processes.md 1.3).
-//! - No process is signalled unless it is our own child that has not been reaped (its number cannot be given out again) or
-//!   its start time was compared through a pidfd immediately before.
+//! - Nothing here waits without a limit, except a [watcher](watch) for its own copy. Nothing waits on a pipe for the end of a process
+//!   (processes.md 1.3).
+//! - A process is signalled only in two cases. Either it is our own child and has not been reaped, so that its number cannot be given out
+//!   again. Or its start time was compared through a pidfd immediately before.
 //! - The descriptors that we inherited keep their flags: other processes share them.
 //!
-//! What depends on the system sits in the leaves `linux.rs` and `unix.rs`. Linux is where it is proven; other Unix systems
-//! have no subreaper and no cgroups, so that a process which leaves its group between two looks can get away there.
+//! The code that depends on the system sits in the leaves `linux.rs` and `unix.rs`. The invariants are proven on Linux. Other Unix systems
+//! have no subreaper and no cgroups, so a process that leaves its group between two looks can get away there.
 
 #[cfg(windows)]
 compile_error!(

@@ -4,15 +4,14 @@
 //! before any runtime or argument parser. No threads, no runtime, about a megabyte.
 //!
 //! Invariants
-//! - Its standard streams are the server's pipes until the server runs, and the null device from then on: no copy of a pipe
-//!   stays here, so that end-of-file works in both directions.
-//! - The link to the owner is never inherited by the server. Its end means that the owner has gone, by whatever cause.
-//! - It leaves when it has no descendants any more, or when the sweep's limit is over and it has said how many are left.
+//! - Its standard streams are the server's pipes until the server runs, and the null device from then on. No copy of a pipe stays here, so
+//!   end-of-file works in both directions.
+//! - The server never inherits the link to the owner. The link's end means that the owner has gone, by whatever cause.
+//! - The lifeline leaves when it has no descendants any more, or when the sweep's limit is over and it has said how many are left.
 //!
-//! Theory of operation: one `poll` over the link, SIGCHLD and the stop signals. The owner sends single bytes (`T`, `K`).
-//! End-of-file on the link, SIGTERM, SIGINT or SIGHUP start the same ladder that the owner would have climbed; the owner's
-//! death has closed the server's stdin already. When the server has ended, everything that is left of its tree is swept (see
-//! [`tree`](crate::tree)).
+//! Theory of operation: one `poll` over the link, SIGCHLD and the stop signals. The owner sends single bytes (`T`, `K`). End-of-file on the
+//! link, SIGTERM, SIGINT or SIGHUP start the same ladder that the owner would have climbed. The owner's death has closed the server's stdin
+//! already. After the server's end the lifeline sweeps everything that is left of its tree (see [`tree`](crate::tree)).
 
 use std::{
     ffi::{CString, OsString},
@@ -41,13 +40,13 @@ use crate::{
     tree::{ProcessTree, SWEEP_LIMIT, StopSignals, SweptTree, Tier, never_wait, now},
 };
 
-/// The hidden first argument. It does not contain the name of the program, so that `pkill -f` with that spares the lifeline.
+/// The hidden first argument. It does not contain the name of the program, so `pkill -f` with that name spares the lifeline.
 pub const ARGUMENT: &str = "mcp-lifeline";
 
-/// Exit code where the arguments make no sense: nobody but ourselves is meant to call this.
+/// The exit code for arguments that make no sense: only unhang itself is meant to start a lifeline.
 const USAGE: u8 = 2;
 
-/// Holds one server; `arguments` are those after the hidden words. Returns when its tree has ended.
+/// Holds one server, and returns when its tree has ended; `arguments` are those after the hidden words.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     file_limit::ignore_signal();
     let Some(plan) = LifelinePlan::parse(arguments) else { return ExitCode::from(USAGE) };
@@ -59,7 +58,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What the owner asked for.
+/// The owner's wishes, read from the arguments.
 struct LifelinePlan {
     link: RawFd,
     stop_timeouts: StopTimeouts,
@@ -70,7 +69,8 @@ struct LifelinePlan {
 }
 
 impl LifelinePlan {
-    /// Options in any order, `--`, the file to execute, the server's name for itself, its arguments.
+    /// Parses options in any order, `--`, the file to execute, the server's name for itself, and its arguments. Returns `None` if they make
+    /// no sense.
     fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Self> {
         let (mut link, mut grace, mut limit, mut best_tier) = (None, None, None, Tier::ControlGroup);
         for word in words.by_ref() {
@@ -104,17 +104,17 @@ struct Lifeline {
     link: OwnedFd,
     /// Whether the owner is there.
     is_owned: bool,
-    /// Whether the owner wants everything dead at once.
+    /// Whether the owner wants everything killed at once.
     is_condemned: bool,
     /// Whether the owner was told of the server's end.
     exit_told: bool,
-    /// The server and what comes of it.
+    /// The server and its descendants.
     tree: ProcessTree,
     ladder: Ladder,
 }
 
 impl Lifeline {
-    /// Starts the server. None when that failed and the owner was told.
+    /// Starts the server. Returns `None` if that failed and the owner was told.
     fn start(plan: &LifelinePlan) -> io::Result<Option<Self>> {
         let link = adopt(plan.link)?;
         let foreign_descriptors = ForeignDescriptors::find(&[link.as_fd()]);
@@ -131,7 +131,7 @@ impl Lifeline {
                 return Ok(None);
             }
         };
-        // Before the word: whoever hears it may count on the ends of the pipes.
+        // This comes before the report: an owner that hears it may count on the ends of the pipes.
         leave_streams()?;
         foreign_descriptors.close();
         leave_folder();
@@ -192,7 +192,7 @@ impl Lifeline {
         }
     }
 
-    /// Tells of the server's end, once.
+    /// Reaps ended children, and reports the server's end once.
     fn reap(&mut self) {
         if let Some(exit) = self.tree.reap()
             && !self.exit_told
@@ -202,7 +202,7 @@ impl Lifeline {
         }
     }
 
-    /// Ends everything that is left, says what that was, and leaves.
+    /// Ends everything that is left, reports what that was, and leaves.
     fn sweep(mut self) {
         let swept = self.tree.sweep(SWEEP_LIMIT);
         self.reap();
@@ -225,7 +225,7 @@ fn start_tree(plan: &LifelinePlan) -> io::Result<ProcessTree> {
     })
 }
 
-/// Tells the owner. When it has gone there is nobody to tell.
+/// Reports to the owner, or does nothing if the owner has gone.
 fn say(link: &OwnedFd, report: &LifelineReport) {
     let _ = send(link, &report.to_line(), SendFlags::DONTWAIT | system::NO_SIGNAL);
 }

@@ -1,9 +1,9 @@
-//! What only Linux has: the process table in /proc, pidfds, subreapers, the death signal, birth in a control group, locks of
-//! an opening.
+//! Interfaces that only Linux has: the process table in /proc, pidfds, subreapers, the death signal, birth in a control group, locks of an
+//! opening.
 //!
-//! Invariants: [`signal`] reaches the process of the entry or nobody. A pidfd is opened first; it holds on to one process.
-//! If the start time read after that is the one of the entry, then that process is the entry's, because a number is never
-//! given out twice with the same start time.
+//! Invariants: [`signal`] reaches the process of the entry or nobody. A pidfd is opened first; it holds on to one process. If the start
+//! time read after that is the one of the entry, then that process is the entry's. The reason is that a number is never given out twice
+//! with the same start time.
 
 mod code;
 pub(crate) mod control_group;
@@ -36,13 +36,13 @@ use crate::table::ProcessEntry;
 
 pub use code::give_back_code;
 
-/// A send to nobody is an error, not a signal.
+/// A send to a closed socket is an error, not a signal.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 
-/// What is read of an environment at most; the kernel lets arguments and environment have 6 MiB together.
+/// The most bytes that are read of an environment; the kernel lets arguments and environment have 6 MiB together.
 const LONGEST_ENVIRONMENT: u64 = 8 << 20;
 
-/// All processes of this PID namespace. Empty where /proc cannot be read.
+/// Lists all processes of this PID namespace; none if /proc cannot be read.
 pub(crate) fn table() -> Vec<ProcessEntry> {
     let mut entries = Vec::with_capacity(256);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -66,7 +66,7 @@ pub(crate) fn table() -> Vec<ProcessEntry> {
     entries
 }
 
-/// Whether the process's stdin is the other end of a pipe that we hold. Both ends of a pipe are one file.
+/// Returns whether the process's stdin is the other end of a pipe that we hold. Both ends of a pipe are one file.
 pub(crate) fn reads_from(pid: Pid, pipe: BorrowedFd<'_>) -> bool {
     let theirs = rustix::fs::stat(format!("/proc/{}/fd/0", pid.as_raw_nonzero()));
     let same = |(theirs, ours): (rustix::fs::Stat, rustix::fs::Stat)| {
@@ -75,14 +75,15 @@ pub(crate) fn reads_from(pid: Pid, pipe: BorrowedFd<'_>) -> bool {
     theirs.ok().zip(fstat(pipe).ok()).is_some_and(same)
 }
 
-/// How long the process's first thread was ready to run and had no processor: the second number of /proc/PID/schedstat.
+/// Returns how long the process's first thread was ready to run and had no processor: the second number of /proc/PID/schedstat. Returns
+/// zero if the number cannot be read.
 pub(crate) fn processor_wait(pid: Pid) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{}/schedstat", pid.as_raw_nonzero()));
     let nanoseconds = text.ok().and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or_default())
 }
 
-/// One process, if it is there.
+/// Looks at one process; `None` if it is not there.
 pub(crate) fn look(pid: Pid) -> Option<ProcessEntry> {
     let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
     read_stat(openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?)
@@ -95,8 +96,8 @@ fn read_stat(file: OwnedFd) -> Option<ProcessEntry> {
     parse_stat(buffer.get(..count)?)
 }
 
-/// Reads a line of /proc/PID/stat. The name stands in brackets and may hold brackets and spaces itself, so the fields are
-/// counted from the last closing one.
+/// Parses a line of /proc/PID/stat. The name stands in brackets and may itself hold brackets and spaces, so the fields are counted from the
+/// last closing one.
 fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
     let is_bracket = |byte: &u8| *byte == b')';
     let last = stands("name-may-hold-brackets");
@@ -119,7 +120,7 @@ fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
     })
 }
 
-/// Sends a signal to the process of the entry, and to no other that may have its number by now. False when it has gone.
+/// Sends a signal to the process of the entry, and never to another one that has its number by now. Returns `false` if it has gone.
 pub(crate) fn signal(entry: &ProcessEntry, signal: Signal) -> bool {
     let handle = pidfd_open(entry.pid, PidfdFlags::empty());
     if stands("start-time-compared") && look(entry.pid).is_none_or(|now| now.start != entry.start) {
@@ -128,12 +129,13 @@ pub(crate) fn signal(entry: &ProcessEntry, signal: Signal) -> bool {
     match handle {
         Ok(handle) => pidfd_send_signal(handle, signal).is_ok(),
         Err(Errno::SRCH) => false,
-        // Before Linux 5.3, and in some sandboxes. The start time was compared a few microseconds ago.
+        // This happens before Linux 5.3, and in some sandboxes. The start time was compared a few microseconds ago.
         Err(_) => kill_process(entry.pid, signal).is_ok(),
     }
 }
 
-/// The environment that a process was started with, if the process is our user's: entries, each followed by a zero.
+/// Reads the environment that a process was started with: entries, each followed by a zero. Returns `None` if the process is not our user's
+/// or cannot be read.
 pub(crate) fn environment(pid: Pid) -> Option<Vec<u8>> {
     let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
     let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
@@ -145,17 +147,17 @@ pub(crate) fn environment(pid: Pid) -> Option<Vec<u8>> {
     Some(entries)
 }
 
-/// The time since the system was started, by a clock that nobody sets and that goes on while it sleeps.
+/// Returns the time since the system was started, by a clock that nobody sets and that goes on while the system sleeps.
 pub(crate) fn since_boot() -> Option<Duration> {
     Duration::try_from(clock_gettime(ClockId::Boottime)).ok()
 }
 
-/// Names the time since the system was started, whatever container we are in.
+/// Returns a text that names this start of the system, the same in every container.
 pub(crate) fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim_end().to_owned())
 }
 
-/// Takes the lock of the whole file for this opening of it. False when another opening has it.
+/// Takes the lock of the whole file for this opening of it. Returns `false` if another opening has it.
 pub(crate) fn try_lock(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     let command = if stands("lock-of-one-opening") { raw::F_OFD_SETLK } else { raw::F_SETLK };
     match lock_call(file, command) {
@@ -165,12 +167,12 @@ pub(crate) fn try_lock(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     }
 }
 
-/// Whether another opening of the file has its lock. Takes nothing.
+/// Returns whether another opening of the file has its lock. This takes no lock.
 pub(crate) fn is_locked(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     Ok(lock_call(file, raw::F_OFD_GETLK)?.kind != raw::F_UNLCK)
 }
 
-/// A call about the exclusive lock of the whole file. Returns what the system made of the question.
+/// Makes one system call about the exclusive lock of the whole file. Returns the structure as the system has filled it in.
 #[expect(unsafe_code, reason = "locks of an opening have no safe interface")]
 fn lock_call(file: BorrowedFd<'_>, command: c_int) -> rustix::io::Result<raw::FileLock> {
     let mut lock = raw::FileLock { kind: raw::F_WRLCK, ..raw::FileLock::default() };
@@ -183,12 +185,12 @@ fn lock_call(file: BorrowedFd<'_>, command: c_int) -> rustix::io::Result<raw::Fi
     }
 }
 
-/// Whether there is no thread here but this one.
+/// Returns whether this process has a single thread.
 pub(crate) fn has_one_thread() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
-/// Makes a copy of this process, which goes on from here as this one does. Returns the copy's number, and none in the copy.
+/// Makes a copy of this process, which goes on from here as this one does. Returns the copy's number, and `None` in the copy.
 ///
 /// The caller has to be single-threaded: a lock that another thread holds would be held for ever in the copy.
 #[expect(unsafe_code, reason = "fork has no safe interface")]
@@ -201,33 +203,34 @@ pub(crate) fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Makes orphaned descendants our children.
+/// Makes this process the parent of its orphaned descendants.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
 /// Sets the name that `ps` and `pkill` see.
 pub(crate) fn set_name(name: &CStr) {
-    // A name is a convenience; nothing depends on it.
+    // The name is a convenience; nothing depends on it.
     let _ = rustix::thread::set_name(name);
 }
 
-/// Asks the scheduler for turns of this length; none is the system's own. Short ones come sooner. Ignored before Linux 6.12.
+/// Asks the scheduler for turns of this length; `None` asks for the system's own length. Short turns come sooner. The call has no effect
+/// before Linux 6.12.
 #[expect(unsafe_code, reason = "rustix has no interface to scheduling attributes")]
 pub(crate) fn ask_for_turns(length: Option<Duration>) {
     let attributes = raw::SchedulingAttributes {
         size: u32::try_from(size_of::<raw::SchedulingAttributes>()).unwrap_or_default(),
         nice: getpriority_process(None).unwrap_or_default(),
         runtime: length.map_or(0, |length| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)),
-        // What is started from here has turns as usual.
+        // A process or thread that starts from here has turns as usual.
         flags: raw::RESET_ON_FORK,
         ..raw::SchedulingAttributes::default()
     };
-    // SAFETY: the kernel reads as many bytes as `size` says. Where it refuses, everything stays as it was.
+    // SAFETY: the kernel reads as many bytes as `size` says. If it refuses, everything stays as it was.
     unsafe { raw::syscall(raw::SCHED_SETATTR, 0_u32, &raw const attributes, 0_u32) };
 }
 
-/// Between fork and exec: the kernel is to kill this process when its parent ends, which may have happened already.
+/// Asks the kernel, between fork and exec, to kill this process when its parent ends. Fails with `ESRCH` if the parent has ended already.
 pub(crate) fn die_with_parent(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() == Some(parent) || !stands("parent-still-there") { Ok(()) } else { Err(Errno::SRCH.into()) }
@@ -236,12 +239,12 @@ pub(crate) fn die_with_parent(parent: Pid) -> io::Result<()> {
 /// Ignores a signal in this process from now on.
 #[expect(unsafe_code, reason = "rustix has no interface to dispositions that is not experimental")]
 pub(crate) fn ignore_signal(signal: Signal) {
-    // SAFETY: one is SIG_IGN, and no handler of anybody is replaced that could still be wanted: the default ends the process.
+    // SAFETY: one is SIG_IGN. It replaces no handler that could still be wanted, because the default ends the process.
     unsafe { raw::signal(signal.as_raw(), 1) };
 }
 
-/// Between fork and exec: the dispositions that a program expects. Only "ignored" survives an exec, as `nohup` wants it;
-/// a server must end at SIGTERM nevertheless.
+/// Sets, between fork and exec, the dispositions that a program expects. Only "ignored" survives an exec, as `nohup` wants it. A server
+/// must end at SIGTERM nevertheless.
 #[expect(unsafe_code, reason = "rustix has no interface to dispositions that is not experimental")]
 pub(crate) fn reset_signals() {
     const LAST_SIGNAL: i32 = 64;
@@ -253,8 +256,8 @@ pub(crate) fn reset_signals() {
 
 /// Starts a command inside a control group, into which it is born.
 ///
-/// To *move* a process into a group waits for a grace period of the kernel: 20 ms were measured for the first move after a
-/// pause, against 0.1 ms for a birth (`clone3` with `CLONE_INTO_CGROUP`). So there is no way of the standard library.
+/// To *move* a process into a group waits for a grace period of the kernel. The first move after a pause took 20 ms when measured, and a
+/// birth (`clone3` with `CLONE_INTO_CGROUP`) took 0.1 ms. That rules the standard library out.
 ///
 /// The caller has to be single-threaded: memory is allocated between fork and exec.
 #[expect(unsafe_code, reason = "clone3 has no safe interface")]
@@ -271,7 +274,7 @@ pub(crate) fn spawn_into(mut command: Command, group: BorrowedFd<'_>) -> io::Res
     match child {
         0 => {
             let error = command.exec().raw_os_error().unwrap_or(0);
-            // Nobody can be told of a failure to tell; the exit code then stands for it.
+            // If the report of the error fails too, only the exit code tells of it.
             let _ = rustix::io::write(writer, &error.to_ne_bytes());
             signal_hook::low_level::exit(127)
         }
@@ -285,12 +288,12 @@ pub(crate) fn spawn_into(mut command: Command, group: BorrowedFd<'_>) -> io::Res
     }
 }
 
-/// Waits until the child has executed its program, or says why it could not.
+/// Waits until the child has executed its program. Fails with the child's error if it could not.
 fn executed(reader: OwnedFd, pid: Pid) -> io::Result<()> {
     let mut number = [0; 4];
     match std::fs::File::from(reader).read_exact(&mut number) {
         Ok(()) => {
-            // It is about to exit by itself.
+            // The child is about to exit by itself.
             let _ = waitpid(Some(pid), WaitOptions::empty());
             Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number)))
         }
@@ -302,7 +305,7 @@ fn executed(reader: OwnedFd, pid: Pid) -> io::Result<()> {
 mod raw {
     use std::ffi::{c_int, c_long, c_short};
 
-    /// Number of the call on every architecture that Rust supports; new calls have the same everywhere.
+    /// The call's number on every architecture that Rust supports; new calls have the same number everywhere.
     pub(super) const CLONE3: c_long = 435;
     pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
@@ -352,13 +355,13 @@ mod raw {
     pub(super) const F_OFD_GETLK: c_int = 36;
     pub(super) const F_OFD_SETLK: c_int = 37;
 
-    /// `struct flock`. Start, length and whence 0 are the whole file; number 0 is demanded for locks of an opening.
+    /// `struct flock`. Start, length and whence 0 stand for the whole file; locks of an opening demand process number 0.
     #[repr(C)]
     #[derive(Default)]
     pub(super) struct FileLock {
         pub(super) kind: c_short,
         pub(super) whence: c_short,
-        /// `off_t`, which is a long wherever the C library is not told otherwise.
+        /// `off_t`, which is a long unless the C library is told otherwise.
         pub(super) start: c_long,
         pub(super) length: c_long,
         pub(super) pid: c_int,

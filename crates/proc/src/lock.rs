@@ -1,17 +1,17 @@
 //! A lock file as proof of life: it is held for exactly as long as the process that took it lives.
 //!
-//! The lock belongs to one *opening* of the file and not to a process (`F_OFD_SETLK` on Linux), so that two openings in one
-//! process exclude each other too, and closing another opening of the same file gives nothing free.
+//! The lock belongs to one *opening* of the file and not to a process (`F_OFD_SETLK` on Linux). So two openings in one process exclude each
+//! other too, and closing another opening of the same file frees nothing.
 //!
 //! Invariants
 //! - Nothing here waits, whatever lies under the path: neither for another holder nor for the other end of a named pipe.
-//! - [`is_held`] only asks. It never holds the lock itself, so that a look at a process which is just starting cannot make its
-//!   [`Lock::try_take`] fail.
-//! - No program that the holder starts gets the descriptor, so that no grandchild keeps a dead process "alive". The copy in
-//!   a child that was forked and has not executed its program yet does hold the lock, for that moment.
-//! - The file itself means nothing and is not removed: whoever removes it while it is held makes room for a second holder.
+//! - [`is_held`] only asks. It never holds the lock itself, so a look at a process that is just starting cannot make its [`Lock::try_take`]
+//!   fail.
+//! - No program that the holder starts gets the descriptor, so no grandchild keeps a dead process "alive". A child that was forked and has
+//!   not executed its program yet does hold the lock, for that moment.
+//! - The file itself means nothing and is not removed: its removal while it is held would make room for a second holder.
 //!
-//! Use it on a local file system. Over a network the end of a machine is not noticed.
+//! A lock file belongs on a local file system. Over a network the end of a machine is not noticed.
 
 use std::{
     io,
@@ -27,7 +27,7 @@ use unhang_switches::stands;
 
 use crate::system;
 
-/// A lock that is held. Dropping it lets go; so does the kernel when the process ends, by whatever cause.
+/// A lock that is held. Dropping it frees the lock, and so does the kernel when the process ends, by whatever cause.
 #[derive(Debug)]
 pub struct Lock {
     file: OwnedFd,
@@ -40,29 +40,29 @@ impl AsFd for Lock {
 }
 
 impl Lock {
-    /// Takes the lock, making the file (for the owner alone) where it is missing. None when somebody else holds it, be it
-    /// by another opening in this process.
+    /// Takes the lock, and makes the file (for the owner alone) if it is missing. Returns `None` if another opening holds the lock, in this
+    /// process or in another.
     ///
     /// # Errors
-    /// What the system said about the file: a link in its place is an error, for instance.
+    /// Fails with the system's error about the file, for instance if a link is in its place.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
         Self::try_take_open(open(path, OFlags::RDWR | OFlags::CREATE)?)
     }
 
-    /// Takes the lock on a file that the caller has opened for writing. None when somebody else holds it.
+    /// Takes the lock on a file that the caller has opened for writing. Returns `None` if another opening holds it.
     ///
     /// # Errors
-    /// What the system said about the file.
+    /// Fails with the system's error about the file.
     pub fn try_take_open(file: OwnedFd) -> io::Result<Option<Self>> {
         let is_ours = system::try_lock(file.as_fd())?;
         Ok(is_ours.then_some(Self { file }))
     }
 }
 
-/// Whether somebody holds the lock, we ourselves included. A file that does not exist is held by nobody.
+/// Returns whether any process holds the lock, this one included. Nobody holds a file that does not exist.
 ///
 /// # Errors
-/// What the system said about the file.
+/// Fails with the system's error about the file.
 pub fn is_held(path: &Path) -> io::Result<bool> {
     match open(path, OFlags::RDONLY) {
         Ok(file) if stands("lock-only-asked-for") => Ok(system::is_locked(file.as_fd())?),

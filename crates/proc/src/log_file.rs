@@ -1,7 +1,7 @@
 //! A log on disk with a size that it never exceeds.
 //!
-//! Invariants: at most the cap lies on disk for one process and name, and the newest half of it is always there. A name
-//! never leads out of the folder. Only logs of exactly this name are pruned, and none whose process lives.
+//! Invariants: at most the cap lies on disk for one process and name, and the newest half of it is always there. A name never leads out of
+//! the folder. Only logs of exactly this name are pruned, and none whose process lives.
 
 use std::{
     ffi::OsString,
@@ -19,11 +19,11 @@ use rustix::{
 };
 use unhang_switches::stands;
 
-/// Longest part of a file name that a server's name may make up; file systems allow 255 in all.
+/// The longest part of a file name that a server's name may make up; file systems allow 255 in all.
 const LONGEST_NAME: usize = 100;
 
-/// An open log. Each write goes to disk as it is; wrap it in a [`LossyWriter`](crate::lossy::LossyWriter) where the disk
-/// may hang.
+/// An open log. Each write goes to disk as it is. A [`LossyWriter`](crate::lossy::LossyWriter) around it protects the caller from a disk
+/// that hangs.
 #[derive(Debug)]
 pub struct LogFile {
     path: PathBuf,
@@ -34,21 +34,20 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Opens `<folder>/<name>-<pid>.log`, making the folder (for the owner alone) where it is missing. At most `cap` bytes
-    /// are kept.
+    /// Opens `<folder>/<name>-<pid>.log`, and makes the folder (for the owner alone) if it is missing. The log keeps at most `cap` bytes.
     ///
     /// # Errors
-    /// What the system said, with the path.
+    /// Fails with the system's error, and names the path.
     pub fn open(folder: &Path, name: &str, cap: u64) -> io::Result<Self> {
         make_folder(folder).map_err(|error| explain(&error, "making the log folder", folder))?;
         Self::open_at(folder.join(format!("{}-{}.log", sanitised(name), getpid().as_raw_nonzero())), cap)
     }
 
-    /// Opens this very file, which is made for the owner alone where it is missing. At most `cap` bytes are kept, in it and in one
-    /// of the same name with `.1` behind it.
+    /// Opens this very file, and makes it (for the owner alone) if it is missing. At most `cap` bytes are kept, in it and in a file of the
+    /// same name with `.1` behind it.
     ///
     /// # Errors
-    /// What the system said, with the path; also where something lies there that is no file: what is no file cannot be put aside for
+    /// Fails with the system's error, and names the path. Also fails if something other than a file lies there: it cannot be put aside for
     /// another, and to open it might wait for somebody.
     pub fn open_at(path: PathBuf, cap: u64) -> io::Result<Self> {
         let opened = open(&path).and_then(|file| {
@@ -65,7 +64,7 @@ impl LogFile {
         Ok(Self { older: older.into(), path, file, size, half: (cap / 2).max(1) })
     }
 
-    /// Where the newest lines are.
+    /// Returns the path of the file with the newest lines.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -85,7 +84,7 @@ impl Write for LogFile {
         if stands("log-rotated") && self.size > 0 && self.size.saturating_add(length) > self.half {
             self.rotate().map_err(|error| explain(&error, "rotating the log", &self.path))?;
         }
-        // What is longer than a half is cut; the caller comes again with the rest.
+        // A piece longer than a half is cut; the caller comes again with the rest.
         let half = if stands("log-write-cut") { self.half } else { u64::MAX };
         let room = usize::try_from(half).unwrap_or(usize::MAX).min(bytes.len());
         let count = self.file.write(bytes.get(..room).unwrap_or_default())?;
@@ -98,10 +97,10 @@ impl Write for LogFile {
     }
 }
 
-/// Removes old logs of this name, the oldest first, until `keep` are left. Those of living processes stay.
+/// Removes old logs of this name, the oldest first, until `keep` are left. The logs of living processes stay.
 ///
 /// # Errors
-/// When the folder cannot be read. A file that cannot be removed is left.
+/// Fails if the folder cannot be read. A file that cannot be removed is left.
 pub fn prune(folder: &Path, name: &str, keep: usize) -> io::Result<()> {
     let prefix = sanitised(name) + "-";
     let mut logs: Vec<(SystemTime, Pid)> = Vec::new();
@@ -128,8 +127,8 @@ pub fn prune(folder: &Path, name: &str, keep: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The process whose log this is, if it is a log of this name: `a-` is not the prefix of `a-b-12.log`, for what follows is
-/// not a number.
+/// Parses the number of the process whose log this is. Returns `None` if the log is not of this name: `a-` is not the prefix of
+/// `a-b-12.log`, because the rest is not a number.
 fn writer(file_name: &str, prefix: &str) -> Option<Pid> {
     let rest = file_name.strip_prefix(prefix)?;
     let digits = rest.strip_suffix(".log").or_else(|| rest.strip_suffix(".log.1"))?;
@@ -143,7 +142,7 @@ fn is_alive(pid: Pid) -> bool {
     stands("prune-spares-living") && test_kill_process(pid) != Err(Errno::SRCH)
 }
 
-/// A name that is one part of a path and nothing else.
+/// Makes a name that is one part of a path and nothing else.
 fn sanitised(name: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
     let name: String = name
@@ -160,7 +159,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 
 fn open(path: &Path) -> io::Result<File> {
     let flags = if stands("log-follows-no-link") { OFlags::NOFOLLOW } else { OFlags::empty() };
-    // A pipe that nobody reads would be waited for.
+    // A blocking open would wait for a reader if the path is a pipe.
     let flags = flags | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)

@@ -1,6 +1,6 @@
-//! Finds a program the way a shell does, and says where it looked when there is none.
+//! Finds a program the way a shell does, and reports where it looked if there is none.
 //!
-//! Invariants: nothing is executed here, and what is found is re-checked by the kernel when it is.
+//! Invariants: nothing is executed here, and the kernel checks the program again when it executes it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,10 +14,10 @@ use unhang_switches::stands;
 
 use crate::spawn::{Environment, SpawnError};
 
-/// Where the C library looks when there is no PATH at all.
+/// The folders that the C library searches if there is no PATH at all.
 const FALLBACK_PATH: &str = "/bin:/usr/bin";
 
-/// The path of this very program, for one that also is the small processes which it starts.
+/// Returns the path of this very program, which also plays the parts of the small processes that it starts.
 #[must_use]
 pub fn this_program() -> PathBuf {
     // The link still leads to this program after an upgrade has replaced the file.
@@ -25,10 +25,11 @@ pub fn this_program() -> PathBuf {
     if program.exists() { program } else { std::env::current_exe().unwrap_or(program) }
 }
 
-/// The file that would be executed for `program`, in this environment and working folder, if both can be used.
+/// Finds the file that would be executed for `program`, in this environment and working folder, if both can be used.
 ///
 /// # Errors
-/// What is wrong with the program or with the folder.
+/// Fails with [`SpawnError::WorkingFolder`] if the folder cannot be used. Fails with [`SpawnError::ProgramNotFound`] or
+/// [`SpawnError::NotExecutable`] if the program cannot.
 pub fn executable(
     program: &OsStr,
     environment: &Environment,
@@ -52,9 +53,9 @@ fn check_folder(folder: &Path) -> Result<(), SpawnError> {
     check().map_err(|source| SpawnError::WorkingFolder { folder: folder.to_owned(), source })
 }
 
-/// The path that `program` stands for, in this environment and working folder.
+/// Finds the path that `program` stands for, in this environment and working folder.
 fn find(program: &OsStr, environment: &Environment, folder: Option<&Path>) -> Result<PathBuf, SpawnError> {
-    // The lifeline starts it from inside the folder, so a relative path would be applied twice.
+    // The lifeline starts the program from inside the folder, so a relative path would be applied twice.
     let here = std::path::absolute(folder.unwrap_or(Path::new("."))).map_err(|source| {
         SpawnError::WorkingFolder { folder: folder.unwrap_or(Path::new(".")).to_owned(), source }
     })?;
@@ -104,7 +105,7 @@ fn check(path: &Path) -> io::Result<()> {
     Ok(accessat(CWD, path, Access::EXEC_OK, AtFlags::empty())?)
 }
 
-/// The PATH that the server will have, for it is the one that its author means.
+/// Returns the PATH that the server will have, because the author of its configuration means that one.
 fn search_path(environment: &Environment) -> OsString {
     let path = match environment {
         // An inherited environment is by definition the one of this process; nothing else here reads it.

@@ -1,10 +1,10 @@
-//! A writer that never blocks its caller: what nobody takes is dropped and counted.
+//! A writer that never blocks its caller: bytes that the sink does not take in time are dropped and counted.
 //!
 //! Our own stderr may be unread, and a log may sit on a disk that hangs (promise 3).
 //!
-//! Invariants: at most `capacity` bytes wait. Callers never wait for the sink, except in [`LossyWriter::send_patiently`]
-//! and [`LossyWriter::flush`], which have limits. Pieces are never torn: one is written whole or dropped whole. The thread
-//! ends when the last handle is dropped and everything is written, or at the first error of the sink.
+//! Invariants: at most `capacity` bytes wait. Callers never wait for the sink, except in [`LossyWriter::send_patiently`] and
+//! [`LossyWriter::flush`], which have limits. Pieces are never torn: each is written whole or dropped whole. The thread ends when the last
+//! handle is dropped and everything is written, or at the first error of the sink.
 
 use std::{
     io::Write,
@@ -40,30 +40,31 @@ impl Drop for Handle {
 #[derive(Debug)]
 struct LossyShared {
     state: Mutex<LossyState>,
-    /// Something to write, room, or the end.
+    /// Signals that there is something to write, that there is room, or that the end has come.
     changed: Condvar,
     capacity: usize,
-    /// How a loss of so many bytes is told.
+    /// Words the note about a loss of so many bytes.
     loss: fn(u64) -> String,
 }
 
 #[derive(Debug, Default)]
 struct LossyState {
     waiting: Vec<u8>,
-    /// Bytes dropped since the last note about it.
+    /// Bytes dropped since the last note about a loss.
     unsaid: u64,
     dropped: u64,
-    /// Bytes that the thread is in the sink with.
+    /// Bytes that the thread is writing to the sink at this moment.
     in_sink: usize,
     /// Whether a patient caller has waited in vain since there was room last.
     is_stuck: bool,
     is_closed: bool,
-    /// The sink has failed, or there is no thread.
+    /// Whether the sink has failed, or there is no thread.
     is_broken: bool,
 }
 
 impl LossyState {
-    /// Says how much was dropped where it would have stood. A few bytes over the capacity, once: the reader is owed them.
+    /// Appends a note of how much was dropped, at the place of the loss. The note may exceed the capacity by a few bytes, once: the reader
+    /// is owed it.
     fn own_up(&mut self, loss: fn(u64) -> String) {
         if stands("loss-told") && self.unsaid > 0 {
             self.waiting.extend_from_slice(loss(self.unsaid).as_bytes());
@@ -79,7 +80,7 @@ impl LossyWriter {
         Self::telling(name, sink, capacity, loss)
     }
 
-    /// The same where a loss of so many bytes is told in other words, which end with a line ending.
+    /// Starts a writer as [`Self::new`] does, with `loss` to word the note about a loss of so many bytes. The note ends with a line ending.
     pub fn telling(
         name: &str,
         sink: impl Write + Send + 'static,
@@ -91,19 +92,19 @@ impl LossyWriter {
         let own = Arc::clone(&shared);
         let thread =
             thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(move || own.write_all(sink));
-        // Without a thread everything is dropped and counted, which is what a lossy writer may do.
+        // Without a thread everything is dropped and counted, as a lossy writer may do.
         shared.state().is_broken = thread.is_err();
         Self { _handle: Arc::new(Handle(Arc::clone(&shared))), shared }
     }
 
-    /// Hands over a piece, or drops it when there is no room. Never waits.
+    /// Hands over a piece, or drops it if there is no room. Never waits.
     pub fn send(&self, bytes: &[u8]) {
         let mut state = self.shared.state();
         self.shared.put(&mut state, bytes);
     }
 
-    /// Hands over a piece, waiting at most `patience` for room; not again until there was room, so that a stuck sink costs
-    /// one wait and not one for each line. Blocks the thread: not for async code.
+    /// Hands over a piece, and waits at most `limit` for room. After a wait in vain it does not wait again until there was room. So a stuck
+    /// sink costs one wait, and not one for each line. It blocks the thread, and so is not for async code.
     pub fn send_patiently(&self, bytes: &[u8], limit: Duration) {
         let mut state = self.shared.state();
         let may_fit = bytes.len() <= self.shared.capacity || !stands("no-wait-for-the-impossible");
@@ -115,7 +116,7 @@ impl LossyWriter {
         self.shared.put(&mut state, bytes);
     }
 
-    /// How many bytes were dropped in all.
+    /// Returns how many bytes were dropped in all.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.shared.state().dropped
@@ -171,7 +172,7 @@ impl LossyShared {
         state
     }
 
-    /// The thread: takes all that waits at once, and writes it.
+    /// Runs the thread: takes all that waits at once, and writes it.
     fn write_all(&self, mut sink: impl Write) {
         let mut batch = Vec::new();
         loop {
@@ -208,7 +209,7 @@ impl LossyShared {
     }
 }
 
-/// Time since some fixed moment.
+/// Returns the time since some fixed moment.
 fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! How much of the machine is in use, for whoever decides whether one more process may start.
+//! How much of the machine is in use, for a caller that decides whether one more process may start.
 //!
 //! Invariants
-//! - What is not known is None and never a guess: a system that does not tell holds nothing up.
+//! - An unknown value is `None` and never a guess: a system that does not tell holds nothing up.
 //! - Memory is that of the narrowest place that we are in: the machine, or a control group around us with a limit (v1 or v2).
-//! - What the kernel gives back when it is needed, such as files that it has read, is not in use.
+//! - Memory that the kernel gives back when it is needed, such as that of files that it has read, is not in use.
 //!
 //! Each question reads a few small files of the kernel, once. Only [`free_disk`] touches a disk, which may hang.
 
@@ -14,30 +14,30 @@ use unhang_switches::stands;
 
 use crate::system::control_group;
 
-/// Memory of the narrowest place that we are in.
+/// The memory of the narrowest place that we are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Bytes in use.
     pub used: u64,
-    /// Bytes that there are.
+    /// Bytes in all.
     pub total: u64,
 }
 
 impl MemoryUse {
-    /// The part that is in use, from 0 to 100.
+    /// Returns the part that is in use, from 0 to 100.
     #[must_use]
     pub fn percent(self) -> f64 {
         percent(self.used, self.total)
     }
 }
 
-/// How much of the memory that we may have is in use, from 0 to 100.
+/// Returns how much of the memory that we may have is in use, from 0 to 100; `None` if that is not known.
 #[must_use]
 pub fn memory_used_percent() -> Option<f64> {
     memory_used().map(MemoryUse::percent)
 }
 
-/// How much of the memory that we may have is in use, and how much there is.
+/// Returns how much of the memory that we may have is in use, and how much there is; `None` if that is not known.
 #[must_use]
 pub fn memory_used() -> Option<MemoryUse> {
     let machine = fs::read_to_string("/proc/meminfo").ok();
@@ -48,32 +48,32 @@ pub fn memory_used() -> Option<MemoryUse> {
     machine.into_iter().chain(groups).max_by(by_percent)
 }
 
-/// Bytes that we may still write to the file system of `path`.
+/// Returns how many bytes we may still write to the file system of `path`.
 ///
 /// # Errors
-/// What the system said about the path.
+/// Fails with the system's error about the path.
 pub fn free_disk(path: &Path) -> io::Result<u64> {
     let system = statvfs(path)?;
     Ok(system.f_bavail.saturating_mul(system.f_frsize))
 }
 
-/// What all processors have done since the system was started, in the system's own unit.
+/// The time that all processors have spent since the system was started, in the system's own unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTimes {
     /// The time in which they worked.
     pub busy: u64,
-    /// All of it.
+    /// The whole time.
     pub total: u64,
 }
 
 impl CpuTimes {
-    /// Up to now.
+    /// Reads the times up to now; `None` if the system does not tell.
     #[must_use]
     pub fn read() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
 
-    /// `cpu user nice system idle iowait irq softirq steal guest...`; guests are in the first two already.
+    /// Parses `cpu user nice system idle iowait irq softirq steal guest...`; guests are in the first two already.
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let times: Vec<u64> =
@@ -84,11 +84,11 @@ impl CpuTimes {
     }
 }
 
-/// How much of their time the processors worked between two readings, from 0 to 100. None where no time has passed.
+/// Returns how much of their time the processors worked between two readings, from 0 to 100; `None` if no time has passed.
 #[must_use]
 pub fn cpu_percent(earlier: CpuTimes, later: CpuTimes) -> Option<f64> {
     let total = later.total.checked_sub(earlier.total).filter(|&total| total > 0)?;
-    // The time of waiting for a disk may run backwards a little.
+    // The count of the time that was spent waiting for a disk may run backwards a little.
     Some(percent(later.busy.saturating_sub(earlier.busy), total))
 }
 
@@ -108,17 +108,17 @@ fn by_percent(one: &MemoryUse, other: &MemoryUse) -> Ordering {
     one.percent().total_cmp(&other.percent())
 }
 
-/// How full the fullest is of the groups that we are in, the folder's and those around it, of those that may have less than the
-/// machine has.
+/// Finds the fullest of the groups that we are in: the folder's and those around it. Only groups that may have less than the machine has
+/// count.
 fn used_of_groups(folder: &Path, machine: u64) -> Option<MemoryUse> {
     folder.ancestors().filter_map(|folder| used_of_group(folder, machine)).max_by(by_percent)
 }
 
-/// None for what is no group with such a limit.
+/// Reads the memory use of one group; `None` if the folder is not a group with such a limit.
 fn used_of_group(folder: &Path, machine: u64) -> Option<MemoryUse> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-    // The names of v2, then those of v1. Where there is no limit there is no number in v2, and an enormous one in v1.
+    // The names of v2 come first, then those of v1. Without a limit there is no number in v2, and an enormous one in v1.
     let limit = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
     if limit >= machine {
         return None;
@@ -130,7 +130,7 @@ fn used_of_group(folder: &Path, machine: u64) -> Option<MemoryUse> {
     stands("memory-of-the-group").then(|| MemoryUse { used: used.saturating_sub(cache), total: limit })
 }
 
-/// The number after a name at the beginning of a line.
+/// Finds the number after a name at the beginning of a line.
 fn number_of(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix([' ', '\t']))?;
     rest.split_ascii_whitespace().next()?.parse().ok()

@@ -1,11 +1,11 @@
-//! What the owner of a server does when its lifeline is dead or does not answer: it ends the tree by itself.
+//! Ends a server's tree from its owner, if the lifeline is dead or does not answer.
 //!
-//! Whom it finds: the lifeline's descendants while the lifeline is there, everything in the lifeline's session (whose
-//! number is safe, because the lifeline is our child and is reaped last), everything in the control group, and, after
-//! [`adopt_orphans`], every child of ours that we did not start, for those are what dead lifelines left to us; but for shims of jobs.
+//! A rescue finds the lifeline's descendants while the lifeline is there, and everything in the control group. It finds everything in the
+//! lifeline's session, whose number is safe because the lifeline is our child and is reaped last. After [`adopt_orphans`] it also finds
+//! every child of ours that we did not start, because dead lifelines left those to us. The supervisors of jobs are exempt.
 //!
-//! Invariants: a round does not wait. The lifeline is killed after its descendants, while they can still be told from
-//! others, and reaped at the very end.
+//! Invariants: a round does not wait. The lifeline is killed after its descendants, while they can still be told from others, and reaped at
+//! the very end.
 
 use std::{
     io,
@@ -24,16 +24,16 @@ use crate::{
     table::{ProcessEntry, descendants},
 };
 
-/// Whether orphans come to us.
+/// Whether orphans become our children.
 static ADOPTING: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process the parent of what a killed lifeline leaves behind, so that it can be found and ended.
+/// Makes this process the parent of the processes that a killed lifeline leaves behind, so that they can be found and ended.
 ///
-/// It is a property of the whole process, for good, and therefore a decision of the program: once it is made, a child that
-/// was not started by [`spawn`](crate::spawn::spawn) is taken for such an orphan, and killed in the next rescue.
+/// This is a property of the whole process, for good, and therefore a decision of the program. Once it is made, a child that was not
+/// started by [`spawn`](crate::spawn::spawn) is taken for such an orphan, and killed in the next rescue.
 ///
 /// # Errors
-/// Where the system has no subreapers.
+/// Fails if the system has no subreapers.
 pub fn adopt_orphans() -> io::Result<()> {
     if stands("orphans-adopted") {
         system::become_subreaper()?;
@@ -51,7 +51,7 @@ pub(crate) struct TreeRescue {
 }
 
 impl TreeRescue {
-    /// Kills what is in sight. True when nothing is left and the lifeline itself has been reaped.
+    /// Kills every process in sight. Returns `true` if nothing is left and the lifeline itself has been reaped.
     pub(crate) fn round(&mut self, lifeline: &mut Process, group: Option<&PathBuf>) -> bool {
         let select = {
             let lifeline = lifeline.id();
@@ -59,7 +59,7 @@ impl TreeRescue {
         };
         self.sweep.note(&select(&system::table()));
         if let Some(group) = group {
-            // Where this fails the sweep is what there is.
+            // If this fails, the sweep still ends the processes one by one.
             let _ = control_group::kill(group);
         }
         self.alive = self.sweep.round(select);
@@ -75,19 +75,19 @@ impl TreeRescue {
         group.is_none_or(|group| control_group::remove(group)) && lifeline.try_reap().is_some()
     }
 
-    /// The last act when time is up, whatever is left.
+    /// Kills the lifeline when time is up, whatever is left.
     pub(crate) fn give_up(&mut self, lifeline: &mut Process) {
         lifeline.signal(Signal::KILL);
         lifeline.try_reap();
     }
 
-    /// Processes met, not counting the server itself; and those that were alive in the last round.
+    /// Returns how many processes were met, not counting the server itself, and how many were alive in the last round.
     pub(crate) fn counts(&self, server: Option<Pid>) -> (u32, u32) {
         (self.sweep.met(server.as_slice(), &[]), self.alive)
     }
 }
 
-/// Everything that belongs to the lifeline, except itself.
+/// Finds every process that belongs to the lifeline, except the lifeline itself.
 fn remains(table: &[ProcessEntry], lifeline: Pid) -> Vec<ProcessEntry> {
     let mut found = descendants(table, lifeline);
     let session = lifeline.as_raw_nonzero().get();
@@ -103,7 +103,7 @@ fn remains(table: &[ProcessEntry], lifeline: Pid) -> Vec<ProcessEntry> {
     found
 }
 
-/// Children of ours that we did not start.
+/// Finds the children of ours that we did not start, except those that hold jobs; none before [`adopt_orphans`].
 pub(crate) fn orphans(table: &[ProcessEntry]) -> Vec<ProcessEntry> {
     if !ADOPTING.load(Ordering::Acquire) {
         return Vec::new();
@@ -114,32 +114,32 @@ pub(crate) fn orphans(table: &[ProcessEntry]) -> Vec<ProcessEntry> {
     children.filter(|entry| !holds_a_job(entry)).copied().collect()
 }
 
-/// Whether this may be the shim of a job or the watcher above one, which outlives whoever started it and is nobody's to end: the shim that ends a job starts the
-/// next one, and leaves that to us.
+/// Returns whether this may be the supervisor of a job or the watcher above one. Both outlive the process that started them, and nobody
+/// here may end them. The supervisor that ends a job starts the next one, and leaves that to us.
 fn holds_a_job(entry: &ProcessEntry) -> bool {
     let number = entry.pid.as_raw_nonzero().get();
-    // It leads a session, and is known by its name; a zombie has ended.
+    // It leads a session, and is known by its name. A zombie has ended.
     !entry.is_zombie
         && entry.session == number
         && name_of(number).is_some_and(|name| SHIM_NAMES.contains(&name.as_str()))
 }
 
-/// Those of these that hold jobs, and all that they hold.
+/// Returns those of `among` that hold jobs, and all their descendants.
 pub(crate) fn of_jobs(table: &[ProcessEntry], among: &[ProcessEntry]) -> Vec<Pid> {
     let holders: Vec<Pid> = among.iter().filter(|entry| holds_a_job(entry)).map(|entry| entry.pid).collect();
     let held = holders.iter().flat_map(|holder| descendants(table, *holder)).map(|entry| entry.pid);
     held.chain(holders.iter().copied()).collect()
 }
 
-/// What the system shows as the names of a job's shim and of its watcher.
+/// The names of a job's supervisor and of its watcher, as the system shows them.
 const SHIM_NAMES: [&str; 2] = ["mcp-job", "mcp-job-watch"];
 
-/// Takes the exit status of what came to us, after [`adopt_orphans`], and has ended: for a program that starts what outlives its own
-/// children. It looks at the table of processes, so that it is not for the runtime's threads.
+/// Reaps the orphans that came to us after [`adopt_orphans`] and have ended. It is for a program that starts processes which outlive its
+/// own children. It reads the table of processes, so it does not belong on the runtime's threads.
 pub fn reap_orphans() {
     for entry in orphans(&system::table()).iter().filter(|entry| entry.is_zombie && stands("orphans-reaped"))
     {
-        // It is a zombie and our child, so this neither waits nor takes another's status.
+        // The process is a zombie and our child, so this neither waits nor takes another's status.
         let _ = waitpid(Some(entry.pid), WaitOptions::NOHANG);
     }
 }

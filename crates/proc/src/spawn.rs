@@ -1,10 +1,10 @@
 //! The only function in the workspace that starts a process.
 //!
 //! Invariants
-//! - What is not asked for is not inherited: all three standard streams are the null device unless the caller says
-//!   otherwise (G-11), and of the other descriptors only those in [`Launch::kept`] lose their close-on-exec flag.
-//! - What is started has a session or a process group of its own, default signal dispositions and an empty signal mask.
-//! - What is started has the limit of descriptors that we were given, whatever we have made of ours ([`crate::descriptors`]).
+//! - A process inherits only the streams and descriptors that the caller asks for. All three standard streams are the null device unless
+//!   the caller says otherwise (G-11). Of the other descriptors only those in [`Launch::kept`] lose their close-on-exec flag.
+//! - A started process has a session or a process group of its own, default signal dispositions and an empty signal mask.
+//! - A started process has the limit of descriptors that we were given, even if we have raised ours ([`crate::descriptors`]).
 //! - Every process started here is reaped by us, without ever blocking: by its [`Process`], or, once that was dropped, by
 //!   [`reap_departed`], which each further start calls.
 //! - A process in the registry has not been reaped, so its number cannot belong to another process.
@@ -32,7 +32,7 @@ use crate::{descriptors, file_limit, system};
 /// The environment of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Environment {
-    /// That of this process, unchanged.
+    /// The environment of this process, unchanged.
     Inherit,
     /// These variables and no others; of two with the same name the later counts.
     Exactly(Vec<(OsString, OsString)>),
@@ -42,20 +42,20 @@ pub enum Environment {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// No such program.
+    /// The program was not found.
     #[error("program `{}` not found (searched {})", program.display(), list(searched))]
     ProgramNotFound {
         /// The name as it was given.
         program: OsString,
-        /// Where it was looked for.
+        /// The folders that were searched.
         searched: Vec<PathBuf>,
     },
-    /// There is such a file, but it cannot be executed.
+    /// The file is there, but it cannot be executed.
     #[error("`{}` cannot be executed: {source}", program.display())]
     NotExecutable {
         /// The file that was found.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The working folder is not there or may not be entered.
@@ -63,15 +63,15 @@ pub enum SpawnError {
     WorkingFolder {
         /// The folder as it was given.
         folder: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No pipe or socket could be made.
     #[error("{action} for the server failed: {source}{}", limit_hint(source))]
     Pipe {
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The lifeline that was to hold the server could not be started, or was lost before the server ran.
@@ -79,7 +79,7 @@ pub enum SpawnError {
     Shim {
         /// The program of the lifeline.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system refused to start the program, though it is there.
@@ -87,7 +87,7 @@ pub enum SpawnError {
     Start {
         /// The file that was to be executed.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -99,12 +99,14 @@ fn list(folders: &[PathBuf]) -> String {
     folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Too many open files are the limit of a shell more often than not.
+/// Returns the hint that the limit of files is the cause, or nothing. Too many open files are more often than not due to the limit of a
+/// shell.
 fn limit_hint(source: &io::Error) -> String {
     file_limit::cause_of(source).map(|told| format!("; {told}")).unwrap_or_default()
 }
 
-/// "No such file" about a file that was seen a moment before means the interpreter in its first line.
+/// Returns a hint for "no such file", or nothing. The file itself was seen a moment before, so the interpreter in its first line must be
+/// missing.
 fn exec_hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => " (the interpreter named in its first line is missing)",
@@ -115,9 +117,9 @@ fn exec_hint(source: &io::Error) -> &'static str {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// It ended by itself, with this code.
     Code(i32),
-    /// By this signal.
+    /// This signal ended it.
     Signal(i32),
     /// It has ended, but nobody can say how.
     Unknown,
@@ -132,7 +134,7 @@ impl Exit {
         }
     }
 
-    /// Whether it ended by itself with code 0.
+    /// Returns whether the process ended by itself with code 0.
     #[must_use]
     pub fn is_success(self) -> bool {
         self == Self::Code(0)
@@ -174,7 +176,7 @@ impl Stream {
     }
 }
 
-/// Which signals of others a new process is out of the reach of.
+/// The group that shields a new process from signals that are meant for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SignalGroup {
     /// A session of its own: no terminal, and no group kill reaches it.
@@ -184,18 +186,18 @@ pub enum SignalGroup {
     OwnGroup,
 }
 
-/// What to start, and how.
+/// The program to start, and how to start it.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// The file to execute; it is not searched for.
     pub program: &'a Path,
-    /// What the process is told about its own name; the program when absent.
+    /// The name that the process is told is its own; the program if absent.
     pub name: Option<&'a OsStr>,
     /// The arguments after the name.
     pub arguments: &'a [OsString],
     /// Its environment.
     pub environment: &'a Environment,
-    /// Its working folder; ours when absent.
+    /// Its working folder; ours if absent.
     pub folder: Option<&'a Path>,
     /// Its standard input.
     pub input: Stream,
@@ -209,13 +211,13 @@ pub struct Launch<'a> {
     pub kept: &'a [BorrowedFd<'a>],
     /// Whether the kernel kills it when the *thread* that starts it ends (Linux). For single-threaded callers only.
     pub dies_with_parent: bool,
-    /// The control group (an open directory) that it is born in (Linux). For single-threaded callers only, because memory
-    /// is allocated between fork and exec then.
+    /// The control group (an open directory) that it is born in (Linux). For single-threaded callers only, because memory is then allocated
+    /// between fork and exec.
     pub control_group: Option<BorrowedFd<'a>>,
 }
 
 impl<'a> Launch<'a> {
-    /// A launch with the null device for all streams, our environment and folder, in a session of its own.
+    /// Makes a launch with the null device for all streams, our environment and folder, in a session of its own.
     #[must_use]
     pub fn new(program: &'a Path, arguments: &'a [OsString]) -> Self {
         Self {
@@ -243,7 +245,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Its number, which belongs to it until it is reaped.
+    /// Returns its number, which belongs to it until it is reaped.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
@@ -253,20 +255,20 @@ impl Process {
         self.pid
     }
 
-    /// A copy of this process, which was forked this moment.
+    /// Registers a copy of this process, which was forked this moment.
     pub(crate) fn adopt(pid: Pid) -> Self {
         registry().running.push(pid);
         Self { pid, exit: None }
     }
 
-    /// Leaves the reaping to the caller, who reaps whatever child there is.
+    /// Leaves the reaping to the caller, who reaps every child that there is.
     pub(crate) fn release(mut self) -> Pid {
         registry().running.retain(|other| *other != self.pid);
         self.exit = Some(Exit::Unknown);
         self.pid
     }
 
-    /// How it ended, if it has. Never waits.
+    /// Reaps the process and returns how it ended; `None` if it has not. Never waits.
     pub fn try_reap(&mut self) -> Option<Exit> {
         if self.exit.is_none() || !stands("exit-kept") {
             self.exit = registry().reap(self.pid);
@@ -274,10 +276,10 @@ impl Process {
         self.exit
     }
 
-    /// Sends a signal, unless it has been reaped: then its number may be another's.
+    /// Sends a signal, unless the process has been reaped: then its number may be another's.
     pub fn signal(&self, signal: Signal) {
         if self.exit.is_none() || !stands("no-signal-to-the-reaped") {
-            // The process cannot have gone, it can at most be a zombie, so that there is no error to tell of.
+            // The process has not been reaped, so it is at most a zombie, and there is no error to report.
             let _ = kill_process(self.pid, signal);
         }
     }
@@ -291,10 +293,10 @@ impl Drop for Process {
     }
 }
 
-/// Starts a process. Returns once the program was executed, which takes well under a millisecond and needs nothing from it.
+/// Starts a process. Returns once the program was executed. That takes well under a millisecond and needs nothing from the program.
 ///
 /// # Errors
-/// What the system said about the fork or the execution.
+/// Fails with the system's error about the fork or the execution.
 #[expect(clippy::disallowed_methods, reason = "this is the one function that may (R-28)")]
 pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
     reap_departed();
@@ -318,7 +320,7 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
         .stderr(launch.error.into_stdio());
     let kept = launch.kept.iter().map(AsRawFd::as_raw_fd).collect();
     prepare_child(&mut command, launch.signal_group, launch.dies_with_parent, kept);
-    // The lock is held over the fork, so that no sweep can meet a child that is not in the registry yet.
+    // The lock is held over the fork, so no sweep can meet a child that is not in the registry yet.
     let mut registry = registry();
     let pid = match launch.control_group {
         Some(group) => system::spawn_into(command, group)?,
@@ -359,8 +361,7 @@ fn prepare_child(command: &mut Command, signal_group: SignalGroup, dies_with_par
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Takes the exit status of processes whose [`Process`] was dropped. Never waits. Each start calls it; an owner that
-/// starts seldom may call it at SIGCHLD.
+/// Reaps processes whose [`Process`] was dropped. Never waits. Each start calls it; an owner that starts seldom may call it at SIGCHLD.
 pub fn reap_departed() {
     let mut registry = registry();
     for pid in std::mem::take(&mut registry.abandoned) {
@@ -370,7 +371,7 @@ pub fn reap_departed() {
     }
 }
 
-/// Whether a process is our child because we started it, and not because it lost its own parent.
+/// Returns whether a process is our child because we started it, and not because it lost its own parent.
 pub(crate) fn is_ours(pid: Pid) -> bool {
     registry().running.contains(&pid)
 }
@@ -378,7 +379,7 @@ pub(crate) fn is_ours(pid: Pid) -> bool {
 /// The processes that were started here and not yet reaped.
 struct Registry {
     running: Vec<Pid>,
-    /// Those of them whose [`Process`] was dropped.
+    /// The processes among them whose [`Process`] was dropped.
     abandoned: Vec<Pid>,
 }
 
@@ -393,7 +394,7 @@ impl Registry {
         let exit = match waitpid(Some(pid), WaitOptions::NOHANG) {
             Ok(None) | Err(Errno::INTR) => return None,
             Ok(Some((_, status))) => Exit::from_status(status),
-            // Somebody else reaped it, or SIGCHLD is ignored in this process.
+            // Another part of this process reaped it, or SIGCHLD is ignored in this process.
             Err(_) => Exit::Unknown,
         };
         self.running.retain(|other| *other != pid);

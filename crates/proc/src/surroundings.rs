@@ -1,7 +1,8 @@
-//! What this process, and everything that it starts, will end with: for whoever promises that something outlives it.
+//! The things that end this process, and everything that it starts, when they end. A caller needs them if it promises that something
+//! outlives it.
 //!
-//! Invariants: only what the system shows is said, nothing is guessed. That nothing is found does not mean that there is
-//! nothing: a supervisor may end a tree without any sign of it beforehand.
+//! Invariants: only facts that the system shows are reported, nothing is guessed. An empty result is not a promise: a supervisor may end a
+//! tree without any sign of it beforehand.
 
 use std::{fmt, fs};
 
@@ -10,7 +11,7 @@ use unhang_switches::stands;
 
 use crate::{identity::Identity, system};
 
-/// What the lifeline is called in the process list: not like the program that it is, so that a `pkill` of that spares it.
+/// The lifeline's name in the process list. It differs from the name of the program, so a `pkill` of that name spares the lifeline.
 pub(crate) const LIFELINE_NAME: &str = "mcp-lifeline";
 
 /// Something that takes processes of ours with it when it ends.
@@ -39,7 +40,7 @@ impl fmt::Display for SharedFate {
     }
 }
 
-/// What this process will end with, the surest first.
+/// Lists the things that this process will end with, the surest first.
 #[must_use]
 pub fn ties() -> Vec<SharedFate> {
     let mut ties = holder(&ancestors()).into_iter().collect::<Vec<_>>();
@@ -50,11 +51,11 @@ pub fn ties() -> Vec<SharedFate> {
     ties
 }
 
-/// Finds the nearest lifeline above us: when it ends, everything below it has been ended.
+/// Finds the nearest lifeline above us: when it ends, everything below it has been ended. Returns `None` if there is none.
 #[must_use]
 pub fn lifeline_above() -> Option<Identity> {
     let mut child = system::look(getpid())?;
-    // The chain has an end, unless numbers are given out anew while it is gone through.
+    // The chain has an end, unless numbers are given out anew during the walk.
     for _ in 0..MOST_ABOVE {
         let parent = system::look(Pid::from_raw(child.parent)?)?;
         if name_of(child.parent).is_some_and(|name| name.starts_with(LIFELINE_NAME)) {
@@ -65,10 +66,10 @@ pub fn lifeline_above() -> Option<Identity> {
     None
 }
 
-/// Processes above each other that are looked at.
+/// The most processes above each other that are looked at.
 const MOST_ABOVE: usize = 100;
 
-/// The names of the processes above us, the nearest first.
+/// Lists the names of the processes above us, the nearest first.
 fn ancestors() -> Vec<String> {
     let table = system::table();
     let mut names = Vec::new();
@@ -87,23 +88,23 @@ pub(crate) fn name_of(pid: i32) -> Option<String> {
     Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned())
 }
 
-/// The nearest of those above us that ends everything below itself.
+/// Finds the nearest process above us that ends everything below itself.
 fn holder(ancestors: &[String]) -> Option<SharedFate> {
     let held = ancestors.iter().find(|name| name.starts_with(LIFELINE_NAME) || name.starts_with("mcp-job"));
     held.filter(|_| stands("holders-above-told")).cloned().map(SharedFate::Holder)
 }
 
-/// Container engines leave one of these files.
+/// Returns whether we are in a container: container engines leave one of these files.
 fn is_container() -> bool {
     ["/.dockerenv", "/run/.containerenv"].iter().any(|path| fs::exists(path).unwrap_or(false))
 }
 
-/// The service in whose control group we are. A scope is not a service: a login, or a program that was started in a terminal,
-/// is left alone by systemd.
+/// Finds the service in whose control group we are. A scope is not a service: systemd leaves a login alone, or a program that was started
+/// in a terminal.
 fn unit(groups: &str) -> Option<SharedFate> {
     let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let last = paths.filter_map(|path| path.rsplit('/').next());
-    // What a user's own systemd starts is below its service, and has a unit of its own at the end of the path.
+    // A process that a user's own systemd starts is below the service of that systemd. It has a unit of its own at the end of the path.
     let unit = last.filter(|name| name.ends_with(".service")).find(|name| !name.starts_with("user@"))?;
     stands("unit-told").then(|| SharedFate::Unit(unit.to_owned()))
 }

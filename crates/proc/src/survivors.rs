@@ -1,25 +1,24 @@
-//! Ends what a dead shim left: the processes that it held (see [`tree`](crate::tree)), found by somebody who never was their
-//! parent, perhaps long after.
+//! Ends the processes that a dead supervisor of a job held (see [`tree`](crate::tree)). The caller never was their parent, and may come
+//! long after. The code calls the supervisor a shim.
 //!
 //! Invariants
-//! - Never ourselves, nor who started us, nor a process that the caller spares.
-//! - A process is signalled only by pidfd and start time; a control group is killed only if it is the kernel's, has the
-//!   name that the shim gave it, and holds nobody who is to be spared.
-//! - It ends within [`SWEEP_LIMIT`] and says what is left.
+//! - This process, its ancestors and the processes that the caller spares are never ended.
+//! - A process is signalled only by pidfd and start time. A control group is killed only if it is the kernel's, has the name that the
+//!   supervisor gave it, and holds no spared process.
+//! - It ends within [`SWEEP_LIMIT`] and reports what is left.
 //!
-//! Whom it finds, each with all its descendants:
-//! - Everything in the shim's control group, where it had one.
-//! - Everything in the shim's session. Its number is that of the shim, and the kernel gives it to nobody else as long as one
-//!   process is in the session. If a *living* process has the number and is not the shim, then the session had ended before, and
-//!   whoever is in a session of that number now is a stranger. What remains is a stranger that got the number when everybody
-//!   had gone, made a session, left somebody in it and has ended itself, all between the death of the shim and this look.
-//!   So the look should not be put off, and must never be about a shim of another [boot](crate::identity::boot_id), of which
-//!   nothing is left anyway.
-//! - Every orphan that came to us, where the caller says that these can only be the shim's: it is the
-//!   [watcher](crate::watch) of that shim. None of them gets away.
-//! - Every process of our user that was started with the cookie in its environment. A process can give its descendants
-//!   another environment, so this is the last resort: where there is no control group, one that also left the session and has
-//!   lost its parents gets away.
+//! It finds these processes, each with all its descendants:
+//! - Everything in the supervisor's control group, if it had one.
+//! - Everything in the supervisor's session. The session's number is that of the supervisor, and the kernel gives it to nobody else as long
+//!   as one process is in the session. If a *living* process has the number and is not the supervisor, then the session had ended before. A
+//!   process in a session of that number is then unrelated. One case remains, all between the supervisor's death and this look. Everybody
+//!   had gone; an unrelated process got the number, made a session, left a process in it and has ended itself. So the look should not be
+//!   put off. It must never be about a supervisor of another [boot](crate::identity::boot_id), of which nothing is left anyway.
+//! - Every orphan that came to us, if the caller says that these can only be the supervisor's: the caller is then its
+//!   [watcher](crate::watch). None of them gets away.
+//! - Every process of our user that was started with the cookie in its environment. A process can give its descendants another environment,
+//!   so this is the last resort. Without a control group, a process gets away that changed its environment, left the session and has lost
+//!   its parents.
 
 use std::{collections::HashSet, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
@@ -36,24 +35,25 @@ use crate::{
     tree::{SWEEP_LIMIT, SweptTree, now},
 };
 
-/// A dead shim, and what is known of what it held.
+/// A dead supervisor of a job, and the facts that are known of the processes that it held.
 #[derive(Clone, Copy, Debug)]
 pub struct DeadShim<'a> {
-    /// The shim, which led a session of its own. It is for the caller to know that it is dead, and of this boot; one that lives
-    /// is ended with the rest. None where nobody knows any more which it was: then the cookie alone finds somebody.
+    /// The supervisor, which led a session of its own. The caller has to know that it is dead, and of this boot; a living one is ended with
+    /// the rest. `None` if nobody knows any more which it was: then the cookie alone finds processes.
     pub shim: Option<Identity>,
-    /// The folder of its control group, where it had one.
+    /// The folder of its control group, if it had one.
     pub group: Option<&'a Path>,
-    /// What it put into the environment of its tree and nobody else has: `NAME=value`. What has not that form finds nobody.
+    /// The variable that it put into the environment of its tree, and that nobody else has: `NAME=value`. A text of another form finds
+    /// nothing.
     pub cookie: &'a OsStr,
-    /// Processes that are left alone, whatever they belong to. Those that they started are not spared by that.
+    /// Processes that are left alone, whatever they belong to. That does not spare the processes that they started.
     pub spared: &'a [Identity],
     /// Whether the [orphans that came to us](crate::adopt_orphans) are all its own.
     pub with_orphans: bool,
 }
 
-/// Ends everything that is left, and says what that was. It takes milliseconds, and [`SWEEP_LIMIT`] where something cannot be
-/// killed. It belongs on a thread where nobody else waits: it sleeps, and looks into processes that the kernel may hold up.
+/// Ends everything that is left, and reports what that was. The sweep takes milliseconds, and [`SWEEP_LIMIT`] if a process cannot be
+/// killed. It belongs on a thread on which nobody else waits: it sleeps, and looks into processes that the kernel may hold up.
 #[must_use]
 pub fn end(remains: &DeadShim<'_>) -> SweptTree {
     let until = now() + SWEEP_LIMIT;
@@ -67,10 +67,10 @@ pub fn end(remains: &DeadShim<'_>) -> SweptTree {
     let mut sweep = Sweep::default();
     let table = system::table();
     sweep.note(&select(&table));
-    // A group with somebody to be spared is left, and the others in it are ended one by one.
+    // A group with a spared process is left, and the others in it are ended one by one.
     let emptied = group.filter(|group| !remains.shelters(group, &table));
     if let Some(group) = emptied {
-        // Where this fails the sweep is what there is.
+        // If this fails, the sweep still ends the processes one by one.
         let _ = control_group::kill(group);
     }
     let unkilled = sweep.rounds(until, select, |alive| {
@@ -84,14 +84,14 @@ pub fn end(remains: &DeadShim<'_>) -> SweptTree {
     SweptTree { leaked: sweep.met(&[], &[]), unkilled }
 }
 
-/// Ends all orphans that came to us, where there is nothing else to go by.
+/// Ends all orphans that came to us, if there is nothing else to go by.
 #[must_use]
 pub fn end_orphans() -> SweptTree {
     end(&DeadShim { shim: None, group: None, cookie: OsStr::new(""), spared: &[], with_orphans: true })
 }
 
 impl DeadShim<'_> {
-    /// All that is to be ended.
+    /// Finds every process that is to be ended.
     fn found(&self, table: &[ProcessEntry], members: &HashSet<Pid>) -> Vec<ProcessEntry> {
         self.found_among(table, members, |pid| has_cookie(pid, self.cookie))
     }
@@ -103,7 +103,7 @@ impl DeadShim<'_> {
         has_cookie: impl Fn(Pid) -> bool,
     ) -> Vec<ProcessEntry> {
         let session = self.session(table);
-        // Without them in the table no way leads through them either.
+        // The table is without the protected processes, so no chain of parents leads through them either.
         let table = self.without_protected(table);
         let orphans = if self.with_orphans { orphans(&table) } else { Vec::new() };
         let is_found = |entry: &&ProcessEntry| {
@@ -126,7 +126,7 @@ impl DeadShim<'_> {
         self.shim.is_none_or(|shim| entry.start >= shim.start) || !stands("survivors-younger-than-the-shim")
     }
 
-    /// The number of the shim's session, unless it was given out again.
+    /// Returns the number of the supervisor's session; `None` if it was given out again.
     fn session(&self, table: &[ProcessEntry]) -> Option<i32> {
         let shim = self.shim?;
         let number = i32::try_from(shim.pid).ok().and_then(Pid::from_raw)?;
@@ -137,7 +137,7 @@ impl DeadShim<'_> {
         stands("survivors-by-session").then_some(number.as_raw_nonzero().get())
     }
 
-    /// The table without ourselves, those who started us, and those who are spared.
+    /// Returns the table without this process, its ancestors, and the spared processes.
     fn without_protected(&self, table: &[ProcessEntry]) -> Vec<ProcessEntry> {
         let mut protected = HashSet::from([getpid()]);
         let mut child = getpid();
@@ -155,7 +155,7 @@ impl DeadShim<'_> {
         table.iter().filter(|entry| !is_spared(entry)).copied().collect()
     }
 
-    /// Whether somebody is in the group who is not to be ended.
+    /// Returns whether the group holds a process that is not to be ended.
     fn shelters(&self, group: &Path, table: &[ProcessEntry]) -> bool {
         let to_end: HashSet<Pid> = self.without_protected(table).iter().map(|entry| entry.pid).collect();
         let is_known = |pid: &&Pid| table.iter().any(|entry| entry.pid == **pid);
@@ -163,10 +163,10 @@ impl DeadShim<'_> {
     }
 }
 
-/// Whether the environment that a process was started with has the cookie as one whole variable.
+/// Returns whether the environment that a process was started with has the cookie as one whole variable.
 fn has_cookie(pid: Pid, cookie: &OsStr) -> bool {
     let cookie = cookie.as_bytes();
-    // One that is empty would be found behind the last variable of every process.
+    // An empty cookie would be found behind the last variable of every process.
     let end_of_name = cookie.iter().position(|&byte| byte == b'=');
     let is_real = end_of_name.is_some_and(|end| 0 < end && end + 1 < cookie.len());
     if !is_real && stands("survivors-by-a-real-cookie") {

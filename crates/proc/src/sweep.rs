@@ -1,9 +1,9 @@
 //! Ends a set of processes that may be growing while we look at it.
 //!
-//! A round stops everything in sight, looks again until nothing new appears, and then kills: a process that is stopped
-//! cannot fork, so that a tree which forks all the time stands still before it is felled (processes.md 1.4).
+//! A round stops everything in sight, looks again until nothing new appears, and then kills. A stopped process cannot fork, so a tree that
+//! forks all the time stands still before it is killed (processes.md 1.4).
 //!
-//! Invariants: a round does not wait. The caller repeats rounds until one finds nobody alive, with a limit of its own.
+//! Invariants: a round does not wait. The caller repeats rounds until one finds no living process, with a limit of its own.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -12,28 +12,28 @@ use unhang_switches::stands;
 
 use crate::{system, table::ProcessEntry, tree::now};
 
-/// How long a sweep goes on before it reports what it could not kill. A faster fork bomb may win against a sweep, so it
-/// has to have an end (processes.md 1.4).
+/// How long a sweep goes on before it reports the processes that it could not kill. A faster fork bomb may win against a sweep, so it has
+/// to have an end (processes.md 1.4).
 pub const LIMIT: Duration = Duration::from_secs(2);
-/// The pause between two rounds, in which the killed have time to die.
+/// The pause between two rounds, in which the killed processes have time to die.
 pub(crate) const PAUSE: Duration = Duration::from_millis(3);
-/// Looks of one round. Each costs a walk through the table; what is newer than the last look falls in the next round.
+/// The most looks in one round. Each costs a walk through the table. A process that is newer than the last look is left to the next round.
 const LOOKS: usize = 8;
 
-/// What a sweep has met so far.
+/// The processes that a sweep has met so far.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     met: HashSet<(Pid, u64)>,
 }
 
 impl Sweep {
-    /// Notes who is alive before anything is killed, for the count.
+    /// Notes which processes are alive before anything is killed, for the count.
     pub(crate) fn note(&mut self, entries: &[ProcessEntry]) {
         self.met
             .extend(entries.iter().filter(|entry| !entry.is_zombie).map(|entry| (entry.pid, entry.start)));
     }
 
-    /// One round over the processes that `select` finds in the table. Returns how many were alive.
+    /// Stops and kills, in one round, the processes that `select` finds in the table. Returns how many were alive.
     pub(crate) fn round(&mut self, select: impl Fn(&[ProcessEntry]) -> Vec<ProcessEntry>) -> u32 {
         let alive = || -> Vec<ProcessEntry> {
             let mut entries = select(&system::table());
@@ -61,8 +61,8 @@ impl Sweep {
         u32::try_from(entries.len()).unwrap_or(u32::MAX)
     }
 
-    /// Rounds until `is_over` says that nobody is left, which is asked after each round with the number of those who were
-    /// alive, and pauses. It goes on until `until` at the latest. Returns how many are left.
+    /// Repeats rounds until `is_over` says that nobody is left, but until the time `until` at the latest. `is_over` is called after each
+    /// round with the number of processes that were alive, and pauses. Returns how many are left.
     pub(crate) fn rounds(
         &mut self,
         until: Duration,
@@ -80,7 +80,7 @@ impl Sweep {
         }
     }
 
-    /// How many different processes were met or are among `others`, not counting `except`.
+    /// Returns how many different processes were met or are among `others`, not counting `except`.
     pub(crate) fn met(&self, except: &[Pid], others: &[Pid]) -> u32 {
         let mut met: HashSet<Pid> = self.met.iter().map(|(pid, _)| *pid).collect();
         met.extend(others);

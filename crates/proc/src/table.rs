@@ -11,13 +11,13 @@ use unhang_switches::stands;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessEntry {
     pub(crate) pid: Pid,
-    /// Number of the parent; 0 has none.
+    /// Number of the parent; 0 stands for no parent.
     pub(crate) parent: i32,
     pub(crate) session: i32,
     pub(crate) group: i32,
     /// Start time in the system's own unit; only equality means anything.
     pub(crate) start: u64,
-    /// Ended, and only waiting for its parent to take note.
+    /// Whether it has ended, and only waits for its parent to take note.
     pub(crate) is_zombie: bool,
     /// Processor time of the process and of the children that it has reaped, in clock ticks.
     pub(crate) ticks: u64,
@@ -25,7 +25,7 @@ pub(crate) struct ProcessEntry {
     pub(crate) reaped_ticks: u64,
 }
 
-/// All descendants of `root`, without `root` itself, parents before children.
+/// Lists all descendants of `root`, without `root` itself, parents before children.
 pub(crate) fn descendants(table: &[ProcessEntry], root: Pid) -> Vec<ProcessEntry> {
     let mut found: Vec<ProcessEntry> = Vec::new();
     let mut parents = HashSet::from([root.as_raw_nonzero().get()]);

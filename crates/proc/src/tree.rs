@@ -1,19 +1,18 @@
-//! One program and everything that comes of it, held by the process that started it until all of it has ended.
+//! One program and all its descendants, held by the process that started it until all of them have ended.
 //!
-//! This is the containment that a lifeline and the shim of a job have in common. Who ends the tree, and when, is their
-//! business; that none of it is left is the business here.
+//! The lifeline and the supervisor of a job share this containment. They decide when the tree ends, and by whom. This module makes sure
+//! that none of it is left.
 //!
 //! Invariants
-//! - The caller is a program of its own without threads, and holds one tree: being a subreaper, the signals that are listened
-//!   to and the death signal belong to a whole process.
-//! - The root dies with the caller, also when that is killed (Linux). What it left then is for
+//! - The caller is a program of its own without threads, and holds one tree. The role of subreaper, the signals that are listened to and
+//!   the death signal belong to a whole process.
+//! - The root dies with the caller, also if the caller is killed (Linux). The processes that the root leaves then are for
 //!   [`survivors`](crate::survivors).
 //! - The root's group is signalled only while the root has not been reaped, and descendants only by pidfd and start time.
-//! - Nothing waits for a pipe, and no wait is without a limit but [`ProcessTree::wait`], which the caller may want so.
+//! - Nothing waits for a pipe, and no wait is without a limit except [`ProcessTree::wait`], if the caller wants it so.
 //!
-//! Theory of operation: orphans of the tree come to the caller, because it is a subreaper, and so every descendant is found in
-//! the process table until it has been reaped here. Where the system has control groups, the root is born in one of its own,
-//! which is killed at once.
+//! Theory of operation: orphans of the tree come to the caller, because it is a subreaper. So every descendant is found in the process
+//! table until it has been reaped here. If the system has control groups, the root is born in one of its own, which is killed at once.
 
 use std::{
     io,
@@ -50,36 +49,36 @@ use crate::{
 
 pub use crate::sweep::LIMIT as SWEEP_LIMIT;
 
-/// How a tree is held together, best first.
+/// The means by which a tree is held together, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// By a control group (cgroup v2), which nothing leaves and which is killed at once.
+    /// A control group (cgroup v2), which nothing leaves and which is killed at once.
     ControlGroup,
-    /// By a subreaper: orphans come to it, and it sweeps.
+    /// A subreaper: orphans come to it, and it sweeps.
     Subreaper,
-    /// By process group and looks at the process table only: what detaches between two looks gets away.
+    /// The process group and looks at the process table only: a process that detaches between two looks gets away.
     ProcessGroup,
 }
 
-/// The end of a whole tree.
+/// The result of ending a whole tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweptTree {
-    /// Descendants that were alive when the root itself had ended or was killed, and were killed too. Jobs of ours and their shims are
-    /// none of them: the root has left them to go on by intent.
+    /// Descendants that were alive when the root itself had ended or was killed, and that were killed too. Jobs of ours and their
+    /// supervisors do not count: the root has left them to go on by intent.
     pub leaked: u32,
     /// Processes that could not be killed in time.
     pub unkilled: u32,
 }
 
-/// Signals to the caller that [`ProcessTree::stop_asked`] tells of, and that do not end it from the moment on when this was made.
+/// Signals to the caller that [`ProcessTree::stop_asked`] reports. From the moment that this value was made, they do not end the caller.
 #[derive(Debug)]
 pub struct StopSignals(UnixStream);
 
 impl StopSignals {
-    /// Begins to listen to these.
+    /// Begins to listen to these signals.
     ///
     /// # Errors
-    /// What the system said.
+    /// Fails with the system's error.
     pub fn listen(signals: &[Signal]) -> io::Result<Self> {
         listen(signals).map(Self)
     }
@@ -92,18 +91,18 @@ pub struct ProcessTree {
     stops: StopSignals,
     root: Pid,
     exit: Option<Exit>,
-    /// During a sweep, who was reaped because somebody had killed it.
+    /// The processes that were reaped during a sweep because they had been killed by SIGKILL.
     killed: Option<Vec<Pid>>,
     is_subreaper: bool,
     group: Option<ControlGroup>,
 }
 
 impl ProcessTree {
-    /// Starts the root in a process group of its own. `launch` says what to start, and is asked again where a start in a
-    /// control group failed; group, signal group and the death with the caller are added here.
+    /// Starts the root in a process group of its own. `launch` says how to start it, and is called again if a start in a control group
+    /// failed. Group, signal group and the death with the caller are added here.
     ///
     /// # Errors
-    /// What the system said about the start, or what `launch` did.
+    /// Fails with the system's error about the start, or with the error of `launch`.
     pub fn start<'l>(
         best_tier: Tier,
         stops: StopSignals,
@@ -116,13 +115,13 @@ impl ProcessTree {
         Ok(Self { children, stops, root, exit: None, killed: None, is_subreaper, group })
     }
 
-    /// The root's number, which belongs to it until [`Self::reap`] has told of its end.
+    /// Returns the root's number, which belongs to it until [`Self::reap`] has reported its end.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.root.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// How the tree is held.
+    /// Returns the means by which the tree is held together.
     #[must_use]
     pub fn tier(&self) -> Tier {
         match &self.group {
@@ -132,7 +131,7 @@ impl ProcessTree {
         }
     }
 
-    /// The folder of the control group, where there is one.
+    /// Returns the folder of the control group; `None` if there is no group.
     #[must_use]
     pub fn group(&self) -> Option<&Path> {
         self.group.as_ref().map(ControlGroup::path)
@@ -147,28 +146,28 @@ impl ProcessTree {
         drained(&self.children);
     }
 
-    /// Whether one of the stop signals has come since the last question.
+    /// Returns whether one of the stop signals has come since the last call.
     #[must_use]
     pub fn stop_asked(&self) -> bool {
         drained(&self.stops.0)
     }
 
-    /// Takes the exit status of every child that has ended. How the root ended, if it has.
+    /// Reaps every child that has ended. Returns how the root ended; `None` if it has not.
     pub fn reap(&mut self) -> Option<Exit> {
         self.reap_children();
         self.exit
     }
 
-    /// Sends SIGTERM to the root's group, if the root has not been reaped: then there is at worst only a zombie in it, and
-    /// the number is its own.
+    /// Sends SIGTERM to the root's group, unless the root has been reaped. Until then there is at worst only a zombie in the group, and the
+    /// number is its own.
     pub fn terminate(&self) {
         if stands("sigterm-first") && self.exit.is_none() {
             let _ = kill_process_group(self.root, Signal::TERM);
         }
     }
 
-    /// Ends everything that is left, the root included, and takes its exit status. Returns in little more than `limit`,
-    /// whatever is left then; [`SWEEP_LIMIT`] is a good one.
+    /// Ends everything that is left, the root included, and reaps it. Returns in little more than `limit`, whatever is left then;
+    /// [`SWEEP_LIMIT`] is a good one.
     pub fn sweep(&mut self, limit: Duration) -> SweptTree {
         let until = now() + limit;
         let own = getpid();
@@ -182,7 +181,7 @@ impl ProcessTree {
             sweep.note(&found);
             self.killed = Some(Vec::new());
             if let Some(group) = &self.group {
-                // Where this fails the sweep is what there is.
+                // If this fails, the sweep still ends the processes one by one.
                 let _ = control_group::kill(group.path());
             }
             unkilled = sweep.rounds(
@@ -204,7 +203,7 @@ impl ProcessTree {
 }
 
 impl ProcessTree {
-    /// Returns false when there are no children at all, which means no descendants either.
+    /// Reaps every child that has ended. Returns `false` if there are no children at all, which means no descendants either.
     fn reap_children(&mut self) -> bool {
         if !self.is_subreaper {
             self.kill_group_of_ended_root();
@@ -219,8 +218,8 @@ impl ProcessTree {
         }
     }
 
-    /// The root's status is kept. An orphan's is of interest only for the count: who was born behind the back of a look may
-    /// have died with the control group before the next.
+    /// Keeps the status of the root. The status of an orphan matters only for the count: a process that was born between two looks may have
+    /// died with the control group before the next.
     fn reaped(&mut self, pid: Pid, status: WaitStatus) {
         let exit = Exit::from_status(status);
         if pid == self.root && self.exit.is_none() {
@@ -232,8 +231,8 @@ impl ProcessTree {
         }
     }
 
-    /// Where orphans do not come to us, the root's group is all that can be found of them. It is killed before the root is
-    /// reaped, while its number is surely its own.
+    /// Kills the root's group if the root has ended but was not reaped, so that its number is surely its own. If orphans do not come to us,
+    /// the group is all that can be found of them.
     fn kill_group_of_ended_root(&self) {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if self.exit.is_none() && matches!(waitid(WaitId::Pid(self.root), peek), Ok(Some(_))) {
@@ -241,7 +240,7 @@ impl ProcessTree {
         }
     }
 
-    /// The group stays busy for a moment after its last process has gone.
+    /// Removes the group, and tries again until `until`: it stays busy for a moment after its last process has gone.
     fn remove_group(&self, until: Duration) {
         while let Some(group) = &self.group
             && !control_group::remove(group.path())
@@ -252,7 +251,7 @@ impl ProcessTree {
     }
 }
 
-/// Starts the root in the group if there is one and that works; otherwise there is no group any more.
+/// Starts the root in the group, if there is one and that works; otherwise there is no group any more.
 fn start_root<'l>(
     launch: &mut impl FnMut() -> io::Result<Launch<'l>>,
     group: &mut Option<ControlGroup>,
@@ -273,7 +272,7 @@ fn start_root<'l>(
     spawn(held()?).map(Process::release)
 }
 
-/// A stream that becomes readable at each of the signals.
+/// Makes a stream that becomes readable at each of the signals.
 fn listen(signals: &[Signal]) -> io::Result<UnixStream> {
     let (near, far) = UnixStream::pair()?;
     for &signal in signals {
@@ -282,7 +281,7 @@ fn listen(signals: &[Signal]) -> io::Result<UnixStream> {
     Ok(near)
 }
 
-/// How everything is read by a process that holds a tree: one that waits for one thing is deaf to all others.
+/// Returns the flags with which a process that holds a tree reads: if it waited for one thing, it would be deaf to all others.
 pub(crate) fn never_wait() -> RecvFlags {
     if stands("lifeline-waits-for-all-at-once") { RecvFlags::DONTWAIT } else { RecvFlags::empty() }
 }
@@ -297,7 +296,7 @@ fn drained(stream: &UnixStream) -> bool {
     any
 }
 
-/// Time since some fixed moment, for a [`Ladder`](crate::ladder::Ladder) in a process without a runtime.
+/// Returns the time since some fixed moment, for a [`Ladder`](crate::ladder::Ladder) in a process without a runtime.
 #[must_use]
 pub fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! The same functions for Unix systems other than Linux: best effort, and weaker.
+//! The functions of `linux.rs` for Unix systems other than Linux: best effort, and weaker.
 //!
-//! There is no subreaper, no control group, no pidfd and no death signal. A tree is found by its parents at the moment of
-//! the look, so that a process which loses its parent between two looks gets away. Not proven by tests.
+//! There is no subreaper, no control group, no pidfd and no death signal. A tree is found by its parents at the moment of the look, so a
+//! process that loses its parent between two looks gets away. Not proven by tests.
 //!
 //! Invariants: a process is signalled only if a look at this moment still shows it with the same start time.
 
@@ -22,20 +22,20 @@ use rustix::{
     process::{Pid, Signal, getsid, kill_process},
 };
 
-use crate::table::ProcessEntry;
+use crate::table::Entry;
 
-/// A send to nobody is an error because Rust programs ignore SIGPIPE.
+/// A send to a closed socket is an error because Rust programs ignore SIGPIPE.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::empty();
 
-/// Processes that are looked at in one look.
+/// The most processes that one look covers.
 const MOST_PROCESSES: usize = 16384;
 
-/// Where code stays mapped that only the start needed, it stays.
+/// Does nothing: code that only the start needed stays mapped here.
 pub fn give_back_code() {}
 
-/// All processes that the system shows us.
+/// Lists all processes that the system shows us.
 #[expect(unsafe_code, reason = "the list of processes has no safe interface")]
-pub(crate) fn table() -> Vec<ProcessEntry> {
+pub(crate) fn table() -> Vec<Entry> {
     let mut numbers = vec![0 as c_int; MOST_PROCESSES];
     let size = c_int::try_from(size_of_val(numbers.as_slice())).unwrap_or(c_int::MAX);
     // SAFETY: the buffer has the size that is stated, in bytes.
@@ -44,19 +44,19 @@ pub(crate) fn table() -> Vec<ProcessEntry> {
     numbers.iter().take(count).copied().filter_map(Pid::from_raw).filter_map(look).collect()
 }
 
-/// What other processes hold is not told here.
+/// Returns `false`: the system does not tell here what other processes hold.
 pub(crate) fn reads_from(_: Pid, _: BorrowedFd<'_>) -> bool {
     false
 }
 
-/// How long a process was kept waiting is not told here.
+/// Returns zero: the system does not tell here how long a process was kept waiting.
 pub(crate) fn processor_wait(_: Pid) -> Duration {
     Duration::ZERO
 }
 
-/// One process, if it is there.
+/// Looks at one process; `None` if it is not there.
 #[expect(unsafe_code, reason = "what the system knows of a process has no safe interface")]
-pub(crate) fn look(pid: Pid) -> Option<ProcessEntry> {
+pub(crate) fn look(pid: Pid) -> Option<Entry> {
     let number = pid.as_raw_nonzero().get();
     let mut known = raw::BsdProcessInfo::default();
     let size = c_int::try_from(size_of::<raw::BsdProcessInfo>()).ok()?;
@@ -67,7 +67,7 @@ pub(crate) fn look(pid: Pid) -> Option<ProcessEntry> {
     if filled != size {
         return None;
     }
-    Some(ProcessEntry {
+    Some(Entry {
         pid,
         parent: c_int::try_from(known.parent).ok()?,
         session: getsid(Some(pid)).map_or(0, |session| session.as_raw_nonzero().get()),
@@ -79,22 +79,22 @@ pub(crate) fn look(pid: Pid) -> Option<ProcessEntry> {
     })
 }
 
-/// Sends a signal, if the process still has the start time of the entry.
-pub(crate) fn signal(entry: &ProcessEntry, signal: Signal) -> bool {
+/// Sends a signal, if the process still has the start time of the entry. Returns `false` otherwise.
+pub(crate) fn signal(entry: &Entry, signal: Signal) -> bool {
     look(entry.pid).is_some_and(|now| now.start == entry.start) && kill_process(entry.pid, signal).is_ok()
 }
 
-/// The environment of another process is not asked for here: what the system tells of it is no stable interface.
+/// Returns `None`: the interface by which the system shows the environment of another process is not stable.
 pub(crate) fn environment(_pid: Pid) -> Option<Vec<u8>> {
     None
 }
 
-/// A clock that goes on in sleep is not to be had here.
-pub(crate) fn since_boot() -> Option<Duration> {
+/// Returns `None`: the system has no clock here that goes on in sleep.
+pub(crate) fn since_boot() -> Option<std::time::Duration> {
     None
 }
 
-/// Names the time since the system was started, whatever container we are in.
+/// Returns a text that names this start of the system, the same in every container.
 #[expect(unsafe_code, reason = "the name of a boot has no safe interface")]
 pub(crate) fn boot_id() -> io::Result<String> {
     // A UUID and the byte after it.
@@ -113,7 +113,7 @@ pub(crate) fn boot_id() -> io::Result<String> {
     Ok(text.trim_end_matches('\0').to_owned())
 }
 
-/// Takes the lock of the whole file for this opening of it. False when another opening has it.
+/// Takes the lock of the whole file for this opening of it. Returns `false` if another opening has it.
 pub(crate) fn try_lock(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -122,8 +122,8 @@ pub(crate) fn try_lock(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     }
 }
 
-/// Whether another opening of the file has its lock. The question about the locks of processes is answered with the locks
-/// of openings too, as both are in one list; it takes nothing.
+/// Returns whether another opening of the file has its lock. The question is about the locks of processes. The answer covers the locks of
+/// openings too, as both are in one list. This takes no lock.
 #[expect(
     unsafe_code,
     reason = "a lock cannot be asked for by a safe interface that knows of locks without a process"
@@ -138,28 +138,28 @@ pub(crate) fn is_locked(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     Ok(lock.kind != raw::F_UNLCK)
 }
 
-/// Nobody asks, where nothing is divided.
+/// Returns `false`: nobody asks, since nothing is divided here.
 pub(crate) fn has_one_thread() -> bool {
     false
 }
 
-/// What is not inherited need not be watched over.
+/// Fails with `Unsupported`: without subreapers a watcher would inherit nothing.
 pub(crate) fn fork() -> io::Result<Option<Pid>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// There are no subreapers.
+/// Fails with `Unsupported`: there are no subreapers.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The name of a process cannot be set; `argv[0]` is.
+/// Does nothing: the name of a process cannot be set here; `argv[0]` is.
 pub(crate) fn set_name(_name: &CStr) {}
 
-/// There are no such attributes.
+/// Does nothing: there are no such attributes.
 pub(crate) fn ask_for_turns(_length: Option<Duration>) {}
 
-/// There is no death signal: the lifeline notices the end of its owner by the link.
+/// Does nothing: there is no death signal. The lifeline notices the end of its owner by the link.
 pub(crate) fn die_with_parent(_parent: Pid) -> io::Result<()> {
     Ok(())
 }
@@ -167,11 +167,11 @@ pub(crate) fn die_with_parent(_parent: Pid) -> io::Result<()> {
 /// Ignores a signal in this process from now on.
 #[expect(unsafe_code, reason = "rustix has no interface to dispositions that is not experimental")]
 pub(crate) fn ignore_signal(signal: Signal) {
-    // SAFETY: one is SIG_IGN, and no handler of anybody is replaced that could still be wanted: the default ends the process.
+    // SAFETY: one is SIG_IGN. It replaces no handler that could still be wanted, because the default ends the process.
     unsafe { raw::signal(signal.as_raw(), 1) };
 }
 
-/// Between fork and exec: default dispositions.
+/// Sets, between fork and exec, the default dispositions.
 #[expect(unsafe_code, reason = "rustix has no interface to dispositions that is not experimental")]
 pub(crate) fn reset_signals() {
     const LAST_SIGNAL: c_int = 31;
@@ -181,7 +181,7 @@ pub(crate) fn reset_signals() {
     }
 }
 
-/// There are no control groups.
+/// Fails with `Unsupported`: there are no control groups.
 pub(crate) fn spawn_into(_command: Command, _group: BorrowedFd<'_>) -> io::Result<Pid> {
     Err(io::ErrorKind::Unsupported.into())
 }
@@ -220,7 +220,7 @@ mod raw {
         pub(super) start_micros: u64,
     }
 
-    /// `struct flock`. Start, length and whence 0 are the whole file.
+    /// `struct flock`. Start, length and whence 0 stand for the whole file.
     #[repr(C)]
     #[derive(Default)]
     pub(super) struct FileLock {

@@ -1,13 +1,13 @@
-//! A process that stays behind to see how a copy of itself ends, and that inherits whatever the copy leaves when it is killed.
+//! A process that stays behind to see how a copy of itself ends. If the copy is killed, it inherits the processes that the copy leaves.
 //!
-//! Theory of operation: [`divide`] forks without executing anything, first thing in a small program of ours. The copy does the
-//! work, in a session of its own. The original is a subreaper and does nothing but wait for the copy, so that the kernel makes it the
-//! parent of all that a killed copy had below it. It costs a fork, and the pages that the two do not share.
+//! Theory of operation: [`divide`] forks without executing anything, first thing in a small program of ours. The copy does the work, in a
+//! session of its own. The original is a subreaper and only waits for the copy. So the kernel makes it the parent of all that a killed copy
+//! had below it. The cost is a fork, and the pages that the two do not share.
 //!
 //! Invariants
-//! - The two share nothing that matters: whoever divides itself holds no lock and no descriptor but the null device.
+//! - The two share nothing that matters: a process that divides itself holds no lock and no descriptor but the null device.
 //! - A stop signal ends no watcher: it is meant for the copy, which knows what is to be done.
-//! - Without a subreaper nothing is divided, for the original would inherit nothing (Linux only).
+//! - Without a subreaper nothing is divided, because the original would inherit nothing (Linux only).
 
 use std::{
     ffi::CStr,
@@ -26,12 +26,12 @@ use crate::{
     system,
 };
 
-/// What this process is after it was divided.
+/// The part that this process plays after it was divided.
 #[derive(Debug)]
 pub enum ForkSide {
     /// The copy, which goes on with the work.
     Copy,
-    /// The original, which waits for it.
+    /// The original, which waits for the copy.
     Watcher(WatchedCopy),
 }
 
@@ -39,34 +39,34 @@ pub enum ForkSide {
 #[derive(Debug)]
 pub struct WatchedCopy(Process);
 
-/// Divides this process, and gives the original this name in the process list. The copy has it too until it takes one of its own.
+/// Divides this process, and gives the original this name in the process list. The copy has the name too until it takes one of its own.
 ///
 /// # Errors
-/// Where there is another thread, no subreaper, or no process to be had: then this process is whole, and nobody watches it.
+/// Fails if there is another thread, no subreaper, or no process to be had. Then this process is whole, and nobody watches it.
 pub fn divide(name: &CStr) -> io::Result<ForkSide> {
     if !system::has_one_thread() {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    // Before there is a copy that could be killed.
+    // This comes before there is a copy that could be killed.
     system::become_subreaper()?;
     system::set_name(name);
     let Some(copy) = system::fork()? else {
-        // A process that was just forked leads no group, which is the one reason for which this could be refused.
+        // A process that was just forked leads no group, and only the leader of a group could be refused.
         let _ = setsid();
         return Ok(ForkSide::Copy);
     };
     let copy = Process::adopt(copy);
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        // Where it is refused the watcher ends with such a signal, and the copy goes on unwatched.
+        // If the system refuses this, the watcher ends with such a signal, and the copy goes on unwatched.
         let _ = signal_hook::flag::register(signal.as_raw(), Arc::new(AtomicBool::new(false)));
     }
-    // It is a subreaper already, so that there is nothing to be refused.
+    // This process is a subreaper already, so the call cannot be refused.
     let _ = adopt_orphans();
     Ok(ForkSide::Watcher(WatchedCopy(copy)))
 }
 
 impl WatchedCopy {
-    /// Waits until the copy has ended, however long that takes. What it had below it are orphans of ours from then on.
+    /// Waits until the copy has ended, however long that takes. Processes that it had below it are orphans of ours from then on.
     #[must_use]
     pub fn wait(mut self) -> Exit {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;

@@ -2,37 +2,37 @@
 //!
 //! # Theory of operation
 //!
-//! The kernel maps code in blocks of sixteen pages around whatever is executed, and keeps it mapped. Of a program that parses arguments,
-//! sets up a runtime and then does one small thing for hours, most of what is mapped is the start. [`give_back_code`] lets go of all
-//! of it; what is needed again comes back from the page cache, without a look at the disk. So it is with the constants of the program,
-//! which stand at the beginning of its file.
+//! The kernel maps code in blocks of sixteen pages around each page that is executed, and keeps them mapped. Some programs parse arguments,
+//! set up a runtime and then do one small thing for hours. Most of the code that such a program has mapped is its start. [`give_back_code`]
+//! lets go of all of it. Pages that are needed again come back from the page cache, without a look at the disk. The same is true of the
+//! program's constants, which stand at the beginning of its file.
 //!
-//! Invariants: only mappings of files are let go into which nothing was ever written, whose pages the kernel can read again. What is
-//! read-only now and was written to at the start, the relocated part of the data, is not at the beginning of a file.
+//! Invariants: only mappings of files are let go into which nothing was ever written, so the kernel can read their pages again. The
+//! relocated part of the data was written to at the start and is read-only now. It is not at the beginning of a file.
 
 use std::ops::Range;
 
 use rustix::mm::{Advice, madvise};
 
-/// Lets go of the code that is mapped so far. Costs some microseconds now, and as many for each block that is executed again.
+/// Lets go of the code that is mapped so far. The call costs some microseconds now, and as many for each block that is executed again.
 #[expect(unsafe_code, reason = "memory that is given back has no safe interface")]
 pub fn give_back_code() {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     for range in maps.lines().filter_map(code) {
         let start = std::ptr::with_exposed_provenance_mut(range.start);
-        // SAFETY: it is code of a file, or its beginning, mapped for reading alone, so the pages are those of the file and are read
-        // again from there when they are needed; nobody can have written into them.
-        // Where it is refused the memory stays as it was.
+        // SAFETY: the range is code of a file, or the beginning of one, mapped for reading alone. Its pages are those of the file and are
+        // read again from there when they are needed; nobody can have written into them.
+        // If the kernel refuses, the memory stays as it was.
         let _stays = unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) };
     }
 }
 
-/// The addresses of a line of the map, if it is code of a file or the beginning of one.
+/// Parses the addresses of a line of the map, if it is code of a file or the beginning of one; otherwise returns `None`.
 fn code(line: &str) -> Option<Range<usize>> {
     let mut fields = line.split_ascii_whitespace();
     let (addresses, access) = (fields.next()?, fields.next()?);
     let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
-    // The device comes before the inode; what is no file has none.
+    // The device comes before the inode; a mapping that is not of a file has inode 0.
     let inode: u64 = fields.nth(1)?.parse().ok()?;
     let (start, end) = addresses.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();

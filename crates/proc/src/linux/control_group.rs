@@ -1,10 +1,10 @@
 //! A control group (cgroup v2) of our own for one tree: nothing leaves it, and one write kills all of it.
 //!
-//! The hierarchy is found through mountinfo, because it may sit anywhere (below a v1 tree, for instance), and our place in
-//! it through /proc/self/cgroup.
+//! The hierarchy is found through mountinfo, because it may sit anywhere (below a v1 tree, for instance). Our place in it is found through
+//! /proc/self/cgroup.
 //!
-//! Invariants: only folders with our prefix are made or removed, and only empty groups are removed. The name of a folder
-//! holds number and start time of the process that made it, so that what a dead one left is known as such.
+//! Invariants: only folders with our prefix are made or removed, and only empty groups are removed. The name of a folder holds number and
+//! start time of its maker. So a group that a dead process left is known as such.
 
 use std::{
     collections::HashSet,
@@ -31,7 +31,7 @@ use crate::identity::Identity;
 
 const PREFIX: &str = "mcp-lifeline-";
 
-/// What `statfs` calls the file system of control groups.
+/// The file system type of control groups, as `statfs` reports it.
 const CGROUP2: FsWord = 0x6367_7270;
 
 /// A group that exists and can be killed.
@@ -42,8 +42,8 @@ pub(crate) struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// Makes a group below the one that we are in ourselves. None where that is not possible, for whatever reason: the
-    /// caller then does without.
+    /// Makes a group below the one that we are in ourselves. Returns `None` if that is not possible, for whatever reason: the caller then
+    /// does without.
     pub(crate) fn create() -> Option<Self> {
         let name = name(Identity::own()?);
         own_group_folders(&[Hierarchy::Unified])?.into_iter().find_map(|parent| {
@@ -56,7 +56,7 @@ impl ControlGroup {
         let path = parent.join(name);
         mkdirat(CWD, &path, Mode::from_raw_mode(0o755)).ok()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // Linux 5.14 has the kill file. Without it a group is of no use to us.
+        // Linux 5.14 has the kill file. A group without it is useless to us.
         let folder = accessat(CWD, path.join("cgroup.kill"), Access::WRITE_OK, AtFlags::empty())
             .and_then(|()| openat(CWD, &path, flags, Mode::empty()));
         match folder {
@@ -77,12 +77,12 @@ impl ControlGroup {
     }
 }
 
-/// Kills everything in the group at once, also what is forked at this moment.
+/// Kills everything in the group at once, also a process that is forked at this moment.
 pub(crate) fn kill(path: &Path) -> io::Result<()> {
     fs::write(path.join("cgroup.kill"), "1")
 }
 
-/// Removes the group and those that were made inside it. False while somebody is alive in it.
+/// Removes the group and those that were made inside it. Returns `false` while a process is alive in it.
 pub(crate) fn remove(path: &Path) -> bool {
     if let Ok(entries) = fs::read_dir(path) {
         for entry in entries.flatten() {
@@ -97,8 +97,8 @@ pub(crate) fn remove(path: &Path) -> bool {
     }
 }
 
-/// Whether this is a control group, and the one that this process made for its tree. What else a folder holds is nothing to
-/// go by: anybody can write a path down, or make a folder that looks the same.
+/// Returns whether this is a control group, and the one that this process made for its tree. The other contents of a folder prove nothing:
+/// anybody can write a path down, or make a folder that looks the same.
 pub(crate) fn is_made_by(path: &Path, process: Identity) -> bool {
     let is_group = statfs(path).is_ok_and(|system| system.f_type == CGROUP2);
     has_name_of(path, process) && (is_group || !stands("survivors-of-a-real-group"))
@@ -108,7 +108,7 @@ fn has_name_of(path: &Path, process: Identity) -> bool {
     path.file_name() == Some(OsStr::new(&name(process))) || !stands("survivors-of-that-group")
 }
 
-/// Everybody in the group and in those that were made inside it.
+/// Lists every process in the group and in those that were made inside it.
 pub(crate) fn members(path: &Path) -> HashSet<Pid> {
     let mut found = HashSet::new();
     let mut folders = vec![path.to_owned()];
@@ -122,14 +122,14 @@ pub(crate) fn members(path: &Path) -> HashSet<Pid> {
     found
 }
 
-/// Processor time that everything in the group has used, ended processes included.
+/// Returns the processor time that everything in the group has used, ended processes included; `None` if it cannot be read.
 pub(crate) fn cpu_time(path: &Path) -> Option<Duration> {
     let text = fs::read_to_string(path.join("cpu.stat")).ok()?;
     let micros = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
     Some(Duration::from_micros(micros.trim().parse().ok()?))
 }
 
-/// Removes the empty groups of processes that are no more.
+/// Removes the empty groups of processes that have ended.
 fn remove_leftovers(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -141,12 +141,12 @@ fn remove_leftovers(parent: &Path) {
     }
 }
 
-/// The name of the group that a process makes.
+/// Returns the name of the group that a process makes.
 fn name(process: Identity) -> String {
     format!("{PREFIX}{}-{}", process.pid, process.start)
 }
 
-/// The process that a group's name speaks of.
+/// Parses the name of a group into the process that made it.
 fn maker(name: &str) -> Option<Identity> {
     let foreign = (!stands("foreign-groups-kept")).then_some(name);
     let (pid, start) = name.strip_prefix(PREFIX).or(foreign)?.split_once('-')?;
@@ -154,7 +154,7 @@ fn maker(name: &str) -> Option<Identity> {
     Some(Identity { pid: pid.get(), start: start.parse().ok()? })
 }
 
-/// Folders of the groups that we are in and that may limit memory, in v2 and in v1.
+/// Returns the folders of the groups that we are in and that may limit memory, in v2 and in v1.
 pub(crate) fn memory_folders() -> Vec<PathBuf> {
     own_group_folders(&[Hierarchy::Unified, Hierarchy::Memory]).unwrap_or_default()
 }
@@ -162,14 +162,15 @@ pub(crate) fn memory_folders() -> Vec<PathBuf> {
 /// A tree of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hierarchy {
-    /// That of v2.
+    /// The hierarchy of v2.
     Unified,
-    /// That of v1 in which memory is counted.
+    /// The hierarchy of v1 that counts memory.
     Memory,
 }
 
 impl Hierarchy {
-    /// Our own group, if this line of /proc/self/cgroup tells it: `0::/path` or `4:name,memory:/path`.
+    /// Parses our own group from a line of /proc/self/cgroup: `0::/path` or `4:name,memory:/path`. Returns `None` if the line is of another
+    /// hierarchy.
     fn own_group(self, line: &[u8]) -> Option<&Path> {
         let mut fields = line.splitn(3, |&byte| byte == b':');
         let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -180,7 +181,7 @@ impl Hierarchy {
         is_this.then(|| Path::new(OsStr::from_bytes(path)))
     }
 
-    /// Whether it is mounted here, by the kind of the file system and the options at the end of the line.
+    /// Returns whether a mount is of this hierarchy, by the kind of the file system and the options at the end of the line.
     fn is_mounted(self, kind: &[u8], options: &[u8]) -> bool {
         match self {
             Self::Unified => kind == b"cgroup2",
@@ -198,22 +199,23 @@ fn own_group_folders(hierarchies: &[Hierarchy]) -> Option<Vec<PathBuf>> {
     Some(hierarchies.iter().flat_map(|&hierarchy| group_folders(&mounts, &own, hierarchy)).collect())
 }
 
-/// Reads a file of the kernel in one go, mostly: it says that its length is 0, and whoever goes by that reads it in ten small bites,
-/// for each of which the kernel may make all of it anew.
+/// Reads a file of the kernel in one go, mostly. The kernel says that the file's length is 0. A reader that relies on it reads the file in
+/// ten small bites, and for each of them the kernel may make all of it anew.
 fn read(path: &str) -> io::Result<Vec<u8>> {
     let mut content = Vec::with_capacity(8 << 10);
     fs::File::open(path)?.read_to_end(&mut content)?;
     Ok(content)
 }
 
-/// The folders that stand for our own group, one for each mount of the hierarchy.
+/// Returns the folders that stand for our own group, one for each mount of the hierarchy.
 fn group_folders(mounts: &[u8], own: &[u8], hierarchy: Hierarchy) -> Vec<PathBuf> {
     let mut lines = own.split(|&byte| byte == b'\n');
     let Some(own) = lines.find_map(|line| hierarchy.own_group(line)) else { return Vec::new() };
     mounts.split(|&byte| byte == b'\n').filter_map(|line| group_folder(line, own, hierarchy)).collect()
 }
 
-/// `31 23 0:28 /root /mount/point rw,relatime optional... - cgroup2 cgroup2 rw`
+/// Parses a line of mountinfo into the folder of our own group; `None` if the line is of another hierarchy. A line reads
+/// `31 23 0:28 /root /mount/point rw,relatime optional... - cgroup2 cgroup2 rw`.
 fn group_folder(line: &[u8], own: &Path, hierarchy: Hierarchy) -> Option<PathBuf> {
     let mut fields = line.split(|&byte| byte == b' ');
     let (root, point) = (fields.nth(3)?, fields.next()?);
@@ -225,7 +227,7 @@ fn group_folder(line: &[u8], own: &Path, hierarchy: Hierarchy) -> Option<PathBuf
     Some(PathBuf::from(unescape(point)).join(own.strip_prefix(PathBuf::from(unescape(root))).ok()?))
 }
 
-/// Blanks and backslashes stand as three octal digits in mountinfo.
+/// Replaces the three octal digits that stand for a blank or a backslash in mountinfo.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

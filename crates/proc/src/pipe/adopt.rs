@@ -1,11 +1,11 @@
-//! Descriptors that we inherited, made fit for an async owner without touching what others share.
+//! Makes descriptors that we inherited fit for an async owner, without touching the state that others share.
 //!
-//! `O_NONBLOCK` belongs to the open file description, and the client holds the same one: set it, and the client's own
-//! writes begin to fail. So a pipe is opened a second time through /proc, a socket is asked not to wait call by call, and
-//! everything else (terminal, file, null device) gets a thread that waits in our place.
+//! `O_NONBLOCK` belongs to the open file description, and the client holds the same one. If we set it, the client's own writes begin to
+//! fail. So a pipe is opened a second time through /proc, and a socket is asked not to wait call by call. Everything else (terminal, file,
+//! null device) gets a thread that waits in our place.
 //!
-//! Invariants: flags of an inherited description never change. A pump thread holds one buffer and ends when either of its
-//! sides does; one that is stuck in a write to nobody holds up nothing but itself.
+//! Invariants: flags of an inherited description never change. A pump thread holds one buffer and ends when either of its sides does. A
+//! pump that is stuck in a write to nobody holds up nothing but itself.
 
 use std::{
     io,
@@ -26,12 +26,12 @@ use unhang_switches::stands;
 use super::{PipeKind, PipeReader, PipeWriter, is_broken, pair, set_nonblocking, wait};
 use crate::deadline::Deadline;
 
-/// Bytes that a pump moves at once: what an ordinary pipe holds.
+/// Bytes that a pump moves at once: the capacity of an ordinary pipe.
 const PUMP_BUFFER: usize = 64 * 1024;
 /// A pump's stack; it calls nothing deep.
 const PUMP_STACK: usize = 128 * 1024;
 
-/// Waits for what was written to an adopted output to leave us.
+/// Waits until the bytes that were written to an adopted output have left this process.
 #[derive(Debug)]
 pub struct Flush(Option<oneshot::Receiver<()>>);
 
@@ -41,10 +41,10 @@ impl Flush {
         Self(Some(done))
     }
 
-    /// Waits until a pump thread has written out everything. The [`PipeWriter`] has to be dropped before. Where there is
-    /// no thread nothing has to be waited for: the bytes are with the reader or in the kernel.
+    /// Waits until a pump thread has written out everything. The caller has to drop the [`PipeWriter`] before. Without a thread there is
+    /// nothing to wait for: the bytes are with the reader or in the kernel.
     ///
-    /// Returns false when the deadline came first, or the output broke.
+    /// Returns `false` if the deadline came first, or the output broke.
     pub async fn finish(self, deadline: Deadline) -> bool {
         let deadline = if stands("flush-deadline") { deadline } else { Deadline::after(Duration::MAX) };
         match self.0 {
@@ -59,7 +59,7 @@ impl Flush {
 /// Makes an inherited descriptor readable for an async owner. Must be called in a runtime.
 ///
 /// # Errors
-/// When a pipe, thread or registration cannot be made.
+/// Fails if a pipe, thread or registration cannot be made.
 pub fn adopt_input(descriptor: OwnedFd) -> io::Result<PipeReader> {
     match direct(&descriptor, OFlags::RDONLY)? {
         Direct::Reopened(reopened) => return PipeReader::new(reopened, PipeKind::Pipe),
@@ -78,7 +78,7 @@ pub fn adopt_input(descriptor: OwnedFd) -> io::Result<PipeReader> {
 /// Makes an inherited descriptor writable for an async owner. Must be called in a runtime.
 ///
 /// # Errors
-/// When a pipe, thread or registration cannot be made.
+/// Fails if a pipe, thread or registration cannot be made.
 pub fn adopt_output(descriptor: OwnedFd) -> io::Result<(PipeWriter, Flush)> {
     match direct(&descriptor, OFlags::WRONLY)? {
         Direct::Reopened(reopened) => return Ok((PipeWriter::new(reopened, PipeKind::Pipe)?, Flush(None))),
@@ -90,21 +90,20 @@ pub fn adopt_output(descriptor: OwnedFd) -> io::Result<(PipeWriter, Flush)> {
     let (done, flushed) = oneshot::channel();
     start_pump("output", move || {
         if pump(&reader, &descriptor).is_ok() {
-            // Nobody need be waiting.
+            // The receiver may have been dropped.
             let _ = done.send(());
         }
     })?;
     Ok((PipeWriter::new(writer, PipeKind::Pipe)?, Flush(Some(flushed))))
 }
 
-/// Takes standard input and output away from everybody else in this process: returns duplicates that no child inherits,
-/// and puts the null device in their place, so that neither a stray print nor a child can touch the protocol
-/// (promises 2 and 4, G-07, G-22).
+/// Takes standard input and output away from everybody else in this process. Returns duplicates that no child inherits, and puts the null
+/// device in their place. So neither a stray print nor a child can touch the protocol (promises 2 and 4, G-07, G-22).
 ///
 /// # Errors
-/// When they are not open or the null device cannot be opened.
+/// Fails if they are not open or the null device cannot be opened.
 pub fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
-    // Numbers below 3 would make a later child take the duplicate for a standard stream.
+    // With a number below 3, a later child would take the duplicate for a standard stream.
     let input = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let output = fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
     if !stands("taken-streams-not-inherited") {
@@ -126,7 +125,7 @@ enum Direct {
     No,
 }
 
-/// Whether a descriptor can be used without a thread.
+/// Decides whether and how a descriptor can be used without a thread.
 fn direct(descriptor: &OwnedFd, access: OFlags) -> io::Result<Direct> {
     if !stands("inherited-flags-kept") {
         set_nonblocking(descriptor)?;
@@ -146,13 +145,13 @@ fn start_pump(name: &str, pump: impl FnOnce() + Send + 'static) -> io::Result<()
     thread::Builder::new().name(format!("pump-{name}")).stack_size(PUMP_STACK).spawn(pump).map(drop)
 }
 
-/// Moves bytes until the source ends. The reader's end is an error, and is noticed while nothing is to be moved too.
+/// Moves bytes until the source ends. Fails if the reader has gone, and notices that also while there is nothing to move.
 pub(super) fn pump(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
     let mut buffer = vec![0; PUMP_BUFFER];
     loop {
         let mut polled = [
             PollFd::new(from, PollFlags::IN),
-            // Nothing is asked of it: its error condition says that its reader has gone.
+            // No event is asked for: the error condition says that its reader has gone.
             PollFd::new(to, PollFlags::empty()),
         ];
         wait(&mut polled, None);
@@ -168,7 +167,7 @@ pub(super) fn pump(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Writes everything, also where somebody else has made the description non-blocking.
+/// Writes everything, also if another process has made the description non-blocking.
 fn write_all(to: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(to, bytes) {

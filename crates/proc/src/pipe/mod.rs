@@ -2,10 +2,10 @@
 //!
 //! Invariants
 //! - `O_NONBLOCK` is set only on descriptions that nobody else has: pipe ends that we made or opened ourselves.
-//! - Readiness is forgotten when a call says that it would block, and after a short read of a pipe, which has emptied it.
-//!   A socket may return less than it holds, so a short read says nothing there.
+//! - Readiness is forgotten when a call says that it would block, and after a short read of a pipe, which has emptied it. A socket may
+//!   return less than it holds, so a short read says nothing there.
 //! - A pipe grows the first time that it is found full. No other property of a pipe that we inherited changes.
-//! - Waiting and trying are apart, so that every wait can be cancelled without losing a byte.
+//! - Waiting and trying are apart, so every wait can be cancelled without losing a byte.
 
 mod adopt;
 
@@ -28,15 +28,15 @@ use crate::system::NO_SIGNAL;
 
 pub use adopt::{Flush, adopt_input, adopt_output, take_standard_streams};
 
-/// What a pipe holds before anybody asks for more.
+/// The capacity of a pipe that nobody has enlarged.
 const ORDINARY: usize = 64 << 10;
 
-/// What a pipe is made to hold once it was found full, where the system lets us have it: with 64 KiB a 10 MB message costs
-/// 160 switches between the two processes, with this 40 (design 8), and more gained nothing. An ordinary user may have
-/// 64 MiB of pipes in all, so one that never carries a large message stays as it is.
+/// The capacity that a pipe gets once it was found full, if the system lets us have it. With 64 KiB a 10 MB message costs 160 switches
+/// between the two processes, with this 40 (design 8). More gained nothing. An ordinary user may have 64 MiB of pipes in all, so a pipe
+/// that never carries a large message stays as it is.
 const LARGE: usize = 256 << 10;
 
-/// How a descriptor is made not to wait.
+/// How a call on the descriptor is kept from waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PipeKind {
     /// Its description is ours and has `O_NONBLOCK`.
@@ -61,22 +61,22 @@ impl PipeReader {
     /// Waits until a try is worth while. May resolve although there is nothing to read. Cancel-safe.
     ///
     /// # Errors
-    /// When the runtime is going down.
+    /// Fails if the runtime is going down.
     pub async fn readable(&self) -> io::Result<()> {
         self.descriptor.readable().await.map(drop)
     }
 
-    /// Reads what is there; 0 is the end.
+    /// Reads the bytes that are there; 0 is the end.
     ///
     /// # Errors
-    /// `WouldBlock` when the runtime knows of nothing to read at the moment; anything else means that no more will come.
+    /// Fails with `WouldBlock` if the runtime knows of nothing to read at the moment. Any other error means that no more will come.
     pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let kind = self.kind;
         let mut short = None;
         let result = self.descriptor.try_io(Interest::READABLE, |descriptor| {
             let count = read(descriptor, kind, buffer)?;
             if kind == PipeKind::Pipe && 0 < count && count < buffer.len() {
-                // The error is how the runtime is told that the readiness is used up.
+                // This error tells the runtime that the readiness is used up.
                 short = Some(count);
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -89,11 +89,11 @@ impl PipeReader {
         result
     }
 
-    /// Reads what is there, whether or not the runtime has heard of it: news of a process's end can overtake the readiness
-    /// of the pipe with its last words.
+    /// Reads the bytes that are there, whether or not the runtime has heard of them. News of a process's end can overtake the readiness of
+    /// the pipe with its last words.
     ///
     /// # Errors
-    /// `WouldBlock` when there is nothing; anything else means that no more will come.
+    /// Fails with `WouldBlock` if there is nothing. Any other error means that no more will come.
     pub fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         read(self.descriptor.get_ref(), self.kind, buffer)
     }
@@ -124,15 +124,15 @@ impl PipeWriter {
     /// Waits until a try is worth while. May resolve although there is no room. Cancel-safe.
     ///
     /// # Errors
-    /// When the runtime is going down.
+    /// Fails if the runtime is going down.
     pub async fn writable(&self) -> io::Result<()> {
         self.descriptor.writable().await.map(drop)
     }
 
-    /// Writes what there is room for, from the parts in order, and says how many bytes that was.
+    /// Writes as much as there is room for, from the parts in order, and returns how many bytes that was.
     ///
     /// # Errors
-    /// `WouldBlock` when there is no room at the moment; anything else means that the reader has gone.
+    /// Fails with `WouldBlock` if there is no room at the moment. Any other error means that the reader has gone.
     pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let kind = self.kind;
         let flags = if stands("sockets-never-wait") { SendFlags::DONTWAIT } else { SendFlags::empty() };
@@ -152,13 +152,13 @@ impl PipeWriter {
         result
     }
 
-    /// Whether nobody can read any more what is written. Does not wait.
+    /// Returns whether the reader has gone, so that nobody can read what is written. Does not wait.
     #[must_use]
     pub fn reader_gone(&self) -> bool {
         is_broken(self.descriptor.get_ref().as_fd())
     }
 
-    /// Bytes that were written and that nobody has read yet; 0 where the system does not tell.
+    /// Returns how many bytes were written that nobody has read yet; 0 if the system does not tell.
     #[must_use]
     pub fn unread(&self) -> u64 {
         ioctl_fionread(&self.descriptor).unwrap_or(0)
@@ -166,7 +166,7 @@ impl PipeWriter {
 
     /// Waits until the reader has gone. Cancel-safe.
     pub async fn closed(&self) {
-        // The end of a pipe's reader is an error condition; the end of a socket's peer is the end of what could be read.
+        // At the end of its reader, a pipe has an error condition. At the end of its peer, a socket can be read to its end.
         let interest = match self.kind {
             PipeKind::Pipe => Interest::ERROR,
             PipeKind::Socket => Interest::READABLE,
@@ -179,7 +179,7 @@ impl PipeWriter {
                 return;
             }
             if guard.ready().is_read_closed() {
-                // The peer writes no more but still reads, and that state is never forgotten: a write will tell.
+                // The peer writes no more but still reads, and that state is never forgotten. The next write will show whether it reads.
                 return std::future::pending().await;
             }
             guard.clear_ready();
@@ -202,33 +202,33 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Whether the other end of a descriptor that we write to is closed.
+/// Returns whether the other end of a descriptor that we write to is closed.
 fn is_broken(descriptor: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
     wait(&mut polled, Some(Duration::ZERO)) && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// Polls, and says whether anything is ready. An interruption counts as nothing.
+/// Polls, and returns whether anything is ready. An interruption counts as nothing.
 pub(crate) fn wait(polled: &mut [PollFd<'_>], limit: Option<Duration>) -> bool {
     let limit =
         limit.map(|limit| Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 }));
     poll(polled, limit.as_ref()).is_ok_and(|count| count > 0)
 }
 
-/// A plain pipe that no child inherits: its reading and its writing end.
+/// Makes a plain pipe that no child inherits: its reading and its writing end.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = io::pipe()?;
     Ok((reader.into(), writer.into()))
 }
 
-/// A pipe that we write to and a server reads from; its end of it waits as programs expect.
+/// Makes a pipe that we write to and a server reads from. Calls on the server's end wait, as programs expect.
 pub(crate) fn to_server() -> io::Result<(OwnedFd, PipeWriter)> {
     let (reader, writer) = pair()?;
     set_nonblocking(&writer)?;
     Ok((reader, PipeWriter::new(writer, PipeKind::Pipe)?))
 }
 
-/// A pipe that a server writes to and we read from.
+/// Makes a pipe that a server writes to and we read from.
 pub(crate) fn from_server() -> io::Result<(PipeReader, OwnedFd)> {
     let (reader, writer) = pair()?;
     set_nonblocking(&reader)?;
@@ -247,12 +247,12 @@ fn set_nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
     Ok(fcntl_setfl(descriptor, fcntl_getfl(descriptor)? | more)?)
 }
 
-/// Makes a pipe hold more, once. Best effort: a small pipe is slower, nothing else.
+/// Enlarges a pipe, once. Best effort: a small pipe is slower, nothing else.
 fn grow(descriptor: &OwnedFd, kind: PipeKind, grown: &mut bool) {
     if kind == PipeKind::Socket || std::mem::replace(grown, true) {
         return;
     }
-    // Whoever made the pipe may have given it more already.
+    // The maker of the pipe may have enlarged it already.
     #[cfg(target_os = "linux")]
     if rustix::pipe::fcntl_getpipe_size(descriptor).is_ok_and(|size| size < LARGE) {
         let _ = rustix::pipe::fcntl_setpipe_size(descriptor, LARGE);

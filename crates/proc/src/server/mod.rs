@@ -1,17 +1,16 @@
 //! A supervised server process, as its owner sees it.
 //!
 //! Invariants
-//! - The server never outlives its owner: it runs under a lifeline (see [`crate::lifeline`]) that ends its whole tree when
-//!   the owner's end of a socket closes, by whatever cause.
-//! - Nothing here waits for a process. [`Server::event`] is the one thing to wait for, it can be cancelled at any point,
-//!   and it ends with [`ServerEvent::Gone`] within the limit, whatever server and lifeline do.
-//! - The lifeline is reaped after the tree has gone and not before, so that its number stays good until then.
+//! - The server never outlives its owner. It runs under a lifeline (see [`crate::lifeline`]) that ends its whole tree when the owner's end
+//!   of a socket closes, by whatever cause.
+//! - Nothing here waits for a process. An owner waits for [`Server::event`] alone, and can cancel that at any point. It ends with
+//!   [`ServerEvent::Gone`] within the limit, whatever server and lifeline do.
+//! - The lifeline is reaped after the tree has gone and not before, so its number stays good until then.
 //!
-//! Theory of operation: [`Server::start`] makes three pipes and a socket pair, and starts the lifeline with the server's
-//! ends as its standard streams. The lifeline starts the server, lets go of the streams, and reports. From then on the
-//! owner holds the only other ends, and end-of-file works in both directions. Whoever awaits [`Server::event`] also drives
-//! the stop ladder; commands go to the lifeline as single bytes. If the lifeline is lost or does not report in time, the
-//! owner sweeps by itself (see `rescue.rs`).
+//! Theory of operation: [`Server::start`] makes three pipes and a socket pair, and starts the lifeline with the server's ends as its
+//! standard streams. The lifeline starts the server, lets go of the streams, and reports. From then on the owner holds the only other ends,
+//! and end-of-file works in both directions. A caller that awaits [`Server::event`] also drives the stop ladder; commands go to the
+//! lifeline as single bytes. If the lifeline is lost or does not report in time, the owner sweeps by itself (see `rescue.rs`).
 
 mod report;
 mod supervision;
@@ -48,9 +47,9 @@ pub use crate::{
     tree::{SweptTree, Tier},
 };
 
-/// What an owner says to a lifeline: single bytes.
+/// The commands of an owner to a lifeline: single bytes.
 pub(crate) mod command {
-    /// SIGTERM to the server's process group.
+    /// Send SIGTERM to the server's process group.
     pub(crate) const TERMINATE: u8 = b'T';
     /// Kill everything now.
     pub(crate) const KILL: u8 = b'K';
@@ -65,11 +64,11 @@ pub struct ServerSpec {
     pub arguments: Vec<OsString>,
     /// Its environment.
     pub environment: Environment,
-    /// Its working folder; ours when absent.
+    /// Its working folder; ours if absent.
     pub folder: Option<PathBuf>,
     /// The wait after its input was closed, and again after SIGTERM.
     pub grace: Duration,
-    /// The whole stop.
+    /// The limit of the whole stop.
     pub stop_limit: Duration,
     /// How our own binary is run as a lifeline.
     pub lifeline: LifelineCommand,
@@ -84,17 +83,17 @@ pub struct LifelineCommand {
     pub arguments: Vec<OsString>,
 }
 
-/// What happens to a server.
+/// An event in the life of a server.
 #[derive(Debug)]
 pub enum ServerEvent {
-    /// It runs.
+    /// The server runs.
     Started {
         /// Its process number.
         pid: u32,
         /// How its tree is held together.
         tier: Tier,
     },
-    /// It could not be started. [`ServerEvent::Gone`] follows.
+    /// The server could not be started. [`ServerEvent::Gone`] follows.
     Failed(SpawnError),
     /// The server itself has ended; its descendants are about to.
     Exited(Exit),
@@ -133,7 +132,7 @@ impl Server {
     /// Starts a server and returns without waiting for it. Must be called in a runtime.
     ///
     /// # Errors
-    /// When the program cannot be found or executed, its folder cannot be used, or the system lacks means.
+    /// Fails if the program cannot be found or executed, if its folder cannot be used, or if the system lacks means.
     pub fn start(spec: &ServerSpec) -> Result<(Self, ErrorPipe), SpawnError> {
         let program = lookup::executable(&spec.program, &spec.environment, spec.folder.as_deref())?;
         let streams =
@@ -161,7 +160,7 @@ impl Server {
         self.supervision().begin_stop(Instant::now());
     }
 
-    /// SIGTERM to the server's process group, with its stdin left open and without the rest of the stop.
+    /// Sends SIGTERM to the server's process group. Its stdin stays open, and the rest of the stop does not follow.
     pub fn terminate(&mut self) {
         supervision::tell(self.lifeline.get_ref(), command::TERMINATE);
     }
@@ -175,8 +174,7 @@ impl Server {
         }
     }
 
-    /// Waits for the next event, and drives the stop ladder meanwhile. Cancel-safe. After [`ServerEvent::Gone`] it waits
-    /// for ever.
+    /// Waits for the next event, and drives the stop ladder meanwhile. Cancel-safe. After [`ServerEvent::Gone`] it waits for ever.
     pub async fn event(&self) -> ServerEvent {
         loop {
             let step = self.supervision().advance(Instant::now(), self.lifeline.get_ref());
@@ -198,34 +196,34 @@ impl Server {
         }
     }
 
-    /// The server's process number, once it runs.
+    /// Returns the server's process number; `None` until it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.supervision().pid()
     }
 
-    /// Processor time, user and system, that the server's tree has used so far, to tell busy from hung. A look costs up to
-    /// a few milliseconds where there is no control group. None when it is not known.
+    /// Returns the processor time, user and system, that the server's tree has used so far, to tell busy from hung. Without a control group
+    /// a look costs up to a few milliseconds. Returns `None` if the time is not known.
     #[must_use]
     pub fn cpu_time(&self) -> Option<Duration> {
         self.supervision().cpu_time()
     }
 
-    /// How long the living processes of the server's tree were ready to run and had no processor, in all: what the machine, and
-    /// not the server, has to answer for. Nothing where the system does not tell.
+    /// Returns how long the living processes of the server's tree were ready to run and had no processor, in all. The machine, and not the
+    /// server, is to blame for that time. Returns zero if the system does not tell.
     #[must_use]
     pub fn processor_wait(&self) -> Duration {
         self.supervision().processor_wait()
     }
 
-    /// Processes of the server's tree whose stdin is the pipe that we write to, the server among them. None where the system
-    /// does not tell.
+    /// Lists the processes of the server's tree whose stdin is the pipe that we write to, the server among them. The list is empty if the
+    /// system does not tell.
     #[must_use]
     pub fn input_holders(&self) -> Vec<u32> {
         self.input.as_ref().map(|input| self.supervision().holders(input.as_fd())).unwrap_or_default()
     }
 
-    /// Process number of the lifeline.
+    /// Returns the process number of the lifeline.
     #[must_use]
     pub fn lifeline_pid(&self) -> u32 {
         self.supervision().lifeline_pid()
@@ -255,14 +253,14 @@ impl ServerPipes {
     fn new() -> io::Result<Self> {
         let (far_input, input) = pipe::to_server()?;
         let (output, far_output) = pipe::from_server()?;
-        // Not enlarged: the drain empties it all the time, and an ordinary user has room for few large pipes.
+        // This pipe is not enlarged: the drain empties it all the time, and an ordinary user has room for few large pipes.
         let (error, far_error) = pipe::pair()?;
         Ok(Self { input, output, error: ErrorPipe(error), far: [far_input, far_output, far_error] })
     }
 }
 
 fn lifeline_pair() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
-    // Every call asks not to wait by itself, so that the flags of the sockets stay as they are.
+    // Every call asks not to wait by itself, so the flags of the sockets stay as they are.
     let (near, far) = UnixStream::pair()?;
     Ok((pipe::register(near.into(), Interest::READABLE)?, far.into()))
 }

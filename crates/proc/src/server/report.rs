@@ -1,8 +1,8 @@
-//! What a lifeline says to its owner: short lines of text.
+//! The reports of a lifeline to its owner: short lines of text.
 //!
 //! `started PID TIER [GROUP]`, `failed ERRNO`, `exited code N`, `exited signal N`, `gone LEAKED UNKILLED`.
 //!
-//! Invariants: whatever is written here is read back as the same; what cannot be read is left out, never guessed.
+//! Invariants: each report that is written here is read back as the same. A line that cannot be read is left out, never guessed.
 
 use std::{
     ffi::OsString,
@@ -19,11 +19,11 @@ use crate::spawn::Exit;
 pub(crate) enum LifelineReport {
     /// The server runs.
     Started { pid: u32, tier: Tier, group: Option<PathBuf> },
-    /// It could not be executed.
+    /// The server could not be executed.
     Failed { errno: i32 },
     /// The server itself has ended.
     Exited(Exit),
-    /// Everything has.
+    /// The whole tree has ended.
     Gone(SweptTree),
 }
 
@@ -46,7 +46,7 @@ impl LifelineReport {
         line
     }
 
-    /// Reads a line without its ending.
+    /// Parses a line without its ending; `None` if it cannot be read.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         let mut words = line.splitn(4, |&byte| byte == b' ');
         let kind = words.next()?;

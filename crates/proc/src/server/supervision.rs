@@ -1,8 +1,7 @@
-//! The state of one supervised server: what was reported, where the stop has got to, and what is done when the lifeline
-//! fails.
+//! The state of one supervised server: the reports so far, the progress of the stop, and the rescue if the lifeline fails.
 //!
-//! Invariants: [`Supervision::advance`] and [`Supervision::hear`] never wait. Events come in the order Started or Failed,
-//! Exited, Gone, each at most once, and Gone always comes.
+//! Invariants: [`Supervision::advance`] and [`Supervision::hear`] never wait. Events come in the order Started or Failed, Exited, Gone,
+//! each at most once, and Gone always comes.
 
 use std::{
     collections::VecDeque,
@@ -30,23 +29,23 @@ use crate::{
     table::{ProcessEntry, descendants},
 };
 
-/// How often a lifeline that has said goodbye is looked at until it can be reaped.
+/// The pause between two tries to reap a lifeline that has said goodbye.
 const REAP_PAUSE: Duration = Duration::from_millis(1);
-/// A lifeline that has said goodbye has nothing left to do but to exit.
+/// The limit for a lifeline to exit after its goodbye; it has nothing else left to do.
 const REAP_LIMIT: Duration = Duration::from_millis(500);
-/// A report is shorter than this; what is longer is no report.
+/// The length that no report reaches; a longer line is not a report.
 const LONGEST_REPORT: usize = 8 * 1024;
 
 #[derive(Debug)]
 enum StopPhase {
     /// The lifeline is there, and we listen to it.
     Held,
-    /// It has reported the end and is about to exit.
+    /// The lifeline has reported the end and is about to exit.
     Leaving {
         swept: SweptTree,
         until: Instant,
     },
-    /// It failed, and we sweep by ourselves.
+    /// The lifeline failed, and we sweep by ourselves.
     Rescuing {
         rescue: TreeRescue,
         until: Instant,
@@ -54,7 +53,7 @@ enum StopPhase {
     Gone,
 }
 
-/// What the owner has to do next.
+/// The next things that the owner has to do.
 pub(super) struct SupervisionStep {
     pub(super) event: Option<ServerEvent>,
     /// Whether the lifeline may have something to say.
@@ -107,7 +106,7 @@ impl Supervision {
         self.ladder.begin(now - self.origin);
     }
 
-    /// The command to send, if it was not sent before.
+    /// Returns the command to send, or `None` if it was sent before.
     pub(super) fn kill_now(&mut self, now: Instant) -> Option<u8> {
         self.ladder.kill(now - self.origin).then_some(command::KILL)
     }
@@ -146,14 +145,14 @@ impl Supervision {
         self.tree().iter().map(|entry| system::processor_wait(entry.pid)).sum()
     }
 
-    /// Processes of the tree whose stdin is the other end of this pipe.
+    /// Lists the processes of the tree whose stdin is the other end of this pipe.
     pub(super) fn holders(&self, pipe: BorrowedFd<'_>) -> Vec<u32> {
         let tree = self.tree();
         let holding = tree.iter().filter(|entry| system::reads_from(entry.pid, pipe));
         holding.map(|entry| entry.pid.as_raw_nonzero().get().unsigned_abs()).collect()
     }
 
-    /// Reads what the lifeline said. False when there is nothing more at the moment.
+    /// Reads the lifeline's reports. Returns `false` if there is nothing more at the moment.
     pub(super) fn hear(&mut self, link: &OwnedFd) -> bool {
         let mut buffer = [0; 1024];
         let flags = if stands("link-never-waited-for") { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
@@ -217,7 +216,7 @@ impl Supervision {
         }
     }
 
-    /// The lifeline ended without a goodbye: somebody killed it.
+    /// Notes that the lifeline ended without a goodbye, because somebody killed it.
     fn lost(&mut self) {
         if matches!(self.phase, StopPhase::Held) {
             let source = io::Error::other("it ended before the server ran");
@@ -232,7 +231,7 @@ impl Supervision {
         self.phase = StopPhase::Rescuing { rescue: TreeRescue::default(), until: now + sweep::LIMIT };
     }
 
-    /// Does what is due.
+    /// Does everything that is due, and returns the next step.
     pub(super) fn advance(&mut self, now: Instant, link: &OwnedFd) -> SupervisionStep {
         while let Some(action) = self.ladder.step(now - self.origin) {
             match action {
@@ -254,7 +253,7 @@ impl Supervision {
         SupervisionStep { event, listens: matches!(self.phase, StopPhase::Held), next }
     }
 
-    /// Works towards the end where it has begun. Returns how long to wait before the next look.
+    /// Works towards the end, if the end has begun. Returns how long to wait before the next look.
     fn end(&mut self, now: Instant) -> Duration {
         match &mut self.phase {
             StopPhase::Leaving { swept, until } => {
@@ -290,7 +289,7 @@ impl Supervision {
     }
 }
 
-/// Sends a command. A lifeline that cannot take one more byte does not work, and is given up in its time.
+/// Sends a command. A lifeline that cannot take one more byte does not work, and is abandoned in its time.
 pub(super) fn tell(link: &OwnedFd, command: u8) {
     let _ = send(link, &[command], SendFlags::DONTWAIT | system::NO_SIGNAL);
 }

@@ -1,4 +1,4 @@
-//! Control groups, where there are none.
+//! The interface of control groups, on systems without them.
 
 use std::{
     collections::HashSet,
