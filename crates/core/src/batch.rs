@@ -1,7 +1,6 @@
 //! A client's batch (2025-03-26): taken apart, and answered as one array (design 4).
 //!
-//! Invariants: pure. An array goes out once, when its last request is answered or withdrawn; a batch of notifications
-//! alone gets none.
+//! Invariants: pure. An array goes out once, when its last request is answered or withdrawn. A batch of notifications alone gets none.
 
 use std::collections::HashMap;
 
@@ -31,17 +30,18 @@ impl Batches {
         self.next
     }
 
-    /// Answers of it are still awaited.
+    /// Returns whether answers of the batch are still awaited.
     pub fn is_open(&self, batch: BatchId) -> bool {
         self.open.contains_key(&batch)
     }
 
-    /// Bytes of answers that wait for their companions.
+    /// Returns the bytes of answers that wait for the rest of their batch.
     pub fn cost(&self) -> usize {
         self.open.values().map(|open| open.answers.len()).sum()
     }
 
-    /// Adds an answer, or none for a request that was withdrawn. Returns the whole array when it was the last.
+    /// Adds an answer, or none for a request that was withdrawn. Returns the whole array if it was the last answer; `None` if answers are
+    /// still awaited, or if there are none to send.
     pub fn settle(&mut self, batch: BatchId, answer: Option<&[u8]>) -> Option<Vec<u8>> {
         let open = self.open.get_mut(&batch)?;
         if let Some(answer) = answer {

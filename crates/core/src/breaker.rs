@@ -1,9 +1,7 @@
-//! When to stop trying: back-off between restarts, and the breaker that fences off a server that keeps failing
-//! (promise 6, L-56).
+//! When to stop trying: back-off between restarts, and the breaker that fences off a server that keeps failing (promise 6, L-56).
 //!
-//! Invariants: pure, time is handed in. Start failures and dead processes count; a caller's timeout does not. Only an
-//! answered request resets the count, a handshake does not, so that a server that shakes hands and dies on every call is
-//! fenced off too.
+//! Invariants: pure, time is handed in. Start failures and dead processes count; a caller's timeout does not. Only an answered request
+//! resets the count. A handshake does not, so a server that shakes hands and dies on every call is fenced off too.
 
 use std::time::Duration;
 
@@ -11,18 +9,18 @@ use unhang_switches::stands;
 
 use crate::{config::RESTART_DELAY_MAX, limits::Limits};
 
-/// What the breaker says to a new request.
+/// The breaker's answer to a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerVerdict {
-    /// Let it through.
+    /// The request passes.
     Pass,
-    /// Let it through as the one trial after the cool-down.
+    /// The request passes as the one trial after the cool-down.
     Trial,
-    /// Refuse it; the next trial is possible after this long.
+    /// The request is refused; the next trial is possible after this long.
     Refuse(Duration),
 }
 
-/// Where it is, for whoever looks after it.
+/// The breaker's phase, for monitoring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerPhase {
     /// Requests pass.
@@ -40,7 +38,7 @@ enum CircuitState {
     Trial,
 }
 
-/// Failures in a row, and what follows from them.
+/// Counts failures in a row, and decides what follows from them.
 #[derive(Debug)]
 pub struct Breaker {
     threshold: u32,
@@ -52,7 +50,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// A closed breaker. `seed` varies the back-off between processes, so that many guards do not restart in step.
+    /// Makes a closed breaker. `seed` varies the back-off between processes, so many guards do not restart in step.
     pub fn new(limits: &Limits, seed: u64) -> Breaker {
         Breaker {
             threshold: limits.breaker_failures,
@@ -64,12 +62,12 @@ impl Breaker {
         }
     }
 
-    /// Failures since the last answered request.
+    /// Returns the number of failures since the last answered request.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Asks for one request. A [`BreakerVerdict::Trial`] is given once; it ends with `succeeded` or `failed`.
+    /// Asks whether one request may pass. A [`BreakerVerdict::Trial`] is given once; it ends with `succeeded` or `failed`.
     pub fn ask(&mut self, now: Duration) -> BreakerVerdict {
         match self.state {
             CircuitState::Closed => BreakerVerdict::Pass,
@@ -84,7 +82,7 @@ impl Breaker {
         }
     }
 
-    /// Where it is. Asking changes nothing.
+    /// Returns the breaker's phase, and changes nothing.
     pub fn phase(&self, now: Duration) -> BreakerPhase {
         match self.state {
             CircuitState::Closed => BreakerPhase::Closed,
@@ -93,28 +91,28 @@ impl Breaker {
         }
     }
 
-    /// True while nothing may be started on our own account.
+    /// Returns whether the breaker is open: unhang then starts nothing on its own account.
     pub fn is_open(&self) -> bool {
         matches!(self.state, CircuitState::Open { .. })
     }
 
-    /// A request of the client was answered.
+    /// Notes that a request of the client was answered, and closes the breaker.
     pub fn succeeded(&mut self) {
         self.failures = 0;
         self.state = CircuitState::Closed;
     }
 
-    /// The trial ended without saying anything about the server (cancelled, expired): the next request may try.
+    /// Notes that the trial ended without saying anything about the server (cancelled, expired): the next request may try.
     pub fn trial_abandoned(&mut self, now: Duration) {
         if self.state == CircuitState::Trial && stands("abandoned-trial-frees") {
             self.state = CircuitState::Open { until: now };
         }
     }
 
-    /// A start failed or a process died. Returns true when this opened the breaker.
+    /// Notes that a start failed or a process died. Returns whether this opened the breaker.
     pub fn failed(&mut self, now: Duration) -> bool {
         self.failures = self.failures.saturating_add(1);
-        // The trial is only ever reached with so many failures, so that a failed one opens it again.
+        // A trial is reached only with so many failures, so a failed one opens the breaker again.
         let opens = self.failures >= self.threshold && stands("breaker-opens");
         if opens {
             self.state = CircuitState::Open { until: now + self.cooldown };
@@ -122,14 +120,14 @@ impl Breaker {
         opens
     }
 
-    /// The pause before the next start: doubling from the first delay, at most [`RESTART_DELAY_MAX`] and never beyond the
-    /// cool-down, jittered to between three quarters and the whole of it.
+    /// Returns the pause before the next start. It doubles from the first delay, is at most [`RESTART_DELAY_MAX`] and never goes beyond the
+    /// cool-down. Jitter brings it to between three quarters and the whole of that.
     pub fn delay(&mut self) -> Duration {
         let doublings = if stands("delay-doubles") { self.failures.saturating_sub(1) } else { 0 };
         let ceiling =
             if stands("delay-capped") { RESTART_DELAY_MAX.max(self.first_delay) } else { Duration::MAX };
         let full = self.first_delay.saturating_mul(2_u32.saturating_pow(doublings)).min(ceiling);
-        // After the cool-down a trial is due, and nothing is to keep it waiting.
+        // After the cool-down a trial is due, and nothing may keep it waiting.
         let full = full.min(self.cooldown);
         // A xorshift step: nothing here needs good randomness, only a spread.
         self.jitter ^= self.jitter << 13;

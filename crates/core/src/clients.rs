@@ -1,12 +1,11 @@
-//! What is known of clients' patience, by `clientInfo` (peers.md 3.1 A, K and L, and 3.3; G-06).
+//! The known patience of clients, by `clientInfo` (peers.md 3.1 A, K and L, and 3.3; G-06).
 //!
 //! Invariants
 //!
-//! - Pure. What is not known is not guessed: such a client has no clock here, and the first to speak is `config::PROMOTE_AFTER`.
-//! - Where builds of a client differ and cannot be told apart, the shortest that was reported counts: ours fires too soon then, and not
-//!   too late.
+//! - Pure. Nothing is guessed: an unknown client has no clock here, and the first limit to apply is `config::PROMOTE_AFTER`.
+//! - If builds of a client differ and cannot be told apart, the shortest reported clock counts: ours then fires too soon, and not too late.
 //! - `docs/concepts/slow-calls.md` has the same table.
-//! - What the configuration says of a client goes before the table.
+//! - The configuration's entries for a client go before the table.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,35 +13,35 @@ use unhang_switches::stands;
 
 use crate::{config::CLOCK_PERCENT, units::in_words};
 
-/// After how long a client gives a `tools/call` up, as far as that is known.
+/// How long a client waits for the answer to a `tools/call` before it gives up, if that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// What people call it.
+    /// The client's name for people.
     pub client: &'static str,
-    /// What `clientInfo.name` is or begins with, in lower case.
+    /// The whole or the beginning of its `clientInfo.name`, in lower case.
     pub name: &'static str,
-    /// It is so from this version on; as long as nothing is said, for all that no entry before it is for.
+    /// The first version with this clock. `None`: all versions that no entry before this one covers.
     pub since: Option<&'static str>,
-    /// The clock. None: it waits for longer than anybody cares, or nobody has found it out.
+    /// The clock. `None`: the client waits for longer than anybody cares, or its clock is not known.
     pub call: Option<Duration>,
-    /// Progress of a call, told under its token, keeps the client waiting for longer.
+    /// Whether progress of a call, sent under its token, keeps the client waiting for longer.
     pub progress_resets: bool,
-    /// Who says so, and what else is known.
+    /// The source of the entry, and other known facts.
     pub source: &'static str,
 }
 
-/// A clock that progress does not reset, of all versions.
+/// Makes an entry for all versions, with a clock that progress does not reset.
 const fn clock(client: &'static str, name: &'static str, seconds: u64, source: &'static str) -> Clock {
     let call = Some(Duration::from_secs(seconds));
     Clock { client, name, since: None, call, progress_resets: false, source }
 }
 
-/// No clock that would count.
+/// Makes an entry for all versions, without a clock that would count.
 const fn patient(client: &'static str, name: &'static str, source: &'static str) -> Clock {
     Clock { client, name, since: None, call: None, progress_resets: false, source }
 }
 
-/// What is known. The first entry that fits counts, so newer versions stand before older ones.
+/// The known clients. The first entry that fits counts, so newer versions stand before older ones.
 pub const CLOCKS: &[Clock] = &[
     clock(
         "Claude Desktop",
@@ -50,10 +49,11 @@ pub const CLOCKS: &[Clock] = &[
         60,
         "anthropics/claude-code#22542: 60 s; #65643: 4 min in some builds, which all say the same of themselves; cannot be set",
     ),
-    // It waits for 28 h, and with that as its clock a call would become a job as late as that can be, after 4 min. But users set
-    // MCP_TOOL_TIMEOUT and `timeout` to a minute or a few, the Code tab of the desktop app gives up after 60 s whatever they set, over HTTP
-    // 5 min without a word are the end, and after 2 min the client puts a call into the background itself: all of that is later than the
-    // 45 s of a client without a clock. With 2 min as its clock a call that is not to become a job would be cut off there, for nothing.
+    // Claude Code waits for 28 h. With that as its clock a call would become a job as late as that can be, after 4 min. But users set
+    // MCP_TOOL_TIMEOUT and `timeout` to a minute or a few. The Code tab of the desktop app gives up after 60 s, whatever they set. Over
+    // HTTP 5 min without a word are the end, and after 2 min the client puts a call into the background itself. All of that is later than
+    // the 45 s of a client without a clock. With 2 min as its clock, a call that is not to become a job would be cut off there, for
+    // nothing.
     Clock {
         progress_resets: true,
         ..patient(
@@ -63,8 +63,9 @@ pub const CLOCKS: &[Clock] = &[
              alp82/curia#104: over HTTP 5 min without progress; after 2 min it goes on in the background",
         )
     },
-    // The change is of June 2026, and 0.144 of July the first version that has it for sure. 0.137 is the first of which 2 min were
-    // reported, 0.92 the last of which 1 min was. One that says no version, or that somebody built (0.0.0), has the shortest.
+    // The change is of June 2026, and 0.144 of July is the first version that has it for sure. 0.137 is the first version with reports of 2
+    // min, and 0.92 the last with reports of 1 min. A client that states no version, or that somebody built (0.0.0), has the shortest
+    // clock.
     Clock {
         since: Some("0.144"),
         ..clock("Codex", "codex", 300, "openai/codex#28234: 5 min, `tool_timeout_sec`")
@@ -85,7 +86,7 @@ pub const CLOCKS: &[Clock] = &[
         600,
         "google-gemini/gemini-cli, packages/core/src/tools/mcp-client.ts: 10 min, can be set",
     ),
-    // All builds say that they are 0.0.1. 45 s come before the 60 s of older ones, and 10 min after every end that a call has here.
+    // All builds state the version 0.0.1. 45 s come before the 60 s of older ones, and 10 min after every end that a call has here.
     patient(
         "Qwen Code",
         "qwen-code",
@@ -102,22 +103,22 @@ pub const CLOCKS: &[Clock] = &[
     ),
 ];
 
-/// A client that asks for the list of tools anew when it is told that the list has changed.
+/// A client that fetches the list of tools again when it is told that the list has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListFollower {
-    /// What people call it.
+    /// The client's name for people.
     pub client: &'static str,
-    /// What `clientInfo.name` is or begins with, in lower case.
+    /// The whole or the beginning of its `clientInfo.name`, in lower case.
     pub name: &'static str,
-    /// From which version on; one that says no version then does not count.
+    /// The first version that does so. A client that states no version then does not count.
     pub since: Option<&'static str>,
-    /// Who says so.
+    /// The source of the entry.
     pub source: &'static str,
 }
 
-/// Those clients. A client about which reports contradict one another is not among them: a tool that it never sees helps nobody, and one
-/// that it sees too early costs a few hundred bytes. So Claude Code (2.1 has it by its own account, anthropics/claude-code#62058 and #65698
-/// found it missing in May and June 2026) and Cursor are not, and Codex (openai/codex#10105, #35583) does not do it.
+/// The known clients of that kind. A client with contradicting reports is not among them: a tool that it never sees helps nobody, and one
+/// that it sees too early costs a few hundred bytes. So Claude Code and Cursor are not in the list. By its own account Claude Code 2.1 does
+/// it; anthropics/claude-code#62058 and #65698 found it missing in May and June 2026. Codex (openai/codex#10105, #35583) does not do it.
 pub const LIST_FOLLOWERS: &[ListFollower] = &[
     ListFollower {
         client: "VS Code",
@@ -139,7 +140,7 @@ pub const LIST_FOLLOWERS: &[ListFollower] = &[
     },
 ];
 
-/// Whether the client of this name and version asks for the list of tools anew when it is told that the list has changed.
+/// Returns whether the client of this name and version fetches the list of tools again when it is told that the list has changed.
 #[must_use]
 pub fn follows_lists(name: &str, version: Option<&str>) -> bool {
     let name = plain(name);
@@ -147,25 +148,25 @@ pub fn follows_lists(name: &str, version: Option<&str>) -> bool {
     LIST_FOLLOWERS.iter().any(|client| is_called(&name, client.name) && client.since.is_none_or(is_that_new))
 }
 
-/// After how long clients give a start up, where that is known (peers.md 3.3). The shortest comes first.
+/// How long clients wait for a start before they give up, if that is known (peers.md 3.3). The shortest comes first.
 pub const START_CLOCKS: [(&str, Duration); 3] = [
     ("Codex", Duration::from_secs(10)),
     ("Claude Code", Duration::from_secs(30)),
     ("the TypeScript SDK", Duration::from_secs(60)),
 ];
 
-/// The same for a list of tools, which they ask for right after the start.
+/// How long clients wait for a list of tools, which they ask for right after the start.
 pub const LIST_CLOCKS: [(&str, Duration); 2] =
     [("opencode", Duration::from_secs(5)), ("the TypeScript SDK", Duration::from_secs(60))];
 
-/// After how long clients give a `tools/call` up, by the beginning of their names, in their newest versions.
+/// Lists the clocks of clients for a `tools/call`, by the beginning of their names, in their newest versions.
 pub fn call_clocks() -> impl Iterator<Item = (&'static str, Duration)> {
     let is_newest = |index: usize| CLOCKS[..index].iter().all(|newer| newer.name != CLOCKS[index].name);
     let newest = CLOCKS.iter().enumerate().filter(move |(index, _)| is_newest(*index));
     newest.filter_map(|(_, clock)| Some((clock.name, clock.call?)))
 }
 
-/// After how long the client of this name and version gives a `tools/call` up, by the table alone.
+/// Finds the clock of the client of this name and version for a `tools/call`, by the table alone; `None` if it has none there.
 #[must_use]
 pub fn call_clock(name: &str, version: Option<&str>) -> Option<Duration> {
     let name = plain(name);
@@ -175,22 +176,22 @@ pub fn call_clock(name: &str, version: Option<&str>) -> Option<Duration> {
     known?.call
 }
 
-/// The clocks of clients: those of the table, and before them those that a configuration says. Clones share it.
+/// The clocks of clients: the configured ones, and after them the table. Clones share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
-    /// By the beginnings of names, in lower case; none where there is to be no clock.
+    /// By the beginnings of names, in lower case; `None` for a client that is to have no clock.
     said: Arc<BTreeMap<String, Option<Duration>>>,
 }
 
 impl Clocks {
-    /// These before the table: what names are or begin with, and the clock of such clients; none where they have none. Where several fit,
-    /// the longest counts.
+    /// Puts these entries before the table: a client's name or the beginning of it, and its clock. `None` stands for a client without a
+    /// clock. If several entries fit, the one with the longest name counts.
     #[must_use]
     pub fn with(said: impl IntoIterator<Item = (String, Option<Duration>)>) -> Self {
         Self { said: Arc::new(said.into_iter().map(|(name, clock)| (plain(&name), clock)).collect()) }
     }
 
-    /// After how long the client of this name and version gives a `tools/call` up, where that is known.
+    /// Finds the clock of the client of this name and version for a `tools/call`; `None` if it has none that is known.
     #[must_use]
     pub fn call(&self, name: &str, version: Option<&str>) -> Option<Duration> {
         let plain = plain(name);
@@ -200,19 +201,19 @@ impl Clocks {
     }
 }
 
-/// A name as it is compared.
+/// Returns a name in the form in which names are compared.
 pub fn plain(name: &str) -> String {
     name.trim().to_lowercase()
 }
 
-/// Whether a client calls itself that: the name is that, or goes on with something that is neither letter nor digit.
+/// Returns whether a client's name is that name, or goes on after it with something that is neither letter nor digit.
 fn is_called(name: &str, that: &str) -> bool {
     name.strip_prefix(that).is_some_and(|rest| {
         !rest.starts_with(|next: char| next.is_ascii_alphanumeric()) || !stands("clock-by-whole-name")
     })
 }
 
-/// Two versions by their numbers; what is no number has none, and comes before all that have some.
+/// Compares two versions by their numbers. A version without a number comes before all that have some.
 fn compared(one: &str, other: &str) -> Ordering {
     fn numbers(version: &str) -> impl Iterator<Item = u64> {
         version.trim_start_matches('v').split('.').map_while(|part| {
@@ -223,14 +224,14 @@ fn compared(one: &str, other: &str) -> Ordering {
     numbers(one).cmp(numbers(other))
 }
 
-/// How long a `tools/call` may take for a client with this clock: ours is to fire before its own (G-06).
+/// Returns how long a `tools/call` may take for a client with this clock: ours is to fire before its own (G-06).
 pub fn call_limit(clock: Option<Duration>, call_timeout: Duration) -> Duration {
     let percent = if stands("before-the-clients-clock") { CLOCK_PERCENT } else { 100 };
-    // Divided first, since a configured clock may be as long as one can write.
+    // The clock is divided first, because a configured clock may be as long as one can write.
     clock.map_or(Duration::MAX, |clock| clock / 100 * percent).min(call_timeout)
 }
 
-/// What to say of a call that was cut because of a client's clock.
+/// Words the report of a call that was cut because of a client's clock.
 pub fn cut_short(client: Option<&str>, clock: Duration) -> String {
     let client = client.unwrap_or("the client");
     format!("the call was cancelled just before {client} would have given up (after {})", in_words(clock))

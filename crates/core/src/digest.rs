@@ -1,15 +1,15 @@
-//! What tells several texts together from others, in a few bytes.
+//! A digest that tells several texts apart from others, in a few bytes.
 //!
-//! Invariants: the same texts have the same digest in every run, since some are kept on the disk; where one text ends and the next begins
-//! makes a difference.
+//! Invariants: the same texts have the same digest in every run, because some digests are kept on the disk. The places where one text ends
+//! and the next begins make a difference.
 
 use ring::digest::{Context, SHA256};
 
-/// The first bytes of the digest of these, at most 32.
+/// Returns the first bytes of the digest of these texts, at most 32.
 pub fn digest<'a, const LENGTH: usize>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; LENGTH] {
     let mut context = Context::new(&SHA256);
     for part in parts {
-        // With their lengths, so that nothing of one can be taken for the beginning of the next.
+        // Each text is hashed with its length, so nothing of one can be taken for the beginning of the next.
         context.update(&part.len().to_be_bytes());
         context.update(part);
     }

@@ -1,7 +1,7 @@
-//! Why a request came to nothing, as a value: the server's own error, or our verdict on the server.
+//! Why a request failed, as a value: the server's own error, or our verdict on the server.
 //!
-//! Invariants: a caller can tell the two apart, and each of our verdicts from the others, without reading a sentence (L-74); each
-//! has the exit code of a program that ends because of it (design 4).
+//! Invariants: a caller can tell the two apart, and each of our verdicts from the others, without reading a sentence (L-74). Each has the
+//! exit code of a program that ends because of it (design 4).
 
 use std::{fmt, mem, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     units::in_words,
 };
 
-/// Why a request came to nothing.
+/// The reason why a request failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,10 +23,10 @@ pub enum Error {
     /// There is no usable answer.
     #[error(transparent)]
     Failure(Box<Failure>),
-    /// The server goes on in the background with what was asked, and it had not ended in time.
+    /// The server goes on with the request in the background, and had not finished in time.
     #[error(transparent)]
     Unfinished(Box<UnfinishedCall>),
-    /// There is no server of this name; the text says which one may be meant.
+    /// There is no server of this name; the text suggests the name that may be meant.
     #[error("there is no server `{name}`{hint}")]
     NoSuchServer {
         /// The name that was asked for.
@@ -34,12 +34,12 @@ pub enum Error {
         /// The end of the sentence.
         hint: String,
     },
-    /// The arguments are not what they have to be, which is the caller's fault and not the tool's (C-26).
+    /// The arguments do not have the required form, which is the caller's fault and not the tool's (C-26).
     #[error("the arguments of `{tool}` are no JSON object: {reason}")]
     InvalidArguments {
-        /// The tool that they are for.
+        /// The tool that the arguments are for.
         tool: String,
-        /// What is wrong with them.
+        /// The fault in the arguments.
         reason: String,
     },
     /// All servers were disposed of (C-25).
@@ -48,7 +48,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same for whoever may not read what the server wrote.
+    /// Returns the error for a reader who may not see the server's output.
     pub fn unquoted(self) -> Self {
         match self {
             Error::Failure(failure) => Error::Failure(Box::new(failure.unquoted())),
@@ -56,7 +56,7 @@ impl Error {
         }
     }
 
-    /// The exit code of a program that ends because of it.
+    /// Returns the exit code of a program that ends because of the error.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -69,7 +69,7 @@ impl Error {
         }
     }
 
-    /// The word for programs that tells what kind of error it is.
+    /// Returns the word for programs that tells the kind of the error.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Error {
         }
     }
 
-    /// Everything that is known about it, for programs.
+    /// Returns everything that is known about the error, for programs.
     #[must_use]
     pub fn data(&self) -> Value {
         match self {
@@ -104,7 +104,7 @@ impl Error {
 pub struct ServerError {
     /// The server's name.
     pub server: String,
-    /// What was asked of it.
+    /// The method of the request.
     pub method: String,
     /// The error's code.
     pub code: i64,
@@ -115,7 +115,8 @@ pub struct ServerError {
 }
 
 impl ServerError {
-    /// Reads the `error` member of a response, which has a code and a message.
+    /// Reads the `error` member of a response, which has a code and a message. If it cannot be read, the code is 0 and the message is the
+    /// whole text.
     pub fn read(server: &str, method: &str, error: &str) -> Self {
         #[derive(serde::Deserialize)]
         struct ErrorObject {
@@ -125,14 +126,14 @@ impl ServerError {
         }
         let read: Option<ErrorObject> = serde_json::from_str(error).ok();
         let (code, message, data) = match read {
-            // A code beyond 64 bits is none of ours to interpret.
+            // A code beyond 64 bits cannot be interpreted here.
             Some(ErrorObject { code, message, data }) => (code.as_i64().unwrap_or_default(), message, data),
             None => (0, error.to_owned(), None),
         };
         Self { server: server.to_owned(), method: method.to_owned(), code, message, data }
     }
 
-    /// It as the server wrote it.
+    /// Returns the error as the server wrote it.
     pub fn to_json(&self) -> String {
         let data = self.data.as_ref().map_or_else(String::new, |data| format!(r#","data":{}"#, data.get()));
         format!(r#"{{"code":{},"message":{}{data}}}"#, self.code, Value::from(self.message.as_str()))
@@ -143,7 +144,7 @@ impl ServerError {
             "origin": "server", "server": self.server, "method": self.method, "code": self.code,
         });
         if let Some(raw) = &self.data {
-            // It came as valid JSON; nesting that is too deep to be rebuilt stays text.
+            // The data came as valid JSON. If it is nested too deeply to be rebuilt, it stays text.
             data["data"] = serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().into());
         }
         data
@@ -162,32 +163,32 @@ impl std::error::Error for ServerError {}
 /// Our verdict on a server that did not answer as it should.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What went wrong.
+    /// The kind of the fault.
     pub kind: FaultKind,
     /// The server's name.
     pub server: String,
-    /// What was asked of it.
+    /// The method of the request, if there was one.
     pub method: Option<String>,
-    /// What happened, as the beginning of a sentence.
+    /// The event, as the beginning of a sentence.
     pub happened: String,
-    /// What to do, as its end.
+    /// The advice, as the end of the sentence.
     pub hint: String,
-    /// Since it was asked.
+    /// The time since the request was sent.
     pub elapsed: Duration,
     /// The limit that passed, if one did.
     pub limit: Option<Duration>,
-    /// When it is worth another try, where that can be said.
+    /// The time after which another try makes sense, if that can be said.
     pub retry_after: Option<Duration>,
-    /// How its process ended, if it did.
+    /// How the server's process ended, if it did.
     pub exit: Option<String>,
-    /// What may explain it.
+    /// Output of the server that may explain the failure.
     pub evidence: Evidence,
-    /// What happened, in words for whoever may not read what the server wrote, where `happened` quotes that.
+    /// The event in words for a reader who may not see the server's output, if `happened` quotes that output.
     pub unquoted: Option<String>,
 }
 
 impl Failure {
-    /// The actor that held the server has ended, and can say no more.
+    /// Makes the failure of a request whose server's actor has ended and can say no more.
     pub fn ended() -> Self {
         Failure {
             kind: FaultKind::ShuttingDown,
@@ -204,7 +205,7 @@ impl Failure {
         }
     }
 
-    /// The same for whoever may not read what the server wrote, for it may be about other callers.
+    /// Returns the failure for a reader who may not see the server's output, because that may be about other callers.
     pub fn unquoted(mut self) -> Self {
         let Evidence { stderr_tail, junk, .. } = mem::take(&mut self.evidence);
         match self.unquoted.take() {
@@ -218,7 +219,7 @@ impl Failure {
         self
     }
 
-    /// The exit code of a program that ends because of it.
+    /// Returns the exit code of a program that ends because of the failure.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self.kind {
@@ -232,7 +233,7 @@ impl Failure {
         }
     }
 
-    /// Makes of it what a client is told.
+    /// Makes the fault that a client is told.
     pub fn fault(&self) -> Fault<'_> {
         Fault {
             kind: self.kind,
@@ -270,27 +271,27 @@ pub struct UnfinishedCall {
     pub server: String,
     /// The tool that was called.
     pub tool: String,
-    /// The job, or the server's name for the task.
+    /// The id of the job, or the server's name for the task.
     pub job: String,
-    /// What goes on.
+    /// The kind of background work.
     pub what: Background,
-    /// How long it was waited for.
+    /// The time for which the caller waited.
     pub limit: Duration,
-    /// What it was doing, as it says itself.
+    /// The current work of the call, in its own words.
     pub doing: Option<String>,
 }
 
-/// What goes on in the background.
+/// The kind of work that goes on in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Background {
-    /// A command that is a job of ours: it outlives the server. This tool has its result.
+    /// A command that is a job of ours: it outlives the server. This tool returns its result.
     Command(String),
-    /// A call that is a job of ours: it lives as long as the server does. This tool has its result.
+    /// A call that is a job of ours: it lives as long as the server does. This tool returns its result.
     Call(String),
-    /// A task that is a job of ours, to be read as the resource `job://` with its id.
+    /// A task that is a job of ours; a client reads it as the resource `job://` with its id.
     OurTask,
-    /// Another server's task, which was cancelled: nothing could fetch what comes of it.
+    /// Another server's task, which was cancelled: nothing could fetch its result.
     CancelledTask,
 }
 
@@ -301,7 +302,7 @@ impl fmt::Display for UnfinishedCall {
 }
 
 impl UnfinishedCall {
-    /// What runs, as the beginning of a sentence.
+    /// Describes the running work, as the beginning of a sentence.
     #[must_use]
     pub fn running(&self) -> String {
         let Self { server, tool, job, what, doing, limit: _ } = self;

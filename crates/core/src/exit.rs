@@ -1,9 +1,8 @@
 //! Exit codes of `unhang`, part of the public contract (design 4, R-15).
 //!
-//! Invariants: a code never changes its meaning; a forced exit keeps the outcome's code and never turns a failure into
-//! [`DONE`].
+//! Invariants: a code never changes its meaning. A forced exit keeps the outcome's code and never turns a failure into [`DONE`].
 
-/// Everything that was asked for was done.
+/// All requested work was done.
 pub const DONE: u8 = 0;
 /// The tool, task or job failed.
 pub const FAILED: u8 = 1;
@@ -15,16 +14,16 @@ pub const UNREACHABLE: u8 = 3;
 pub const DEADLINE: u8 = 4;
 /// The peer broke the protocol.
 pub const PROTOCOL: u8 = 5;
-/// No such server, tool, resource or job.
+/// The server, tool, resource or job does not exist.
 pub const NOT_FOUND: u8 = 6;
 /// A bug in unhang.
 pub const BUG: u8 = 70;
-/// Ended by SIGINT.
+/// SIGINT ended the program.
 pub const INTERRUPTED: u8 = 130;
-/// Ended by SIGTERM.
+/// SIGTERM ended the program.
 pub const TERMINATED: u8 = 143;
 
-/// All of them, each with what it means to whoever started the command.
+/// All codes, each with its meaning for the caller of the command.
 pub const MEANINGS: [(u8, &str); 10] = [
     (DONE, "everything that was asked for was done"),
     (FAILED, "the tool, task or job failed"),

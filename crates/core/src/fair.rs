@@ -1,19 +1,19 @@
-//! Whose turn it is where more want a permit than there are: pure, without a clock, a task or a lock.
+//! Decides whose turn it is if more clients want a permit than there are: pure, without a clock, a task or a lock.
 //!
 //! # Theory of operation
 //!
-//! Who asks is told from others by a name, and has a line of their own. A free permit goes to the one of those who wait that has the
-//! fewest permits, weighed by what they may have more than others; among equals it is the turn of who was served longest ago. So whoever
-//! asks five hundred times at once has a long line, and who asks once is next.
+//! A key tells each client from the others, and each client has a line of its own. A free permit goes to the waiting client that has the
+//! fewest permits, weighed by its share. Among equals it is the turn of the client that was served longest ago. So a client that asks five
+//! hundred times at once has a long line, and a client that asks once is next.
 //!
-//! All lines together are bounded. Where there is no more room, whoever has the longest line pays for it: with what they ask last, be it
-//! what comes now or what came before. So nobody can fill the room so that there is none for others.
+//! All lines together are bounded. If there is no more room, the client with the longest line pays for it, with its latest request. That is
+//! the new request or an earlier one. So no client can fill the room until there is none for others.
 //!
 //! # Invariants
 //!
 //! - At most as many permits are taken as there are, and nobody waits while one is free.
-//! - Who waits is served, withdraws or has to give way: one of these, and once. In one line it is first come, first served.
-//! - Of whoever has no permit and waits for none nothing is kept.
+//! - A waiter is served, withdraws or has to give way: one of these, and once. In one line it is first come, first served.
+//! - Nothing is kept of a client that has no permit and waits for none.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -25,41 +25,41 @@ use unhang_switches::stands;
 
 use crate::wording::shortened;
 
-/// What one permit costs whoever has the weight 1. Weights divide it with little left over, and turns go on for 2^44 permits.
+/// The cost of one permit for a client of weight 1. Weights divide it with little left over, and turns go on for 2^44 permits.
 const COST: u64 = 1 << 20;
 
-/// Of what somebody says that they are called, in characters.
+/// The longest part of a client's own name for itself that counts, in characters.
 const LONGEST_SAID: usize = 100;
 
-/// Who asks, as far as that says whose turn it is. Clones are the same.
+/// The identity of a client, as far as it decides whose turn it is. Clones are the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FairnessKey {
     name: Arc<str>,
     weight: NonZeroU32,
-    /// Others may be called so as well.
+    /// Whether other clients may have the same name.
     is_vague: bool,
 }
 
 impl FairnessKey {
-    /// Whoever is called so.
+    /// Makes the key of the client with this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), weight: NonZeroU32::MIN, is_vague: false }
     }
 
-    /// The same, who may have so many times as much as others.
+    /// Returns the same key with this weight: the client may have so many times as much as others.
     #[must_use]
     pub fn weighing(self, weight: NonZeroU32) -> Self {
         Self { weight, ..self }
     }
 
-    /// One of several who are called so: what they say of themselves counts as well.
+    /// Makes the key of one of several clients with the same name: the name that each gives itself counts as well.
     #[must_use]
     pub fn one_of(name: &str) -> Self {
         Self { is_vague: true, ..Self::new(name) }
     }
 
-    /// The same, once they have said what they are called.
+    /// Returns the key of the client once it has given itself a name; the same key if that does not count.
     #[must_use]
     pub fn saying(&self, name: Option<&str>) -> Self {
         match name.filter(|_| self.is_vague) {
@@ -68,46 +68,46 @@ impl FairnessKey {
         }
     }
 
-    /// What tells them from others.
+    /// Returns the name that tells the client from others.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// How much there is.
+/// The number of permits, and the room for waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many may have a permit at the same time.
+    /// The most permits that are taken at the same time.
     pub permits: usize,
-    /// How many may wait for one.
+    /// The most waiters.
     pub room: usize,
 }
 
-/// Names one who waits.
+/// Names one waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueTicket(u64);
 
-/// One who waits no more, and what was kept for them.
+/// A waiter that was given a permit, and the value that was kept for it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Served<Waiter> {
-    /// Whose turn it is.
+    /// The client whose turn it is.
     pub fairness_key: FairnessKey,
-    /// What was kept for them.
+    /// The value that was kept for the waiter.
     pub waiter: Waiter,
 }
 
-/// See the module's text.
+/// Hands out permits fairly; see the module's text.
 #[derive(Debug)]
 pub struct Fair<Waiter> {
     bounds: Bounds,
     taken: usize,
     waiting: usize,
     tickets: u64,
-    /// The turn that was served last. Who comes anew is not owed the turns that went before.
+    /// The turn that was served last. A client that comes anew is not owed the turns that went before.
     now: u64,
     lines: HashMap<Arc<str>, ClientQueue<Waiter>>,
-    /// Those who have lines in which somebody waits, the next one first.
+    /// The clients that have waiters, the next one first.
     order: BTreeMap<TurnOrder, FairnessKey>,
     /// The same lines, the shortest first.
     lengths: BTreeSet<(u64, Arc<str>)>,
@@ -117,14 +117,14 @@ pub struct Fair<Waiter> {
 #[derive(Debug)]
 struct ClientQueue<Waiter> {
     fairness_key: FairnessKey,
-    /// Places that they have.
+    /// The permits that the client has.
     taken: u64,
-    /// From when on it is their turn.
+    /// The time of its turn.
     turn: u64,
     waiters: VecDeque<(QueueTicket, Waiter)>,
 }
 
-/// What lines are ordered by: how much their clients have, whose turn it is, and who came first.
+/// The order of lines: how much their clients have, whose turn it is, and who came first.
 type TurnOrder = (u64, u64, QueueTicket);
 
 impl<Waiter> ClientQueue<Waiter> {
@@ -132,7 +132,7 @@ impl<Waiter> ClientQueue<Waiter> {
         COST / u64::from(self.fairness_key.weight.get())
     }
 
-    /// Nothing where nobody waits.
+    /// Returns the position of the line; `None` if nobody waits in it.
     fn order(&self) -> Option<TurnOrder> {
         let (first, _) = self.waiters.front()?;
         Some(match stands("turns-are-fair") {
@@ -167,14 +167,14 @@ impl<Waiter> Fair<Waiter> {
         self.bounds
     }
 
-    /// How many wait.
+    /// Returns how many wait.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Takes a permit that is free; whether there was one.
+    /// Takes a permit that is free. Returns whether there was one.
     pub fn take(&mut self, fairness_key: &FairnessKey) -> bool {
-        // Where one is free nobody waits for it.
+        // If a permit is free, nobody waits for it.
         let is_free = self.taken < self.bounds.permits;
         if is_free {
             self.seat(fairness_key, |_| {});
@@ -182,10 +182,10 @@ impl<Waiter> Fair<Waiter> {
         is_free
     }
 
-    /// Waits for a permit, since none is free. Gives who has to give way for that, if anybody has to.
+    /// Waits for a permit, because none is free. Returns the waiter's ticket, and the waiter that has to give way for it, if any.
     ///
     /// # Errors
-    /// There is no more room, and nobody has a longer line. What would have been kept comes back.
+    /// Fails if there is no more room, and no client has a longer line. The error gives back `waiter`.
     pub fn wait(
         &mut self,
         fairness_key: &FairnessKey,
@@ -216,20 +216,20 @@ impl<Waiter> Fair<Waiter> {
         Ok((ticket, displaced.map(|(_, waiter)| waiter)))
     }
 
-    /// Gives a permit back; it is the next one's, who is to be told.
+    /// Gives a permit back to the next waiter. Returns that waiter, whom the caller has to tell.
     pub fn leave(&mut self, fairness_key: &FairnessKey) -> Option<Served<Waiter>> {
         self.taken -= 1;
         self.change(fairness_key, |line| line.taken -= 1);
         self.serve()
     }
 
-    /// Waits no more. Nothing where that was over already.
+    /// Withdraws a waiter and returns it; `None` if its wait was over already.
     pub fn withdraw(&mut self, fairness_key: &FairnessKey, ticket: QueueTicket) -> Option<Waiter> {
         if !self.lines.contains_key(&fairness_key.name) {
             return None;
         }
         let (_, waiter) = self.change(fairness_key, |line| {
-            // They are in the order in which they came.
+            // The waiters are in the order in which they came.
             let position = line.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
             line.waiters.remove(position)
         })?;
@@ -237,13 +237,13 @@ impl<Waiter> Fair<Waiter> {
         Some(waiter)
     }
 
-    /// From now on there is so much; those who are served by that are to be told. Nobody loses what they have.
+    /// Sets new bounds. Returns the waiters that are served by that, whom the caller has to tell. No client loses a permit.
     pub fn bound(&mut self, bounds: Bounds) -> Vec<Served<Waiter>> {
         self.bounds = bounds;
         std::iter::from_fn(|| self.serve()).collect()
     }
 
-    /// Gives a free permit to the next one.
+    /// Gives a free permit to the next waiter; `None` if no permit is free or nobody waits.
     fn serve(&mut self) -> Option<Served<Waiter>> {
         if self.taken >= self.bounds.permits {
             return None;

@@ -1,9 +1,8 @@
-//! Our own JSON-RPC errors: what a person or a program is told when the server did not answer (design 4).
+//! Our own JSON-RPC errors: the report to a person or a program if the server did not answer (design 4).
 //!
-//! Invariants: codes lie outside the range that JSON-RPC reserves, so that nobody mistakes our verdict for the server's
-//! (protocol.md 1.3); the standard codes are used for malformed input, unknown
-//! methods and bad parameters only. Every fault names the server, what was
-//! awaited, how long, and what to do next.
+//! Invariants: codes lie outside the range that JSON-RPC reserves, so nobody mistakes our verdict for the server's (protocol.md 1.3). The
+//! standard codes are used for malformed input, unknown methods and bad parameters only. Every fault names the server, the awaited answer,
+//! how long it was awaited, and the next step.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use unhang_wire::{Id, one_line};
 
 use crate::{config::LAST_MOMENT, units::in_words};
 
-/// What went wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
@@ -33,22 +32,22 @@ pub enum FaultKind {
     BadResponse,
     /// unhang is ending.
     ShuttingDown,
-    /// The request was withdrawn.
+    /// The client cancelled the request.
     Cancelled,
-    /// The client's line is no JSON.
+    /// The client's line is not JSON.
     ParseError,
-    /// The client's message is no valid JSON-RPC request.
+    /// The client's message is not a valid JSON-RPC request.
     InvalidRequest,
-    /// There is no such method, or not in the revision that the client speaks.
+    /// The method does not exist, or not in the revision that the client speaks.
     MethodNotFound,
-    /// The parameters are not what the method needs.
+    /// The parameters do not fit the method.
     InvalidParams,
-    /// The headers of a request over HTTP do not say what its body says (2026-07-28).
+    /// The headers of a request over HTTP contradict its body (2026-07-28).
     HeaderMismatch,
 }
 
 impl FaultKind {
-    /// The JSON-RPC error code.
+    /// Returns the JSON-RPC error code.
     pub fn code(self) -> i32 {
         match self {
             FaultKind::Deadline => -31001,
@@ -68,7 +67,7 @@ impl FaultKind {
         }
     }
 
-    /// The word for `error.data.kind`.
+    /// Returns the word for `error.data.kind`.
     pub const fn word(self) -> &'static str {
         match self {
             FaultKind::Deadline => "deadline",
@@ -89,80 +88,80 @@ impl FaultKind {
     }
 }
 
-/// What the server left behind that may explain a fault.
+/// Output of the server that may explain a fault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Last lines of its stderr, oldest first.
     pub stderr_tail: Vec<String>,
-    /// How long before the fault the last of them came, where that is known.
+    /// The time from the last of them to the fault, if it is known.
     pub stderr_age: Option<Duration>,
-    /// Last lines of its stdout that were no messages, oldest first.
+    /// Last lines of its stdout that were not messages, oldest first.
     pub junk: Vec<String>,
 }
 
-/// One fault, ready to be told.
+/// One fault, ready to be reported.
 #[derive(Clone, Debug)]
 pub struct Fault<'a> {
-    /// What went wrong.
+    /// The kind of the fault.
     pub kind: FaultKind,
     /// The server's name.
     pub server: &'a str,
-    /// The request's method, where there was one.
+    /// The request's method, if there was one.
     pub method: Option<&'a str>,
-    /// What happened, as the beginning of a sentence: server, what was awaited, how long.
+    /// The event, as the beginning of a sentence: the server, the awaited answer, how long.
     pub happened: String,
-    /// What to do next, as the end of that sentence.
+    /// The next step, as the end of that sentence.
     pub hint: &'a str,
-    /// Since the request came in.
+    /// The time since the request came in.
     pub elapsed: Duration,
     /// The limit that fired, if one did.
     pub limit: Option<Duration>,
-    /// When it is worth another try, where that can be said.
+    /// The time after which another try makes sense, if that can be said.
     pub retry_after: Option<Duration>,
     /// How the server's process ended, if it did.
     pub exit: Option<String>,
-    /// What the server left behind.
+    /// Output of the server that may explain the fault.
     pub evidence: Evidence,
 }
 
-/// From when on it is said how old a line of stderr is.
+/// The age from which the report of a line of stderr also tells its age.
 const OLD: Duration = Duration::from_secs(1);
 
-/// What to do about a server that has ended in a request, where it is started again.
+/// The advice about a server that ended during a request, if it is started again.
 pub const RESTART_HINT: &str =
     "it is started again when it is needed; send the request again if it is safe to repeat";
 
-/// What to do about a server that answers with what is no response; how it ends where whoever reads it also has what the server wrote.
+/// The advice about a server whose answers are not responses. Its end is for a reader who also has the server's output.
 pub const BAD_RESPONSE_HINT: &str = "this is a fault of the server; what it wrote is in error.data.junk";
 
-/// Where an operator finds what a server has written, for whoever may not read it.
+/// The place where an operator finds the server's output, for a reader who may not see it.
 pub(crate) const STDERR_AT_STATUS: &str = "an operator sees its stderr at /status";
 
-/// That what has become of a server happened so long after a request was sent.
+/// Words an event in the life of a server, and how long after a request it happened.
 pub fn after_request(happened: &str, elapsed: Duration, method: &str) -> String {
     format!("{happened} {} after `{method}` was sent", in_words(elapsed))
 }
 
-/// That a server of no use any more was noticed at this time, and why it is of none: "closed its stdout".
+/// The report that a server became useless: the time when that was noticed, and the reason ("closed its stdout").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uselessness {
-    /// When that was noticed, on the clock of its owner.
+    /// When it was noticed, on the clock of the server's owner.
     pub since: Duration,
-    /// What the server did, as a sentence without its name.
+    /// The server's act, as a sentence without its name.
     pub why: &'static str,
 }
 
 impl Uselessness {
-    /// Tells why we ended a server that ends now, where it was us.
+    /// Returns the reason why we ended a server that ends now; `None` if it ended by itself.
     ///
-    /// A server that goes by itself closes its pipes a moment before, and that is no reason of ours. No signal of ours comes before
+    /// A server that ends by itself closes its pipes a moment before, and that is not a reason of ours. No signal of ours comes before
     /// `stop_grace` has passed.
     pub fn reason_of_end(self, now: Duration, stop_grace: Duration) -> Option<&'static str> {
         (now >= self.since + stop_grace.min(LAST_MOMENT)).then_some(self.why)
     }
 }
 
-/// What has become of a server with this exit: it ended, or we ended it for this reason.
+/// Words the end of a server with this exit: it ended, or we ended it for this reason.
 pub fn end_of_server(server: &str, exit: &str, our_reason: Option<&str>) -> String {
     match our_reason {
         Some(why) => format!("`{server}` {why}, and unhang ended it ({exit})"),
@@ -205,12 +204,12 @@ struct Data<'a> {
 }
 
 impl Fault<'_> {
-    /// The sentence for a person. Many clients show nothing but this, so a dead server's last line stands in it.
+    /// Returns the sentence for a person. Many clients show nothing but this sentence, so a dead server's last line stands in it.
     pub fn message(&self) -> String {
         format!("{}; {}", self.cause(), self.hint)
     }
 
-    /// What happened, without what to do.
+    /// Returns the event without the advice.
     pub fn cause(&self) -> String {
         let last_words = match self.kind {
             FaultKind::ServerExited | FaultKind::StartFailed if stands("last-words-told") => {
@@ -220,7 +219,7 @@ impl Fault<'_> {
         };
         match last_words {
             Some(line) => {
-                // What came before the request, or long ago, may be about something else.
+                // A line from before the request, or from long ago, may be about something else.
                 let is_old = |age: &Duration| *age > self.elapsed || *age >= OLD;
                 let age = self.evidence.stderr_age.filter(is_old);
                 let age = age.map_or_else(String::new, |age| format!(", {} before", in_words(age)));
@@ -230,13 +229,13 @@ impl Fault<'_> {
         }
     }
 
-    /// The JSON-RPC error response as one line without its ending. Without an id it carries `null`, as JSON-RPC 2.0
-    /// section 5 asks where the id could not be read.
+    /// Makes the JSON-RPC error response as one line without its ending. Without an id it carries `null`, as JSON-RPC 2.0 section 5 asks if
+    /// the id could not be read.
     pub fn response(&self, id: Option<&Id>) -> Vec<u8> {
         self.response_to_raw(id.map(Id::to_json).as_deref())
     }
 
-    /// The same for an id that is no valid one but a text or a number (a fraction, say): it is echoed as it came.
+    /// Makes the response for an id that is a text or a number but not valid (a fraction, say): the id is echoed as it came.
     pub fn response_to_raw(&self, id: Option<&str>) -> Vec<u8> {
         // An array may have line breaks in it, which would split our line for some readers.
         let one_line = |text: &str| String::from_utf8_lossy(&one_line(text.as_bytes())).into_owned();
@@ -249,7 +248,7 @@ impl Fault<'_> {
         serde_json::to_vec(&envelope).expect("strings and numbers always serialise")
     }
 
-    /// What stands in `error.data` (design 4).
+    /// Returns the contents of `error.data` (design 4).
     pub fn data(&self) -> serde_json::Value {
         serde_json::to_value(self.members()).expect("strings and numbers always serialise")
     }
@@ -271,15 +270,15 @@ impl Fault<'_> {
     }
 }
 
-/// Whole milliseconds, saturating.
+/// Returns whole milliseconds, saturating.
 fn milliseconds(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What has to have passed, if it is to be told.
+/// The shortest time to start that a report mentions.
 pub const WORTH_TELLING: Duration = Duration::from_millis(100);
 
-/// The rest of a sentence about a limit: how much of it a server took to start, where that is worth telling.
+/// Words the rest of a sentence about a limit: how much of it a server took to start. The text is empty if that is under [`WORTH_TELLING`].
 pub fn of_which_starting(starting: Duration) -> String {
     match starting >= WORTH_TELLING {
         true => format!(", {} of which it took to start", in_words(starting)),

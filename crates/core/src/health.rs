@@ -1,9 +1,9 @@
-//! The idle health check: is a server that nobody is talking to still there (L-58, promise 8).
+//! The idle health check: is a server to which nobody talks still there (L-58, promise 8).
 //!
-//! Invariants: pure. Asked only while nothing is in flight, so a busy server is never asked and never judged; any sign of
-//! life starts the clock anew. A miss counts only while the server uses next to no processor time: busy is not hung. A
-//! server that has been busy and deaf for longer than any call may take is hung all the same. A question that was open when
-//! a call came stays open, so that a client which asks again and again keeps no hung server.
+//! Invariants: pure. The server is asked only while nothing is in flight, so a busy server is never asked and never judged. Any sign of
+//! life starts the clock anew. A miss counts only while the server uses next to no processor time: busy is not hung. A server that has been
+//! busy and deaf for longer than any call may take is hung all the same. A question that was open when a call came stays open, so a client
+//! that asks again and again keeps no hung server.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::{
     limits::Limits,
 };
 
-/// What to do at a tick.
+/// The action to take at a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing yet.
+    /// Do nothing yet.
     Wait,
     /// Ask the server whether it lives.
     Probe,
-    /// So many checks went unanswered: it hangs.
+    /// Restart the server, which hangs: it left so many checks unanswered.
     Restart(u32),
 }
 
-/// What is known of one server's health.
+/// The known facts about one server's health.
 #[derive(Debug)]
 pub struct Health {
     interval: Duration,
@@ -37,7 +37,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// A server that has just shown a sign of life.
+    /// Makes the health of a server that has just shown a sign of life.
     pub fn new(limits: &Limits, now: Duration) -> Health {
         Health {
             interval: limits.health_interval,
@@ -49,7 +49,7 @@ impl Health {
         }
     }
 
-    /// Anything came from the server.
+    /// Notes that the server sent something.
     pub fn life(&mut self, now: Duration) {
         if stands("any-line-is-life") {
             self.last_life = now;
@@ -58,12 +58,13 @@ impl Health {
         }
     }
 
-    /// When `tick` is to be called next.
+    /// Returns when `tick` is to be called next.
     pub fn next_tick(&self) -> Duration {
         self.asked_at.unwrap_or(self.last_life).saturating_add(self.interval)
     }
 
-    /// Judges. `processor_time` is what the server's processes have used so far, where that can be read.
+    /// Judges the server, if the time for it has come. `processor_time` returns the time that the server's processes have used so far, if
+    /// that can be read.
     pub fn tick(&mut self, now: Duration, processor_time: impl FnOnce() -> Option<Duration>) -> Advice {
         if now < self.next_tick() {
             return Advice::Wait;
@@ -78,7 +79,7 @@ impl Health {
             let hung_for_good = now - self.last_life > self.call_timeout + self.interval * HEALTH_MISSES
                 && stands("busy-for-ever-is-hung");
             let missed = !worked || hung_for_good || !stands("busy-is-not-hung");
-            // In a row: a server that works in bursts is at work.
+            // Misses count in a row: a server that works in bursts is at work.
             if missed {
                 self.misses += 1;
             } else if stands("misses-in-a-row") {

@@ -1,15 +1,15 @@
-//! What the caller of a tool hears while its server says nothing: that it is still waited for, and for how long. Clients whose clock begins
-//! anew with each progress keep waiting.
+//! The heartbeats to the caller of a tool while its server says nothing: they tell that unhang still waits, and for how long. A client
+//! whose clock begins anew with each progress keeps waiting.
 //!
-//! Theory of operation. A call whose client sent a progress token has a [`Heartbeat`]. Whoever holds the call asks it when something is due,
-//! gets the line from it, and shows it what the server itself says, which begins the wait anew.
+//! Theory of operation. A call whose client sent a progress token has a [`Heartbeat`]. The holder of the call asks it when a heartbeat is
+//! due, and gets the line from it. The holder also shows it the progress that the server itself reports, which begins the wait anew.
 //!
 //! # Invariants
 //!
 //! - Pure: nothing here knows a clock, a client or a server.
-//! - What goes out for one token increases each time (protocol.md 3.1). A heartbeat is a tiny step above all that went out before it, and
-//!   once there was one, so is what the server says where it would not be above that.
-//! - Until the first heartbeat what the server says is left as it is, whatever it says.
+//! - The values that go out for one token increase each time (protocol.md 3.1). A heartbeat is a tiny step above all earlier values. After
+//!   the first heartbeat, the server's own value is also raised by such a step, if it would not be above the earlier ones.
+//! - Until the first heartbeat the server's progress is left as it is, whatever it says.
 //! - Members that a revision does not know are not sent to a client of that revision.
 
 use std::time::Duration;
@@ -20,16 +20,17 @@ use unhang_wire::{Id, Json};
 
 use crate::{config::HEARTBEAT, units::in_words, wording::shortened};
 
-/// How far a heartbeat is above what went out before it, where numbers can be told apart by so little: less than any server's own step.
+/// The number of steps in one. A heartbeat is one step above the earlier values, less than any server's own step, if numbers of that size
+/// can differ by so little.
 const STEPS_IN_ONE: f64 = 1e6;
 
-/// How much of a tool's name is told.
+/// The longest part of a tool's name that a heartbeat shows, in characters.
 const MOST_SHOWN: usize = 100;
 
-/// The longest total of a server that is told again: no number that means something is longer.
+/// The longest total of a server that is repeated: no meaningful number is longer.
 const LONGEST_TOTAL: usize = 32;
 
-/// See the module's text.
+/// The heartbeats of one call; see the module's text.
 #[derive(Debug)]
 pub struct Heartbeat {
     token: Id,
@@ -38,14 +39,15 @@ pub struct Heartbeat {
     next: Duration,
     /// The highest value that went out.
     highest: Option<f64>,
-    /// The total that the server has told last, as it wrote it.
+    /// The last total from the server, as it wrote it.
     total: Option<Box<str>>,
     has_messages: bool,
     has_beaten: bool,
 }
 
 impl Heartbeat {
-    /// For a call of this tool that begins now. `has_messages` is whether progress may say something in the client's revision.
+    /// Makes the heartbeats of a call of this tool that begins now. `has_messages` states whether progress may carry a message in the
+    /// client's revision.
     pub fn new(now: Duration, token: Id, tool: &str, has_messages: bool) -> Heartbeat {
         Heartbeat {
             token,
@@ -59,22 +61,22 @@ impl Heartbeat {
         }
     }
 
-    /// The same call under another token, for which nothing went out yet.
+    /// Makes the heartbeats of the same call under another token, for which nothing went out yet.
     pub fn renamed(self, now: Duration, token: Id) -> Heartbeat {
         Heartbeat { since: self.since, ..Heartbeat::new(now, token, &self.tool, self.has_messages) }
     }
 
-    /// The token that its client has given the call.
+    /// Returns the token that the client has given the call.
     pub fn token(&self) -> &Id {
         &self.token
     }
 
-    /// When [`Heartbeat::beat`] is due.
+    /// Returns when [`Heartbeat::beat`] is due.
     pub fn next(&self) -> Duration {
         self.next
     }
 
-    /// The line for the client, where one is due.
+    /// Makes the line for the client; `None` if none is due, or if there is no higher number.
     pub fn beat(&mut self, now: Duration) -> Option<String> {
         if now < self.next {
             return None;
@@ -84,7 +86,7 @@ impl Heartbeat {
         self.highest = Some(value);
         self.has_beaten = true;
         let mut params = format!(r#""progressToken":{},"progress":{value}"#, self.token.to_json());
-        // Past it, it says nothing any more.
+        // A total below the value means nothing any more, and is left out.
         if let Some(total) = self.total.as_ref().filter(|total| number(total).is_some_and(|all| all >= value))
         {
             params += &format!(r#","total":{total}"#);
@@ -97,7 +99,7 @@ impl Heartbeat {
         Some(format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#))
     }
 
-    /// The server itself has told how far it is, in these `params`. Gives the number that has to stand there in place of its own, where
+    /// Notes that the server itself has reported progress, in these `params`. Returns the number that has to replace the server's own, if
     /// that would be no step forward from a heartbeat.
     pub fn server_said(&mut self, now: Duration, params: Json<'_>) -> Option<String> {
         self.next = now + HEARTBEAT;
@@ -116,21 +118,21 @@ impl Heartbeat {
         Some(raised.to_string())
     }
 
-    /// A tiny step above all that went out; nothing where there is no such number.
+    /// Returns a value a tiny step above all that went out; `None` if there is no such number.
     fn above_all(&self) -> Option<f64> {
         let Some(highest) = self.highest else { return Some(STEPS_IN_ONE.recip()) };
         if !stands("heartbeats-increase") {
             return Some(highest);
         }
         let step = ((highest * STEPS_IN_ONE).round() + 1.0) / STEPS_IN_ONE;
-        // Where numbers are so large that a step is lost in them, the next one that there is.
+        // Numbers may be so large that a step is lost in them; then the next larger number is taken.
         let above =
             Some(step).filter(|step| *step > highest && step.is_finite()).unwrap_or(highest.next_up());
         Some(above).filter(|above| above.is_finite())
     }
 }
 
-/// A number of JSON; one that is too large to be told apart from others is infinite.
+/// Parses a number of JSON. A number that is too large to be told apart from others is infinite.
 fn number(json: &str) -> Option<f64> {
     let is_number = json.starts_with(|first: char| first == '-' || first.is_ascii_digit());
     json.parse().ok().filter(|_| is_number)

@@ -1,6 +1,6 @@
-//! What a server writes to its stdout without being a message: the last of it is kept, for the errors that it may explain.
+//! The junk of a server: lines on its stdout that are not messages. The last of them are kept, for the errors that they may explain.
 //!
-//! Invariants: bounded in lines and in bytes a line; what is kept can be shown on a terminal.
+//! Invariants: bounded in lines and in bytes a line. The kept lines can be shown on a terminal.
 
 use std::collections::VecDeque;
 
@@ -8,12 +8,12 @@ use unhang_switches::stands;
 
 use crate::config::{JUNK_LINE_BYTES, JUNK_LINES};
 
-/// The last lines of a server's stdout that were no messages, oldest first.
+/// The last lines of a server's stdout that were not messages, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Junk(VecDeque<String>);
 
 impl Junk {
-    /// Keeps a line, and returns it as it can be shown.
+    /// Keeps a line, and returns it in a form that can be shown.
     pub fn keep(&mut self, line: &[u8]) -> &str {
         let most = if stands("junk-line-cut") { JUNK_LINE_BYTES } else { usize::MAX };
         let cut = &line[..line.len().min(most)];
@@ -31,7 +31,7 @@ impl Junk {
         self.0.back().map_or("", String::as_str)
     }
 
-    /// All that is kept.
+    /// Returns all kept lines.
     pub fn lines(&self) -> Vec<String> {
         self.0.iter().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! What every other layer of unhang stands on: limits, errors, and the pure policy of queues, breakers, fairness and clocks.
+//! The base of every other layer of unhang: limits, errors, and the pure policy of queues, breakers, fairness and clocks.
 //!
 //! Invariants
 //!

@@ -15,46 +15,46 @@ use crate::{
     promotion::Promotion,
 };
 
-/// The limits of one server. Flag before environment before file before these defaults.
+/// The limits of one server. A flag goes before the environment, the environment before the file, and the file before these defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// From spawn to the first answer.
+    /// The limit from spawn to the first answer.
     pub start_timeout: Duration,
-    /// Any request but `tools/call`.
+    /// The limit of any request but `tools/call`.
     pub request_timeout: Duration,
-    /// A `tools/call`, in all.
+    /// The limit of a `tools/call`, in all.
     pub call_timeout: Duration,
     /// When a `tools/call` becomes a job.
     pub promote_after: Promotion,
-    /// A `tools/call` that has become a job, in all.
+    /// The limit of a `tools/call` that has become a job, in all.
     pub job_timeout: Duration,
-    /// For calls in flight after the client's stdin ended.
+    /// How long calls in flight may take after the client's stdin ended.
     pub eof_grace: Duration,
-    /// Between the rungs of the stop ladder.
+    /// The time between the rungs of the stop ladder.
     pub stop_grace: Duration,
-    /// Bytes of one line, in either direction.
+    /// The most bytes of one line, in either direction.
     pub max_message: usize,
-    /// Requests of one client at the same time; behind the gateway those with one server, of all clients together.
+    /// The most requests of one client at the same time; behind the gateway those with one server, of all clients together.
     pub max_in_flight: usize,
-    /// Requests that wait for their turn at one server behind the gateway.
+    /// The most requests that wait for their turn at one server behind the gateway.
     pub max_waiting: usize,
-    /// Bytes that wait for one peer.
+    /// The most bytes that wait for one peer.
     pub queue_bytes: usize,
-    /// First pause before a restart.
+    /// The first pause before a restart.
     pub restart_delay: Duration,
-    /// Failures in a row that open the breaker.
+    /// The number of failures in a row that open the breaker.
     pub breaker_failures: u32,
     /// How long an open breaker refuses.
     pub breaker_cooldown: Duration,
-    /// Idle time before a health check, and the time an answer to it may take.
+    /// The idle time before a health check, and the time an answer to it may take.
     pub health_interval: Duration,
-    /// Bytes of stderr kept in memory.
+    /// The bytes of stderr that are kept in memory.
     pub stderr_tail: usize,
-    /// Bytes of log on disk.
+    /// The bytes of log on disk.
     pub stderr_log: u64,
-    /// Keeps every notification from the client while a call runs (G-13, X-01).
+    /// Whether every notification is kept from the client while a call runs (G-13, X-01).
     pub quiet: bool,
-    /// Whether the same call of the same client joins the job that it has become, and does not run twice.
+    /// Whether the same call of the same client joins the job that the first one has become, and does not run twice.
     pub join_same_call: bool,
 }
 
@@ -85,7 +85,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The whole stop of a server: three graces, never more than [`STOP_LIMIT`] unless the grace was raised.
+    /// Returns the limit of the whole stop of a server: three graces, but never more than [`STOP_LIMIT`] unless the grace was raised.
     pub fn stop_limit(&self) -> Duration {
         if stands("graces-fit-the-stop") { STOP_LIMIT.max(self.stop_grace * 3) } else { STOP_LIMIT }
     }

@@ -1,4 +1,4 @@
-//! The lists that servers have, and what each is called in the protocol.
+//! The lists that servers have, and their names in the protocol.
 
 /// A list that servers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum ServerList {
 }
 
 impl ServerList {
-    /// Returns the method that asks for it.
+    /// Returns the method that asks for the list.
     pub fn method(self) -> &'static str {
         match self {
             ServerList::Tools => "tools/list",
@@ -34,7 +34,7 @@ impl ServerList {
         }
     }
 
-    /// What a server that has this list declares.
+    /// Returns the capability that a server with this list declares.
     pub fn capability(self) -> &'static str {
         match self {
             ServerList::Tools => "tools",

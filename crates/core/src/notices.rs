@@ -1,22 +1,22 @@
-//! Where it is said what somebody who looks at the program ought to know at once; the program decides what becomes of it.
+//! Notices for a person who looks at the program and ought to know something at once. The program decides how they are shown.
 //!
 //! Invariants: saying something never waits.
 
 use std::{fmt, sync::Arc};
 
-/// Says things to whoever looks at the program. Clones say them in the same way; the default says nothing.
+/// Says notices to the person who looks at the program. Clones say them in the same way; the default says nothing.
 #[derive(Clone, Default)]
 pub struct Notices(Option<Arc<NoticeSink>>);
 
 type NoticeSink = dyn Fn(&str) + Send + Sync;
 
 impl Notices {
-    /// Says things by this, which must not wait: it is called on the runtime's threads.
+    /// Makes notices that go to this function. It must not wait, because it is called on the runtime's threads.
     pub fn new(say: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(say)))
     }
 
-    /// Says this, which is one line.
+    /// Says this text, which is one line.
     pub fn say(&self, text: &str) {
         if let Some(say) = &self.0 {
             say(text);

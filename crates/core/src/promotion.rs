@@ -1,11 +1,11 @@
-//! When a `tools/call` that is not answered becomes a job, so that its client has something before it gives the call up.
+//! When an unanswered `tools/call` becomes a job, so that its client has an answer before it gives the call up.
 //!
 //! Invariants
 //!
 //! - Pure: nothing here knows a client, a server or a job.
-//! - The moment comes before the client's clock runs out, and before a call is cut because of it (`clients::call_limit`), whatever
-//!   was configured (G-06).
-//! - What is displayed can be read again.
+//! - The moment comes before the client's clock runs out, and before a call is cut because of it (`clients::call_limit`), whatever was
+//!   configured (G-06).
+//! - A displayed value can be read again.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -19,34 +19,34 @@ use crate::{
 /// When a `tools/call` becomes a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Promotion {
-    /// When [`PROMOTE_PERCENT`] of the client's clock have passed, or [`PROMOTE_AFTER`] where that is not known.
+    /// When [`PROMOTE_PERCENT`] of the client's clock have passed, or [`PROMOTE_AFTER`] if the clock is not known.
     #[default]
     ByClock,
-    /// After so long, or when it would be by the clock, if that is sooner.
+    /// After so long, or at the moment by the clock, if that is sooner.
     After(Duration),
     /// Never.
     Off,
 }
 
-/// Why a text is no [`Promotion`].
+/// The reason why a text is not a [`Promotion`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}; or {words} in its place", words = in_quotes())]
 pub struct NoPromotion {
-    /// What is wrong with it as a length of time.
+    /// The fault of the text as a length of time.
     pub reason: String,
 }
 
 impl Promotion {
-    /// What may be said in the place of a length of time.
+    /// The words that may stand in the place of a length of time.
     pub const WORDS: [&str; 2] = ["off", "by-clock"];
 
-    /// Whether clients are told that calls are still waited for: where nothing becomes a job a server's traffic is left as it is.
+    /// Returns whether clients get heartbeats for calls. If nothing becomes a job, a server's traffic is left as it is.
     #[must_use]
     pub fn has_heartbeats(self) -> bool {
         self != Promotion::Off || !stands("off-is-without-heartbeats")
     }
 
-    /// Why what was said has no effect, where calls end before.
+    /// Explains why the configured value has no effect, if calls end before; `None` if it has one.
     #[must_use]
     pub fn in_vain(self, call_timeout: Duration) -> Option<String> {
         let is_late = matches!(self, Promotion::After(after) if after >= call_timeout);
@@ -58,14 +58,14 @@ impl Promotion {
         })
     }
 
-    /// After how long a call of a client with this clock becomes a job; never where this says nothing.
+    /// Returns after how long a call of a client with this clock becomes a job; `None` if it never does.
     #[must_use]
     pub fn moment(self, clock: Option<Duration>) -> Option<Duration> {
         let in_time = clock.filter(|_| stands("promoted-before-the-clock")).map(share);
         match self {
             Promotion::Off => None,
             Promotion::After(after) => Some(in_time.map_or(after, |in_time| in_time.min(after))),
-            // A client that waits longer than a call may take by default has it before that is over.
+            // A client that waits longer than a call may take by default has the job before that time is over.
             Promotion::ByClock => {
                 Some(in_time.map_or(PROMOTE_AFTER, |in_time| in_time.min(share(CALL_TIMEOUT))))
             }
@@ -73,12 +73,12 @@ impl Promotion {
     }
 }
 
-/// When a call is looked at again while its client is asked something about it.
+/// The time until a call is looked at again while its client is asked something about it.
 const WHILE_ASKED: Duration = Duration::from_secs(1);
 
-/// Tells whether a call becomes a job now, because its moment has come, and clears the moment.
+/// Returns whether a call becomes a job now, because its moment has come, and clears the moment.
 ///
-/// While the client is asked something about the call, it stays one: somebody is at it. Its moment is then put off, for as long as
+/// While the client is asked something about the call, the call stays a call: somebody is at it. Its moment is then put off, as long as
 /// another one comes before the end of the call.
 pub fn is_due(
     moment: &mut Option<Duration>,
@@ -94,9 +94,9 @@ pub fn is_due(
     moment.is_none()
 }
 
-/// What a call may use of this before it becomes a job.
+/// Returns the part of this time that a call may use before it becomes a job.
 fn share(clock: Duration) -> Duration {
-    // Divided first, since a configured clock may be as long as one can write.
+    // The clock is divided first, because a configured clock may be as long as one can write.
     clock / 100 * PROMOTE_PERCENT
 }
 
@@ -121,13 +121,13 @@ impl fmt::Display for Promotion {
         match self {
             Promotion::Off => formatter.write_str("off"),
             Promotion::ByClock => formatter.write_str("by-clock"),
-            // To the last digit, so that it stays what it is when it is read again.
+            // The length is displayed to the last digit, so that it stays the same when it is read again.
             Promotion::After(after) => displayed(*after).fmt(formatter),
         }
     }
 }
 
-/// A length of time in the units that are read.
+/// Formats a length of time in the units that are read.
 fn displayed(length: Duration) -> String {
     const DAY: u64 = 24 * 60 * 60;
     let (days, seconds) = (length.as_secs() / DAY, length.as_secs() % DAY);

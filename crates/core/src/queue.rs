@@ -1,9 +1,9 @@
-//! What waits for one peer that is not reading at the moment, bounded in bytes (promise 3, X-01).
+//! The messages that wait for one peer while it does not read, bounded in bytes (promise 3, X-01).
 //!
-//! Invariants: `push` and `flush` never wait. Order is kept. A response, a request or any notification that is not named
-//! in [`Class`] is never dropped. Over the limit log messages go first, then progress is merged to the newest of each
-//! token, then list-changed notifications are merged to one a kind. What has begun to leave is never touched. Whoever
-//! owns the queue stops producing while [`Queue::is_full`]. Replies are counted apart, for whoever produces those alone.
+//! Invariants: `push` and `flush` never wait. Order is kept. A response, a request or any notification that is not named in [`Class`] is
+//! never dropped. Over the limit log messages go first. Then progress is merged to the newest of each token, and then list-changed
+//! notifications are merged to one a kind. A message that has begun to leave is never touched. The owner of the queue stops producing while
+//! [`Queue::is_full`]. Replies are counted apart, for an owner that produces those alone.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,12 +15,12 @@ use std::{
 use unhang_switches::stands;
 use unhang_wire::Id;
 
-/// Where a queue's bytes go: a write that takes what it can and never waits.
+/// The destination of a queue's bytes: a write that takes as many as it can and never waits.
 pub trait Sink {
-    /// Writes from the parts in order and says how many bytes were taken; `WouldBlock` when none can be.
+    /// Writes from the parts in order, and returns how many bytes were taken.
     ///
     /// # Errors
-    /// Any other error means that the peer has gone.
+    /// Fails with `WouldBlock` if no byte can be taken now. Any other error means that the peer has gone.
     fn write_some(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
 }
 
@@ -30,18 +30,18 @@ impl Sink for unhang_proc::pipe::PipeWriter {
     }
 }
 
-/// What may be done with a message under pressure.
+/// The treatment of a message under pressure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Never dropped: responses, requests, and notifications that mean something alone.
     Kept,
-    /// Never dropped either: the reply to a request of the peer, which makes more of them than it takes.
+    /// Never dropped either: the reply to a request of a peer that sends more requests than it takes replies.
     Reply,
     /// `notifications/message`: dropped first.
     Log,
     /// `notifications/progress`: only the newest of a token matters.
     Progress(Id),
-    /// `notifications/*/list_changed`: one of a kind says it all.
+    /// `notifications/*/list_changed`: one of a kind is enough.
     ListChanged(Box<str>),
 }
 
@@ -60,8 +60,8 @@ enum PendingLine {
 }
 
 impl PendingLine {
-    /// Shares the memory in which a rest and its line ending stand; `None` where they do not, or are so little of it that
-    /// holding it would cost far more than the queue counts.
+    /// Shares the memory in which a rest and its line ending stand. Returns `None` if they do not stand there. Also returns `None` if they
+    /// are so little of the memory that holding it would cost far more than the queue counts.
     fn shared(rest: &[u8], memory: &Arc<Vec<u8>>) -> Option<PendingLine> {
         let start = rest.as_ptr().addr().checked_sub(memory.as_ptr().addr())?;
         let range = start..start + rest.len() + 1;
@@ -85,21 +85,21 @@ impl QueuedLine {
         }
     }
 
-    /// What it counts for while it waits.
+    /// Returns the bytes that the line counts for while it waits.
     fn cost(&self) -> usize {
         self.bytes().len() + if stands("empty-messages-count") { ENTRY_OVERHEAD } else { 0 }
     }
 }
 
-/// What an entry costs besides its bytes, so that a million empty messages count too.
+/// The cost of an entry besides its bytes, so that a million empty messages count too.
 const ENTRY_OVERHEAD: usize = 96;
-/// A line shares the memory that it was read into if it is at least this part of it; a shorter one is copied, so that what
-/// is held is at most so many times what is counted.
+/// A line shares the memory that it was read into if it is at least this part of it. A shorter line is copied, so the memory that is held
+/// is at most so many times what is counted.
 const SHARED_PART: usize = 2;
-/// Entries handed to one write.
+/// The most entries in one write.
 const VECTOR: usize = 64;
 
-/// Messages on their way to one peer.
+/// The messages on their way to one peer.
 #[derive(Debug)]
 pub struct Queue {
     limit: usize,
@@ -107,17 +107,17 @@ pub struct Queue {
     /// Bytes of the first entry that have left already.
     begun: usize,
     cost: usize,
-    /// Entries that could be shed; zero means that trying is in vain.
+    /// The number of entries that could be shed; at zero there is no use in trying.
     logs: usize,
     mergeable: usize,
-    /// What of `cost` is replies.
+    /// The part of `cost` that is replies.
     replies: usize,
     shed: u64,
     peer_gone: bool,
 }
 
 impl Queue {
-    /// An empty queue that sheds above `limit` bytes.
+    /// Makes an empty queue that sheds above `limit` bytes.
     pub fn new(limit: usize) -> Queue {
         Queue {
             limit,
@@ -132,38 +132,38 @@ impl Queue {
         }
     }
 
-    /// Bytes that wait, bookkeeping included.
+    /// Returns the bytes that wait, bookkeeping included.
     pub fn cost(&self) -> usize {
         self.cost
     }
 
-    /// The part of that which is replies.
+    /// Returns the part of those bytes that is replies.
     pub fn replies(&self) -> usize {
         self.replies
     }
 
-    /// Nothing waits.
+    /// Returns whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Over its limit even after shedding: the producer is to be held back.
+    /// Returns whether the queue is over its limit even after shedding: the producer then has to be held back.
     pub fn is_full(&self) -> bool {
         self.cost > self.limit
     }
 
-    /// Messages dropped or merged so far.
+    /// Returns how many messages were dropped or merged so far.
     pub fn shed(&self) -> u64 {
         self.shed
     }
 
-    /// A write failed: nothing can be delivered any more, and nothing is kept.
+    /// Returns whether a write failed: then nothing can be delivered any more, and nothing is kept.
     pub fn peer_gone(&self) -> bool {
         self.peer_gone
     }
 
-    /// Takes a message without its line ending and adds that. With a sink it leaves at once, behind what waits, and only
-    /// what did not fit is kept; without one it waits for the next [`Queue::flush`]. What is kept of a long message that
+    /// Takes a message without its line ending, and adds the ending. With a sink the message leaves at once, behind those that wait, and
+    /// only the part that did not fit is kept. Without a sink it waits for the next [`Queue::flush`]. The kept part of a long message that
     /// stands in `memory` is not copied.
     pub fn push(
         &mut self,
@@ -203,7 +203,7 @@ impl Queue {
         }
     }
 
-    /// Sends what can be sent now.
+    /// Sends as much as can be sent now.
     pub fn flush(&mut self, sink: &mut impl Sink) {
         while !self.entries.is_empty() && !self.peer_gone {
             let mut parts = [IoSlice::new(&[]); VECTOR];
@@ -222,7 +222,7 @@ impl Queue {
         }
     }
 
-    /// Forgets everything: the peer it was for has gone.
+    /// Forgets everything, because the peer has gone.
     pub fn clear(&mut self) {
         *self = Queue { shed: self.shed, ..Queue::new(self.limit) };
     }
@@ -267,7 +267,7 @@ impl Queue {
         }
     }
 
-    /// Sheds down to three quarters of the limit, so that the work is done once for many messages.
+    /// Sheds down to three quarters of the limit, so the work is done once for many messages.
     fn relieve(&mut self) {
         let target = self.limit / 4 * 3;
         if self.logs > 0 && stands("logs-shed") {
@@ -280,7 +280,7 @@ impl Queue {
                 let newest = self.newest_of_each(|class| matches!(class, Class::ListChanged(_)));
                 self.drop_where(target, |entry, position| superseded(&newest, entry, position));
             }
-            // What is left is one of a kind; looking again pays only once there are new ones.
+            // The remaining entries are one of a kind. Another look pays only once there are new ones.
             self.mergeable = 0;
         }
     }
@@ -314,7 +314,7 @@ fn superseded(newest: &HashMap<String, usize>, entry: &QueuedLine, position: usi
     newest.get(&format!("{:?}", entry.class)).is_some_and(|last| *last > position)
 }
 
-/// Writes a message and its line ending, as far as the sink takes them now.
+/// Writes a message and its line ending, as far as the sink takes them now. Returns how many bytes it took.
 fn write_line(message: &[u8], sink: &mut impl Sink) -> io::Result<usize> {
     let mut taken = 0;
     while taken <= message.len() {

@@ -1,7 +1,7 @@
-//! What a client is told about a line or a request that is not taken, whoever it talks to: a guard or our own front.
+//! The reports to a client about a line or a request that is refused. The client talks to a guard or to our own front.
 //!
-//! Invariants: each sentence says what came and what to send instead; an id is echoed wherever a text or a number could be read, but never
-//! that of an answer, under which the client may itself be waiting for one.
+//! Invariants: each sentence states what came and what to send instead. An id is echoed if a text or a number could be read. The id of an
+//! answer is never echoed, because the client may itself be waiting for an answer under it.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use crate::{
     fault::{Evidence, Fault, FaultKind},
 };
 
-/// The one revision that has batches (protocol.md 1.1).
+/// The only revision that has batches (protocol.md 1.1).
 pub const BATCH_REVISION: &str = "2025-03-26";
 
-/// What a sentence is made of.
+/// The parts of a sentence.
 pub struct ErrorReport<'a> {
-    /// What went wrong.
+    /// The kind of the fault.
     pub kind: FaultKind,
-    /// What happened, as the beginning of a sentence.
+    /// The event, as the beginning of a sentence.
     pub summary: String,
-    /// What to do, as its end.
+    /// The advice, as its end.
     pub hint: &'a str,
 }
 
 impl<'a> ErrorReport<'a> {
-    /// Gives the fault that says this about a request of `method` to `server`, without what else may be known of it.
+    /// Makes the fault that reports this about a request of `method` to `server`, without anything else that may be known of it.
     pub fn into_fault(self, server: &'a str, method: Option<&'a str>) -> Fault<'a> {
         Fault {
             kind: self.kind,
@@ -44,35 +44,35 @@ impl<'a> ErrorReport<'a> {
     }
 }
 
-/// Whom an answer of ours is for.
+/// The addressee of an answer of ours.
 #[derive(Clone, Copy)]
 pub struct Addressee<'a> {
-    /// The id of the request, where it has a valid one.
+    /// The id of the request, if it has a valid one.
     pub id: Option<&'a Id>,
-    /// An id that is no valid one but was readable.
+    /// An id that is not valid but was readable.
     pub raw_id: Option<&'a str>,
-    /// The batch that it came in.
+    /// The batch that the request came in.
     pub batch: Option<BatchId>,
-    /// What was asked for.
+    /// The method of the request.
     pub method: Option<&'a str>,
-    /// The server that it was about, where that is not the one that tells.
+    /// The server that the request was about, if another one reports.
     pub server: Option<&'a str>,
-    /// How long it has waited.
+    /// How long the request has waited.
     pub waited: Duration,
 }
 
 impl<'a> Addressee<'a> {
-    /// Addresses nobody: what was read has no id.
+    /// Makes an addressee that is nobody: the line has no id.
     pub fn nobody() -> Addressee<'a> {
         Addressee { id: None, raw_id: None, batch: None, method: None, server: None, waited: Duration::ZERO }
     }
 
-    /// Addresses whoever sent this request.
+    /// Addresses the sender of this request.
     pub fn request(id: &'a Id, method: &'a str, batch: Option<BatchId>) -> Addressee<'a> {
         Addressee { id: Some(id), batch, method: Some(method), ..Addressee::nobody() }
     }
 
-    /// Whoever sent what is no valid message.
+    /// Addresses the sender of an invalid message.
     pub fn of_invalid(invalid: &'a Invalid<'a>, batch: Option<BatchId>) -> Addressee<'a> {
         match invalid.shape {
             MessageShape::Response => Addressee::nobody(),
@@ -84,7 +84,7 @@ impl<'a> Addressee<'a> {
         }
     }
 
-    /// The error response as one line.
+    /// Makes the error response as one line.
     pub fn line(&self, fault: &Fault<'_>) -> Vec<u8> {
         match (self.id, self.raw_id) {
             (None, Some(raw_id)) if stands("strange-id-echoed") => fault.response_to_raw(Some(raw_id)),
@@ -93,15 +93,15 @@ impl<'a> Addressee<'a> {
     }
 }
 
-/// Whether an id that is no valid one may stand in an answer all the same: JSON-RPC knows texts and numbers, and `null` for the rest. A
-/// number that no program can hold is none.
+/// Returns whether an invalid id may stand in an answer all the same. JSON-RPC knows texts and numbers, and `null` for the rest. A number
+/// that no program can hold does not count as one.
 fn may_be_echoed(raw_id: &str) -> bool {
     raw_id.starts_with('"') || raw_id.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
 const ONE_MESSAGE_A_LINE: &str = "send one whole JSON-RPC 2.0 message a line";
 
-/// Tells what is wrong with a line that is no valid message.
+/// Reports the fault of a line that is not a valid message.
 pub fn invalid(invalid: &Invalid<'_>) -> ErrorReport<'static> {
     let kind = match invalid.reason {
         InvalidReason::NotJson | InvalidReason::InvalidUtf8 => FaultKind::ParseError,
@@ -114,7 +114,7 @@ pub fn invalid(invalid: &Invalid<'_>) -> ErrorReport<'static> {
     ErrorReport { kind, summary: happened, hint: ONE_MESSAGE_A_LINE }
 }
 
-/// Tells that a line is no JSON.
+/// Reports that a line is not JSON, or is JSON but not a message.
 pub fn junk(bytes: &[u8]) -> ErrorReport<'static> {
     let is_json = Json::new(bytes).is_some();
     let kind = if is_json { FaultKind::InvalidRequest } else { FaultKind::ParseError };
@@ -123,7 +123,7 @@ pub fn junk(bytes: &[u8]) -> ErrorReport<'static> {
     ErrorReport { kind, summary: happened, hint: ONE_MESSAGE_A_LINE }
 }
 
-/// Tells that a line is longer than `limit` bytes.
+/// Reports that a line is longer than `limit` bytes.
 pub fn oversized(oversized: &Oversized, limit: usize) -> ErrorReport<'static> {
     let happened =
         format!("the client's message is {} bytes long, over the limit of {limit}", oversized.length);
@@ -134,19 +134,19 @@ pub fn oversized(oversized: &Oversized, limit: usize) -> ErrorReport<'static> {
     }
 }
 
-/// Tells that this revision has no batches.
+/// Reports that this revision has no batches.
 pub fn foreign_batch() -> ErrorReport<'static> {
     let happened = "a JSON-RPC batch came, but the session is not of revision 2025-03-26".to_owned();
     ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint: "send one message a line" }
 }
 
-/// Tells that `initialize` stands alone.
+/// Reports that `initialize` came in a batch, and has to stand alone.
 pub fn handshake_in_batch() -> ErrorReport<'static> {
     let happened = "`initialize` came in a batch".to_owned();
     ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint: "send it on a line of its own" }
 }
 
-/// Tells that another request with this id is in flight.
+/// Reports that another request with this id is in flight.
 pub fn repeated_id(id: &Id) -> ErrorReport<'static> {
     let happened = format!("a request with the id {id} is still in flight");
     ErrorReport {
@@ -156,27 +156,27 @@ pub fn repeated_id(id: &Id) -> ErrorReport<'static> {
     }
 }
 
-/// Tells that as many requests are in flight as there may be.
+/// Reports that as many requests are in flight as there may be.
 pub fn overloaded(whom: &str, in_flight: usize) -> ErrorReport<'static> {
     let happened = format!("`{whom}` has {in_flight} requests in flight already");
     let hint = "wait for answers before sending more, or raise --max-in-flight";
     ErrorReport { kind: FaultKind::Overloaded, summary: happened, hint }
 }
 
-/// Tells that unhang ends.
+/// Reports that unhang ends.
 pub fn ending() -> ErrorReport<'static> {
     let hint = "send the request again in the next session";
     ErrorReport { kind: FaultKind::ShuttingDown, summary: "unhang is ending".to_owned(), hint }
 }
 
-/// For what nobody answers any more, since we end for this reason.
+/// Reports that a request stays unanswered, because unhang ends for this reason.
 pub fn ended(cause: &str, method: &str) -> ErrorReport<'static> {
     let hint = "send the request again in the next session";
     let happened = format!("unhang is ending because {cause}, before `{method}` was answered");
     ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint }
 }
 
-/// Whether an element of a batch is owed an answer.
+/// Returns whether an element of a batch is owed an answer.
 pub fn gets_an_answer(piece: &Piece<'_>) -> bool {
     match piece {
         Piece::Message(message) => matches!(message.body, Body::Request { .. }),

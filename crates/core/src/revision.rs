@@ -1,4 +1,4 @@
-//! The revisions of MCP that are spoken, with clients and with servers, and what each of them knows (protocol.md 1).
+//! The revisions of MCP that unhang speaks with clients and with servers, and the features of each (protocol.md 1).
 //!
 //! Invariants: pure; members that a revision does not know are not sent to a client of that revision.
 
@@ -31,7 +31,7 @@ const NAMES: [(Revision, &str); 5] = [
 ];
 
 impl Revision {
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         NAMES[self as usize].1
     }
@@ -40,54 +40,54 @@ impl Revision {
         NAMES.iter().find(|(_, known)| *known == name).map(|(revision, _)| *revision)
     }
 
-    /// The revision of a session for which the client's `initialize` asks for this one: that one where it begins with a
-    /// handshake and is known, else the newest that does.
+    /// Returns the revision of a session for which the client's `initialize` asks for this one. It is the one asked for, if that is known
+    /// and begins with a handshake. Otherwise it is the newest that begins with a handshake.
     pub fn negotiated(asked: &str) -> Revision {
         Revision::of_handshake(asked).unwrap_or(V2025November)
     }
 
-    /// The revision of this name, if it begins with a handshake.
+    /// Finds the revision of this name, if it begins with a handshake.
     pub fn of_handshake(name: &str) -> Option<Revision> {
         Revision::named(name).filter(|revision| !revision.is_stateless())
     }
 
-    /// The revision that a request names for itself, if it is one that can be named so.
+    /// Finds the revision that a request names for itself, if a request can name it.
     pub fn of_request(name: &str) -> Option<Revision> {
         Revision::named(name)
             .filter(|revision| revision.is_stateless() || !stands("stateless-revisions-alone"))
     }
 
-    /// The names of the revisions that a request may name.
+    /// Lists the names of the revisions that a request may name.
     pub fn stateless() -> Vec<&'static str> {
         NAMES.iter().filter(|(revision, _)| revision.is_stateless()).map(|(_, name)| *name).collect()
     }
 
-    /// Requests stand alone: no handshake, no session.
+    /// Returns whether requests stand alone: no handshake, no session.
     pub fn is_stateless(self) -> bool {
         self >= V2026July
     }
 
-    /// How its peers speak.
+    /// Returns the era of the revision.
     pub fn era(self) -> Era {
         if self.is_stateless() { Era::Modern } else { Era::Legacy }
     }
 
-    /// An array of messages may be sent.
+    /// Returns whether an array of messages may be sent.
     pub fn has_batches(self) -> bool {
         self == V2025March
     }
 
-    /// Progress may say something beside its numbers.
+    /// Returns whether progress may carry a message beside its numbers.
     pub fn has_progress_messages(self) -> bool {
         self >= V2025March
     }
 
-    /// Tools have hints on what they do.
+    /// Returns whether tools have hints about their effects.
     pub fn has_annotations(self) -> bool {
         self >= V2025March
     }
 
-    /// Tools have an output schema and a title, results a structured part.
+    /// Returns whether tools have an output schema and a title, and results a structured part.
     pub fn has_structured_results(self) -> bool {
         self >= V2025June
     }

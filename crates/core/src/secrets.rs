@@ -1,36 +1,36 @@
-//! What is secret of the servers that are configured, and texts without it: what servers print, which is shown and logged.
+//! The secrets of the configured servers, and texts without them: the output of servers, which is shown and logged.
 //!
 //! Invariants
 //!
-//! - A value that was configured for a server to get in, and is long enough to be one, stands in no text that went through
-//!   [`Secrets::hide`]; nor does what follows `Bearer` or `Authorization:`, whoever configured it.
-//! - No value is ever printed by what holds it, not even for debugging.
+//! - A configured value that opens a server, and is long enough to be a secret, stands in no text that went through [`Secrets::hide`].
+//!   Neither does a value after `Bearer` or `Authorization:`, even if nobody configured it.
+//! - The type that holds the values never prints one, not even for debugging.
 //!
-//! A server that writes its secret in another form, or in two pieces, has shown it all the same.
+//! If a server writes its secret in another form, or in two pieces, the secret is shown all the same.
 
 use std::{borrow::Cow, fmt, ops::Range, sync::Arc};
 
 use memchr::memmem;
 use unhang_switches::stands;
 
-/// What stands for a secret.
+/// The text in the place of a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// Bytes of the shortest value that is taken for a secret: shorter ones are words, numbers and switches, which stand in any text.
+/// The bytes of the shortest value that is taken for a secret. Shorter values are words, numbers and switches, which stand in any text.
 const SHORTEST: usize = 8;
 
-/// Values that are not to be shown. Clones are the same.
+/// Values that must not be shown. Clones are the same.
 #[derive(Clone, Default)]
 pub struct Secrets(Arc<[String]>);
 
 impl Secrets {
-    /// All of several servers.
+    /// Joins the secrets of several servers.
     #[must_use]
     pub fn of_all<'a>(several: impl IntoIterator<Item = &'a Secrets>) -> Secrets {
         several.into_iter().flat_map(|one| one.0.iter().cloned()).collect()
     }
 
-    /// The text without them, and without what looks like one.
+    /// Returns the text without the secrets, and without what looks like one.
     #[must_use]
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if !stands("secrets-hidden") {
@@ -49,7 +49,7 @@ impl Secrets {
     }
 }
 
-/// Those of these values that are long enough; of one with several lines each is one, for texts are looked at line by line.
+/// Takes those values that are long enough. Each line of a value with several lines counts too, because texts are looked at line by line.
 impl FromIterator<String> for Secrets {
     fn from_iter<T: IntoIterator<Item = String>>(values: T) -> Self {
         let mut secrets: Vec<String> = values
@@ -60,7 +60,7 @@ impl FromIterator<String> for Secrets {
             })
             .filter(|value| value.len() >= SHORTEST)
             .collect();
-        // A longer one may hold a shorter one, and has to go first.
+        // A longer secret may contain a shorter one, and has to be replaced first.
         secrets.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         secrets.dedup();
         Secrets(secrets.into())
@@ -73,9 +73,9 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// The text without what follows `Bearer` or `Authorization:`; nothing where there is none.
+/// Hides the values after `Bearer` or `Authorization:`. Returns `None` if the text has none.
 fn without_credentials(text: &str) -> Option<String> {
-    // Positions are the same in both.
+    // Positions are the same in both texts.
     let lower = text.to_ascii_lowercase();
     let mut found: Vec<Range<usize>> = memmem::find_iter(lower.as_bytes(), "authorization")
         .filter_map(|at| header_value(text, at, at + "authorization".len()))
@@ -87,7 +87,7 @@ fn without_credentials(text: &str) -> Option<String> {
     found.sort_unstable_by_key(|range| range.start);
     let (mut hidden, mut done) = (String::with_capacity(text.len()), 0);
     for range in found {
-        // A token in a header is both.
+        // A token in a header is found twice.
         if range.start >= done {
             hidden.push_str(&text[done..range.start]);
             hidden.push_str(REDACTED);
@@ -102,8 +102,8 @@ fn is_quote(letter: char) -> bool {
     matches!(letter, '"' | '\'' | '\\')
 }
 
-/// Finds the value of a header by its name: up to the end of its quotes, or of the code in backticks that begins with the name; else of
-/// the line.
+/// Finds the value of a header by its name. The value goes up to the end of its quotes, or of the code in backticks that begins with the
+/// name. Without either it goes to the end of the line.
 fn header_value(text: &str, name: usize, end_of_name: usize) -> Option<Range<usize>> {
     let is_between = |letter: char| is_quote(letter) || letter == ' ' || letter == '\t';
     let behind = text[end_of_name..].trim_start_matches(is_between).strip_prefix([':', '='])?;
@@ -118,7 +118,7 @@ fn header_value(text: &str, name: usize, end_of_name: usize) -> Option<Range<usi
     (length > 0).then_some(start..start + length)
 }
 
-/// Where the token stands of which this `Bearer` tells.
+/// Finds the token that this `Bearer` announces.
 fn bearer(text: &str, at: usize) -> Option<Range<usize>> {
     if text[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric()) {
         return None;

@@ -1,7 +1,7 @@
-//! What a client has told a server about their session, kept so that a fresh process can be told again (promise 6).
+//! The requests by which a client has set up its session with a server, kept to set up a fresh server process (promise 6).
 //!
-//! Invariants: pure. Holds the client's own bytes and replays them unchanged but for the id. A stateless client
-//! (2026-07-28) leaves nothing here, so nothing is replayed for it.
+//! Invariants: pure. A record holds the client's own bytes and replays them unchanged but for the id. A stateless client (2026-07-28)
+//! leaves nothing here, so nothing is replayed for it.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -33,7 +33,7 @@ pub struct RecordedSession {
 }
 
 impl RecordedSession {
-    /// Remembers an `initialize` request; an earlier session is over.
+    /// Records an `initialize` request; an earlier session is over.
     pub fn initialize(&mut self, raw: &[u8], id_span: Range<usize>) {
         if stands("new-session-is-blank") {
             *self = RecordedSession::default();
@@ -41,17 +41,17 @@ impl RecordedSession {
         self.initialize = Some(RequestTemplate { raw: raw.to_vec(), id_span });
     }
 
-    /// Remembers that the client has said `notifications/initialized`.
+    /// Records that the client has sent `notifications/initialized`.
     pub fn initialized(&mut self, raw: &[u8]) {
         self.initialized = Some(raw.to_vec());
     }
 
-    /// Remembers the last `logging/setLevel`.
+    /// Records the last `logging/setLevel`.
     pub fn level(&mut self, raw: &[u8], id_span: Range<usize>) {
         self.level = Some(RequestTemplate { raw: raw.to_vec(), id_span });
     }
 
-    /// Remembers a subscription to a resource. Beyond [`MAX_SUBSCRIPTIONS`] it works but is not replayed.
+    /// Records a subscription to a resource. Beyond [`MAX_SUBSCRIPTIONS`] it works but is not replayed.
     pub fn subscribe(&mut self, uri: String, raw: &[u8], id_span: Range<usize>) {
         if self.subscriptions.len() < MAX_SUBSCRIPTIONS || !stands("subscriptions-bounded") {
             self.subscriptions.insert(uri, RequestTemplate { raw: raw.to_vec(), id_span });
@@ -65,22 +65,22 @@ impl RecordedSession {
         }
     }
 
-    /// True once the client has finished the handshake.
+    /// Returns whether the client has finished the handshake.
     pub fn is_initialized(&self) -> bool {
         self.initialized.is_some()
     }
 
-    /// True when the replay will say this very line anyway.
+    /// Returns whether the replay will send this very line anyway.
     pub fn says(&self, raw: &[u8]) -> bool {
         self.initialized.as_deref() == Some(raw) && stands("initialized-said-once")
     }
 
-    /// The handshake to open a replay with, or nothing if there was none.
+    /// Returns the handshake to open a replay with; `None` if there was none.
     pub fn opening(&self, id: &Id) -> Option<Vec<u8>> {
         self.initialize.as_ref().map(|template| template.with_id(id))
     }
 
-    /// What follows once the handshake is answered. Each request gets an id from `next_id`.
+    /// Returns the lines that follow once the handshake is answered. Each request gets an id from `next_id`.
     pub fn sequel(&self, mut next_id: impl FnMut() -> Id) -> Vec<Vec<u8>> {
         let level = self.level.iter().filter(|_| stands("level-replayed"));
         let subscriptions = self.subscriptions.values().filter(|_| stands("subscriptions-replayed"));

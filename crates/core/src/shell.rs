@@ -1,7 +1,7 @@
-//! What each shell around a pure machine is made of: the client's two pipes, the alarm clock, and the wish to end.
+//! The common parts of each shell around a pure machine: the client's two pipes, the alarm clock, and the wish to end.
 //!
-//! Invariants: nothing here awaits a write; what waits for the client is bounded by whoever asks [`ToClient::backlog`]
-//! before it reads on; at the end it is delivered for as long as the client reads.
+//! Invariants: nothing here awaits a write. The caller bounds what waits for the client: it asks [`ToClient::backlog`] before it reads on.
+//! At the end the waiting lines are delivered for as long as the client reads.
 
 use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc, time::Duration};
 
@@ -19,25 +19,25 @@ use crate::{
     queue::{Class, Queue},
 };
 
-/// Bytes of lines that are gathered, to leave together when what was read at once has been dealt with: with many calls in
-/// flight that is one system call where there were 35. A longer line is worth a system call and not worth a copy.
+/// The bytes of lines that are gathered and leave together, once the input of one read has been dealt with. With many calls in flight that
+/// is one system call instead of 35. A longer line is worth a system call and not worth a copy.
 const GATHERED: usize = 32 << 10;
 
-/// What is read of one peer before it is the turn of others. A pipe that is never empty is always ready, and who waits for it would
-/// never let anybody else run: in one thread there are all servers, all clients and the clock.
+/// The bytes that are read of one peer before it is the turn of others. A pipe that is never empty is always ready, and a reader of it
+/// would never let anything else run. All servers, all clients and the clock are in one thread.
 const TURN: usize = 64 << 10;
 
-/// What was read of one peer since it was the turn of others.
+/// The bytes that were read of one peer since it was the turn of others.
 #[derive(Debug, Default)]
 pub struct ReadTurn(usize);
 
 impl ReadTurn {
-    /// So much was read.
+    /// Notes that so many bytes were read.
     pub fn took(&mut self, bytes: usize) {
         self.0 += bytes;
     }
 
-    /// Whether it is the turn of others; the next one begins then.
+    /// Returns whether it is the turn of others. If it is, the next turn begins.
     pub fn is_over(&mut self) -> bool {
         let is_over = self.0 >= TURN;
         if is_over {
@@ -50,14 +50,14 @@ impl ReadTurn {
 /// A request from outside to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// As by SIGINT.
+    /// A wish as by SIGINT.
     Interrupt,
-    /// As by SIGTERM.
+    /// A wish as by SIGTERM.
     Terminate,
 }
 
 impl Stop {
-    /// The exit code of a program that ended because of it.
+    /// Returns the exit code of a program that ended because of it.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -66,7 +66,7 @@ impl Stop {
         }
     }
 
-    /// Why the session ends, for a sentence.
+    /// Returns why the session ends, for a sentence.
     pub fn cause(self) -> &'static str {
         match self {
             Stop::Interrupt => "it was interrupted",
@@ -75,44 +75,44 @@ impl Stop {
     }
 }
 
-/// Arms the timer, without touching it where nothing changed.
+/// Sets the timer, and does not touch it if nothing changed.
 pub fn set(timer: &mut Pin<Box<Sleep>>, at: Option<Instant>) {
-    // With nothing due, a look once an hour does no harm.
+    // If nothing is due, a look once an hour does no harm.
     let at = at.unwrap_or_else(|| timer.deadline().max(Instant::now() + Duration::from_secs(3600)));
     if timer.deadline() != at {
         timer.as_mut().reset(at);
     }
 }
 
-/// What is gathered before it leaves: never so much that gathering would pass for pressure.
+/// Returns how many bytes are gathered before they leave: never so many that gathering would pass for pressure.
 pub fn gathered(queue_bytes: usize) -> usize {
     GATHERED.min(queue_bytes / 4)
 }
 
-/// Nothing to read at the moment.
+/// Returns whether the error only says that there is nothing to read at the moment.
 pub fn is_passing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock && stands("idle-is-not-the-end")
 }
 
-/// What the client writes.
+/// The client's lines.
 pub struct FromClient {
     input: PipeReader,
-    /// What was read and not yet taken.
+    /// The bytes that were read and not yet taken.
     pub lines: Lines,
-    /// What of it was read before others had theirs.
+    /// The bytes that were read before it was the turn of others.
     pub turn: ReadTurn,
-    /// Its end was seen.
+    /// Whether the end was seen.
     pub ended: bool,
 }
 
-/// What a read has brought.
+/// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// There may be whole lines now.
+    /// Bytes were read: there may be whole lines now.
     Bytes,
-    /// Nothing was there after all.
+    /// There was nothing to read after all.
     Nothing,
-    /// The client has closed it.
+    /// The client has closed its end.
     End,
 }
 
@@ -120,7 +120,7 @@ impl FromClient {
     /// Reads lines of at most `max_message` bytes from a client.
     ///
     /// # Errors
-    /// Where the descriptor cannot be read.
+    /// Fails if the descriptor cannot be read.
     pub fn new(input: OwnedFd, max_message: usize) -> io::Result<FromClient> {
         Ok(FromClient {
             input: adopt_input(input)?,
@@ -135,13 +135,13 @@ impl FromClient {
         self.input.readable().await
     }
 
-    /// Reads what is there.
+    /// Reads the bytes that are there.
     pub fn read(&mut self, ready: io::Result<()>) -> ReadOutcome {
         let read = ready.and_then(|()| self.input.try_read(self.lines.spare()));
         self.take(read)
     }
 
-    /// Reads what is there, whether or not the runtime has heard of it.
+    /// Reads the bytes that are there, whether or not the runtime has heard of them.
     pub fn read_now(&mut self) -> ReadOutcome {
         let read = self.input.read_now(self.lines.spare());
         self.take(read)
@@ -163,10 +163,10 @@ impl FromClient {
     }
 }
 
-/// What waits for the client, and the way there.
+/// The lines that wait for the client, and the way to the client.
 pub struct ToClient {
     output: PipeWriter,
-    /// Copies what others would have to wait for.
+    /// Copies the bytes if others would have to wait for them.
     copier: Flush,
     queue: Queue,
     gathered: usize,
@@ -176,7 +176,7 @@ impl ToClient {
     /// Writes to a client, and keeps about `queue_bytes` bytes that it has not taken yet.
     ///
     /// # Errors
-    /// Where the descriptor cannot be written to.
+    /// Fails if the descriptor cannot be written to.
     pub fn new(output: OwnedFd, queue_bytes: usize) -> io::Result<ToClient> {
         let (output, copier) = adopt_output(output)?;
         Ok(ToClient { output, copier, queue: Queue::new(queue_bytes), gathered: gathered(queue_bytes) })
@@ -189,27 +189,27 @@ impl ToClient {
         self.queue.push(class, line, sink, memory);
     }
 
-    /// Sends what can be sent now.
+    /// Sends as much as can be sent now.
     pub fn flush(&mut self) {
         self.queue.flush(&mut self.output);
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     pub fn backlog(&self) -> usize {
         self.queue.cost()
     }
 
-    /// Whether anything waits.
+    /// Returns whether anything waits.
     pub fn is_waiting(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// A write failed: the client reads no more.
+    /// Returns whether a write failed: then the client reads no more.
     pub fn peer_gone(&self) -> bool {
         self.queue.peer_gone()
     }
 
-    /// Messages dropped or merged so far.
+    /// Returns how many messages were dropped or merged so far.
     pub fn shed(&self) -> u64 {
         self.queue.shed()
     }
@@ -224,7 +224,7 @@ impl ToClient {
         self.output.closed().await;
     }
 
-    /// Delivers what waits. A client that reads, however slowly, gets all of it while there is time; one that has stopped
+    /// Delivers the lines that wait. A client that reads, however slowly, gets all of them while there is time. A client that has stopped
     /// reading costs no more than [`FLUSH_PAUSE`].
     pub async fn deliver(mut self, ends_by: Option<Deadline>) {
         let least = Deadline::after(FLUSH_LIMIT);

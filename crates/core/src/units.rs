@@ -1,21 +1,21 @@
 //! Lengths of time and numbers of bytes, as people write and read them.
 //!
-//! Invariants: what is read has a unit, and is not zero.
+//! Invariants: a value that is read has a unit, and is not zero.
 
 use std::time::Duration;
 
 use unhang_switches::stands;
 
-/// The units of a length of time: those that are told, and two that a length may be displayed with and nobody takes for another.
+/// The units of a length of time. Error messages list the first six. A length may be displayed with the last two, and nobody takes those
+/// for others.
 const UNITS: [&str; 8] = ["ms", "s", "m", "h", "d", "w", "us", "ns"];
 
-/// Reads a length of time. A unit is required, because `30` was milliseconds in one client's file and seconds in
-/// another's (peers.md 5).
+/// Parses a length of time. A unit is required, because `30` was milliseconds in one client's file and seconds in another's (peers.md 5).
 ///
 /// # Errors
-/// A sentence that says which units there are.
+/// Fails with a sentence about the fault in the text. It lists the units, if the unit is unknown.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    // The parser knows more: `M` is a month to it, which most who write it take for a minute.
+    // The parser knows more units: it takes `M` for a month, and most who write it mean a minute.
     let unknown = |unit: &&str| !unit.is_empty() && !UNITS.contains(unit);
     if let Some(unit) = text.split(|letter: char| !letter.is_alphabetic()).find(unknown)
         && text.trim_start().starts_with(|letter: char| letter.is_ascii_digit())
@@ -38,10 +38,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a number of bytes. A unit is required: `B`, `KiB`, `MiB`, `GiB` or `kB`, `MB`, `GB`.
+/// Parses a number of bytes. A unit is required: `B`, `KiB`, `MiB`, `GiB` or `kB`, `MB`, `GB`.
 ///
 /// # Errors
-/// A sentence that says which units there are.
+/// Fails with a sentence about the fault in the text. It lists the units, if the unit is unknown.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|character: char| character.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -66,7 +66,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A length of time for a sentence: `350ms`, `2.5s`, `5m`.
+/// Formats a length of time for a sentence: `350ms`, `2.5s`, `5m`.
 pub fn in_words(length: Duration) -> String {
     if length < Duration::from_secs(1) {
         return format!("{}ms", length.as_millis());

@@ -1,14 +1,13 @@
-//! Small things that sentences for people need.
+//! Small parts of sentences for people.
 //!
-//! Invariants: pure; work and length are bounded, whatever was written; nothing is proposed that has little to do with what
-//! was written.
+//! Invariants: pure. Work and length are bounded, whatever the user wrote. Nothing is proposed that has little to do with it.
 
 use std::borrow::Cow;
 
-/// A longer name is nobody's misspelling.
+/// The longest name that can be a misspelling.
 const LONGEST_NAME: usize = 100;
 
-/// The candidate that is nearest to `name`, if one is near enough to be meant.
+/// Finds the candidate that is nearest to `name`, if one is near enough to be meant.
 #[must_use]
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let least_alike = 0.7;
@@ -23,18 +22,19 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// The same as the end of a sentence: `; did you mean ...?`, or nothing.
+/// Words the nearest candidate as the end of a sentence: `; did you mean ...?`. The text is empty if none is near enough.
 pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, candidates).map_or_else(String::new, |candidate| format!("; did you mean `{candidate}`?"))
 }
 
-/// Whether what has happened so many times is told: the first time, and then each time that it has come to ten times as many.
+/// Returns whether an event that has happened so many times is reported: the first time, and then each time that the count is ten times as
+/// large.
 #[must_use]
 pub fn is_round(count: u64) -> bool {
     count.checked_ilog10().is_some_and(|digits| count == 10_u64.pow(digits))
 }
 
-/// At most so many characters of a text, the last of which says that there were more.
+/// Returns at most so many characters of a text. If there were more, the last one is an ellipsis.
 pub fn shortened(text: &str, characters: usize) -> Cow<'_, str> {
     if text.chars().nth(characters).is_none() {
         return Cow::Borrowed(text);

@@ -1,29 +1,29 @@
-//! Where a request stands in a trace, as W3C Trace Context says it. Pure.
+//! The place of a request in a trace, in the form of W3C Trace Context. Pure.
 //!
-//! Invariants: what is not exactly a `traceparent` is none, and nothing of it is used.
+//! Invariants: a text that is not exactly a `traceparent` counts as none, and nothing of it is used.
 
 use data_encoding::HEXLOWER;
 
-/// What a request belongs to.
+/// The trace and span that a request belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parent {
     pub(super) trace: [u8; 16],
     pub(super) span: [u8; 8],
     pub(super) is_sampled: bool,
-    /// What others have written into `tracestate`, as it came.
+    /// The `tracestate` of others, as it came.
     pub(super) state: String,
 }
 
-/// The longest `tracestate` that is passed on; a longer one is left out whole, as the text lets us.
+/// The longest `tracestate` that is passed on. A longer one is left out whole, as the standard allows.
 const MOST_STATE: usize = 512;
 
 impl Parent {
-    /// What `traceparent` and `tracestate` say.
+    /// Parses `traceparent` and `tracestate`; `None` if the first is not valid.
     pub fn read(parent: &str, state: Option<&str>) -> Option<Parent> {
         let (version, rest) = parent.split_once('-')?;
         let (trace, rest) = rest.split_once('-')?;
         let (span, rest) = rest.split_once('-')?;
-        // A later version may say more behind the flags; this one does not.
+        // A later version may have more behind the flags; this one does not.
         let flags = match rest.split_once('-') {
             Some((flags, _)) if version != "00" => flags,
             Some(_) => return None,
@@ -37,7 +37,7 @@ impl Parent {
     }
 }
 
-/// So many bytes, written in small letters.
+/// Parses so many bytes, written in small letters.
 fn bytes<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
     HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
 }

@@ -5,14 +5,16 @@
 //! gateway ─ Span (client)┴─ queue (bounded) ─ one task: gathers, encodes, posts ─► collector
 //! ```
 //!
-//! The messages are those of `opentelemetry-proto`, which are made from OpenTelemetry's own description of them. The rest of its family
-//! is made for programs, not for libraries: `opentelemetry_sdk` and `opentelemetry-otlp` read the environment for what they are not told.
+//! The messages are those of `opentelemetry-proto`, which are made from OpenTelemetry's own description of them. The rest of its family is
+//! made for programs, not for libraries. `opentelemetry_sdk` and `opentelemetry-otlp` read the environment for every option that they are
+//! not given.
 //!
 //! Invariants
 //!
-//! - Nobody waits for a collector: a span that finds the queue full, or the collector away, is dropped, counted, and that is said.
-//! - What is waited for at the end has a limit.
-//! - What goes to a server is as the client wrote it: `traceparent` is read, never added.
+//! - Nobody waits for a collector. A span that finds the queue full, or the collector away, is dropped and counted, and the loss is
+//!   reported.
+//! - Each wait at the end has a limit.
+//! - A request goes to a server as the client wrote it: `traceparent` is read, never added.
 
 mod context;
 mod span;
@@ -46,31 +48,31 @@ pub use self::{
     span::{Span, SpanSubject},
 };
 
-/// Spans that wait to be posted.
+/// The most spans that wait to be posted.
 const QUEUE: usize = 2048;
-/// Those that go out together.
+/// The most spans in one post.
 const BATCH: usize = 512;
-/// How long the first of them waits for others.
+/// How long the first span of a post waits for others.
 const GATHER: Duration = Duration::from_secs(1);
 /// How long a collector may take for one post.
 const POST: Duration = Duration::from_secs(10);
 /// How long the end waits for what has not been posted yet.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How often it is said that spans are lost, while they are.
+/// The pause between two reports of lost spans, while spans are lost.
 const SAID_EVERY: Duration = Duration::from_secs(60);
-/// What is read of an answer.
+/// The most bytes that are read of an answer.
 const ANSWER: usize = 64 << 10;
 
-/// Where spans go.
+/// The destination of spans.
 #[derive(Clone, Debug)]
 pub struct TelemetrySpec {
-    /// Where a collector takes them over OTLP, in protobuf: mostly `http://HOST:4318/v1/traces`.
+    /// The address at which a collector takes spans over OTLP, in protobuf: mostly `http://HOST:4318/v1/traces`.
     pub address: Address,
-    /// What we are called there.
+    /// Our name there.
     pub service_name: String,
 }
 
-/// Tells spans to a collector. Clones are the same.
+/// Sends spans to a collector. Clones are the same.
 #[derive(Clone)]
 pub struct Telemetry(Arc<TelemetryShared>);
 
@@ -82,10 +84,10 @@ struct TelemetryShared {
 }
 
 impl Telemetry {
-    /// Begins. Nothing is connected before there is something to tell. Must be called in a runtime.
+    /// Starts the telemetry. Nothing is connected before there is something to send. Must be called in a runtime.
     ///
     /// # Errors
-    /// The address cannot be one.
+    /// Fails if the address is not usable.
     pub fn start(spec: TelemetrySpec) -> Result<Telemetry, HttpError> {
         let connection = Connection::new(&spec.address, None, ANSWER)?;
         let (queue, spans) = mpsc::channel(QUEUE);
@@ -97,7 +99,7 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// A request of a client begins.
+    /// Begins the span of a client's request.
     pub fn request(&self, parent: Option<&Parent>, subject: &SpanSubject<'_>) -> Span {
         Span::begin(self, SpanKind::Server, parent, subject)
     }
@@ -112,13 +114,13 @@ impl Telemetry {
         self.0.dropped.fetch_add(spans as u64, Ordering::Relaxed);
     }
 
-    /// How many spans were dropped since we began.
+    /// Returns how many spans were dropped since the start.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// Tells what has not been told yet, for a moment at most. What ends after that is not told.
+    /// Sends the spans that were not sent yet, and takes a moment at most. A span that ends after that is not sent.
     pub async fn close(&self) {
         self.0.end.notify_one();
         let mut has_ended = self.0.has_ended.subscribe();
@@ -140,11 +142,11 @@ impl fmt::Debug for Telemetry {
 
 /// The task that posts.
 struct Exporter {
-    /// Where to, as people may see it.
+    /// The address, as people may see it.
     shown: String,
     connection: Connection,
     service_name: String,
-    /// When it was last said that spans are lost.
+    /// When the loss of spans was last reported.
     said: Option<Instant>,
 }
 
@@ -201,7 +203,7 @@ impl Exporter {
     async fn taken(&self, ask: HttpRequest) -> Result<u16, HttpError> {
         let reply = self.connection.ask(ask).await?;
         let status = reply.status();
-        // What is read to its end leaves the connection for the next one.
+        // A reply that is read to its end leaves the connection for the next one.
         reply.whole().await.map(|_| status)
     }
 

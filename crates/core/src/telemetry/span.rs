@@ -1,6 +1,6 @@
 //! One span: a request of a client, or the part of a server in it.
 //!
-//! Invariants: it is told once, with what came of it, also where nobody waited for that any more.
+//! Invariants: a span is sent once, with its outcome, also if nobody waited for that any more.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{Telemetry, context::Parent};
 use crate::{error::Error, fault::FaultKind};
 
-/// What a request is about, by the semantic conventions of OpenTelemetry for MCP.
+/// The subject of a request, by the semantic conventions of OpenTelemetry for MCP.
 #[derive(Clone, Debug, Default)]
 pub struct SpanSubject<'a> {
     /// The method of the request.
@@ -27,17 +27,17 @@ pub struct SpanSubject<'a> {
     pub uri: Option<&'a str>,
 }
 
-/// A span that has begun. It is told when it ends, at the latest when it is dropped.
+/// A span that has begun. It is sent when it ends, at the latest when it is dropped.
 #[derive(Debug)]
 pub struct Span {
     telemetry: Telemetry,
-    /// None where the trace is not sampled.
+    /// `None` if the trace is not sampled.
     span: Option<proto::Span>,
     context: Parent,
     began: Instant,
 }
 
-/// Where a span stands, for those that belong to it.
+/// The place of a span in its trace, for the spans that belong to it.
 #[derive(Clone, Debug)]
 pub struct Trace {
     telemetry: Telemetry,
@@ -53,7 +53,7 @@ impl PartialEq for Trace {
 impl Eq for Trace {}
 
 impl Trace {
-    /// The part of a server in it begins.
+    /// Begins the span of a server's part in the request.
     pub fn server(&self, server: &str, subject: &SpanSubject<'_>) -> Span {
         let mut span = Span::begin(&self.telemetry, SpanKind::Client, Some(&self.context), subject);
         span.note("unhang.server", server);
@@ -62,7 +62,7 @@ impl Trace {
 }
 
 impl Span {
-    /// It begins now.
+    /// Begins a span now.
     pub(super) fn begin(
         telemetry: &Telemetry,
         kind: SpanKind,
@@ -105,12 +105,12 @@ impl Span {
         span
     }
 
-    /// Where it stands.
+    /// Returns the place of the span in its trace.
     pub fn trace(&self) -> Trace {
         Trace { telemetry: self.telemetry.clone(), context: self.context.clone() }
     }
 
-    /// This is known of it.
+    /// Notes an attribute of the span.
     pub fn note(&mut self, key: &str, value: &str) {
         if let Some(span) = &mut self.span {
             let value = Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) });
@@ -118,7 +118,7 @@ impl Span {
         }
     }
 
-    /// It ends with a result; whether that says of itself that it is an error.
+    /// Ends the span with a result. `is_tool_error` states whether the result calls itself an error.
     pub fn answered(mut self, is_tool_error: bool) {
         match is_tool_error {
             true => self.failed("tool_error", ""),
@@ -126,14 +126,14 @@ impl Span {
         }
     }
 
-    /// It ends with this error.
+    /// Ends the span with this error.
     pub fn refused(mut self, code: i64, kind: Option<&str>, message: &str) {
         self.note("rpc.response.status_code", &code.to_string());
         let code = code.to_string();
         self.failed(kind.unwrap_or(&code), message);
     }
 
-    /// What came of a server's part ends it.
+    /// Ends the span with the outcome of a server's part.
     pub fn ended<T>(mut self, outcome: &Result<T, Error>) {
         match outcome {
             Ok(_) => self.told(),
@@ -158,7 +158,7 @@ impl Span {
     }
 }
 
-/// Nobody waits for it any more.
+/// Ends the span as cancelled, if nobody waits for it any more.
 impl Drop for Span {
     fn drop(&mut self) {
         if self.span.is_some() {
@@ -167,16 +167,16 @@ impl Drop for Span {
     }
 }
 
-/// Nanoseconds since 1970.
+/// Returns the nanoseconds since 1970.
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Bytes that are not all zero, as ids must not be.
+/// Returns random bytes that are not all zero, as ids must not be.
 fn random<const LENGTH: usize>() -> [u8; LENGTH] {
     let mut bytes = [0; LENGTH];
-    // The call fills short requests whole, or fails; then spans are told apart by nothing, and nothing else depends on it.
+    // The call fills short requests whole, or fails. After a failure spans cannot be told apart, and nothing else depends on it.
     let _filled = getrandom(&mut bytes, GetRandomFlags::empty());
     bytes[LENGTH - 1] |= u8::from(bytes == [0; LENGTH]);
     bytes
