@@ -1,12 +1,12 @@
-//! Whose turn it is at a server: as many requests at a time as it may have, as many calls of a tool as are wanted, and the calls of one
-//! session where it asks things about its calls.
+//! Admission to a server. It bounds the requests at a time and the calls of single tools. A server that asks questions during calls has
+//! calls of one session at a time.
 //!
 //! Invariants
 //!
-//! - At each of these turns come fairly between those who ask ([`Fair`](unhang_core::fair::Fair)). Who stops waiting for one keeps nobody
-//!   from theirs.
-//! - The turn of a tool is taken before the server's, and that before the one of all servers together, so that no two wait for each
-//!   other, and nobody has what others need while they wait for something else.
+//! - At each bound, permits go out fairly between the clients that ask ([`Fair`](unhang_core::fair::Fair)). A client that stops waiting
+//!   keeps nobody from a permit.
+//! - A request takes the permit of the tool before the permit of the server, and that before the permit of all servers together. So no two
+//!   requests wait for each other, and no request holds a permit that others need while it waits for something else.
 
 use std::{collections::HashMap, future::ready, pin::pin, sync::Arc, time::Duration};
 
@@ -32,41 +32,41 @@ use unhang_core::{
 };
 use unhang_upstream::client::{Error, Failure};
 
-/// The turns at one server.
+/// The bounds on requests to one server.
 pub(super) struct AdmissionLimits {
     /// The server's name, for errors.
     name: String,
-    /// Knows whether the server asks things about its calls, and who waits for it.
+    /// Knows whether the server asks questions during calls, and who waits for the server.
     listener: Arc<NotificationListener>,
-    /// Requests that are with it, or wait for it to start.
+    /// Requests that are with the server, or wait until it has started.
     server: Arc<PermitQueue>,
-    /// Calls, where it asks things about them.
+    /// Calls, if the server asks questions during calls.
     sessions: Arc<SessionTurns>,
-    /// Calls of single tools.
+    /// Calls of single tools, by the server's names for them.
     tools: HashMap<String, Arc<PermitQueue>>,
 }
 
-/// A request that wants its turn.
+/// A request that wants to go to the server.
 #[derive(Clone, Copy)]
 pub(super) struct PermitRequest<'a> {
     pub fairness_key: &'a FairnessKey,
-    /// The session that it is of, where it is of one.
+    /// The session that makes the request, if a session does.
     pub session: Option<OfSession>,
     pub method: &'a str,
-    /// The tool that is called, as the server calls it.
+    /// The tool that the request calls, by the server's name for it.
     pub tool: Option<&'a str>,
-    /// How long it may wait, and by when that is over.
+    /// How long the request may wait, and the deadline that follows from it.
     pub limit: Duration,
     pub deadline: Deadline,
-    /// Since when it waits for anything.
+    /// When the request began to wait.
     pub since: Instant,
 }
 
-/// What a request holds while it is with a server.
+/// The permits that a request holds while it is with a server.
 #[expect(dead_code, reason = "held, and given back when they are dropped")]
 pub(super) struct Permits(Option<Permit>, Option<Permit>);
 
-/// What a request holds besides, from when the server is ready on.
+/// The permits that a request holds besides, once the server is ready.
 #[expect(dead_code, reason = "held, and given back when they are dropped")]
 pub(super) struct ReadyPermits(Option<SessionTurn>, Option<Permit>);
 
@@ -91,16 +91,16 @@ impl AdmissionLimits {
         }
     }
 
-    /// How many wait.
+    /// Returns how many requests wait.
     pub(super) fn waiting(&self) -> usize {
         let tools = self.tools.values().map(|permits| permits.waiting());
         self.server.waiting() + self.sessions.waiting() + tools.sum::<usize>()
     }
 
-    /// Waits until a request may go to this server, and until this tool may be called where it is a call. Cancel-safe.
+    /// Waits until the server may have this request and, if it is a call, until this tool may be called. Cancel-safe.
     ///
     /// # Errors
-    /// It may not, and what to do.
+    /// Fails with [`FaultKind::Overloaded`] if there is no room to wait, or if the time of the request is over. The error says what to do.
     pub(super) async fn turn(&self, acquire: &PermitRequest<'_>) -> Result<Permits, Error> {
         let tool = acquire.tool.and_then(|tool| self.tools.get_key_value(tool));
         let of_tool = match tool.filter(|_| stands("calls-of-a-tool-bounded")) {
@@ -120,10 +120,10 @@ impl AdmissionLimits {
         Ok(Permits(of_tool, of_server))
     }
 
-    /// Waits until a request may go to a server of this era that is ready, and to any server. Cancel-safe.
+    /// Waits until the ready server of this era may have this request, and until all servers together may have it. Cancel-safe.
     ///
     /// # Errors
-    /// It may not, and what to do.
+    /// Fails with [`FaultKind::Overloaded`] if there is no room to wait, or if the time of the request is over. The error says what to do.
     pub(super) async fn turns_once_ready(
         &self,
         era: Era,
@@ -133,18 +133,18 @@ impl AdmissionLimits {
         loop {
             let of_session = self.session_turn(era, acquire).await?;
             let of_all = self.turn_of_all(all, acquire).await?;
-            // It may have begun to ask while this one waited.
+            // The server may have begun to ask questions while this request waited.
             if !of_session.as_ref().is_some_and(|joined| joined.is_early() && self.listener.asks()) {
                 return Ok(ReadyPermits(of_session, of_all));
             }
         }
     }
 
-    /// Waits until it may be asked: a server that asks back has calls of one session at a time, so that it is known whom its questions are
-    /// for (protocol.md 3.3, row 8). Cancel-safe.
+    /// Waits until the server may have this call. A server that asks questions during calls has calls of one session at a time. So it is
+    /// known which client a question is for (protocol.md 3.3, row 8). Cancel-safe.
     ///
     /// # Errors
-    /// It may not, and what to do.
+    /// Fails with [`FaultKind::Overloaded`] if there is no room to wait, or if the time of the request is over. The error says what to do.
     async fn session_turn(
         &self,
         era: Era,
@@ -153,7 +153,7 @@ impl AdmissionLimits {
         if era != Era::Legacy || !stands("one-call-where-questions-come") {
             return Ok(None);
         }
-        // What is asked by the answer to a call needs that call to be the only one.
+        // A client that is asked by the answer to its call needs that call to be the only one with the server.
         let session = acquire.session_asked_beside();
         if !self.listener.asks() {
             return Ok(Some(self.sessions.early(session)));
@@ -166,10 +166,10 @@ impl AdmissionLimits {
         })
     }
 
-    /// Waits until a request may go to any server. Cancel-safe.
+    /// Waits until all servers together may have this request. Cancel-safe.
     ///
     /// # Errors
-    /// It may not, and what to do.
+    /// Fails with [`FaultKind::Overloaded`] if there is no room to wait, or if the time of the request is over. The error says what to do.
     async fn turn_of_all(
         &self,
         all: &Arc<PermitQueue>,
@@ -187,10 +187,10 @@ impl AdmissionLimits {
         })
     }
 
-    /// Whether there is any time left for a request that has had to wait for its turns.
+    /// Checks that a request that had to wait has time left.
     ///
     /// # Errors
-    /// There is none, so that nothing is asked.
+    /// Fails with [`FaultKind::Overloaded`] if no time is left, so that the server is not asked in vain.
     pub(super) fn in_time(&self, acquire: &PermitRequest<'_>) -> Result<(), Error> {
         match acquire.deadline.remaining().is_zero() {
             true => Err(self.busy(acquire, &NotAdmitted::Late)),
@@ -216,7 +216,7 @@ impl AdmissionLimits {
         self.overloaded(acquire, refused, &format!("`{tool}` of `{name}`"), &what)
     }
 
-    /// Our verdict for a caller who did not have their turn.
+    /// Words the error for a caller whose request was not admitted.
     fn overloaded(
         &self,
         acquire: &PermitRequest<'_>,
@@ -247,18 +247,19 @@ impl AdmissionLimits {
 }
 
 impl PermitRequest<'_> {
-    /// The session that it is of, where questions about its calls may be put beside any of them.
+    /// Returns the session of the request, if the session's client can be asked a question beside any of its calls.
     fn session_asked_beside(&self) -> Option<SessionKey> {
         self.session.filter(|session| session.is_asked_beside).map(|session| session.key)
     }
 }
 
-/// Waits for a permit, for as long as the request may.
+/// Waits for a permit until the deadline of the request.
 async fn turn(permits: &Arc<PermitQueue>, acquire: &PermitRequest<'_>) -> Result<Permit, NotAdmitted> {
     in_time(acquire, permits.take(acquire.fairness_key)).await
 }
 
-/// Waits for what a server's calls keep, so that those whose answers it waits for are hurried. Cancel-safe.
+/// Waits for a permit that a server's calls hold. The wait is registered, so that clients whose answers the server waits for are hurried.
+/// Cancel-safe.
 async fn in_line<T>(
     waiting: &WaitingRequests,
     acquire: &PermitRequest<'_>,
@@ -268,7 +269,7 @@ async fn in_line<T>(
     tokio::select! {
         biased;
         turn = &mut turn => return turn,
-        // Who need not wait is in no line.
+        // A request that need not wait is in no line.
         () = ready(()) => {}
     }
     let _waits = waiting.enter(acquire.session_asked_beside(), acquire.since);
@@ -286,11 +287,11 @@ async fn in_time<T>(
     }
 }
 
-/// Why it is not somebody's turn.
+/// Why a request was not admitted.
 enum NotAdmitted {
-    /// There is no room to wait.
+    /// No room to wait.
     Full(QueueFull),
-    /// Their own time was over before.
+    /// The time of the request was over first.
     Late,
 }
 

@@ -1,17 +1,17 @@
-//! One server behind a gateway, or the instance of it that one session has: the parts that it is made of.
+//! One server behind a gateway, or the instance of the server that one session has: the parts that it consists of.
 //!
 //! ```text
-//! Backend ─┬ ServerConnection   its one client, and when that may be started (`lifecycle`, `idle`)
-//!          ├ ServerLists        what it offers
-//!          ├ AdmissionLimits    whose turn it is
-//!          ├ ResourceWatches    resources that somebody wants to hear of
-//!          └ ServerRecord       what has become of it
+//! Backend ─┬ ServerConnection   the server's one client, and when that may be started (`lifecycle`, `idle`)
+//!          ├ ServerLists        the tools, prompts and resources that the server offers
+//!          ├ AdmissionLimits    which request may go to the server
+//!          ├ ResourceWatches    resources that sessions want to hear of
+//!          └ ServerRecord       counts, and the last failure
 //! ```
 //!
 //! Invariants
 //!
-//! - Each part has a lock of its own. The lock of the connection is taken before any other, and is held over no wait.
-//! - A server that takes the place of another of its name offers what that one did until it has been listed.
+//! - Each part has a lock of its own. The lock of the connection is taken before any other, and is not held over a wait.
+//! - A server that replaces another of the same name offers the lists of that one until it has been listed itself.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -45,57 +45,57 @@ use unhang_upstream::{
     http::REQUESTS,
 };
 
-/// Requests of our own that may be with a server: its lists, and whether it lives.
+/// Requests of our own that may be with a server: for its lists, and to see whether it is alive.
 const INTERNAL_REQUESTS: usize = 16;
 
-/// One server, or the instance of it that one session has.
+/// One server, or the instance of the server that one session has.
 pub(super) struct Backend {
     entry: Arc<ServerEntry>,
-    /// How it is reached, as we start it.
+    /// The way to the server, as we start it.
     pub(super) spec: ClientSpec,
-    /// Where it is the instance of one session.
+    /// Present if this is the instance of one session.
     pub(super) own: Option<SessionInstance>,
-    /// What it is known by.
+    /// The index by which the gateway knows the server.
     server_index: usize,
     timeouts: RequestTimeouts,
-    /// What it says that belongs to no call.
+    /// Hears the notifications and requests of the server that belong to no call.
     pub(super) listener: Arc<NotificationListener>,
-    /// Whose turn it is.
+    /// Admits requests to the server.
     pub(super) admission: AdmissionLimits,
-    /// What it offers.
+    /// The lists of the server.
     pub(super) lists: ServerLists,
-    /// Resources that somebody wants to hear of.
+    /// Resources that sessions want to hear of.
     pub(super) watches: ResourceWatches,
-    /// From which level on somebody has asked it to log.
+    /// The log level that somebody has asked the server for.
     pub(super) level: RequestedLevel,
-    /// Held while it is being stopped because nobody wants it, or while the one before it is.
+    /// Held while the server is stopped because nobody wants it, or while its predecessor is stopped.
     pub(super) stop_lock: Arc<AsyncMutex<()>>,
-    /// What came of what clients asked of it.
+    /// Counts of client requests to the server, by outcome.
     pub(super) metrics: Arc<RequestMetrics>,
-    /// What has become of it.
+    /// Counts of the server, and its last failure.
     pub(super) record: Arc<ServerRecord>,
-    /// Held while it is being ended for good.
+    /// Held while the server is ended for good.
     close_lock: AsyncMutex<()>,
-    /// Rung when nobody wants anything of it any more.
+    /// Rung when nobody wants anything of the server any more.
     pub(super) idle_notify: Notify,
-    /// The last of its starts after which it was told what sessions had told the one before.
+    /// The last start of the server after which it was told what sessions had told its predecessor.
     pub(super) restored: RestoredStart,
     connection: Mutex<ServerConnection>,
 }
 
-/// What an instance of one session needs to be started.
+/// The data that an instance of one session needs for its start.
 #[derive(Clone)]
 pub(super) struct SessionInstance {
-    /// Whose it is, where that is told from others.
+    /// The owner of the session, if owners are told from each other.
     pub owner: Option<FairnessKey>,
     pub instance_limit: Arc<InstanceLimit>,
     /// Turns for starts.
     pub start_turns: StartTurns,
-    /// Tells it from every other.
+    /// Tells the instance from every other.
     pub key: SessionKey,
 }
 
-/// What a server has from the one before it, or an instance from the others.
+/// Data that a server takes over from its predecessor, or an instance from the other instances.
 #[derive(Default)]
 struct Inherited {
     offered: ListedItems,
@@ -105,8 +105,8 @@ struct Inherited {
 }
 
 impl Backend {
-    /// Makes the one at this index. What the one before it of the same name offered it offers as well until it has been listed, as far as its own
-    /// rules allow that.
+    /// Makes the server at this index. Until the server has been listed it offers the lists of `before`, its predecessor of the same name,
+    /// as far as its own rules allow.
     pub(super) fn new(
         entry: ServerEntry,
         server_index: usize,
@@ -121,10 +121,10 @@ impl Backend {
         Self::assemble(entry, server_index, updates, inherited.unwrap_or_default(), None)
     }
 
-    /// Makes the instance of this server that one session has. It is known as the others are, offers what they offer until it has been listed
-    /// itself, and rests until it is asked something.
+    /// Makes the instance of this server for one session. The instance has the index of the server, and offers the lists of the server
+    /// until it has been listed itself. It rests until it is asked something.
     pub(super) fn instance(&self, updates: Updates, own: SessionInstance) -> Self {
-        // What one session makes of it says nothing about the next run.
+        // Lists that one session has changed say nothing about the next run.
         let memory = self.entry.memory.clone().filter(|_| !stands("instance-is-not-remembered"));
         let entry = ServerEntry { memory, ..ServerEntry::clone(&self.entry) };
         let inherited = Inherited {
@@ -193,7 +193,7 @@ impl Backend {
         &self.entry.spec.name
     }
 
-    /// Tells what came of a request of this tool as it is told of the server behind another gateway.
+    /// Rewrites the error of a request for this tool so that it names the server behind another gateway. Leaves all else as it is.
     pub(super) fn told_of_owner<T>(&self, tool: Option<&str>, outcome: Result<T, Error>) -> Result<T, Error> {
         if !self.is_gateway() {
             return outcome;
@@ -202,32 +202,32 @@ impl Backend {
         outcome.map_err(|error| owners::told_of_owner(self.name(), owner, error))
     }
 
-    /// Returns whose a tool is here, and what that calls it: of another gateway's tools this is known since it says so.
+    /// Returns the owner of a tool of another gateway, as that gateway names it: the server, and the server's name for the tool.
     pub(super) fn owner_of(&self, tool: &str) -> Option<(String, String)> {
         self.offered().owners.get(tool).filter(|_| self.is_gateway()).cloned()
     }
 
-    /// Returns whether it goes on when we end in order. What we have started ends with us.
+    /// Returns whether the server goes on when we end in order. A server that we have started ends with us.
     pub(super) fn outlives_us(&self) -> bool {
         matches!(self.endpoint(), Endpoint::Http(_)) && !self.is_gateway()
     }
 
-    /// Returns how it is reached.
+    /// Returns the way to the server.
     pub(super) fn endpoint(&self) -> &Endpoint {
         &self.entry.spec.endpoint
     }
 
-    /// Returns whether it is a gateway as we are: nobody else is reached by a socket.
+    /// Returns whether the server is a gateway as we are: only a gateway is reached by a socket.
     pub(super) fn is_gateway(&self) -> bool {
         matches!(&self.entry.spec.endpoint, Endpoint::Http(server) if server.address.socket.is_some())
     }
 
-    /// Returns who has it.
+    /// Returns who shares the server.
     pub(super) fn scope(&self) -> Scope {
         self.entry.scope
     }
 
-    /// Returns whether it is the instance of one session.
+    /// Returns whether this is the instance of one session.
     pub(super) fn is_own(&self) -> bool {
         self.own.is_some()
     }
@@ -236,7 +236,7 @@ impl Backend {
         self.server_index
     }
 
-    /// Returns how long requests to it are waited for, where it offers this.
+    /// Returns the timeouts of requests to the server, if it offers these lists.
     pub(super) fn timeouts(&self, offered: &ListedItems) -> RequestTimeouts {
         let timeouts = self.timeouts.clone();
         match &self.entry.behind {
@@ -245,8 +245,8 @@ impl Backend {
         }
     }
 
-    /// Returns what tells it from what it was before in another configuration, and an instance of one session from those of others. It is the
-    /// same in other processes, but for instances.
+    /// Returns a key that tells the server from itself under another configuration, and an instance of one session from other instances.
+    /// Other processes have the same key for the same server, but not for instances.
     pub(super) fn instance_key(&self) -> [u8; 8] {
         match &self.own {
             Some(own) => own.key.bytes(),
@@ -254,7 +254,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether this entry would make the same.
+    /// Returns whether this entry would make the same server.
     pub(super) fn is_made_from(&self, entry: &ServerEntry) -> bool {
         self.entry.made_from == entry.made_from && stands("unchanged-server-goes-on")
     }
@@ -267,7 +267,7 @@ impl Backend {
         self.entry.idle_timeout
     }
 
-    /// Returns how often it was started.
+    /// Returns how often the server was started.
     pub(super) fn starts(&self) -> u64 {
         self.connection().starts()
     }
@@ -276,24 +276,24 @@ impl Backend {
         &self.entry.prefix
     }
 
-    /// Returns what it offered when it was last listed.
+    /// Returns the lists that the server gave last.
     pub(super) fn offered(&self) -> Arc<ListedItems> {
         self.lists.offered()
     }
 
-    /// Returns whether there is a process or a connection that can be asked, now or when it is ready.
+    /// Returns whether there is a process or a connection that can be asked, now or once it is ready.
     pub(super) fn runs(&self) -> bool {
         self.connection().usable_client().is_some()
     }
 
-    /// Asks for all its lists, and keeps them.
+    /// Asks the server for all its lists, and keeps them.
     pub(super) async fn list(self: &Arc<Self>) -> Result<(), Error> {
         if self.connection().demand.rests() && stands("resting-server-is-left-alone") {
-            // What it offered is what it offers, until somebody starts it.
+            // The lists stay as they are until somebody starts the server.
             return Ok(());
         }
         let listed = {
-            // That it gives lists does not say that it answers calls: some die of each.
+            // A server that gives lists need not answer calls: some servers die of each call.
             let _trial = self.trial();
             self.fetch_lists().await
         };
@@ -312,7 +312,7 @@ impl Backend {
         let (client, session) = self.ready(StartReason::Listing).await?;
         let offered = self.lists.fetch(&client, &session).await?;
         if session.revision.is_stateless() && !self.connection().is_subscribed() {
-            // A server that has nothing to tell refuses it.
+            // A server that has nothing to tell refuses the subscription.
             let topics = Topics { resources: Vec::new(), lists: true };
             match client.subscribe(topics, &RequestOptions::default()).await {
                 Ok(subscription) => self.connection().subscribed(subscription),
@@ -322,19 +322,19 @@ impl Backend {
         Ok(offered)
     }
 
-    /// Waits until its lists may be others, or it may be tried again.
+    /// Waits until the lists of the server may have changed or, if they could not be fetched, until another try is due.
     pub(super) async fn until_changed(&self, was_listed: bool) {
         let pause = self.entry.spec.limits.breaker_cooldown;
         self.listener.until_lists_change((!was_listed).then_some(pause)).await;
     }
 
-    /// Returns how it is now.
+    /// Returns the status of this process or connection.
     fn instance_status(&self) -> InstanceStatus {
         let waiting = self.admission.waiting();
         self.connection().status(waiting)
     }
 
-    /// Returns how it is, together with the instances of it that sessions have.
+    /// Returns the status of the server, together with that of the instances that sessions have.
     pub(super) fn status(&self, instances: &[Arc<Backend>]) -> ServerStatus {
         let each: Vec<InstanceStatus> = instances
             .iter()
@@ -350,12 +350,13 @@ impl Backend {
         ServerStatus { tools, prompts, resources, ..status }
     }
 
-    /// Notes what went wrong with it.
+    /// Notes an error as the last failure of the server.
     pub(super) fn note(&self, error: &Error) {
         self.record.last_failure().note(error);
     }
 
-    /// Returns what is to be said of it where nobody knows what it offers, to whom may read what it wrote or may not.
+    /// Returns a report on the server if it has not been listed since we began. `may_read` says whether the reader may see what the server
+    /// wrote.
     pub(super) fn absent(&self, style: &Style, may_read: bool) -> Option<UnlistedServer> {
         let was_listed = self.lists.failure_to_list()?;
         let failed =
@@ -364,7 +365,7 @@ impl Backend {
         Some(UnlistedServer { server, beginning, why: was_listed.then(failed) })
     }
 
-    /// Tells the server from which level on it is to log, if it runs.
+    /// Tells the server from which level on to log, if it runs.
     pub(super) async fn set_level(&self) {
         let client = self.connection().usable_client().cloned();
         if let Some(client) = client {
@@ -372,9 +373,9 @@ impl Backend {
         }
     }
 
-    /// Ends it for good.
+    /// Ends the server for good.
     pub(super) async fn close(&self, deadline: Deadline) {
-        // Whoever comes second waits for the same end.
+        // A second caller waits for the same end.
         let _ending = deadline.timeout(self.close_lock.lock()).await;
         let client = self.connection().close();
         if let Some(client) = client
@@ -382,20 +383,20 @@ impl Backend {
         {
             tracing::warn!("`{}` had not ended in time; its lifeline ends it", self.name());
         }
-        // One that is being stopped already is waited for as well.
+        // A stop that is under way is waited for as well.
         let _stopped = deadline.timeout(self.stop_lock.lock()).await;
         if let Some(memory) = &self.entry.memory {
             memory.settled().await;
         }
     }
 
-    /// Locks its client. Not to be held over any wait.
+    /// Locks the connection. The caller must not hold the lock over a wait.
     pub(super) fn connection(&self) -> MutexGuard<'_, ServerConnection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How a server is reached, as we start it, and the limits that bound its turns.
+/// Returns the way to the server as we start it, and the limits for admission.
 fn effective_spec(
     spec: &ClientSpec,
     listener: Arc<NotificationListener>,
@@ -404,12 +405,12 @@ fn effective_spec(
     let mut spec = ClientSpec { listener, ..spec.clone() };
     let mut limits = spec.limits.clone();
     if matches!(spec.endpoint, Endpoint::Http(_)) {
-        // Beyond that they would wait where turns are not fair.
+        // More requests would wait where turns are not fair.
         limits.max_in_flight = limits.max_in_flight.min(REQUESTS);
     }
-    // Turns bound them; those that were withdrawn just now, and what we ask for ourselves, come on top.
+    // Admission bounds the requests. Requests that were withdrawn just now, and our own, come on top.
     spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(INTERNAL_REQUESTS);
-    // What a server asks in a call may wait for as long as that call.
+    // The answer to a server's question in a call may take as long as that call.
     spec.limits.call_timeout = longest_call;
     (spec, limits)
 }

@@ -1,15 +1,15 @@
-//! Staying awake between messages that follow one another closely.
+//! Keeps a thread awake between messages that follow one another closely.
 //!
-//! A thread that sleeps between two messages costs the second one more than its work: the processor has to come out of its halt, often
-//! by way of a hypervisor, and what the caches had of the program is gone. Of a call that comes alone, and is answered in some
-//! 200 µs, that is about half (`docs/performance.md`). So while requests and answers come within [`CLOSE`] of one another, the thread
-//! looks for the next one instead of sleeping.
+//! A thread that sleeps between two messages costs the second one more than its work: the processor has to come out of its halt, often by
+//! way of a hypervisor, and its caches have lost the program. Of a call that comes alone, and is answered in some 200 µs, that is about
+//! half (`docs/performance.md`). So while requests and answers come within [`CLOSE`] of one another, the thread looks for the next one
+//! instead of sleeping.
 //!
 //! Invariants
 //!
-//! - Nobody is awake for more than [`CLOSE`] after the last message, and not at all before [`ENOUGH`] of them came closely: servers
-//!   that take milliseconds, and clients that think, cost nothing but the look at the clock.
-//! - Who is awake takes nothing from whoever has something to do: all other tasks are run, and the system is asked, between two looks.
+//! - The thread stays awake for at most [`CLOSE`] after the last message, and only after [`ENOUGH`] of them came closely. Servers that take
+//!   milliseconds, and clients that think, cost nothing but the look at the clock.
+//! - A thread that stays awake takes nothing from other work: between two looks, all other tasks run and the system is asked.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -19,14 +19,14 @@ use std::{
 use tokio::{sync::Notify, task::yield_now, time::Instant};
 use unhang_switches::stands;
 
-/// Messages that come within so long of one another come closely: several times what a wakeup costs, and less than what any server
-/// that is not on this machine takes.
+/// Messages come closely if they come within this time of one another: several times the cost of a wakeup, and less than any server on
+/// another machine takes.
 const CLOSE: Duration = Duration::from_micros(200);
 
-/// So many closely, and the next is awaited: a call and its answer alone are no reason.
+/// The number of close messages after which the thread awaits the next one awake. A call and its answer alone are not enough.
 const ENOUGH: u32 = 8;
 
-/// When the last message came, and how many before it did so closely.
+/// The time of the last message, and the number of messages before it that came closely.
 #[derive(Debug, Default)]
 struct MessagePace {
     last: Option<Instant>,
@@ -39,7 +39,7 @@ impl MessagePace {
         self.last = Some(now);
     }
 
-    /// Whether the next is to be awaited awake.
+    /// Returns whether the thread stays awake for the next message.
     fn is_brisk(&self, now: Instant) -> bool {
         self.closely >= ENOUGH && (self.is_close(now) || !stands("wakefulness-ends"))
     }
@@ -49,7 +49,7 @@ impl MessagePace {
     }
 }
 
-/// Knows when to stay awake.
+/// Decides when the thread stays awake.
 #[derive(Debug, Default)]
 pub(super) struct BusyPoller {
     pace: Mutex<MessagePace>,
@@ -57,7 +57,7 @@ pub(super) struct BusyPoller {
 }
 
 impl BusyPoller {
-    /// A message came: what a client asks, or what a server answers.
+    /// Notes that a message has arrived: a request of a client, or an answer of a server.
     pub(super) fn message_arrived(&self) {
         let now = Instant::now();
         let is_brisk = {
@@ -70,7 +70,7 @@ impl BusyPoller {
         }
     }
 
-    /// Keeps the thread of this task awake where that is worth it. Never ends.
+    /// Keeps the thread of this task awake while messages come closely. Never ends.
     pub(super) async fn keep(&self) {
         loop {
             self.brisk.notified().await;

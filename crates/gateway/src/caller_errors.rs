@@ -1,7 +1,7 @@
-//! What callers are told of what went wrong: with what only a gateway knows, and without what is not for them.
+//! Errors as callers see them: with what only a gateway knows, and without what is not for the caller.
 //!
-//! Invariants: what a server has written may be about anybody's calls, so that who shares it with others reads nothing of that, unless
-//! they look after the servers.
+//! Invariants: a server's output may be about anybody's calls. So a caller who shares the server with others sees nothing of that output,
+//! unless the caller looks after the servers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,29 +14,30 @@ use unhang_core::{
 };
 use unhang_upstream::client::Error;
 
-/// Whether somebody may read what servers write that they share with others; looked up anew each time. Clones are the same.
+/// Decides whether a caller may read the output of servers that the caller shares with others. Asked anew each time. Clones share the
+/// decision.
 #[derive(Clone, Default)]
 pub struct MayRead(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
 impl MayRead {
-    /// Where this says so.
+    /// Makes one that asks `is_so` each time.
     #[must_use]
     pub fn where_it_is_so(is_so: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(is_so)))
     }
 
-    /// Never.
+    /// Makes one that never allows it.
     #[must_use]
     pub fn never() -> Self {
         Self::where_it_is_so(|| false)
     }
 
-    /// Whether they may now.
+    /// Returns whether the caller may read the output now.
     pub(super) fn now(&self) -> bool {
         self.0.as_ref().is_none_or(|is_so| is_so())
     }
 
-    /// What is told of what this server came to.
+    /// Takes from the answer's error what this caller may not read.
     pub(super) fn told(&self, backend: &Backend, mut answered: ServerAnswer) -> ServerAnswer {
         answered.outcome = answered.outcome.map_err(|error| self.error(backend, error));
         answered
@@ -45,23 +46,23 @@ impl MayRead {
     pub(super) fn error(&self, backend: &Backend, error: Error) -> Error {
         let is_fenced_off =
             matches!(&error, Error::Failure(failure) if failure.kind == FaultKind::BreakerOpen);
-        // What last went wrong is told of all instances together.
+        // The last failure is the same text for all instances together.
         let is_their_own = backend.is_own() && !is_fenced_off;
         if is_their_own || self.now() { error } else { error.unquoted() }
     }
 }
 
-/// For how long a request was where.
+/// Time that a request spent before the server had it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TimeSpent {
-    /// It waited for its turn behind others.
+    /// Time behind other requests.
     pub(super) in_line: Duration,
-    /// It waited for the server's start.
+    /// Time until the server had started.
     pub(super) starting: Duration,
 }
 
-/// What came of a request that was with the server since then, with what only a gateway knows: where the time was spent, and that a dead
-/// server comes back.
+/// Adds to the error of a request what only a gateway knows: where the time was spent, and that a dead server comes back. `since` is when
+/// the server got the request.
 pub(super) fn explained(error: Error, spent: TimeSpent, since: Instant) -> Error {
     let Error::Failure(mut failure) = error else { return error };
     let failed = &mut *failure;
@@ -77,13 +78,13 @@ pub(super) fn explained(error: Error, spent: TimeSpent, since: Instant) -> Error
     } else if failed.kind == FaultKind::ServerExited && failed.exit.is_some() {
         RESTART_HINT.clone_into(&mut failed.hint);
     } else if failed.kind == FaultKind::ServerExited {
-        // A server at a URL has no process that anybody here could start again.
+        // A server at a URL has no process that we could start again.
         failed.happened.push_str(&format!(" ({} after it was asked)", in_words(failed.elapsed)));
     }
     Error::Failure(failure)
 }
 
-/// A verdict on a server that was to be asked this, which does not say so itself.
+/// Adds the method and the time since `since` to an error that names no method.
 pub(super) fn named(error: Error, method: &str, since: Instant) -> Error {
     let Error::Failure(mut failure) = error else { return error };
     if failure.method.is_none() {

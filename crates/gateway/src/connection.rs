@@ -2,10 +2,10 @@
 //!
 //! Invariants
 //!
-//! - There is at most one client at a time that can be asked.
-//! - Its death or a failed start is counted once, when it happens; after so many in a row it is left alone for a while, and then tried
-//!   once (promise 6).
-//! - Nothing here waits: the time is given.
+//! - At most one client at a time can be asked.
+//! - The end of a client, or a failed start, is counted once, when it happens. After so many in a row the server is left alone for a while,
+//!   and then tried once (promise 6).
+//! - Nothing here waits: the caller hands the time in.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,45 +22,45 @@ use super::{
 use unhang_core::breaker::{Breaker, BreakerPhase, BreakerVerdict};
 use unhang_upstream::client::{Client, Error, Subscription};
 
-/// The one client of a server, where it has one.
+/// The one client of a server, if there is one.
 pub(super) struct ServerConnection {
     /// The server's name, for errors.
     server: String,
-    /// What has become of it.
+    /// The counts of the server.
     record: Arc<ServerRecord>,
     client: Option<Client>,
-    /// For servers that tell of changes only to whoever has asked for that.
+    /// Kept for servers that tell of changes only to clients that have asked for that.
     subscription: Option<Subscription>,
     breaker: Breaker,
-    /// From when on the breaker counts its time.
+    /// The beginning of the breaker's time.
     origin: Instant,
-    /// Before then it is not started again.
+    /// Before this time the server is not started again.
     not_before: Instant,
     starts: u64,
-    /// When it was last started.
+    /// The time of the last start.
     started: JobTimestamp,
     in_flight: usize,
-    /// Who wants something of it.
+    /// Counts who wants something of the server.
     pub(super) demand: Demand,
     is_closed: bool,
 }
 
-/// What is to be done about a server that is wanted.
+/// The next step with a server that somebody wants.
 pub(super) enum StartDecision {
-    /// Ask this client, which is there by this start.
+    /// Ask this client, which belongs to this start.
     Ask(Box<Client>, u64),
     /// Look again at this time.
     Wait(Instant),
-    /// It is left alone for so long.
+    /// The server is left alone for this long.
     Refuse(Duration),
     /// There is no room for an instance of its own.
     Full(NoInstance),
-    /// It has ended for good.
+    /// The server has ended for good.
     Closed,
 }
 
 impl ServerConnection {
-    /// Makes that of a server which is not there yet.
+    /// Makes the connection of a server that has not been started.
     pub(super) fn new(server: String, record: Arc<ServerRecord>, breaker: Breaker) -> Self {
         let now = Instant::now();
         Self {
@@ -79,23 +79,23 @@ impl ServerConnection {
         }
     }
 
-    /// Returns the client, if it can be asked now or when it is ready.
+    /// Returns the client if it can be asked, now or once it is ready. Returns `None` otherwise.
     pub(super) fn usable_client(&self) -> Option<&Client> {
         self.client.as_ref().filter(|client| client.is_usable())
     }
 
-    /// Returns the client that there is, and by which start.
+    /// Returns the client, if there is one, and the number of its start.
     pub(super) fn current(&self) -> Option<(Client, u64)> {
         Some((self.client.clone()?, self.starts))
     }
 
-    /// Returns how often it was started.
+    /// Returns how often the server was started.
     pub(super) fn starts(&self) -> u64 {
         self.starts
     }
 
-    /// Decides what is to be done for somebody who wants it, where that does not need a start. Counts the end of a client that nobody has
-    /// seen yet.
+    /// Returns what to do for somebody who wants the server, or `None` if that needs a start. Counts the end of a client if nobody has
+    /// noticed it yet.
     pub(super) fn existing(&mut self) -> Option<StartDecision> {
         if self.is_closed {
             return Some(StartDecision::Closed);
@@ -104,16 +104,16 @@ impl ServerConnection {
             Some(client) if client.is_usable() => {
                 return Some(StartDecision::Ask(Box::new(client.clone()), self.starts));
             }
-            // Whoever tends it has not had their turn yet.
+            // The task that tends the client has not had its turn yet.
             Some(_) => self.count_end(),
             None => {}
         }
         None
     }
 
-    /// Decides whether a start has to wait, or is refused.
+    /// Returns whether a start has to wait or is refused, or `None` if it may begin.
     pub(super) fn postponed(&self, now: Instant) -> Option<StartDecision> {
-        // Before any pause: to be refused nobody waits.
+        // Before any pause: a refusal comes at once.
         if let BreakerPhase::Open(rest) = self.breaker.phase(now - self.origin)
             && stands("gateway-fences-off")
         {
@@ -123,7 +123,7 @@ impl ServerConnection {
             .then_some(StartDecision::Wait(self.not_before))
     }
 
-    /// Asks the breaker for a start, which may be the one trial of a server that kept failing.
+    /// Asks the breaker for a start, which may be the one trial of a server that kept failing. Returns the refusal, if there is one.
     pub(super) fn refused(&mut self, now: Instant) -> Option<StartDecision> {
         match self.breaker.ask(now - self.origin) {
             BreakerVerdict::Refuse(rest) if stands("gateway-fences-off") => Some(StartDecision::Refuse(rest)),
@@ -131,7 +131,7 @@ impl ServerConnection {
         }
     }
 
-    /// Has this client from now on, and returns the number of the start.
+    /// Takes this client into use, and returns the number of the start.
     pub(super) fn begin(&mut self, client: Client) -> u64 {
         self.client = Some(client);
         self.record.started(self.starts > 0);
@@ -141,7 +141,7 @@ impl ServerConnection {
         self.starts
     }
 
-    /// Notes that the client of this start has ended. Where it was taken away before, somebody has ended it on purpose.
+    /// Notes that the client of this start has ended. A client that was taken away before was ended on purpose, and is not counted.
     pub(super) fn ended(&mut self, start: u64) {
         let is_over = self.client.as_ref().is_some_and(|client| !client.is_usable());
         if is_over && self.starts == start {
@@ -149,7 +149,7 @@ impl ServerConnection {
         }
     }
 
-    /// Counts that the client that there is has ended by itself, which is a failure.
+    /// Counts that the current client has ended by itself, which is a failure.
     fn count_end(&mut self) {
         let now = Instant::now();
         self.note_end();
@@ -163,20 +163,20 @@ impl ServerConnection {
         self.not_before = now + self.breaker.delay();
     }
 
-    /// Notes how the client that there is has ended, where it has.
+    /// Notes how the current client has ended, if it has.
     fn note_end(&self) {
         if let Some(failure) = self.client.as_ref().and_then(Client::why_over) {
             self.record.last_failure().note_end(&failure, self.started);
         }
     }
 
-    /// Takes the client away, so that its end is no failure. It is no more told of changes.
+    /// Takes the client away, so that its end is not a failure. Also drops its subscription to changes.
     pub(super) fn take(&mut self) -> Option<Client> {
         self.subscription = None;
         self.client.take()
     }
 
-    /// Takes a client away that can be asked, if nobody has wanted anything of it for so long. It is started when it is asked again.
+    /// Takes away a client that can be asked, if nobody has wanted anything of it for `idle`. The next request starts the server again.
     pub(super) fn take_idle(&mut self, idle: Duration, is_watched: bool) -> Option<Client> {
         let is_used = self.demand.is_wanted() || self.in_flight > 0 || is_watched;
         if !self.demand.has_rested_for(idle) || is_used && stands("server-in-use-does-not-rest") {
@@ -194,22 +194,22 @@ impl ServerConnection {
         self.take()
     }
 
-    /// Returns whether it tells of changes.
+    /// Returns whether the server tells us of changes.
     pub(super) fn is_subscribed(&self) -> bool {
         self.subscription.is_some()
     }
 
-    /// Keeps what has it tell of changes.
+    /// Keeps the subscription by which the server tells us of changes.
     pub(super) fn subscribed(&mut self, subscription: Subscription) {
         self.subscription = Some(subscription);
     }
 
-    /// Counts a request that is made now.
+    /// Counts a request that begins now.
     pub(super) fn request_begins(&mut self) {
         self.in_flight += 1;
     }
 
-    /// Counts the end of a request. What came of nothing says nothing about the server.
+    /// Counts the end of a request. A request without an answer says nothing about the server.
     pub(super) fn request_ends(&mut self, was_answered: bool) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if !was_answered {
@@ -217,23 +217,23 @@ impl ServerConnection {
         }
     }
 
-    /// Notes that the server has answered, so that it is well.
+    /// Notes that the server has answered, so that the breaker knows that it is well.
     pub(super) fn answered(&mut self) {
         self.breaker.succeeded();
     }
 
-    /// Notes that the one trial of a server that kept failing has come to nothing that says anything about it.
+    /// Notes that the one trial of a server that kept failing has ended without a verdict on the server.
     pub(super) fn abandon_trial(&mut self) {
         self.breaker.trial_abandoned(self.origin.elapsed());
     }
 
-    /// Gives the verdict for a caller who comes while it is left alone.
+    /// Makes the error for a caller who comes while the server is left alone.
     pub(super) fn fenced_off(&self, rest: Duration) -> Error {
         verdicts::fenced_off(&self.server, self.breaker.failures(), rest, &self.record)
     }
 
-    /// Returns how it is now, with so many requests that wait for their turn. Notes the end of one that ended while nobody asked it
-    /// anything.
+    /// Returns the status of the connection, with `waiting` requests that wait for their turn. Notes the end of a client that ended while
+    /// nobody asked it anything.
     pub(super) fn status(&self, waiting: usize) -> InstanceStatus {
         let is_running = self.usable_client().is_some();
         self.note_end();

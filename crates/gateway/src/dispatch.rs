@@ -1,9 +1,9 @@
-//! Puts a request to a server, once it is ready and it is the caller's turn.
+//! Sends a request to a server once the server is ready and the request is admitted.
 //!
 //! Invariants
 //!
-//! - A request that a server has not had is not lost with it: it waits for the next one, for as long as it may.
-//! - Whoever waits for a server to start keeps no turn meanwhile but that of the server's own places.
+//! - A request that a server has not had is not lost with that server: it waits for the next start, for as long as it may.
+//! - While a request waits for a server to start, it holds no permit but that of the server itself.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -31,7 +31,7 @@ use unhang_upstream::{
     http::headers::CallLimit,
 };
 
-/// Puts a request to a server, once it is ready and it is this caller's turn.
+/// Sends a request to a server once the server is ready and the request is admitted, and waits for the answer.
 pub(super) async fn dispatch(
     backend: &Arc<Backend>,
     all: &Arc<PermitQueue>,
@@ -76,30 +76,30 @@ struct Dispatch<'a> {
     acquire: PermitRequest<'a>,
     asides: Option<mpsc::Sender<SideMessage>>,
     news: Option<TaskNews>,
-    /// When it came.
+    /// When the request came.
     since: Instant,
     spent: TimeSpent,
-    /// The server's era, once that is known; the client's before.
+    /// The server's era, once it is known; the client's era before that.
     era: Era,
-    /// What the server calls itself, as JSON, where a result has to say it that does not.
+    /// The server's name and version as JSON, if the result has to carry them and the server does not write them.
     server_info: Option<String>,
 }
 
-/// A server that is ready, and how it is asked.
+/// A ready server, and how the request goes to it.
 struct ReadyServer<'a> {
     client: Client,
     session: Arc<ServerInfo>,
-    /// The params in the server's era, where they differ.
+    /// The params in the server's era, if they differ.
     legacy: Option<Cow<'a, str>>,
     asides: Option<mpsc::Sender<SideMessage>>,
     signed: RequestSignature,
-    /// Since when the server has it.
+    /// When the server got the request.
     asked: Instant,
 }
 
 impl<'a> Dispatch<'a> {
     async fn run(&mut self, progress: Option<ProgressSender>) -> Result<Box<RawValue>, Error> {
-        // Before anything else, so that what is waited for longest is not what grew old meanwhile.
+        // Permits come before anything else, so that the longest wait is not for something that grew old meanwhile.
         let turn = self.backend.admission.turn(&self.acquire).await;
         self.spent.in_line += self.acquire.since.elapsed();
         let _turn = turn?;
@@ -107,7 +107,7 @@ impl<'a> Dispatch<'a> {
         self.send(ready, progress).await
     }
 
-    /// Waits until the server is ready and it is the request's turn. Gives what it holds while it is with the server.
+    /// Waits until the server is ready and the request is admitted. Returns the permits that the request holds while it is with the server.
     async fn admitted(&mut self) -> Result<(ReadyServer<'a>, ReadyPermits), Error> {
         loop {
             let (client, session) = self.ready().await?;
@@ -123,14 +123,14 @@ impl<'a> Dispatch<'a> {
             if client.is_usable() {
                 return Ok((ReadyServer { client, session, legacy, asides, signed, asked }, turns));
             }
-            // It has ended while this request waited for its turn, and never had it: the next one has it instead.
+            // The client has ended while this request waited, and never had it: the next client gets it instead.
         }
     }
 
     /// Waits until the server is ready, for as long as the request may, and learns the server's era.
     async fn ready(&mut self) -> Result<(Client, Arc<ServerInfo>), Error> {
         let (backend, PermitRequest { method, limit, deadline, .. }) = (self.backend, self.acquire);
-        // A server that is still starting has its own deadline, which may be longer than this caller's.
+        // A server that is still starting has its own deadline, which may be later than the deadline of this caller.
         self.comes_to(CallStage::Starting);
         let wanted = Instant::now();
         let ready = deadline.timeout(backend.ready(StartReason::Request)).await;
@@ -146,12 +146,16 @@ impl<'a> Dispatch<'a> {
         Ok((client, session))
     }
 
-    /// Whether a client of today asks a server of old.
+    /// Returns whether a client of today asks a server of the handshake era.
     fn is_translated(&self) -> bool {
         (self.request.client, self.era) == (Era::Modern, Era::Legacy)
     }
 
-    /// The params in the words of a server of old, where they need that.
+    /// Returns the params translated for a server of the handshake era, or `None` if they can go as they are.
+    ///
+    /// # Errors
+    /// Fails with [`FaultKind::InvalidParams`](unhang_core::fault::FaultKind::InvalidParams) if the params answer a question that nobody
+    /// has asked.
     fn translated(&self) -> Result<Option<Cow<'a, str>>, Error> {
         let params = &self.request.params;
         let legacy = Json::new(params.as_bytes())
@@ -163,10 +167,10 @@ impl<'a> Dispatch<'a> {
         Ok(legacy)
     }
 
-    /// Where the server's questions in the call go, and as whom it is asked.
+    /// Returns where the server's questions in the call go, and as whom the server is asked.
     fn signed(&self) -> (Option<mpsc::Sender<SideMessage>>, RequestSignature) {
         match (self.request.client, &self.request.signature) {
-            // One that speaks as the server does answers what it is asked in its own way.
+            // A client of the server's own era answers the server's questions in its own way.
             (Era::Modern, _) if self.era == Era::Modern => (self.asides.clone(), RequestSignature::Already),
             (Era::Legacy, Some(signature)) => {
                 (self.asides.clone(), RequestSignature::By(Arc::clone(signature)))
@@ -176,7 +180,8 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    /// Asks the server, and waits for what comes of it: of its task, where it goes on with the call as one.
+    /// Sends the request to the server and waits for the outcome. If the server goes on with the call as a task, that is the outcome of the
+    /// task.
     async fn send(
         &mut self,
         ready: ReadyServer<'a>,
@@ -217,7 +222,7 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    /// Says how far the call is, where somebody wants to hear that.
+    /// Tells the listener, if there is one, how far the call is.
     fn comes_to(&self, stage: CallStage) {
         if let Some(news) = &self.news {
             news.comes_to(stage);
@@ -225,7 +230,7 @@ impl<'a> Dispatch<'a> {
     }
 }
 
-/// Whether params answer what nobody has asked: a server of old asks nothing by its results.
+/// Returns whether params answer a question that nobody has asked: a server of the handshake era asks nothing by its results.
 fn answers_nothing(params: &str) -> bool {
     let params = Json::new(params.as_bytes());
     let has = |member| params.is_some_and(|params| params.member(member).is_some());

@@ -1,9 +1,9 @@
-//! What all servers of a gateway have in common: which there are, what is known of them, and what bounds them together.
+//! State that all servers of a gateway share: the list of servers, what is known of them, and what bounds them together.
 //!
 //! Invariants
 //!
-//! - What is known never goes back to what was.
-//! - A session is told of a change when there is one for all, and works out for itself whether it is one for the session.
+//! - Knowledge of the servers never goes back to an older state.
+//! - A session hears of a change when there is one for all sessions, and works out for itself whether that changes anything for it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,27 +25,27 @@ use super::{
 use crate::route::catalog::Catalog;
 use unhang_core::notices::Notices;
 
-/// What the tasks of servers need that go on for as long as there are servers. It does not keep those tasks alive.
+/// State for the tasks that run as long as there are servers. It does not keep those tasks alive.
 pub(super) struct GatewayCore {
     roster: Mutex<Roster>,
     pub(super) known: watch::Sender<KnownServers>,
-    /// Changes of resources of the servers that all share.
+    /// Changes of resources of the servers that everybody shares.
     pub(super) updates: Updates,
     pub(super) start_turns: StartTurns,
     pub(super) sessions: SessionRegistry,
-    /// Of the instances that sessions have.
+    /// The bound on instances that sessions have.
     pub(super) instance_limit: Arc<InstanceLimit>,
-    /// From which level on somebody has asked them to log.
+    /// The log level that somebody has asked the servers for.
     pub(super) level: RequestedLevel,
-    /// Requests with all of them together.
+    /// Permits for requests to all servers together.
     pub(super) all: Arc<PermitQueue>,
     pub(super) busy_poll: Arc<BusyPoller>,
-    /// Where it is said that a server cannot be started.
+    /// Takes the notice that a server cannot be started.
     pub(super) notices: Notices,
 }
 
 impl GatewayCore {
-    /// Makes one without servers.
+    /// Makes a core without servers.
     pub(super) fn new(capacity: Capacity, notices: Notices) -> Arc<Self> {
         Arc::new(Self {
             roster: Mutex::default(),
@@ -61,13 +61,13 @@ impl GatewayCore {
         })
     }
 
-    /// Bounds what the servers have together from now on. Nobody loses what they have by that.
+    /// Bounds the servers together from now on. Permits that are held stay valid.
     pub(super) fn bound(&self, capacity: Capacity) {
         self.all.bound(capacity.requests);
         self.instance_limit.bound(capacity.instances);
     }
 
-    /// Locks the roster. Not to be held over any wait.
+    /// Locks the roster. The caller must not hold the lock over a wait.
     pub(super) fn roster(&self) -> MutexGuard<'_, Roster> {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,9 +77,9 @@ impl GatewayCore {
         self.roster().current.clone()
     }
 
-    /// Tells everybody what is known now.
+    /// Publishes what is known now to all sessions.
     pub(super) fn publish(&self) {
-        // One after the other, so that what is known never goes back to what was.
+        // One publication after the other, so that knowledge never goes back to an older state.
         let is_new = self.known.send_if_modified(|known| {
             let roster = self.roster();
             let listed_backends: Vec<_> =
@@ -100,7 +100,7 @@ impl GatewayCore {
     }
 }
 
-/// Tells of names that two would have had, once.
+/// Warns once of each name that two items would have had.
 fn tell_clashes(before: &Catalog, now: &Catalog, roster: &Roster) {
     let is_new = |requested_name: &str| before.clashes().all(|clash| clash.requested_name != requested_name);
     for clash in now.clashes().filter(|clash| is_new(&clash.requested_name)) {

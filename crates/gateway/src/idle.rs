@@ -1,10 +1,11 @@
-//! A server that nobody has asked anything for a while rests, where that is wanted: it is stopped, and started when it is asked.
+//! A server that nobody has asked anything for a while rests, if the configuration wants that: it is stopped, and started again when it is
+//! asked.
 //!
 //! Invariants
 //!
-//! - A server is stopped only while nobody waits for it, is being answered by it or wants to hear of its resources.
-//! - What it offered stays listed while it rests, and nobody starts it but who asks it something.
-//! - The next one is started when the last has gone, or is past the limit of its stop.
+//! - A server is stopped only while no request waits for it or is with it, and nobody wants to hear of its resources.
+//! - A resting server's lists stay listed, and only a request starts it.
+//! - The next process is started once the last one has gone, or is past the limit of its stop.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,15 +20,15 @@ use unhang_upstream::client::Client;
 
 /// Whether a server is wanted.
 pub(super) struct Demand {
-    /// Those who want something of it now.
+    /// Callers that want something of the server now.
     users: usize,
-    /// When it was last wanted.
+    /// When the server was last wanted.
     last: Instant,
-    /// It was stopped because it was not.
+    /// The server was stopped because nobody wanted it.
     rests: bool,
 }
 
-/// Somebody wants something of a server until this is dropped.
+/// Counts a caller that wants something of a server, until it is dropped.
 pub(super) struct UseGuard<'a>(&'a Backend);
 
 impl Demand {
@@ -35,33 +36,34 @@ impl Demand {
         Self { users: 0, last: Instant::now(), rests: false }
     }
 
-    /// Notes that it is started now.
+    /// Notes that the server is started now.
     pub(super) fn started(&mut self) {
         self.last = Instant::now();
         self.rests = false;
     }
 
-    /// Notes that it is not there, and is started when it is asked.
+    /// Notes that the server is stopped, and starts when it is asked.
     pub(super) fn rest(&mut self) {
         self.rests = true;
     }
 
-    /// Returns whether it was stopped because nobody wanted anything of it.
+    /// Returns whether the server was stopped because nobody wanted anything of it.
     pub(super) fn rests(&self) -> bool {
         self.rests
     }
 
-    /// Returns whether somebody wants something of it now.
+    /// Returns whether somebody wants something of the server now.
     pub(super) fn is_wanted(&self) -> bool {
         self.users > 0
     }
 
-    /// Returns whether it was last wanted so long ago.
+    /// Returns whether the server was last wanted at least `idle` ago.
     pub(super) fn has_rested_for(&self, idle: Duration) -> bool {
         self.last.elapsed() >= idle
     }
 
-    /// Returns how long it cannot rest yet. Where it could have rested it is in use, or there is nothing to stop.
+    /// Returns how long the server cannot rest yet. If that time is over, the server is in use or there is nothing to stop, and the next
+    /// look is due after `idle`.
     fn until_look(&self, idle: Duration) -> Duration {
         let left = idle.saturating_sub(self.last.elapsed());
         if left.is_zero() { idle } else { left }
@@ -78,25 +80,25 @@ impl Demand {
 }
 
 impl Backend {
-    /// Counts somebody who wants something of it from now on.
+    /// Counts a caller that wants something of the server from now on.
     pub(super) fn used(&self) -> UseGuard<'_> {
         self.connection().demand.enter();
         UseGuard(self)
     }
 
-    /// Returns whether somebody wants something of it now.
+    /// Returns whether somebody wants something of the server now.
     pub(super) fn is_wanted(&self) -> bool {
         self.connection().demand.is_wanted()
     }
 
-    /// Waits until nobody does.
+    /// Waits until nobody wants anything of the server.
     pub(super) async fn until_unwanted(&self) {
         while self.is_wanted() {
             self.idle_notify.notified().await;
         }
     }
 
-    /// Stops it whenever it has been asked nothing for so long. Never ends.
+    /// Stops the server whenever it has been asked nothing for `idle`. Never ends.
     pub(super) async fn rest_after(self: Arc<Self>, idle: Duration) {
         loop {
             let pause = self.connection().demand.until_look(idle);
@@ -112,7 +114,7 @@ impl Backend {
         }
     }
 
-    /// Stops one that was started to say what it offers, and for nothing else.
+    /// Stops a server that was started only for its lists.
     pub(super) async fn rest_now(self: &Arc<Self>) {
         let stop = Arc::clone(&self.stop_lock).lock_owned().await;
         let client = {
@@ -127,7 +129,7 @@ impl Backend {
 
     fn put_to_rest(self: &Arc<Self>, client: Client, stop: OwnedMutexGuard<()>) {
         let backend = Arc::clone(self);
-        // On its own, for whoever ends the gateway ends this one here, but not what it has begun.
+        // In a task of its own, so that the end of the gateway cuts off this function but not the stop that it has begun.
         tokio::spawn(async move {
             if !client.dispose().await {
                 tracing::warn!("`{}` had not ended in time; its lifeline ends it", backend.name());
@@ -136,12 +138,12 @@ impl Backend {
         });
     }
 
-    /// Takes its client, if nobody has wanted anything of it for so long; it is nobody's any more.
+    /// Takes the client away if nobody has wanted anything of it for `idle`. From then on nobody else has the client.
     fn to_be_stopped(&self, idle: Duration) -> Option<Client> {
         if !self.lists.has_been_listed() {
             return None;
         }
-        // Where somebody is about to hear of a resource, or has just heard enough, it is in use.
+        // A server is in use if somebody is about to hear of a resource, or has just heard enough.
         let is_watched = !self.watches.is_empty();
         self.connection().take_idle(idle, is_watched)
     }

@@ -1,10 +1,9 @@
-//! How many instances of servers run at the same time, where each session has one of its own: an outsider begins sessions, and each may
-//! cost processes.
+//! The bound on instances of servers of which each session has its own: an outsider begins sessions, and each may cost processes.
 //!
 //! Invariants
 //!
-//! - A permit is kept until all that the instance was has gone, so that there are never more processes than instances.
-//! - Who is told from others by a token has half of the instances at most, so that nobody has all of them.
+//! - A permit is held until all of the instance has gone, so that there are never more processes than permits.
+//! - An owner that is told from others by a token has half of the instances at most, so that nobody has all of them.
 
 use std::{
     collections::HashMap,
@@ -23,23 +22,23 @@ pub(super) struct InstanceLimit(Mutex<InstanceCounts>);
 struct InstanceCounts {
     most: usize,
     taken: usize,
-    /// Of those who are told from others.
+    /// Instances of each owner that is told from others.
     of_each: HashMap<Arc<str>, usize>,
 }
 
-/// One of them, until it is dropped.
+/// Permission for one instance, until it is dropped.
 #[derive(Debug)]
 pub(super) struct InstancePermit {
     instances: Arc<InstanceLimit>,
     owner: Option<Arc<str>>,
 }
 
-/// Why there is none.
+/// Why there is no permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoInstance {
-    /// There are so many, and all are taken.
+    /// All instances, this many, are taken.
     All(usize),
-    /// One may have so many, and has them.
+    /// The owner has this many instances, and may have no more.
     OfOne(usize),
 }
 
@@ -48,15 +47,16 @@ impl InstanceLimit {
         Arc::new(Self(Mutex::new(InstanceCounts { most, taken: 0, of_each: HashMap::new() })))
     }
 
-    /// From now on there are so many. Nobody loses theirs by that.
+    /// Bounds the instances from now on. Running instances keep their permits.
     pub(super) fn bound(&self, most: usize) {
         self.state().most = most;
     }
 
-    /// One of them for this owner, who is nobody where nothing tells them from others.
+    /// Takes a permit for an instance of this owner. `None` stands for an owner that is not told from others.
     ///
     /// # Errors
-    /// There is none, or the owner has as many as one may have.
+    /// Fails with [`NoInstance::All`] if all instances are taken, and with [`NoInstance::OfOne`] if the owner has as many as one owner may
+    /// have.
     pub(super) fn take(self: &Arc<Self>, owner: Option<&FairnessKey>) -> Result<InstancePermit, NoInstance> {
         let owner: Option<Arc<str>> = owner.map(|owner| owner.name().into());
         let mut state = self.state();

@@ -1,10 +1,10 @@
-//! What is known of all servers, for those who ask them: what they offer under which names, and how long they are waited for.
+//! Knowledge about all servers for the sessions that ask them: the offered items under their public names, and the timeouts.
 //!
 //! Invariants
 //!
-//! - What is known never goes back to what was.
-//! - Who is told of a change is told because there is one.
-//! - A session knows of the instances that it has itself what they offer, and of no other session's.
+//! - Knowledge of the servers never goes back to an older state.
+//! - A session is told of a change only if there is one.
+//! - A session knows the lists of its own instances, and of no other session's.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,47 +17,49 @@ use crate::route::{
 };
 use unhang_core::clients::Clocks;
 
-/// What is known of all servers.
+/// Knowledge about all servers.
 #[derive(Clone, Debug, Default)]
 pub struct KnownServers {
-    /// What they offer.
+    /// Everything that the servers offer.
     pub catalog: Arc<Catalog>,
-    /// By the index of the server.
+    /// Timeouts, by the index of the server.
     pub timeouts: Arc<BTreeMap<usize, RequestTimeouts>>,
-    /// Those of the clients that ask.
+    /// The clocks of the clients that ask.
     pub clocks: Clocks,
-    /// Every server has been listed, or has failed to be, since it is there.
+    /// Every server has been listed since it is there, or has failed to be.
     pub is_settled: bool,
-    /// That was so at some time, whatever servers have come since.
+    /// Every server was listed, or had failed to be, at some time, whatever servers have come since.
     pub was_settled: bool,
-    /// They are those of another gateway, whose clients come back with states of its own.
+    /// The servers are those of another gateway, whose clients come back with states of its own.
     pub follows: bool,
-    /// The same, or it is known what it offered in the last run, or lists have waited for it long enough.
+    /// For every server one of these holds: it was listed or failed to be, its lists of the last run are known, or lists have waited for it
+    /// long enough.
     pub has_lists: bool,
-    /// Servers of which nobody knows what they offer.
+    /// Servers whose lists nobody knows.
     pub absent: Arc<Vec<UnlistedServer>>,
 }
 
-/// A server of which nobody knows what it offers, since it has never been listed.
+/// A server whose lists nobody knows, since it has never been listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnlistedServer {
-    /// What it is called.
+    /// The server's name.
     pub server: String,
-    /// What the public names of its tools and prompts begin with; empty where they can be anything.
+    /// The beginning of the public names of the server's tools and prompts; empty if they can be anything.
     pub beginning: String,
-    /// Why it could not be listed; it is still awaited where this says nothing.
+    /// Why the server could not be listed; `None` while it is still awaited.
     pub why: Option<String>,
 }
 
 impl KnownServers {
-    /// Whose a tool is that is listed, or that whoever leads may have of a server of which it has listed nothing yet. It knows whether
-    /// that is still starting, has the call wait for it, and says why there is nothing of the name.
+    /// Returns the owner of a tool: the server that lists it, or the leader. The leader owns a name if the name may belong to a server of
+    /// which the leader has listed nothing yet. The leader knows whether that server is still starting, lets the call wait for it, and says
+    /// why there is no such tool.
     #[must_use]
     pub fn tool(&self, name: &str) -> Option<Owner> {
         self.catalog.tool(name).or_else(|| self.unlisted(name))
     }
 
-    /// The same of a prompt.
+    /// Returns the owner of a prompt, by the same rules as [`tool`](Self::tool).
     #[must_use]
     pub fn prompt(&self, name: &str) -> Option<Owner> {
         self.catalog.prompt(name).or_else(|| self.unlisted(name))
@@ -70,13 +72,13 @@ impl KnownServers {
 }
 
 impl UnlistedServer {
-    /// Whether a tool or a prompt of this name may turn out to be this server's, which is still awaited.
+    /// Returns whether a tool or a prompt of this name may turn out to be of this server, which is still awaited.
     #[must_use]
     pub fn may_bring(&self, name: &str) -> bool {
         self.why.is_none() && name.starts_with(&self.beginning)
     }
 
-    /// Why there is nothing of this name, where the name says that it would be this server's.
+    /// Returns why the server could not be listed, if the name says that it belongs to this server. Returns `None` otherwise.
     #[must_use]
     pub fn why_without(&self, name: &str) -> Option<&str> {
         let is_its = !self.beginning.is_empty() && name.starts_with(&self.beginning);
@@ -85,7 +87,8 @@ impl UnlistedServer {
 }
 
 impl KnownServers {
-    /// What somebody knows for whom each of these servers offers that. It was settled before where this says so.
+    /// Returns the knowledge of somebody for whom each of these servers offers these lists. `was_settled` says whether everything was
+    /// settled before.
     pub(super) fn of(
         roster: &Roster,
         listed_backends: &[(&Arc<Backend>, Arc<ListedItems>)],
@@ -118,9 +121,9 @@ impl KnownServers {
         }
     }
 
-    /// Puts this in its place; whether it is anything else.
+    /// Puts `now` in the place of the old knowledge, and returns whether it differs.
     pub(super) fn become_known(&mut self, now: Self) -> bool {
-        // A server that tells of changes where there are none wakes nobody.
+        // A server that tells of changes although there are none wakes nobody.
         if self.flags() == now.flags()
             && (Arc::ptr_eq(&self.timeouts, &now.timeouts) || self.timeouts == now.timeouts)
             && self.clocks == now.clocks

@@ -1,5 +1,5 @@
-//! Servers that many sessions share: each started once, or once for each session, fenced off from the others, and asked by whoever wants
-//! something of it.
+//! Servers that many sessions share. Each is started once, or once for each session, is fenced off from the others, and answers whichever
+//! session asks it.
 //!
 //! ```text
 //! front ─ ServerRequest ─ Servers (SessionServers) ─ Backend ─ ServerConnection ─┬ Breaker   whether it may be started
@@ -10,9 +10,10 @@
 //!
 //! Invariants
 //!
-//! - One process or connection a server, however many sessions ask it; of one that keeps state of its client, one for each session.
+//! - One process or connection for each server, however many sessions ask it. A server that keeps state of its client has one for each
+//!   session.
 //! - A server that cannot be started, hangs or dies costs those who ask it an error, and nobody else anything.
-//! - What was listed stays listed while a server is away: it comes back when it is asked.
+//! - A server that is away stays listed: it comes back when it is asked.
 
 mod admission_limits;
 mod backend;
@@ -83,44 +84,44 @@ use unhang_upstream::client::{ClientSpec, Error};
 /// One server of a gateway.
 #[derive(Clone)]
 pub struct ServerEntry {
-    /// How it is reached. Its listener is replaced.
+    /// The way to the server. The gateway puts its own listener in.
     pub spec: ClientSpec,
-    /// Who has it.
+    /// Who shares the server.
     pub scope: Scope,
-    /// What the names of its tools and prompts begin with.
+    /// The beginning of the public names of its tools and prompts.
     pub prefix: String,
     /// Which of its tools are offered, and how.
     pub tool_rules: ToolRules,
-    /// After how long without a request it is stopped until the next one; it stays where this says nothing.
+    /// The time without a request after which the server is stopped until the next one. The server stays if this is `None`.
     pub idle_timeout: Option<Duration>,
-    /// What is not to be shown of what it writes.
+    /// Texts that must not show in anything that the server writes.
     pub secrets: Secrets,
-    /// What all of this was made from, in any words: while they stay the same in a new configuration the server goes on as it is.
+    /// The configuration of this entry, in any words. If the text stays the same in a new configuration, the server goes on as it is.
     pub made_from: String,
-    /// Where it is kept what it offers, for the next run; nowhere where this says nothing.
+    /// The store that keeps the server's lists for the next run. Nothing is kept if this is `None`.
     pub memory: Option<ListStore>,
-    /// How long those are waited for that are behind it, where it is a gateway that says whose its tools are.
+    /// The servers behind this one with their timeouts, if this is a gateway that names the owners of its tools.
     pub behind: Option<Arc<LeaderServers>>,
 }
 
-/// Who has a server.
+/// Who shares a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// Everybody together, windows that share servers included.
+    /// Everybody, windows that share servers included.
     #[default]
     Everybody,
-    /// Whoever this process serves, together: where that is one client, it is the client's own.
+    /// Everybody whom this process serves; if that is one client, the server is its own.
     Process,
-    /// Each session has an instance of its own.
+    /// Nobody: each session has an instance of its own.
     Session,
 }
 
-/// What the servers have together.
+/// The bounds on all servers together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Requests with all of them, and those that wait for that.
+    /// Requests with all servers, and requests that wait for that.
     pub requests: Bounds,
-    /// Instances of those of which each session has its own, of all sessions.
+    /// Instances of servers of which each session has its own, of all sessions together.
     pub instances: usize,
 }
 
@@ -131,26 +132,26 @@ impl Default for Capacity {
     }
 }
 
-/// The servers that there are to be.
+/// The servers that a gateway is to have.
 #[derive(Clone, Default)]
 pub struct ServerSet {
-    /// In the order of the configuration.
+    /// The servers, in the order of the configuration.
     pub entries: Vec<ServerEntry>,
-    /// How names are made.
+    /// The way public names are made.
     pub style: Style,
     /// The names of tools of ours, which no server's tool can have.
     pub own: Vec<String>,
-    /// What they have together.
+    /// The bounds on all servers together.
     pub capacity: Capacity,
-    /// The clocks of those who ask them.
+    /// The clocks of the clients that ask.
     pub clocks: Clocks,
-    /// Where it is said that a server cannot be started.
+    /// Takes the notice that a server cannot be started.
     pub notices: Notices,
 }
 
 impl ServerSet {
-    /// Has what these servers offered in the last run read from the disk, so that those that are started find it. Waits for a moment at
-    /// most; what was not read by then is not known.
+    /// Reads from the disk the lists that these servers had in the last run, so that the servers start with them. Waits for a moment at
+    /// most; lists that were not read by then are not known.
     pub async fn read_ahead(&self) {
         list_store::read_ahead(self.entries.iter().filter_map(|entry| entry.memory.clone()).collect()).await;
     }
@@ -162,49 +163,49 @@ impl From<Vec<ServerEntry>> for ServerSet {
     }
 }
 
-/// What a server is asked.
+/// A request to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerRequest {
-    /// Its place.
+    /// The index of the server.
     pub server: usize,
     /// The method.
     pub method: &'static str,
-    /// What it is asked with, an object as JSON, in the server's own names and the client's era.
+    /// The params: an object as JSON, in the server's own names and the client's era.
     pub params: Arc<str>,
     /// The client's era.
     pub client: Era,
-    /// What the client has said of itself at the beginning of its session, where it has one.
+    /// The client's own description from the beginning of its session, if it has a session.
     pub signature: Option<Arc<Signature>>,
-    /// Whether progress is to be told.
+    /// Whether the client wants progress notifications.
     pub wants_progress: bool,
-    /// The tool that is called, as the server calls it.
+    /// The tool that is called, by the server's name for it.
     pub tool: Option<String>,
-    /// Its caller can wait for as long as that, so that the server may go on with it as a task.
+    /// Whether the caller can wait for a task to end, so that the server may go on with the call as one.
     pub may_wait: bool,
-    /// How long it may take, from when it came.
+    /// The limit on the whole time, from the arrival of the request.
     pub limit: Duration,
-    /// For how long it has waited already.
+    /// The time that the request has waited already.
     pub waited: Duration,
-    /// The URI that it is about, as JSON.
+    /// The URI that the request is about, as JSON.
     pub asked_for: Option<String>,
-    /// Who asks, where others want their turn as well.
+    /// The client that asks, for fairness towards others.
     pub fairness_key: FairnessKey,
-    /// The session that asks, where it is one.
+    /// The session that asks, if a session does.
     pub session: Option<OfSession>,
-    /// The trace that it belongs to, where somebody wants to see it.
+    /// The trace that the request belongs to, if somebody wants to see it.
     pub trace: Option<Trace>,
 }
 
-/// What came of it.
+/// The outcome of a [`ServerRequest`].
 #[derive(Clone, Debug)]
 pub struct ServerAnswer {
     /// The server's era.
     pub era: Era,
-    /// What the server calls itself, as JSON, where a result has to say it that does not.
+    /// The server's name and version as JSON, if the result has to carry them and does not.
     pub server_info: Option<String>,
     /// The result as received, or why there is none.
     pub outcome: Result<Box<RawValue>, Error>,
-    /// The URI that it was about, as JSON.
+    /// The URI that the request was about, as JSON.
     pub asked_for: Option<String>,
 }
 

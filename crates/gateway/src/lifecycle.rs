@@ -1,14 +1,14 @@
-//! What becomes of each process or connection of a server, from its start to its end, whoever wanted it.
+//! The life of each process or connection of a server, from its start to its end, whoever wanted it.
 //!
 //! Invariants
 //!
-//! - A server that was started anew is told what sessions had told the one before, before anybody's request reaches it; one that does not
+//! - A server that was started anew is told what sessions had told its predecessor, before any request reaches it. A server that does not
 //!   answer that delays nobody for long.
-//! - Whoever asks a server that is left alone is refused at once.
-//! - Whoever waits for it to start may stop waiting: the start goes on for the next one.
-//! - An instance of one session is started by whoever asks it something alone, and only where there is a permit for it.
-//! - Its end is counted when it happens.
-//! - While somebody wants to hear of its resources it is started again as soon as it may be, whether anybody asks it something or not.
+//! - A request to a server that is left alone is refused at once.
+//! - A caller that waits for the start may stop waiting: the start goes on for the next one.
+//! - Only requests and watches of its session start an instance, and only if there is a permit for it.
+//! - The end of a process or connection is counted when it happens.
+//! - While somebody wants to hear of its resources, the server is started again as soon as it may be. Requests are not needed for that.
 //! - Nothing here keeps a server that nobody has any more.
 
 use std::{
@@ -30,15 +30,15 @@ use unhang_upstream::client::{Client, Error, ServerInfo};
 /// Who wants a server to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartReason {
-    /// Whoever asks it something.
+    /// A request.
     Request,
-    /// Whoever keeps its lists.
+    /// The task that keeps the server's lists.
     Listing,
-    /// Somebody who wants to hear of its resources.
+    /// A session that wants to hear of its resources.
     Watch,
 }
 
-/// The last start of a server after which it was told what sessions had told the one before.
+/// The last start of a server after which it was told what sessions had told its predecessor.
 pub(super) struct RestoredStart(watch::Sender<u64>);
 
 impl Default for RestoredStart {
@@ -48,13 +48,13 @@ impl Default for RestoredStart {
 }
 
 impl RestoredStart {
-    /// Waits until the server of this start has been told, but not for long.
+    /// Waits until the server of this start has been told, but for [`RESTORE_PATIENCE`] at most.
     async fn until(&self, start: u64) {
         if *self.0.borrow() >= start {
             return;
         }
         let mut restored = self.0.subscribe();
-        // The one that tells the server gives up earlier, and says so.
+        // The task that tells the server gives up earlier, and logs that.
         let _told = timeout(RESTORE_PATIENCE, restored.wait_for(|restored| *restored >= start)).await;
     }
 
@@ -75,17 +75,17 @@ pub(super) struct Trial<'a> {
 }
 
 impl Backend {
-    /// Returns the client, once it is ready; started where it is not there. The caller has the deadline.
+    /// Returns the client once it is ready, and starts the server if it is not there. The caller has the deadline.
     pub(super) async fn ready(
         self: &Arc<Self>,
         reason: StartReason,
     ) -> Result<(Client, Arc<ServerInfo>), Error> {
         loop {
-            // One that is being stopped has its limits, and may hold what the next one needs.
+            // A server that is being stopped has its limits, and may hold a resource that the next one needs.
             if stands("next-start-after-the-stop") {
                 drop(self.stop_lock.lock().await);
             }
-            // As many sessions as come at once begin at once, and each may want its own.
+            // Sessions that come at once begin at once, and each may want an instance of its own.
             let own = self.own.as_ref().filter(|_| !self.runs() && stands("instances-start-in-turn"));
             let turn = match own {
                 Some(own) => own.start_turns.take().await,
@@ -109,7 +109,7 @@ impl Backend {
         }
     }
 
-    /// Starts it for somebody who wants it, unless it is there or may not be started.
+    /// Starts the server for somebody who wants it, unless it is there or may not be started.
     fn start(self: &Arc<Self>, reason: StartReason) -> StartDecision {
         let now = Instant::now();
         let mut connection = self.connection();
@@ -120,7 +120,7 @@ impl Backend {
             && reason == StartReason::Listing
             && stands("instance-is-started-by-its-session")
         {
-            // What it offers is asked of it while it is there, and is no reason to start it.
+            // An instance is asked for its lists while it is there. The lists are no reason to start it.
             return StartDecision::Closed;
         }
         if let Some(decision) = connection.postponed(now) {
@@ -144,14 +144,14 @@ impl Backend {
         }
         let start = connection.begin(client.clone());
         if reason != StartReason::Listing {
-            // What it offers may differ from what the last one offered.
+            // The lists may differ from those of the last process.
             self.listener.lists_may_have_changed();
         }
         self.tend(&client, start, reason);
         StartDecision::Ask(Box::new(client), start)
     }
 
-    /// Looks after a client that was just started, until it has ended.
+    /// Tends a client that was just started, until it has ended.
     fn tend(self: &Arc<Self>, client: &Client, start: u64, reason: StartReason) {
         let (opened, ended) = (client.opened(), client.ended());
         let backend = Arc::downgrade(self);
@@ -161,7 +161,7 @@ impl Backend {
                 if reason == StartReason::Watch
                     && let Some(backend) = backend.upgrade()
                 {
-                    // Who watches asks nothing that would tell how it is.
+                    // A session that watches asks nothing that would show how the server is.
                     backend.connection().abandon_trial();
                 }
             }
@@ -173,7 +173,7 @@ impl Backend {
         });
     }
 
-    /// Counts a request that is made now.
+    /// Counts a request that begins now.
     pub(super) fn trial(&self) -> Trial<'_> {
         self.connection().request_begins();
         Trial { backend: self, was_answered: false }
@@ -181,7 +181,7 @@ impl Backend {
 }
 
 impl Trial<'_> {
-    /// Notes what came of it. Only an answer says that the server is well; what its end means is counted where that is noticed.
+    /// Notes the outcome of the request. Only an answer says that the server is well. The end of the server is counted where it is noticed.
     pub(super) fn ended(mut self, outcome: &Result<Box<RawValue>, Error>) {
         match outcome {
             Ok(_) | Err(Error::Server(_)) => {
@@ -199,7 +199,7 @@ impl Drop for Trial<'_> {
     }
 }
 
-/// Tells a server what sessions had told the one before it.
+/// Tells a server what sessions had told its predecessor.
 async fn restore(backend: &Weak<Backend>, start: u64) {
     let Some(backend) = backend.upgrade() else { return };
     let current = backend.connection().current();
@@ -219,7 +219,7 @@ async fn restore(backend: &Weak<Backend>, start: u64) {
     backend.restored.note(start);
 }
 
-/// Starts a server again that has ended after this start, for as long as somebody wants to hear of its resources and nobody else starts it.
+/// Starts the server again that has ended after this start, while somebody wants to hear of its resources and nobody else starts it.
 async fn stay_watched(backend: &Weak<Backend>, start: u64) {
     loop {
         let again = match backend.upgrade() {

@@ -1,4 +1,4 @@
-//! Keeps the lists of the servers of the configuration, one task a server, and tells once of one that is not there.
+//! Keeps the lists of the servers of the configuration, in one task for each server. Tells once that a server is not there.
 
 use std::{pin::pin, sync::Arc};
 
@@ -19,7 +19,7 @@ pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>) {
             let mut listing = pin!(in_turn(turn, work.as_mut()));
             match backend.lists.are_settled() {
                 true => listing.await,
-                // Lists that clients ask for wait for it, all of them together for so long.
+                // Requests of clients for lists wait for servers, for this long in all.
                 false => match timeout(LIST_PATIENCE, listing.as_mut()).await {
                     Ok(listed) => listed,
                     Err(_) => {
@@ -31,10 +31,10 @@ pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>) {
             }
         };
         if listed.is_ok() && backend.scope() == Scope::Session && stands("listing-leaves-nothing-running") {
-            // It has said what its instances offer.
+            // The server has told what its instances offer.
             backend.rest_now().await;
         }
-        // It is tried again and again, and may fail in the same way each time.
+        // The listing is tried again and again, and may fail in the same way each time.
         let why = listed.as_ref().err().map(ToString::to_string).unwrap_or_default();
         if !why.is_empty() && why != last {
             tracing::warn!("`{}` cannot be listed: {why}", backend.name());
@@ -46,7 +46,7 @@ pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>) {
     }
 }
 
-/// Tells once that a server is not there, and once that it has come. Returns whether it is told as away now.
+/// Tells once that a server is not there, and once that it has come. Returns whether users have been told that it is away now.
 fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Error>, is_told: bool) -> bool {
     let Some(error) = why else {
         if is_told {
@@ -54,7 +54,7 @@ fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Error>, is_to
         }
         return false;
     };
-    // Of a gateway like us its own process tells; what was listed once stays listed.
+    // A gateway like us tells of its own servers. A server that was listed once stays listed.
     if is_told || backend.is_gateway() || backend.lists.has_been_listed() {
         return is_told;
     }

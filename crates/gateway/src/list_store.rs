@@ -1,22 +1,22 @@
-//! What servers offered when they were last listed, kept from one run to the next: the next one has their lists before they have come
-//! up, and speaks to each in the way that it turned out to understand.
+//! The last lists of servers, kept from one run to the next. So the next run has the lists before the servers are up, and speaks to each
+//! server in the way that it understood.
 //!
 //! # Theory of operation
 //!
-//! Each server has a file, called after it and after a digest of what it is: its command or its URL, its own variables, its headers. So
-//! another command is another server, and nobody who reads the name learns what is secret. What is in the file is what the server said,
-//! before any rule of the configuration: those of today hold for what was listed yesterday. Several processes may have the same file;
-//! whoever writes last is right, and nobody reads half of what another writes.
+//! Each server has a file, named after the server and a digest of its identity: its command or URL, its own variables and its headers. So
+//! another command is another server, and the file name gives no secret away. The file holds the lists as the server wrote them, before any
+//! rule of the configuration: the rules of today hold for the lists of yesterday. Several processes may share a file. The last writer is
+//! right, and no reader sees half of a write.
 //!
-//! That a server knows handshakes alone is a guess from then on. One that turns out to be wrong is forgotten, as is that of a server that
-//! calls itself something else than it did: the next start finds out anew.
+//! The file also says if a server knows handshakes alone, which is a guess from then on. A guess that turns out to be wrong is forgotten,
+//! and so is that of a server that calls itself something else than before. The next start finds out anew.
 //!
 //! Invariants
 //!
-//! - A file that is torn, another's, too large or of another form is passed over, and is no error.
-//! - What is known is there before anybody is told anything, so that nobody hears of it as of a change.
-//! - Nobody waits for the disk longer than a moment, and no event loop does: what is known is read ahead, by a thread. One thread a
-//!   server at most writes.
+//! - A file that is torn, another server's, too large or of another format is passed over, and is not an error.
+//! - The lists of the last run are there before any session is told anything. So no session hears of them as of a change.
+//! - Nobody waits for the disk longer than a moment, and no event loop does: a thread reads the lists ahead. At most one thread writes for
+//!   each server.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -44,24 +44,24 @@ use crate::route::catalog::ListedItems;
 use unhang_core::revision::Revision;
 use unhang_upstream::client::ServerInfo;
 
-/// The form of the files. What has another one is passed over.
+/// The format of the files. Files of another format are passed over.
 const FORMAT: u32 = 1;
 /// The folder in the data folder.
 const FOLDER: &str = "lists";
-/// The largest file. A tool has a few kilobytes.
+/// The largest file, in bytes. A tool has a few kilobytes.
 const MAX_FILE: u64 = 16 << 20;
-/// For how long a file stays that nobody uses.
+/// The age at which a file is removed that nobody uses.
 const UNUSED: Duration = Duration::from_hours(30 * 24);
-/// How many there are at most; the oldest go first.
+/// The most files that are kept; the oldest go first.
 const MOST_FILES: usize = 1000;
-/// How old a file that is used may look, so that not each start writes.
+/// The age that a file in use may show, so that not every start writes.
 const FRESH: Duration = Duration::from_hours(24);
-/// How long anything waits for the disk. What it has not given by then is not known.
+/// The longest wait for the disk. Lists that were not read by then are not known.
 const DISK_LIMIT: Duration = Duration::from_secs(1);
-/// How much of a server's name is in that of its file.
+/// The most characters of a server's name in the name of its file.
 const MAX_NAME: usize = 64;
 
-/// Where it is kept what one server offered when it was last listed. Clones are the same place.
+/// The file that keeps the last lists of one server. Clones share the file.
 #[derive(Clone, Debug)]
 pub struct ListStore(Arc<ListFile>);
 
@@ -69,34 +69,34 @@ pub struct ListStore(Arc<ListFile>);
 struct ListFile {
     folder: PathBuf,
     file: String,
-    /// What the server is, as nobody can read it.
+    /// The identity of the server as a digest.
     identity: String,
     server: String,
     pending_write: Mutex<PendingWrite>,
-    /// What was read from the disk before the server is started.
+    /// The lists that were read from the disk before the server is started.
     ahead: Mutex<Option<StoredLists>>,
-    /// Whether somebody writes.
+    /// Whether a thread is writing.
     is_writing: watch::Sender<bool>,
 }
 
-/// What is to be written next.
+/// The work for the next write.
 #[derive(Debug, Default)]
 struct PendingWrite {
     keep: Option<Vec<u8>>,
-    /// How the server speaks is not to be relied on, whatever the file says.
+    /// The way the server speaks must be forgotten, whatever the file says.
     forget: bool,
-    /// The digest of what was kept last.
+    /// The digest of the bytes that were kept last.
     kept: Option<String>,
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredLists {
     format: u32,
     identity: String,
     server: String,
-    /// The revision that it spoke, where that can be relied on.
+    /// The revision that the server spoke, if that can be relied on.
     revision: Option<String>,
     server_info: Option<Value>,
     tools: Vec<Box<RawValue>>,
@@ -105,21 +105,21 @@ struct StoredLists {
     templates: Vec<Box<RawValue>>,
 }
 
-/// What is remembered of a server while it is asked.
+/// The memory of a server's last run, while the server is in use.
 #[derive(Debug, Default)]
 pub(super) struct RecalledLists {
-    /// It is known what it offered in the last run.
+    /// The lists of the last run are known.
     pub(super) has_lists: bool,
-    /// It was found to know handshakes alone.
+    /// The server was found to know handshakes alone.
     is_legacy: bool,
-    /// The client that there is was started in the belief that the server is what it was, and it is another.
+    /// The current client was started with the old memory, and the server turned out to have changed.
     is_in_doubt: bool,
-    /// What it called itself.
+    /// The server's name and version, as it gave them.
     server_info: Option<Value>,
 }
 
 impl RecalledLists {
-    /// What holds for another instance of the same server.
+    /// Returns the memory for another instance of the same server.
     pub(super) fn for_another(&self) -> Self {
         Self {
             has_lists: true,
@@ -129,20 +129,20 @@ impl RecalledLists {
         }
     }
 
-    /// A client is started now; whether the server is taken to know handshakes alone.
+    /// Notes that a client is started now, and returns whether the server is taken to know handshakes alone.
     pub(super) fn started(&mut self) -> bool {
         self.is_in_doubt = false;
         self.is_legacy
     }
 
-    /// Forgets what a start was made on that has failed, and returns whether that was a guess.
+    /// Forgets the guess of a start that has failed, and returns whether there was one.
     pub(super) fn doubt(&mut self) -> bool {
         std::mem::take(&mut self.is_legacy)
     }
 
-    /// Notes what the server says of itself, and returns whether it can be relied on that it says it at the next start too.
+    /// Notes the era and the name that the server has given. Returns whether the next start can rely on them.
     pub(super) fn learn(&mut self, is_legacy: bool, server_info: Option<&Value>) -> bool {
-        // One that has changed may know more than it did, and is asked for that at the next start.
+        // A server that has changed may know more than it did, and is asked at the next start.
         let is_another = self.is_legacy && is_legacy && self.server_info.as_ref() != server_info;
         self.is_in_doubt |= is_another && stands("changed-server-is-asked-anew");
         self.is_legacy = is_legacy && !self.is_in_doubt;
@@ -152,8 +152,8 @@ impl RecalledLists {
 }
 
 impl ListStore {
-    /// The place in the data folder for the server of this name. `parts` are all that makes it another server where it is another. Nothing
-    /// is made before there is something to keep.
+    /// Makes the store for the server of this name, in the data folder `folder`. `parts` are all that makes the server a different one if
+    /// they change. No file is made before there is something to keep.
     #[must_use]
     pub fn new<'a>(folder: &Path, server: &str, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let identity = identity(parts);
@@ -167,7 +167,7 @@ impl ListStore {
         Self(Arc::new(ListFile { folder, file, identity, server, pending_write, ahead, is_writing }))
     }
 
-    /// Keeps this in the place of what there was, later.
+    /// Keeps these lists in place of the old ones. A thread writes them later.
     fn keep(&self, kept: &StoredLists) {
         let Ok(bytes) = serde_json::to_vec(kept) else { return };
         let mut pending_write = self.0.pending_write();
@@ -188,7 +188,7 @@ impl ListStore {
         self.write(pending_write);
     }
 
-    /// Takes what was read from the disk before the server is started: what it offered, before any rule, and what else is known of it.
+    /// Takes the lists that were read from the disk before the server is started, before any rule, and the rest of the memory.
     pub(super) fn take_read_ahead(&self) -> Option<(ListedItems, RecalledLists)> {
         let kept = self.0.ahead().take()?;
         let StoredLists { revision, server_info, tools, prompts, resources, templates, .. } = kept;
@@ -197,7 +197,7 @@ impl ListStore {
         Some((listed, RecalledLists { has_lists: true, is_legacy, server_info, is_in_doubt: false }))
     }
 
-    /// Keeps what a server has just said for the next run. How it spoke is kept where it is reliable.
+    /// Keeps the lists that a server has just given for the next run. Its revision is kept if `is_reliable`.
     pub(super) fn remember(&self, session: &ServerInfo, is_reliable: bool, listed: ListedItems) {
         let ListedItems { tools, prompts, resources, templates, .. } = listed;
         self.keep(&StoredLists {
@@ -213,34 +213,34 @@ impl ListStore {
         });
     }
 
-    /// Has the next start find out how the server speaks.
+    /// Forgets the revision of the server, so that the next start finds out how it speaks.
     pub(super) fn forget_revision(&self) {
         let mut pending_write = self.0.pending_write();
         (pending_write.forget, pending_write.kept) = (true, None);
         self.write(pending_write);
     }
 
-    /// Has a thread write what is pending, unless one does.
+    /// Starts a thread that writes the pending work, unless one does already.
     fn write(&self, pending_write: MutexGuard<'_, PendingWrite>) {
         if !self.0.is_writing.send_if_modified(|is_writing| !std::mem::replace(is_writing, true)) {
             return;
         }
         drop(pending_write);
         let store = Arc::clone(&self.0);
-        // Nobody waits for it but the end, for a moment.
+        // Nobody waits for the thread but `settled`, for a moment.
         let _on_its_own = spawn_blocking(move || store.work());
     }
 
-    /// What is kept. Blocks.
+    /// Reads the lists that are kept. Blocks.
     fn read(&self) -> Option<StoredLists> {
         self.0.read()
     }
 
-    /// Everything that was to be kept is, or the disk does not take it within a moment.
+    /// Waits until all pending work is written, or for [`DISK_LIMIT`] at most.
     pub(super) async fn settled(&self) {
         let mut is_writing = self.0.is_writing.subscribe();
         let by = Instant::now() + DISK_LIMIT;
-        // It is never closed.
+        // The channel is never closed.
         let _in_time = timeout_at(by, is_writing.wait_for(|is_writing| !is_writing)).await;
     }
 }
@@ -254,14 +254,14 @@ impl ListFile {
         self.pending_write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is pending until there is nothing. Blocks.
+    /// Writes the pending work until none is left. Blocks.
     fn work(&self) {
         loop {
             let (keep, forget) = {
                 let mut pending_write = self.pending_write();
                 let work = (pending_write.keep.take(), std::mem::take(&mut pending_write.forget));
                 if matches!(work, (None, false)) {
-                    // While the pending write is held, so that nobody takes us for one who will look again.
+                    // The lock on the pending work is held here, so that no writer takes this thread for one that will look again.
                     self.is_writing.send_replace(false);
                     return;
                 }
@@ -295,7 +295,7 @@ impl ListFile {
         self.put(&bytes)
     }
 
-    /// What is there for this server. Blocks.
+    /// Reads the file of this server. Returns `None` if there is none, or if it has to be passed over. Blocks.
     fn read(&self) -> Option<StoredLists> {
         let path = self.folder.join(&self.file);
         let bytes = match read_at_most(&path, MAX_FILE) {
@@ -314,7 +314,7 @@ impl ListFile {
                 );
                 return None;
             }
-            // Half of the digest is in the name; whoever copies files about has the whole one here.
+            // Half of the digest is in the name. The whole one here tells files that somebody has copied about.
             Ok(kept) if kept.identity != self.identity => {
                 tracing::warn!("{} is of another server, and is passed over", path.display());
                 return None;
@@ -330,7 +330,7 @@ impl ListFile {
         Some(kept)
     }
 
-    /// A file that is used looks as if it had just been written.
+    /// Touches a file that is in use, if it looks older than [`FRESH`].
     fn used(&self, path: &Path) {
         let now = SystemTime::now();
         let is_old = |file: &File| {
@@ -343,7 +343,7 @@ impl ListFile {
         }
     }
 
-    /// Removes what nobody has used for long, ours or another's.
+    /// Removes files that nobody has used for long, and the oldest of too many, our own and others'.
     fn tidy(&self, now: SystemTime) -> io::Result<()> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -361,7 +361,7 @@ impl ListFile {
     }
 }
 
-/// Has what these offered in the last run read from the disk, so that [`ListStore::take_read_ahead`] has it. Waits for a moment at most.
+/// Reads from the disk the lists of the last run, so that [`ListStore::take_read_ahead`] has them. Waits for a moment at most.
 pub(super) async fn read_ahead(memories: Vec<ListStore>) {
     if stands("lists-of-the-last-run") {
         read_ahead_by(memories, ListStore::read).await;
@@ -376,12 +376,12 @@ async fn read_ahead_by(
         return;
     }
     let (tell, mut told) = mpsc::channel(memories.len());
-    // Of its own, for it may hang with the disk. Nobody waits for its end.
+    // A thread of its own, since it may hang with the disk. Nobody waits for its end.
     let reading = thread::Builder::new().name("recalls-lists".to_owned());
     let reading = reading.spawn(move || {
         for memory in memories {
             let kept = read(&memory);
-            // Whoever has asked may wait no more.
+            // The caller may have stopped waiting.
             if tell.blocking_send((memory, kept)).is_err() {
                 return;
             }
@@ -392,13 +392,13 @@ async fn read_ahead_by(
     }
     let limit = if stands("lists-wait-for-no-disk") { DISK_LIMIT } else { UNUSED };
     let by = Instant::now() + limit;
-    // It ends when all have been read.
+    // The channel ends when all files have been read.
     while let Ok(Some((memory, kept))) = timeout_at(by, told.recv()).await {
         *memory.0.ahead() = kept;
     }
 }
 
-/// What a server is, in a form that nobody can read: each part with its length, so that none runs into the next.
+/// Returns the identity of a server as a digest of its parts. Each part goes in with its length, so that no part runs into the next.
 fn identity<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut context = Context::new(&SHA256);
     for part in parts {

@@ -1,10 +1,10 @@
-//! What a server offers: it is asked for its lists, and again when they may have changed.
+//! The lists of a server: it is asked for them, and again when they may have changed.
 //!
 //! Invariants
 //!
-//! - What was listed stays until there is something newer.
-//! - What the rules of a server do not allow is listed nowhere.
-//! - What is known from the last run counts until the server has been listed, under the rules of today.
+//! - Lists stay until there are newer ones.
+//! - Items that the rules of a server do not allow are listed nowhere.
+//! - The lists of the last run count until the server has been listed, under the rules of today.
 
 use std::{
     collections::HashSet,
@@ -18,30 +18,30 @@ use crate::route::catalog::{ListedItems, Owners};
 use unhang_core::fault::FaultKind;
 use unhang_upstream::client::{Client, Error, RequestOptions, ServerInfo, ServerList};
 
-/// What one server offers, as far as that is known.
+/// The lists of one server, as far as they are known.
 pub(super) struct ServerLists {
     entry: Arc<ServerEntry>,
-    /// Whether it is the instance of one session.
+    /// Whether this is the instance of one session.
     is_own: bool,
     known: Mutex<KnownLists>,
 }
 
 struct KnownLists {
     offered: Arc<ListedItems>,
-    /// It has been listed, or has failed to be.
+    /// The server has been listed, or has failed to be.
     was_listed: bool,
-    /// It has been listed since we began.
+    /// The server has been listed since we began.
     has_lists: bool,
-    /// Lists have waited for it for as long as they may.
+    /// Lists have waited for the server for as long as they may.
     is_late: bool,
-    /// What is known from the last time that it was listed.
+    /// The memory of the last time that the server was listed.
     recalled: RecalledLists,
-    /// What the log has said once: rules without effect, and lists that are cut.
+    /// Messages that the log has had once: rules without effect, and lists that are cut.
     reported: HashSet<String>,
 }
 
 impl ServerLists {
-    /// Makes those of this server, which offers what the one before it did as far as its own rules allow that.
+    /// Makes the lists of this server. It offers the lists of its predecessor as far as its own rules allow.
     pub(super) fn new(
         entry: Arc<ServerEntry>,
         is_own: bool,
@@ -60,69 +60,70 @@ impl ServerLists {
         Self { entry, is_own, known: Mutex::new(known) }
     }
 
-    /// Returns what it offered when it was last listed.
+    /// Returns the lists that the server gave last.
     pub(super) fn offered(&self) -> Arc<ListedItems> {
         Arc::clone(&self.known().offered)
     }
 
-    /// Returns whether it has been listed, or has failed to be.
+    /// Returns whether the server has been listed, or has failed to be.
     pub(super) fn was_listed(&self) -> bool {
         self.known().was_listed
     }
 
-    /// Returns whether it is known what it offers, or what it offered in the last run; or it has failed to be listed, or takes too long
-    /// for that.
+    /// Returns whether nobody has to wait for the lists: they are known, are known from the last run, could not be fetched, or take too
+    /// long.
     pub(super) fn are_settled(&self) -> bool {
         let known = self.known();
         known.was_listed || known.recalled.has_lists || known.is_late
     }
 
-    /// Returns whether it has been listed since we began.
+    /// Returns whether the server has been listed since we began.
     pub(super) fn has_been_listed(&self) -> bool {
         self.known().has_lists
     }
 
-    /// Where it has not been listed since we began: returns whether it has failed to be, and is not just awaited.
+    /// Returns whether listing has failed, if the server has not been listed since we began; `false` means that it is still awaited.
+    /// Returns `None` if it has been listed.
     pub(super) fn failure_to_list(&self) -> Option<bool> {
         let known = self.known();
         (!known.has_lists).then_some(known.was_listed)
     }
 
-    /// Returns whether it is known what it offered before.
+    /// Returns whether lists from before are known.
     pub(super) fn are_recalled(&self) -> bool {
         let known = self.known();
         known.recalled.has_lists || !known.offered.tools.is_empty()
     }
 
-    /// Notes that lists have waited for it for as long as they may.
+    /// Notes that lists have waited for the server for as long as they may.
     pub(super) fn note_late(&self) {
         self.known().is_late = true;
     }
 
-    /// Notes that it has just been listed, and offers this.
+    /// Notes that the server has just been listed, with these lists.
     pub(super) fn accept(&self, offered: ListedItems) {
         let mut known = self.known();
         (known.offered, known.was_listed, known.has_lists) = (Arc::new(offered), true, true);
     }
 
-    /// Notes that it could not be listed.
+    /// Notes that the server could not be listed.
     pub(super) fn note_failed(&self) {
         self.known().was_listed = true;
     }
 
-    /// Takes what is known from the last run, as far as that has been read.
+    /// Takes the lists of the last run, as far as they have been read.
     pub(super) fn recall(&self) {
         let Some((listed, recalled)) = self.entry.memory.as_ref().and_then(|store| store.take_read_ahead())
         else {
             return;
         };
-        // What the rules say in vain is told when it is seen what the server has now.
+        // Rules without effect are reported once the lists of today are there.
         let tools = self.entry.tool_rules.offered(listed.tools);
         let mut known = self.known();
         (known.offered, known.recalled) = (Arc::new(ListedItems { tools, ..listed }), recalled);
     }
 
-    /// Returns what another instance of the same server begins with.
+    /// Returns the memory with which another instance of the same server begins.
     pub(super) fn recalled_for_another(&self) -> RecalledLists {
         self.known().recalled.for_another()
     }
@@ -132,9 +133,9 @@ impl ServerLists {
         self.known().recalled.started()
     }
 
-    /// Notes what a start has come to. Where it was made on a guess that is the last one.
+    /// Notes the error of a start. If the start was made on a guess, the guess is forgotten.
     pub(super) fn doubt(&self, error: &Error) {
-        // It was we who stopped it.
+        // We have stopped it ourselves.
         if matches!(error, Error::Failure(failure) if failure.kind == FaultKind::ShuttingDown) {
             return;
         }
@@ -144,14 +145,14 @@ impl ServerLists {
         }
     }
 
-    /// Asks a server that is ready for all its lists, and remembers them for the next run. Returns what clients may have of them.
+    /// Asks a ready server for all its lists, and remembers them for the next run. Returns the items that clients may have.
     pub(super) async fn fetch(&self, client: &Client, session: &ServerInfo) -> Result<ListedItems, Error> {
         let options = RequestOptions::default();
         let (tools, prompts, resources, templates) = tokio::join!(
             client.list(ServerList::Tools, &options),
             client.list(ServerList::Prompts, &options),
             client.list(ServerList::Resources, &options),
-            // Nobody declares them by themselves, and many have none.
+            // No server declares templates by themselves, and many have none.
             client.list(ServerList::ResourceTemplates, &options),
         );
         let (tools, owners) = match self.entry.behind.is_some() {
@@ -169,24 +170,24 @@ impl ServerLists {
         Ok(ListedItems { tools: self.allowed(listed.tools), ..listed })
     }
 
-    /// Remembers what the server has just said.
+    /// Remembers the lists that the server has just given.
     fn remember(&self, session: &ServerInfo, listed: &ListedItems) {
         let is_legacy = !session.revision.is_stateless();
         let (is_reliable, has_lists) = {
             let mut known = self.known();
             (known.recalled.learn(is_legacy, session.server_info.as_ref()), known.has_lists)
         };
-        // What is one client's is remembered as it was before that client made anything of it.
+        // An instance of one client is remembered as it was before that client changed anything in it.
         let is_fresh = self.entry.scope == Scope::Everybody || !has_lists;
         if let Some(store) = self.entry.memory.as_ref().filter(|_| is_fresh) {
             store.remember(session, is_reliable, listed.clone());
         }
     }
 
-    /// Leaves out the tools that clients may not have. What the rules say in vain is told once.
+    /// Leaves out the tools that clients may not have. Reports each rule without effect once.
     fn allowed(&self, listed: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
         let rules = &self.entry.tool_rules;
-        // Of an instance it has been told already.
+        // Rules of an instance have been reported already.
         let in_vain = if self.is_own { Vec::new() } else { rules.without_effect(&listed) };
         for (rule, why) in in_vain {
             if self.known().reported.insert(rule.clone()) {
@@ -196,7 +197,7 @@ impl ServerLists {
         rules.offered(listed)
     }
 
-    /// Returns what a server that has tools gives besides; nothing where that goes wrong.
+    /// Returns a list that is not the list of tools, or an empty one if it could not be fetched.
     fn or_none(&self, list: ServerList, listed: Result<Vec<Box<RawValue>>, Error>) -> Vec<Box<RawValue>> {
         listed.unwrap_or_else(|error| {
             let why = error.to_string();

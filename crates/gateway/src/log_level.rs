@@ -1,4 +1,4 @@
-//! How much is logged: the levels of the protocol, which are those of syslog (RFC 5424), and the one that was asked for.
+//! Log levels: those of the protocol, which are the levels of syslog (RFC 5424), and the level that was asked for.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use serde_json::Map;
 
 use unhang_upstream::client::{Client, RequestOptions};
 
-/// A level; the lowest says most.
+/// A level; the lowest one logs most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are those of the protocol")]
 pub enum Level {
@@ -34,33 +34,33 @@ const NAMES: [(Level, &str); 8] = [
 ];
 
 impl Level {
-    /// The level of this name.
+    /// Returns the level of this name, or `None` if there is none.
     pub fn named(name: &str) -> Option<Level> {
         NAMES.iter().find(|(_, known)| *known == name).map(|(level, _)| *level)
     }
 
-    /// Its name in the protocol.
+    /// Returns the level's name in the protocol.
     pub fn name(self) -> &'static str {
         NAMES[self as usize].1
     }
 }
 
-/// From which level on somebody has asked to log, where anybody has.
+/// The level that somebody has asked for, if anybody has.
 #[derive(Debug, Default)]
 pub(super) struct RequestedLevel(Mutex<Option<Level>>);
 
 impl RequestedLevel {
-    /// The level that was asked for.
+    /// Returns the level that was asked for.
     pub(super) fn get(&self) -> Option<Level> {
         *self.lock()
     }
 
-    /// Puts this level in the place of another.
+    /// Replaces the level.
     pub(super) fn set(&self, level: Level) {
         *self.lock() = Some(level);
     }
 
-    /// Lowers the level to this one, and returns whether that says more than before.
+    /// Lowers the level to this one, and returns whether that logs more than before.
     pub(super) fn lower_to(&self, level: Level) -> bool {
         let mut requested = self.lock();
         let is_more = requested.is_none_or(|now| level < now);
@@ -70,7 +70,7 @@ impl RequestedLevel {
         is_more
     }
 
-    /// Tells a server from which level on it is to log, if it is told so once for all (protocol.md 3.3, row 10).
+    /// Tells a server from which level on to log, if its era sets the level once for all requests (protocol.md 3.3, row 10).
     pub(super) async fn tell(&self, server: &str, client: &Client) {
         let Some(level) = self.get() else { return };
         let Ok(session) = client.ready().await else { return };

@@ -1,9 +1,10 @@
-//! What a server says that belongs to no call: lists that have changed, resources that have, and questions that nobody can be asked.
+//! Hears the messages of a server that belong to no call: changes of lists and resources, and questions that nobody can be asked.
 //!
 //! Invariants
 //!
-//! - What nobody can be asked is declined, and says why.
-//! - Whoever is asked something has all the time of the call for the answer, unless somebody waits for the server and says so.
+//! - A question that nobody can be asked is declined, with a reason.
+//! - A client that is asked something has all the time of the call for the answer, unless another session waits for the server. The reason
+//!   then says so.
 
 use std::{
     future::{self, Future},
@@ -32,25 +33,25 @@ use super::{
 use unhang_core::fault::FaultKind;
 use unhang_upstream::client::{ListenerAnswer, ServerListener};
 
-/// Between a change of a list and the question for it: changes come in crowds, and some servers tell of them without end.
+/// The pause between a change of a list and the request for it: changes come in crowds, and some servers tell of them without end.
 const CALM: Duration = Duration::from_millis(250);
 
-/// Hears a server, and declines what cannot be asked of anybody.
+/// Hears a server, and declines questions that nobody can be asked.
 pub(super) struct NotificationListener {
     server: String,
-    /// Rung when its lists may have changed.
+    /// Rung when the server's lists may have changed.
     changed: Notify,
-    /// It asks things about calls, over a stream on which nothing says which call that is.
+    /// The server asks questions during calls, over a stream on which nothing says which call a question is about.
     asks: AtomicBool,
-    /// The first that it asked was asked of a session.
+    /// The first question of the server was put to a session.
     asked_one_first: AtomicBool,
-    /// Who waits for it, so that nobody is waited for in vain.
+    /// Sessions that wait for the server, so that no client is waited for in vain.
     pub(super) waiting: Arc<WaitingRequests>,
-    /// How long whoever is asked something may take for the answer while others wait for it.
+    /// The time that a client may take for an answer while others wait for the server.
     question_limit: Duration,
     server_index: usize,
     updates: Updates,
-    /// What is counted of it.
+    /// The counts of the server.
     record: Arc<ServerRecord>,
 }
 
@@ -77,12 +78,12 @@ impl NotificationListener {
         }
     }
 
-    /// Notes that its lists may have changed.
+    /// Notes that the server's lists may have changed.
     pub(super) fn lists_may_have_changed(&self) {
         self.changed.notify_one();
     }
 
-    /// Waits until its lists may have changed, or for `retry_after` where they could not be had.
+    /// Waits until the server's lists may have changed, or for `retry_after` if they could not be fetched.
     pub(super) async fn until_lists_change(&self, retry_after: Option<Duration>) {
         let Some(retry_after) = retry_after else {
             self.changed.notified().await;
@@ -90,22 +91,23 @@ impl NotificationListener {
         };
         tokio::select! {
             () = sleep(retry_after) => {}
-            // Somebody has asked for it meanwhile, so that it was started anew.
+            // Somebody has asked for the server meanwhile, so that it was started anew.
             () = self.changed.notified() => sleep(CALM).await,
         }
     }
 
-    /// Whether the server was seen to ask things about calls.
+    /// Returns whether the server was seen to ask questions during calls.
     pub(super) fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
 
-    /// Whether the first that it asked was asked of a session: of the one that had all calls then.
+    /// Returns whether the first question of the server was put to a session: the one that had all calls at that time.
     pub(super) fn asked_one_first(&self) -> bool {
         self.asked_one_first.load(Ordering::Relaxed)
     }
 
-    /// It is asked of a session, or of nobody. Whoever speaks with the server calls this, and nobody else at the same time.
+    /// Notes that the server asks a question of one session or of nobody, which `is_of_one` says. The task that speaks with the server
+    /// calls this, and nobody else at the same time.
     fn is_seen_to_ask(&self, method: &str, is_of_one: bool) {
         if !self.asks() {
             self.asked_one_first.store(is_of_one, Ordering::Relaxed);
@@ -119,7 +121,8 @@ impl NotificationListener {
 }
 
 impl ServerListener for NotificationListener {
-    /// What clients offer. Which one it is that calls is not known yet; one that does not offer it declines for itself.
+    /// Returns the capabilities that clients can have. The calling client is not known yet; a client without a capability declines for
+    /// itself.
     fn capabilities(&self) -> Map<String, Value> {
         let elicitation = json!({ "form": {}, "url": {} });
         let offered = [("elicitation", elicitation), ("sampling", json!({})), ("roots", json!({}))];
@@ -143,7 +146,7 @@ impl ServerListener for NotificationListener {
     }
 
     fn asks_in_a_crowd(&self, method: &str) {
-        // Nobody waits for anything by that.
+        // No wait depends on this.
         self.is_seen_to_ask(method, false);
     }
 
@@ -157,7 +160,7 @@ impl ServerListener for NotificationListener {
         } else if method == "notifications/resources/updated" {
             let params = params.and_then(|params| Json::new(params.get().as_bytes()));
             if let Some(uri) = params.and_then(|params| text_member(params, "uri")) {
-                // Where nobody listens it is for nobody.
+                // If nobody listens, the change is for nobody.
                 let _heard = self.updates.send(ResourceUpdate { server: self.server_index, uri: uri.into() });
             }
         } else {

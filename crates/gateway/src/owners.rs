@@ -1,12 +1,12 @@
-//! Whose the tools are that another gateway lists for windows: it says so with each of them, so that what the file says of a server and of
-//! single tools holds in every window, whoever has the servers.
+//! Owners of the tools that another gateway lists for windows. That gateway names the owner with each tool. So the configuration of a
+//! server and of single tools holds in every window, whichever window has the servers.
 //!
-//! Theory of operation. Whoever leads writes into `_meta` of each tool, for windows alone, which server it is of and what that calls it.
-//! Whoever follows reads that and takes it out again, so that clients see the same lists in every window.
+//! Theory of operation. The window that leads writes into `_meta` of each tool, for windows alone, the server of the tool and the server's
+//! name for it. A window that follows reads that and takes it out again, so that clients see the same lists in every window.
 //!
-//! What goes wrong on the way to whoever leads is told of the server of the configuration, for nobody has configured a leader.
+//! A failure on the way to the leader is told of a server of the configuration, since nobody has configured a leader.
 //!
-//! Invariants: a server of the configuration is not listened to about this, whatever it writes.
+//! Invariants: a server of the configuration is not listened to about owners, whatever it writes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,23 +22,23 @@ use unhang_upstream::{
     http::headers::{CallLimit, LIMIT, WINDOW},
 };
 
-/// The member of `_meta`.
+/// The member of `_meta` that names the owner.
 const OWNER: &str = "io.github.unhang/owner";
 
-/// Who is spoken of where nothing says whose a request was.
+/// The name in errors if nothing says which server a request was for.
 const LEADER: &str = "the window that leads";
 
-/// How long what whoever leads says of a call whose time is over may be on its way. The front waits a little longer than that.
+/// The time that the leader's verdict on a late call may take on its way. The front waits a little longer than that.
 const VERDICT_OF_LEADER: Duration = Duration::from_millis(350);
 
-/// What the name of the whole is in errors.
+/// The server's name in errors about the gateway as a whole.
 const NAME: &str = "unhang";
 
-/// What to do about a leader that has ended.
+/// The hint about a leader that has ended.
 const LOST: &str =
     "another window starts the servers when they are needed; send the request again if it is safe to repeat";
 
-/// What has happened to a request about this server that the leader has taken with it, and what to do.
+/// Words the loss of a request for this server that ended with the leader: what happened, and what to do.
 pub fn leader_lost(owner: Option<&str>, method: &str) -> (String, &'static str) {
     let what = match owner {
         Some(owner) => format!("`{owner}` has not answered `{method}`"),
@@ -47,19 +47,19 @@ pub fn leader_lost(owner: Option<&str>, method: &str) -> (String, &'static str) 
     (format!("{what}: the window that led has ended"), LOST)
 }
 
-/// Servers that somebody else has, by their names.
+/// Servers that another gateway has, by their names.
 pub type LeaderServers = BTreeMap<String, LeaderServer>;
 
-/// One of them.
+/// A server that another gateway has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderServer {
-    /// How long it is waited for.
+    /// The timeouts of requests to the server.
     pub timeouts: RequestTimeouts,
-    /// What the public names of its tools and prompts begin with; nothing where it is not that gateway's.
+    /// The beginning of the public names of its tools and prompts; `None` if that gateway does not make them.
     pub beginning: Option<String>,
 }
 
-/// What this server offers, with whose it is.
+/// Returns the items that this server offers, with the owner written into each tool.
 pub(super) fn marked(server: &str, offered: &ListedItems) -> ListedItems {
     let tools = offered.tools.iter().map(|raw| mark(server, raw).unwrap_or_else(|| raw.clone())).collect();
     ListedItems { tools, ..offered.clone() }
@@ -73,7 +73,7 @@ fn mark(server: &str, raw: &RawValue) -> Option<Box<RawValue>> {
     RawValue::from_string(Splice::new(item).set("_meta", meta).apply()?.into_owned()).ok()
 }
 
-/// The same without that, and whose each tool is.
+/// Returns the tools without the owners, and the owners.
 pub(super) fn read(tools: Vec<Box<RawValue>>) -> (Vec<Box<RawValue>>, Owners) {
     let mut owners = Owners::new();
     let tools = tools.into_iter().map(|raw| match unmark(&raw) {
@@ -100,27 +100,28 @@ fn unmark(raw: &RawValue) -> Option<(Box<RawValue>, String, (String, String))> {
     Some((RawValue::from_string(item_without.into_owned()).ok()?, text_member(item, "name")?, (server, tool)))
 }
 
-/// The headers of a request of this session to a leader, which has no other way to tell sessions of windows apart, nor to know for how long
-/// a call is waited for.
+/// Returns the headers of a request of this session to a leader. The leader has no other way to tell sessions of windows apart, and to know
+/// how long a call is waited for.
 pub(super) fn headers(session: Option<OfSession>, call_limit: Option<CallLimit>) -> Vec<(String, String)> {
     let session = session.map(|session| (WINDOW.to_owned(), session.told()));
     let limit = call_limit.map(|limit| (LIMIT.to_owned(), limit.told()));
     session.into_iter().chain(limit).collect()
 }
 
-/// How long an answer of a leader to a request with this limit is waited for: it knows more of why there is none, and says it then.
+/// Returns how long to wait for a leader's answer to a request with this limit. The leader knows more of why there is no answer, and says
+/// it then.
 pub(super) fn patience_for(limit: Duration) -> Duration {
     limit.saturating_add(VERDICT_OF_LEADER)
 }
 
-/// What came of a request to a leader that has this name in errors. What has gone wrong on the way there is told of the server behind it,
-/// which is the owner of the tool where that is known.
+/// Rewrites the error of a request to the leader, which has the name `leader` in errors. A failure on the way to the leader is told of the
+/// server behind it: the owner of the tool, if that is known.
 pub(super) fn told_of_owner(leader: &str, owner: impl FnOnce() -> Option<String>, error: Error) -> Error {
     match error {
         Error::Failure(mut failure) if failure.server == leader => {
             let owner = owner();
             let is_lost = matches!(failure.kind, FaultKind::ServerExited | FaultKind::StartFailed);
-            // It may say for itself that it ends, or has too much to do.
+            // The leader may say for itself that it ends, or has too much to do.
             if is_lost && !failure.happened.contains(" with HTTP ") {
                 let about = failure.method.as_deref().unwrap_or("the request");
                 let (happened, hint) = leader_lost(owner.as_deref(), about);
@@ -135,7 +136,7 @@ pub(super) fn told_of_owner(leader: &str, owner: impl FnOnce() -> Option<String>
             failure.server = owner.unwrap_or_else(|| NAME.to_owned());
             Error::Failure(failure)
         }
-        // Whoever leads now knows that the one before took a call along, and not whose that was.
+        // The new leader knows that its predecessor ended with a call, but not which server the call was for.
         Error::Server(told) if is_of_no_server(&told) => {
             let owner = owner();
             let (happened, hint) = leader_lost(owner.as_deref(), &told.method);
@@ -146,7 +147,7 @@ pub(super) fn told_of_owner(leader: &str, owner: impl FnOnce() -> Option<String>
     }
 }
 
-/// Whether this is an end that is told of no server.
+/// Returns whether this error tells of an end that names no server.
 fn is_of_no_server(error: &ServerError) -> bool {
     let told = error.data.as_ref().and_then(|data| Json::new(data.get().as_bytes()));
     let says = |member| told.and_then(|told| text_member(told, member)).is_some_and(|said| said == NAME);

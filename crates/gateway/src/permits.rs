@@ -1,9 +1,9 @@
-//! Places that whoever asks takes in turn: the shell around [`Fair`], with tasks that wait.
+//! Permits that clients take in turn: the shell around [`Fair`], with tasks that wait.
 //!
 //! Invariants
 //!
 //! - A permit is given back when it is dropped, also one that nobody has picked up.
-//! - Who stops waiting has no place in the line from that moment on.
+//! - A task that stops waiting has no place in the line from that moment on.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,35 +18,35 @@ use unhang_core::{
     fair::{Bounds, Fair, FairnessKey, QueueTicket, Served},
 };
 
-/// Of the times for which permits were kept, the newest counts for this part of what is expected of the next.
+/// The newest duration counts for one part of this many in the estimate of how long a permit is held.
 const NEWEST: u32 = 8;
 
-/// Places, and those who wait for one.
+/// Permits, and the tasks that wait for one.
 pub(super) struct PermitQueue(Mutex<PermitState>);
 
 struct PermitState {
     fair: Fair<oneshot::Sender<Permit>>,
-    /// For how long one is kept, as far as that is known.
+    /// The estimate of how long a permit is held.
     kept: Duration,
 }
 
-/// One of the permits, until it is dropped.
+/// A permit, until it is dropped.
 pub(super) struct Permit {
     permits: Arc<PermitQueue>,
     fairness_key: FairnessKey,
     since: Instant,
 }
 
-/// There is neither a permit nor room to wait for one.
+/// The error if there is neither a permit nor room to wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueFull {
-    /// How much there is.
+    /// The bounds that were reached.
     pub bounds: Bounds,
-    /// When it is worth another try.
+    /// The time after which another try is worthwhile.
     pub retry_after: Duration,
 }
 
-/// Somebody who waits.
+/// A task that waits.
 struct QueuedRequest<'a> {
     permits: &'a PermitQueue,
     fairness_key: &'a FairnessKey,
@@ -58,26 +58,26 @@ impl PermitQueue {
         Arc::new(Self(Mutex::new(PermitState { fair: Fair::new(bounds), kept: Duration::ZERO })))
     }
 
-    /// How much there is.
+    /// Returns the bounds.
     pub(super) fn bounds(&self) -> Bounds {
         self.state().fair.bounds()
     }
 
-    /// From now on there is so much.
+    /// Changes the bounds, and serves the tasks that the new ones have room for.
     pub(super) fn bound(self: &Arc<Self>, bounds: Bounds) {
         let served = self.state().fair.bound(bounds);
         self.give(served);
     }
 
-    /// How many wait.
+    /// Returns how many tasks wait.
     pub(super) fn waiting(&self) -> usize {
         self.state().fair.waiting()
     }
 
-    /// Waits until it is the client's turn. Cancel-safe.
+    /// Waits for the client's turn. Cancel-safe.
     ///
     /// # Errors
-    /// There is no room to wait, or somebody who waits for less needs it.
+    /// Fails with [`QueueFull`] if there is no room to wait, or if the request has to give way to a client that waits for less.
     pub(super) async fn take(self: &Arc<Self>, fairness_key: &FairnessKey) -> Result<Permit, QueueFull> {
         let (entered, given) = {
             let mut state = self.state();
@@ -89,7 +89,7 @@ impl PermitQueue {
         };
         let Ok((ticket, displaced)) = entered else { return Err(self.full()) };
         let _waiting = QueuedRequest { permits: self, fairness_key, ticket };
-        // That is how whoever has to give way is told.
+        // The end of the channel tells the request that has to give way.
         drop(displaced);
         given.await.map_err(|_displaced| self.full())
     }
@@ -98,7 +98,7 @@ impl PermitQueue {
         Permit { permits: Arc::clone(self), fairness_key, since: Instant::now() }
     }
 
-    /// Tells those who are served. A permit that is not picked up is given back, and comes to the next.
+    /// Gives a permit to each task that is served. A permit that is not picked up is given back, and goes to the next task.
     fn give(self: &Arc<Self>, served: impl IntoIterator<Item = Served<oneshot::Sender<Permit>>>) {
         for Served { fairness_key, waiter } in served {
             let _not_picked_up = waiter.send(self.permit(fairness_key));
@@ -109,7 +109,7 @@ impl PermitQueue {
         let state = self.state();
         let bounds = state.fair.bounds();
         let count = |count: usize| u32::try_from(count.max(1)).unwrap_or(u32::MAX);
-        // By then those who wait now have had theirs, if calls go on to take as long as they did.
+        // By then the tasks that wait now have had their permits, if calls go on to take as long as they did.
         let rounds = f64::from(count(state.fair.waiting())) / f64::from(count(bounds.permits));
         let retry_after =
             Duration::try_from_secs_f64(state.kept.as_secs_f64() * rounds).unwrap_or(RETRY_MOST);

@@ -1,9 +1,9 @@
-//! What is counted of the requests of clients to one server, for whoever looks after it.
+//! Counts of the requests of clients to one server, for the operator.
 //!
 //! Invariants
 //!
-//! - Every request that began is counted once, with what came of it: also one that nobody waited for any more.
-//! - How much is kept depends on nothing that a client says: there are so many methods and so many outcomes.
+//! - Every request that began is counted once, with its outcome: also a request that nobody waited for any more.
+//! - The amount of data depends on nothing that a client sends: there are so many methods and so many outcomes.
 //! - Counting takes no lock but that of the histogram, which nobody holds for longer than an addition.
 
 use std::{
@@ -21,10 +21,10 @@ use tokio::time::Instant;
 use unhang_core::fault::FaultKind;
 use unhang_upstream::client::Error;
 
-/// What servers are asked for clients.
+/// The methods that servers are asked for clients.
 const METHODS: [&str; 5] = ["tools/call", "prompts/get", "resources/read", "completion/complete", "other"];
 
-/// What may come of it: an answer, and all our reasons why there is none.
+/// The outcomes: an answer, and all our reasons why there is none.
 const OUTCOMES: [&str; 16] = [
     "ok",
     "error",
@@ -46,14 +46,14 @@ const OUTCOMES: [&str; 16] = [
 
 const CANCELLED: &str = FaultKind::Cancelled.word();
 
-/// Seconds, from what a server on this machine takes up to the longest default limit.
+/// The buckets in seconds, from the time of a server on this machine up to the longest default limit.
 const BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
-/// What was counted of one server.
+/// The counts of one server.
 #[derive(Debug)]
 pub struct RequestMetrics {
     requests: [[AtomicU64; OUTCOMES.len()]; METHODS.len()],
-    /// How long they took, in seconds.
+    /// The durations of requests, in seconds.
     pub durations: Histogram,
 }
 
@@ -67,7 +67,7 @@ impl Default for RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// How many requests of each method came to what, of those that there were.
+    /// Returns the method, the outcome and the count of requests, for each count that is not zero.
     pub fn requests(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + use<'_> {
         let outcomes = |row: &'static str, counts: &'_ [AtomicU64; OUTCOMES.len()]| {
             let counts =
@@ -85,7 +85,7 @@ impl RequestMetrics {
     }
 }
 
-/// Returns the index of a name; the last is for what has none.
+/// Returns the index of a name. Other names have the index of the last one.
 fn index_of(names: &[&str], name: &str) -> usize {
     names.iter().position(|known| *known == name).unwrap_or(names.len() - 1)
 }
@@ -95,7 +95,7 @@ pub(crate) struct CountedRequest {
     metrics: Arc<RequestMetrics>,
     method: &'static str,
     since: Instant,
-    /// What came of it, unless it is dropped before.
+    /// The outcome, unless the request is dropped before.
     outcome: &'static str,
 }
 
@@ -104,7 +104,7 @@ impl CountedRequest {
         Self { metrics, method, since: Instant::now(), outcome: CANCELLED }
     }
 
-    /// This came of it.
+    /// Notes the outcome of the request, and counts it.
     pub(crate) fn ended(mut self, outcome: &Result<Box<RawValue>, Error>) {
         self.outcome = match outcome {
             Ok(_) => "ok",

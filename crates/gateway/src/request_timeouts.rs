@@ -1,6 +1,6 @@
-//! How long requests to a server are waited for, and when its calls become jobs.
+//! Timeouts of requests to a server, and the time at which its calls become jobs.
 //!
-//! Invariants: pure; what is said of a tool goes before what is said of its server.
+//! Invariants: pure; a setting of a tool goes before the setting of its server.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,54 +22,54 @@ use unhang_core::{
     promotion::Promotion,
 };
 
-/// How long requests to a server are waited for.
+/// The timeouts of requests to a server, and its other settings for calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestTimeouts {
-    /// A `tools/call`.
+    /// The timeout of a `tools/call`.
     pub call: Duration,
-    /// Those of single tools, by the names that the server gave them.
+    /// The same of single tools, by the names that the server gave them.
     pub tools: BTreeMap<String, Duration>,
-    /// When a `tools/call` becomes a job.
+    /// The time at which a `tools/call` becomes a job.
     pub promotion: Promotion,
-    /// Those of single tools.
+    /// The same of single tools.
     pub promotions: BTreeMap<String, Promotion>,
-    /// A `tools/call` that has become a job.
+    /// The timeout of a `tools/call` that has become a job.
     pub job: Duration,
-    /// Those of single tools.
+    /// The same of single tools.
     pub jobs: BTreeMap<String, Duration>,
     /// Which calls join the job that the same call has become.
     pub joining: JoinPolicy,
-    /// Those of single tools.
+    /// The same of single tools.
     pub joinings: BTreeMap<String, JoinPolicy>,
-    /// Everything else.
+    /// The timeout of every other request.
     pub request: Duration,
-    /// Whether nothing but answers is to reach a client while a call runs.
+    /// Whether a client gets nothing but answers while a call runs.
     pub is_quiet: bool,
-    /// Tools whose server says something else of that.
+    /// Tools whose setting for that is the opposite of `is_quiet`.
     pub otherwise_quiet: BTreeSet<String>,
-    /// Of another gateway: servers of which it has listed no tool yet, by what the names of their tools begin with there.
+    /// Servers of which another gateway has listed no tool yet, by the beginning of the names of their tools there.
     pub unlisted: BTreeMap<String, RequestTimeouts>,
 }
 
 /// Which calls of a tool join the job that the same call has become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JoinPolicy {
-    /// None.
+    /// No call joins.
     #[default]
     Never,
-    /// All, where the tool says of itself that it may be called once more without doing anything twice.
+    /// All calls join, if the tool declares that it may be called again without doing anything twice.
     WhereDeclared,
-    /// All.
+    /// All calls join.
     Always,
 }
 
 impl JoinPolicy {
-    /// What is said of all tools, as a word.
+    /// Returns the policy for a yes or no about all tools.
     fn of_all(joins: bool) -> Self {
         if joins { Self::WhereDeclared } else { Self::Never }
     }
 
-    /// What is said of a single tool, as a word.
+    /// Returns the policy for a yes or no about a single tool.
     fn of_one(joins: bool) -> Self {
         if joins { Self::Always } else { Self::Never }
     }
@@ -95,7 +95,7 @@ impl Default for RequestTimeouts {
 }
 
 impl RequestTimeouts {
-    /// What is said of this tool, or of a tool of which nothing is listed yet.
+    /// Returns the setting `said` of this tool, or `theirs` of a server behind another gateway of which nothing is listed yet.
     fn of<T: Copy>(
         &self,
         said: &BTreeMap<String, T>,
@@ -107,39 +107,40 @@ impl RequestTimeouts {
             .or_else(|| self.of_unlisted(tool).map(|(unlisted, tool)| theirs(unlisted, tool)))
     }
 
-    /// The server that a tool or a prompt of this name would be of, of which nothing is listed yet, and what it calls it.
+    /// Returns the server behind another gateway that would have a tool or a prompt of this name, and the server's name for it. Only
+    /// servers of which nothing is listed yet count.
     fn of_unlisted<'a>(&self, name: &'a str) -> Option<(&Self, &'a str)> {
         let with = |(beginning, theirs)| Some((theirs, name.strip_prefix(String::as_str(beginning))?));
-        // The longest that fits.
+        // The longest beginning that fits.
         self.unlisted.iter().filter_map(with).min_by_key(|(_, rest)| rest.len())
     }
 
-    /// Whether another gateway may have a tool or a prompt of this name which it has not listed yet.
+    /// Returns whether another gateway may have a tool or a prompt of this name that it has not listed yet.
     #[must_use]
     pub fn may_have(&self, name: &str) -> bool {
         self.of_unlisted(name).is_some()
     }
 
-    /// For this tool.
+    /// Returns the timeout of a call of this tool.
     #[must_use]
     pub fn of_call(&self, tool: &str) -> Duration {
         self.of(&self.tools, tool, Self::of_call).unwrap_or(self.call)
     }
 
-    /// When a call of this tool becomes a job.
+    /// Returns when a call of this tool becomes a job.
     #[must_use]
     pub fn of_promotion(&self, tool: &str) -> Promotion {
         self.of(&self.promotions, tool, Self::of_promotion).unwrap_or(self.promotion)
     }
 
-    /// Whether the client of a call of this tool is told that it is still waited for.
+    /// Returns whether the client of a call of this tool gets heartbeats.
     #[must_use]
     pub fn has_heartbeat(&self, tool: &str) -> bool {
         self.of_promotion(tool).has_heartbeats()
             && (!self.is_quiet_of(tool) || !stands("quiet-without-heartbeats"))
     }
 
-    /// Whether nothing but the answer is to reach a client while a call of this tool runs.
+    /// Returns whether a client gets nothing but the answer while a call of this tool runs.
     fn is_quiet_of(&self, tool: &str) -> bool {
         match self.of_unlisted(tool) {
             Some((theirs, tool)) => theirs.is_quiet_of(tool),
@@ -147,14 +148,14 @@ impl RequestTimeouts {
         }
     }
 
-    /// Which calls of this tool join the job that the same call has become.
+    /// Returns which calls of this tool join the job that the same call has become.
     #[must_use]
     pub fn of_joining(&self, tool: &str) -> JoinPolicy {
         self.of(&self.joinings, tool, Self::of_joining).unwrap_or(self.joining)
     }
 
-    /// The same as somebody needs it to whom these tools have other names: each with its name there, whose it is and what it is called
-    /// here.
+    /// Returns the timeouts for a gateway whose tools have other owners. `owners` has the server of each tool and the server's name for it,
+    /// by the name that the gateway lists.
     pub(super) fn translated(mut self, behind: &LeaderServers, owners: &Owners) -> Self {
         for (public, (server, tool)) in owners {
             let Some(LeaderServer { timeouts: theirs, .. }) = behind.get(server) else { continue };
@@ -174,20 +175,20 @@ impl RequestTimeouts {
         self
     }
 
-    /// Whether a call of any tool may become a job.
+    /// Returns whether a call of any tool may become a job.
     #[must_use]
     pub fn promotes(&self) -> bool {
         self.promotion != Promotion::Off
             || self.promotions.values().any(|promotion| *promotion != Promotion::Off)
     }
 
-    /// For a call of this tool that has become a job.
+    /// Returns the timeout of a call of this tool that has become a job.
     #[must_use]
     pub fn of_job(&self, tool: &str) -> Duration {
         self.of(&self.jobs, tool, Self::of_job).unwrap_or(self.job)
     }
 
-    /// For the tool that takes longest.
+    /// Returns the timeout of the tool that may take longest.
     #[must_use]
     pub fn longest_call(&self) -> Duration {
         self.tools.values().copied().fold(self.call, Duration::max)
@@ -215,7 +216,7 @@ impl From<&ServerEntry> for RequestTimeouts {
     }
 }
 
-/// What is said of single tools.
+/// Returns the setting of single tools that `of` reads.
 fn said<T>(rules: &ToolRules, of: impl Fn(&ToolRule) -> Option<T>) -> BTreeMap<String, T> {
     rules.tools.iter().filter_map(|(name, rule)| Some((name.clone(), of(rule)?))).collect()
 }

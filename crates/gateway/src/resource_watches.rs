@@ -1,7 +1,8 @@
-//! Resources of one server that somebody wants to hear of.
+//! Resources of one server that sessions want to hear of.
 //!
-//! Invariants: a server is asked once for a resource, however many want to hear of it, again when it was started anew, and told when
-//! nobody does any more. While it is asked for one resource nobody waits but those who want that one.
+//! Invariants: a server is asked once for a resource, however many sessions want to hear of it. It is asked again when it was started anew,
+//! and told when no session wants to hear of it any more. While the server is asked for one resource, only the sessions that want that one
+//! wait.
 
 use std::{
     collections::HashMap,
@@ -18,39 +19,39 @@ use unhang_switches::stands;
 use super::{backend::Backend, lifecycle::StartReason};
 use unhang_upstream::client::{Client, Error, RequestOptions, Subscription, Topics};
 
-/// Changes of resources that a session may not have heard of yet; older ones it misses.
+/// The changes of resources that a session may not have heard of yet. The session misses older ones.
 const UPDATES: usize = 1024;
-/// Resources that a server is asked for anew at the same time.
+/// The most resources that a server is asked for anew at the same time.
 const AT_ONCE: usize = 16;
 
-/// The resources of one server that somebody wants to hear of.
+/// The resources of one server that sessions want to hear of.
 #[derive(Default)]
 pub(super) struct ResourceWatches(Mutex<HashMap<Arc<str>, WatchedResource>>);
 
-/// A resource that somebody wants to hear of.
+/// A resource that sessions want to hear of.
 #[derive(Default)]
 struct WatchedResource {
-    /// How many do.
+    /// The number of watches.
     count: usize,
-    /// Held while the server is asked, by one of them: the others wait for the same answer.
+    /// Held by one watch while the server is asked: the others wait for the same answer.
     slot: SubscriptionSlot,
 }
 
 type SubscriptionSlot = Arc<AsyncMutex<Option<ResourceSubscription>>>;
 
-/// A server tells of a resource.
+/// The subscription by which a server tells of a resource.
 struct ResourceSubscription {
-    /// Since which of its starts.
+    /// The start of the server that has the subscription.
     since: u64,
     _subscription: Subscription,
 }
 
-/// A resource of a server has changed.
+/// Tells that a resource of a server has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceUpdate {
-    /// The server's place.
+    /// The index of the server.
     pub server: usize,
-    /// The resource, as the server calls it.
+    /// The resource, by the server's URI for it.
     pub uri: Arc<str>,
 }
 
@@ -61,7 +62,7 @@ pub(super) fn updates() -> Updates {
     broadcast::channel(UPDATES).0
 }
 
-/// Somebody hears of a resource until this is dropped.
+/// Keeps the changes of a resource coming for one session, until it is dropped.
 #[must_use = "nobody hears of it any more when it is dropped"]
 pub struct Watch {
     backend: Arc<Backend>,
@@ -69,12 +70,12 @@ pub struct Watch {
 }
 
 impl ResourceWatches {
-    /// Returns whether nobody wants to hear of anything.
+    /// Returns whether no session wants to hear of anything.
     pub(super) fn is_empty(&self) -> bool {
         self.resources().is_empty()
     }
 
-    /// Counts one more who wants to hear of a resource.
+    /// Counts one more session that wants to hear of a resource.
     fn enter(&self, uri: &Arc<str>) -> SubscriptionSlot {
         let mut all = self.resources();
         let watched = all.entry(Arc::clone(uri)).or_default();
@@ -82,7 +83,7 @@ impl ResourceWatches {
         Arc::clone(&watched.slot)
     }
 
-    /// Counts one less who wants to hear of a resource. The server is told by the end of the subscription.
+    /// Counts one less session that wants to hear of a resource. The end of the subscription tells the server.
     fn leave(&self, uri: &Arc<str>) {
         let mut all = self.resources();
         let Some(watched) = all.get_mut(uri) else { return };
@@ -93,7 +94,7 @@ impl ResourceWatches {
     }
 
     /// Subscribes to the same resources of the server `name` that was started anew by `start`, several at a time. A session that wants
-    /// another one does not wait for them.
+    /// another resource does not wait for them.
     pub(super) async fn renew(&self, name: &str, client: &Client, start: u64, limit: Duration) {
         let all: Vec<(Arc<str>, SubscriptionSlot)> = {
             let resources = self.resources();
@@ -107,7 +108,7 @@ impl ResourceWatches {
             let (client, name) = (client.clone(), name.to_owned());
             asking.spawn(async move {
                 let mut slot = slot.lock().await;
-                // A session that wanted it may have asked already, or the first answer for it is still to come.
+                // A session that wanted the resource may have asked already, or the first answer for it is still to come.
                 if slot.as_ref().is_none_or(|watch| watch.since >= start) {
                     return;
                 }
@@ -120,23 +121,23 @@ impl ResourceWatches {
         while asking.join_next().await.is_some() {}
     }
 
-    /// Locks the resources. Not to be held over any wait.
+    /// Locks the resources. The caller must not hold the lock over a wait.
     fn resources(&self) -> MutexGuard<'_, HashMap<Arc<str>, WatchedResource>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Watch {
-    /// Hears of a resource for one more, until that one has enough.
+    /// Subscribes one more session to a resource, until the watch is dropped.
     ///
     /// # Errors
-    /// Why the server does not tell of it.
+    /// Fails if the server cannot be started, or does not take the subscription.
     pub(super) async fn begin(backend: Arc<Backend>, uri: Arc<str>, limit: Duration) -> Result<Self, Error> {
         let ready = backend.ready(StartReason::Request).await?;
         let slot = backend.watches.enter(&uri);
         let watch = Self { backend, uri };
         let mut slot = slot.lock().await;
-        // It may have been started anew meanwhile. One that has ended says so when it is asked.
+        // The server may have been started anew meanwhile. A client that has ended says so when it is asked.
         let current = watch.backend.connection().current();
         let (client, since) = current.unwrap_or_else(|| (ready.0, watch.backend.starts()));
         if slot.as_ref().is_none_or(|watch| watch.since != since) {

@@ -1,11 +1,11 @@
-//! Which servers there are: those of the configuration that holds now, and those of earlier ones that still have something to answer.
+//! The servers that a gateway has: those of the current configuration, and those of earlier ones that still have something to answer.
 //!
 //! Invariants
 //!
-//! - An index names one server for as long as we live, and is never another's.
-//! - A server that stays as it was goes on as if nothing had happened.
-//! - One that goes takes no answer with it: what it was asked it may answer, within the limits of those who wait.
-//! - One that comes in the place of another of its name starts when that one has gone, unless that still has something to answer.
+//! - An index names one server for as long as we live, and is never given to another.
+//! - A server whose entry stays the same goes on as if nothing had happened.
+//! - A server that leaves takes no answer with it: it may answer the requests that it has, within their limits.
+//! - A server that replaces another of its name starts when that one has gone, unless that one still has something to answer.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,40 +23,40 @@ use unhang_core::{clients::Clocks, config::DISPOSE_LIMIT};
 /// The servers of one gateway.
 #[derive(Default)]
 pub(super) struct Roster {
-    /// Those of the configuration, in its order.
+    /// The servers of the configuration, in its order.
     pub(super) current: Vec<Arc<Backend>>,
-    /// Those that were, until they have gone.
+    /// The servers of earlier configurations, until they have gone.
     leaving: Vec<Arc<Backend>>,
-    /// Those that sessions have, each by the index of its server, until they have gone.
+    /// The instances that sessions have, each with the index of its server, until they have gone.
     pub(super) instances: Vec<Arc<Backend>>,
     pub(super) style: Style,
     /// The names of tools of ours, which no server's tool can have.
     pub(super) own: Vec<String>,
-    /// Those of the clients that ask.
+    /// The clocks of the clients that ask.
     pub(super) clocks: Clocks,
     next_server_index: usize,
     is_closed: bool,
 }
 
-/// What a new configuration has changed, by the names of servers.
+/// The changes of a new configuration, by the names of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RosterChange {
-    /// That were not there before.
+    /// Servers that were not there before.
     pub added: Vec<String>,
-    /// That are started anew.
+    /// Servers that are started anew.
     pub changed: Vec<String>,
-    /// That are there no more.
+    /// Servers that are there no more.
     pub removed: Vec<String>,
 }
 
 impl RosterChange {
-    /// Whether everything is as it was.
+    /// Returns whether everything is as it was.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }
 
-    /// All but what has become of the server of this name.
+    /// Returns the change without the server of this name.
     pub fn without(mut self, name: &str) -> Self {
         for names in [&mut self.added, &mut self.changed, &mut self.removed] {
             names.retain(|other| other != name);
@@ -64,7 +64,7 @@ impl RosterChange {
         self
     }
 
-    /// This, and that of other servers.
+    /// Returns this change together with that of other servers.
     pub fn and(mut self, other: Self) -> Self {
         self.added.extend(other.added);
         self.changed.extend(other.changed);
@@ -73,31 +73,31 @@ impl RosterChange {
     }
 }
 
-/// One that goes, and what keeps its successor from starting until it has.
+/// A server that leaves, and the lock that keeps its successor from starting until it has gone.
 struct LeavingServer {
     backend: Arc<Backend>,
     successor: Option<OwnedMutexGuard<()>>,
 }
 
 impl Roster {
-    /// The server at this index, also one that is about to go.
+    /// Returns the server at this index, also one that is about to go.
     pub(super) fn at(&self, server_index: usize) -> Option<Arc<Backend>> {
         let mut all = self.current.iter().chain(&self.leaving);
         all.find(|backend| backend.server_index() == server_index).map(Arc::clone)
     }
 
-    /// All that have not gone; none comes after this.
+    /// Closes the roster, and returns all servers that have not gone. No server comes after this.
     pub(super) fn close(&mut self) -> Vec<Arc<Backend>> {
         self.is_closed = true;
         self.current.iter().chain(&self.leaving).chain(&self.instances).map(Arc::clone).collect()
     }
 
-    /// Nothing new comes any more.
+    /// Returns whether the roster is closed, so that no server comes any more.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Puts these in the place of those that there are. Gives what has changed, who is new and who goes.
+    /// Puts servers for these entries in the place of the current ones. Returns the change, the new servers and the servers that leave.
     fn replace(
         &mut self,
         entries: Vec<ServerEntry>,
@@ -141,9 +141,9 @@ impl Roster {
 }
 
 impl Servers {
-    /// Has these servers from now on. Those that are made from the same go on as they are, with what they have in flight; what those that
-    /// go were asked they may still answer, and nobody loses what they have where there is less room. Gives what has changed. Must be
-    /// called in a runtime.
+    /// Replaces the servers. Servers whose entry stays the same go on as they are, with their requests. Servers that leave may still answer
+    /// the requests that they have. Permits and instances stay, even if there is less room. Returns the change. Must be called in a
+    /// runtime.
     pub fn replace(&self, lineup: ServerSet) -> RosterChange {
         let ServerSet { entries, style, own, capacity, clocks, notices: _ } = lineup;
         self.core.bound(capacity);
@@ -183,18 +183,18 @@ impl Servers {
                 self.tasks.spawn(server_index, backend.rest_after(idle));
             }
         }
-        // Those that have gone have nothing to be kept.
+        // Tasks of servers that have gone need not be kept.
         self.tasks.forget_ended();
         change
     }
 }
 
 impl LeavingServer {
-    /// Waits until nobody wants anything of it any more, and ends it.
+    /// Waits until nobody wants anything of the server any more, and ends it.
     async fn gone(self) {
         let LeavingServer { backend, mut successor } = self;
         if backend.is_wanted() && stands("server-that-goes-answers-first") {
-            // Whoever waits has a limit; the next one is not to be late by that.
+            // Each caller has a limit. The successor must not be late for that.
             drop(successor.take());
             backend.until_unwanted().await;
         }

@@ -1,15 +1,15 @@
-//! Tasks with which servers go on with calls, as far as they can outlive us: what has to be known to ask for one from another process.
+//! Tasks with which servers go on with calls, as far as they can outlive us: the data with which another process can ask for one.
 //!
 //! ```text
-//! TaskPoller ─ TaskNews ─► whoever keeps the call: writes down the ServerTask
+//! TaskPoller ─ TaskNews ─► the keeper of the call: writes down the ServerTask
 //! another process ─ Servers::holder_of, take_up ─ TaskPoller
 //! ```
 //!
 //! Invariants
 //!
-//! - What is written down has nothing that could be secret: of what a client has put into its call, its name and what it can do, and no more
-//!   of that than there is room for.
-//! - A task is asked for at the server that has it, and not at another one of the same name.
+//! - The data that is written down has nothing that could be secret. Of what a client has put into its call, it has the client's name and
+//!   capabilities, if there is room for them.
+//! - A task is asked for at the server that has it, and not at another server of the same name.
 
 use std::sync::Arc;
 
@@ -27,22 +27,22 @@ use unhang_wire::Json;
 use unhang_core::{digest::digest, revision::Revision};
 use unhang_upstream::client::{Endpoint, RequestSignature};
 
-/// So much of what a client says of itself is kept with a task, in bytes. Most say a few hundred.
+/// The most bytes of a client's description that are kept with a task. Most clients have a few hundred.
 const CLIENT_LIMIT: usize = 8 << 10;
 
-/// Whether so much of what a client says of itself can be kept, in bytes.
+/// Returns whether a client's description of so many bytes can be kept.
 pub fn has_room(said: usize) -> bool {
     said <= CLIENT_LIMIT || !stands("client-of-task-bounded")
 }
 
-/// A server's task, and what is needed to ask for it.
+/// A server's task, and the data that is needed to ask for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerTask {
-    /// The server's name for it.
+    /// The server's name for the task.
     pub id: String,
-    /// Which tasks are spoken of.
+    /// The dialect of tasks that the server speaks.
     dialect: StoredDialect,
-    /// As whom the server was asked, where it hears that with every request.
+    /// The client as whom the server was asked, if the server hears that with every request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client: Option<CallerSignature>,
 }
@@ -73,7 +73,7 @@ impl From<StoredDialect> for Dialect {
     }
 }
 
-/// What the client of a call has said of itself.
+/// The client's description of itself in a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct CallerSignature {
     info: Value,
@@ -81,7 +81,7 @@ struct CallerSignature {
 }
 
 impl ServerTask {
-    /// This one, of a call that was signed like this.
+    /// Makes the data for a task of a call that was signed like this.
     pub(super) fn new(id: &str, dialect: Dialect, signed: &RequestSignature, meta: Option<&str>) -> Self {
         let said = match signed {
             _ if dialect == Dialect::Core => None,
@@ -103,7 +103,7 @@ impl ServerTask {
         Self { id: id.to_owned(), dialect: dialect.into(), client }
     }
 
-    /// The era of the server that has it.
+    /// Returns the era of the server that has the task.
     pub(super) fn era(&self) -> Era {
         match self.dialect {
             StoredDialect::Core => Era::Legacy,
@@ -111,12 +111,12 @@ impl ServerTask {
         }
     }
 
-    /// Which tasks are spoken of.
+    /// Returns the dialect of tasks that the server speaks.
     pub(super) fn dialect(&self) -> Dialect {
         self.dialect.into()
     }
 
-    /// As whom its server is asked for it.
+    /// Returns the signature with which the server is asked for the task.
     pub(super) fn signed(&self) -> RequestSignature {
         if self.dialect == StoredDialect::Core {
             return RequestSignature::ByUs;
@@ -134,13 +134,13 @@ impl ServerTask {
     }
 }
 
-/// Which server is reached in this way, in a form that nobody can read: the same in every run that reaches it so.
+/// Returns a digest of the way to a server: the same in every run that reaches the server in this way.
 pub(super) fn server_identity(endpoint: &Endpoint) -> String {
     let mut parts: Vec<&[u8]> = Vec::new();
     match endpoint {
         Endpoint::Http(server) => {
             parts.extend([b"http".as_slice(), server.address.url.as_bytes()]);
-            // Whoever is somebody else there has no such task.
+            // A caller with other headers is somebody else there, and has no such task.
             for (name, value) in &server.address.headers {
                 parts.extend([name.as_bytes(), value.as_bytes()]);
             }

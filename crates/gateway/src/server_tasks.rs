@@ -1,7 +1,7 @@
-//! The tasks that go on for a server for as long as it is there: one keeps its lists, one stops it when nobody wants it, and one ends it when
-//! the configuration has it no more.
+//! The tasks that run for a server as long as it is there. One keeps its lists, one stops it when nobody wants it, and one ends it when the
+//! configuration has it no more.
 //!
-//! Invariants: tasks end with the servers, and those of one server when it is told to stop them.
+//! Invariants: tasks end with the servers, and the tasks of one server end when they are stopped.
 
 use std::{
     collections::HashMap,

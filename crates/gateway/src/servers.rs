@@ -1,4 +1,4 @@
-//! The servers behind a gateway, for whoever asks one of them something: all of them, or what one session has of them.
+//! The servers behind a gateway, for callers that ask one of them something: all servers, or the view that one session has of them.
 
 use std::{future, sync::Arc, thread, time::Duration};
 
@@ -27,12 +27,12 @@ use super::{
 use unhang_core::{config::DISPOSE_LIMIT, telemetry::SpanSubject};
 use unhang_upstream::client::Error;
 
-/// The servers behind a gateway. Clones are the same servers; when all have gone, so have the servers.
+/// The servers behind a gateway. Clones are the same servers; when all clones have gone, so have the servers.
 #[derive(Clone)]
 pub struct Servers {
     pub(super) core: Arc<GatewayCore>,
     pub(super) tasks: ServerTasks,
-    /// Who asks, where it is not whoever looks after them.
+    /// The view of one session, or `None` for the caller that looks after the servers.
     pub(super) session_servers: Option<Arc<SessionServers>>,
 }
 
@@ -40,22 +40,22 @@ pub struct Servers {
 pub struct CalledServer(Arc<Backend>);
 
 impl CalledServer {
-    /// Returns what it is called.
+    /// Returns the server's name.
     pub fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// Returns what is called, for people: the server that the configuration names, and what that calls the tool.
+    /// Returns the called tool as people know it: the server that the configuration names, and that server's name for the tool.
     pub fn owner_of(&self, tool: &str) -> (String, String) {
         self.0.owner_of(tool).unwrap_or_else(|| (self.name().to_owned(), tool.to_owned()))
     }
 
-    /// Returns what tells it from what it was before in another configuration, and an instance of one session from those of others.
+    /// Returns a key that tells the server from itself under another configuration, and an instance of one session from other instances.
     pub fn instance(&self) -> [u8; 8] {
         self.0.instance_key()
     }
 
-    /// Returns whether this tool of its may be called once more without doing anything twice. Goes through all of its tools.
+    /// Returns whether this tool may be called once more without doing anything twice. Goes through all tools of the server.
     pub fn is_repeatable(&self, tool: &str) -> bool {
         self.0.offered().tools.iter().any(|raw| {
             let Some(raw) = Json::new(raw.get().as_bytes()) else { return false };
@@ -65,8 +65,8 @@ impl CalledServer {
 }
 
 impl Servers {
-    /// Starts all of them and returns at once. Must be called in a runtime. What they offered in the last run they offer at once where it
-    /// was read before, by [`ServerSet::read_ahead`].
+    /// Starts all servers and returns at once. Must be called in a runtime. Servers whose lists were read by [`ServerSet::read_ahead`]
+    /// offer those of the last run at once.
     #[must_use]
     pub fn start(lineup: ServerSet) -> Self {
         let core = GatewayCore::new(lineup.capacity, lineup.notices.clone());
@@ -75,16 +75,18 @@ impl Servers {
         servers
     }
 
-    /// Returns how many requests wait because all of them together have as many as they may.
+    /// Returns how many requests wait because all servers together have as many as they may.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.core.all.waiting()
     }
 
-    /// Has a server tell of a resource, for as long as the watch is kept; once, however many want to hear of it.
+    /// Subscribes to changes of a resource for as long as the watch is kept. The server is asked once, however many sessions want to hear
+    /// of it.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Fails with [`Error::Disposed`] if there is no such server, and with a failure if the server is not ready within `limit`. Fails with
+    /// the server's error if it does not tell of the resource.
     pub async fn watch(&self, server: usize, uri: Arc<str>, limit: Duration) -> Result<Watch, Error> {
         let backend = self.at(server).ok_or(Error::Disposed)?;
         let waited = Arc::clone(&backend);
@@ -95,12 +97,12 @@ impl Servers {
         waited.told_of_owner(None, watched.map_err(|error| self.may_read().error(&waited, error)))
     }
 
-    /// Returns the server at this index, for whoever wants to know more of it later, whatever the configuration has become by then.
+    /// Returns the server at this index, for a caller that wants to know more of it later, whatever the configuration has become by then.
     pub fn whose(&self, server_index: usize) -> Option<CalledServer> {
         self.at(server_index).map(CalledServer)
     }
 
-    /// Returns how they are, in their order.
+    /// Returns the status of the servers, in their order.
     #[must_use]
     pub fn status(&self) -> Vec<ServerStatus> {
         let (current, instances) = {
@@ -117,13 +119,13 @@ impl Servers {
         current.iter().map(|backend| backend.status(&of(backend.server_index()))).collect()
     }
 
-    /// Returns what came of what clients asked of them, in their order, each with its name.
+    /// Returns the counts of client requests to the servers, in their order, each with the server's name.
     pub fn request_metrics(&self) -> Vec<(String, Arc<RequestMetrics>)> {
         let current = self.core.current().into_iter();
         current.map(|backend| (backend.name().to_owned(), Arc::clone(&backend.metrics))).collect()
     }
 
-    /// Asks one of them. Whoever stops waiting withdraws the request.
+    /// Sends a request to one of the servers. Dropping the future withdraws the request.
     pub fn ask(
         &self,
         asked: ServerRequest,
@@ -133,7 +135,7 @@ impl Servers {
         self.ask_and_hear(asked, progress, asides, None)
     }
 
-    /// Asks one of them, for whoever wants to hear of the task with which a server goes on with a call.
+    /// Sends a request to one of the servers. `news` hears of the task with which the server goes on with a call.
     pub fn ask_and_hear(
         &self,
         asked: ServerRequest,
@@ -171,8 +173,8 @@ impl Servers {
         }
     }
 
-    /// Keeps this thread awake while requests and answers follow one another closely, unless there is one processor only: whoever is
-    /// awaited needs it. For a runtime that has one thread. Never ends.
+    /// Keeps this thread awake while requests and answers follow one another closely. Does nothing on a machine with one processor, which
+    /// the awaited process needs. For a runtime that has one thread. Never ends.
     pub async fn stay_awake(&self) {
         match thread::available_parallelism() {
             Ok(processors) if processors.get() > 1 => self.core.busy_poll.keep().await,
@@ -180,7 +182,7 @@ impl Servers {
         }
     }
 
-    /// Ends all of them, and waits for that as long as it may take.
+    /// Ends all servers, and waits for that as long as it may take.
     pub async fn close(&self) {
         let all = self.core.roster().close();
         self.tasks.stop_all();
@@ -189,11 +191,11 @@ impl Servers {
         for backend in all {
             ends.spawn(async move { backend.close(deadline).await });
         }
-        // One that panics keeps no other from its end.
+        // A panic in one task keeps no other server from its end.
         while ends.join_next().await.is_some() {}
     }
 
-    /// Returns the index of the server of this name that has a task, where it is one of these.
+    /// Returns the index of the server that has a task: the one with this name and this identity. Returns `None` if there is none.
     pub fn holder_of(&self, name: &str, kept_by: &str) -> Option<usize> {
         let current = self.core.current();
         let holder = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;
@@ -202,8 +204,8 @@ impl Servers {
         is_the_same.then(|| holder.server_index())
     }
 
-    /// Waits for what a task comes to that another process has waited for; no turn is waited for, since the server is at it already.
-    /// Whoever stops waiting cancels it, unless it was left.
+    /// Waits for the outcome of a task that another process has waited for. It needs no permit, since the server is at it already. Dropping
+    /// the future cancels the task, unless it was left.
     pub fn take_up(
         &self,
         server_index: usize,
@@ -225,7 +227,7 @@ impl Servers {
                 status: TaskStatus::Working,
                 message: None,
                 ttl_ms: None,
-                // It is looked at soon.
+                // The first look is due soon.
                 poll_interval_ms: Some(0),
             };
             may_read.told(&backend, answered(poller.pursue(seen, deadline).await))

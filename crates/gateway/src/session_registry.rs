@@ -1,4 +1,4 @@
-//! Which sessions there are, so that all can be told of a change.
+//! The sessions that there are, so that all can be told of a change.
 
 use std::{
     collections::HashMap,
@@ -7,7 +7,7 @@ use std::{
 
 use super::session_servers::SessionServers;
 
-/// What each session has that there is, so that all can be told of a change.
+/// The servers of each session, so that all sessions can be told of a change.
 #[derive(Default)]
 pub(super) struct SessionRegistry(Mutex<RegisteredSessions>);
 
@@ -32,7 +32,7 @@ impl SessionRegistry {
         self.sessions().by_number.remove(&number);
     }
 
-    /// Returns what each session has that there is.
+    /// Returns the servers of each session that there is.
     pub(super) fn all(&self) -> Vec<Arc<SessionServers>> {
         self.sessions().by_number.values().filter_map(Weak::upgrade).collect()
     }

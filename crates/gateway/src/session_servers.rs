@@ -1,27 +1,30 @@
-//! What one session has of the servers: those that all share, and of each server that keeps state of one client an instance of its own.
+//! The servers as one session sees them: the servers that all share, and an instance of its own of each server that keeps state of one
+//! client.
 //!
 //! ```text
 //! session ─ Servers::for_session ─ SessionServers ──────┬ a server that all share ─ Backend (roster)
 //!                                                       └ its own instance ─ Backend (here), made when it is first asked something
-//! session ◄─ KnownServers (watched) ◄─ SessionServers ◄─┬ what is known of all
+//! session ◄─ KnownServers (watched) ◄─ SessionServers ◄─┬ the knowledge of all servers
 //!                                                       └ the lists of its own instances, kept by one task each
 //! ```
 //!
 //! # Theory of operation
 //!
-//! A server of [`Scope::Session`] has an index in the roster, as every other. What stands there is asked for its lists and for nothing
-//! else: it is started to say what it offers, and stopped when it has. What sessions ask goes to instances, each made from that one
-//! when its session first wants something, with a process or a connection, limits, a breaker and an idle time of its own. They are
-//! counted under the name of the server, so that what is told of it is told of all of them together.
+//! A server of [`Scope::Session`] has an index in the roster, as every other. The backend that stands there is asked for its lists and for
+//! nothing else: it is started to give its lists, and stopped when it has. Requests of sessions go to instances. Each is made from that
+//! backend when its session first wants something. It has a process or a connection, limits, a breaker and an idle time of its own.
+//! Instances are counted under the name of the server, so that reports on it are about all of them together.
 //!
-//! Windows that share servers through a leader have no sessions there that anything could be kept for: they see what everybody shares,
-//! and have the rest in their own process.
+//! Windows that share servers through a leader have no sessions there that an instance could be kept for. They see the servers that
+//! everybody shares, and have the rest in their own process.
 //!
 //! # Invariants
 //!
-//! - An instance is reached from its own session alone, and so is what it says.
-//! - It ends with its session, or when the configuration has it no more; until then it is one and the same, or is started anew.
-//! - What one session makes of its instance changes nothing for any other: neither what is listed nor what is remembered.
+//! - An instance is reached from its own session alone, and so is its output.
+//! - An instance ends with its session, or when the configuration has the server no more. Until then it is one and the same, or is started
+//!   anew.
+//! - A change that one session makes in its instance changes nothing for any other session: neither its lists nor those kept for the next
+//!   run.
 
 use std::{
     collections::HashMap,
@@ -47,50 +50,51 @@ use super::{
 use crate::route::catalog::ListedItems;
 use unhang_core::{config::DISPOSE_LIMIT, fair::FairnessKey};
 
-/// Who asks the servers.
+/// The kind of caller that asks the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SessionKind {
-    /// A session; who has it, where that is told from others.
+    /// A session, with its owner, if owners are told from each other.
     Session(Option<FairnessKey>),
     /// Windows that share what everybody may share.
     Windows,
 }
 
-/// What one session has of the servers.
+/// The servers as one session sees them.
 pub(super) struct SessionServers {
     core: Arc<GatewayCore>,
-    /// By which the registry knows it.
+    /// The number of the session in the registry.
     number: u64,
     kind: SessionKind,
-    /// Whether what shared servers write is for whoever asks.
+    /// Whether the session may read the output of shared servers.
     may_read: MayRead,
     known: watch::Sender<KnownServers>,
     /// Changes of the resources of its own instances, once there are any.
     updates: OnceLock<Updates>,
-    /// From which level on it wants its own instances to log.
+    /// The log level that the session wants from its own instances.
     level: RequestedLevel,
-    /// By the index of their servers.
+    /// The session's own instances, by the index of their servers.
     instances: Mutex<HashMap<usize, Instance>>,
 }
 
 /// An instance of the session's own.
 struct Instance {
     backend: Arc<Backend>,
-    /// What keeps its lists, and what stops it when nobody wants it.
+    /// The tasks that keep its lists, and stop it when nobody wants it.
     tasks: JoinSet<()>,
 }
 
-/// What changes of the resources that are watched.
+/// Changes of the resources that are watched.
 pub struct WatchChanges {
     of_all: broadcast::Receiver<ResourceUpdate>,
     own: Option<broadcast::Receiver<ResourceUpdate>>,
 }
 
 impl WatchChanges {
-    /// The next one. Cancel-safe.
+    /// Waits for the next change. Cancel-safe.
     ///
     /// # Errors
-    /// Some came too fast to be told, or there are no servers any more.
+    /// Fails with [`RecvError::Lagged`](broadcast::error::RecvError::Lagged) if some changes came too fast to be told, and with
+    /// [`RecvError::Closed`](broadcast::error::RecvError::Closed) if there are no servers any more.
     pub async fn recv(&mut self) -> Result<ResourceUpdate, broadcast::error::RecvError> {
         let Some(own) = &mut self.own else { return self.of_all.recv().await };
         tokio::select! {
@@ -101,24 +105,26 @@ impl WatchChanges {
 }
 
 impl Servers {
-    /// The same servers for a session that begins now, with instances of its own of those that are not shared; they end when all clones
-    /// of this have gone. `owner` is whose it is, where that is told from others by more than the session. Must be called in a runtime.
+    /// Returns the same servers for a session that begins now, with instances of its own of servers that are not shared. The instances end
+    /// when all clones of the result have gone. `owner` is the session's owner, if owners are told from each other by more than the
+    /// session. Must be called in a runtime.
     #[must_use]
     pub fn for_session(&self, owner: Option<FairnessKey>) -> Servers {
         self.for_session_of(owner, MayRead::default())
     }
 
-    /// The same for somebody who may read what shared servers write, or may not.
+    /// Returns the same as [`for_session`](Self::for_session), for a session that may read the output of shared servers only if `may_read`
+    /// says so.
     #[must_use]
     pub fn for_session_of(&self, owner: Option<FairnessKey>, may_read: MayRead) -> Servers {
         match self.session_servers.as_deref() {
-            // Windows are all the same here.
+            // All windows see the same servers here.
             Some(SessionServers { kind: SessionKind::Windows, .. }) => self.clone(),
             _ => self.seen_by(SessionKind::Session(owner), may_read),
         }
     }
 
-    /// What of these servers windows share.
+    /// Returns the part of these servers that windows share.
     #[must_use]
     pub fn for_windows(&self) -> Servers {
         self.seen_by(SessionKind::Windows, MayRead::default())
@@ -139,12 +145,12 @@ impl Servers {
         Servers { session_servers: Some(session_servers), ..self.clone() }
     }
 
-    /// Whether the session has instances of its own.
+    /// Returns whether the session has instances of its own.
     pub fn has_instances(&self) -> bool {
         self.session_servers.as_ref().is_some_and(|session_servers| !session_servers.instances().is_empty())
     }
 
-    /// Whether whoever asks here may read what shared servers write.
+    /// Returns whether the caller may read the output of shared servers.
     pub(super) fn may_read(&self) -> MayRead {
         self.session_servers
             .as_ref()
@@ -152,7 +158,7 @@ impl Servers {
             .unwrap_or_default()
     }
 
-    /// The server at this index, as far as it is for whoever asks here.
+    /// Returns the server at this index, if the caller may ask it.
     pub(super) fn at(&self, server_index: usize) -> Option<Arc<Backend>> {
         let of_all = || self.core.roster().at(server_index);
         match &self.session_servers {
@@ -161,7 +167,7 @@ impl Servers {
         }
     }
 
-    /// What is known of them, now and from now on.
+    /// Returns the knowledge of the servers, now and from now on.
     #[must_use]
     pub fn known(&self) -> watch::Receiver<KnownServers> {
         match &self.session_servers {
@@ -170,15 +176,15 @@ impl Servers {
         }
     }
 
-    /// What changes of the resources that are watched, from now on.
+    /// Returns the changes of the resources that are watched, from now on.
     #[must_use]
     pub fn updates(&self) -> WatchChanges {
         let own = self.session_servers.as_ref().map(|session_servers| session_servers.updates().subscribe());
         WatchChanges { of_all: self.core.updates.subscribe(), own }
     }
 
-    /// Has servers log from this level on, of those that somebody has asked for the one that says most. What is the session's own has
-    /// heard of nobody else.
+    /// Tells the servers to log from this level on. Of the levels that sessions have asked a shared server for, the lowest counts. The
+    /// session's own instances hear of no other session's level.
     pub fn log_from(&self, level: Level) {
         self.core.level.lower_to(level);
         let shared = self.core.current().into_iter().filter(|backend| backend.scope() != Scope::Session);
@@ -204,7 +210,7 @@ impl SessionServers {
         self.updates.get_or_init(updates)
     }
 
-    /// Its own instances, from which it wants to hear from this level on.
+    /// Sets the level from which the session's own instances log, and returns those instances.
     fn log_from(&self, level: Level) -> Vec<Arc<Backend>> {
         self.level.set(level);
         self.instances().values().map(|instance| Arc::clone(&instance.backend)).collect()
@@ -219,7 +225,7 @@ impl SessionServers {
         }
     }
 
-    /// The server at this index: the one that all share, or the session's own instance, made now where there is none.
+    /// Returns the server at this index: the shared one, or the session's own instance, which is made now if there is none.
     fn at(self: &Arc<Self>, server_index: usize) -> Option<Arc<Backend>> {
         let mut instances = self.instances();
         if let Some(instance) = instances.get(&server_index) {
@@ -231,7 +237,7 @@ impl SessionServers {
         if found.scope() != Scope::Session || !stands("session-has-its-own-instance") {
             return Some(found);
         }
-        // Of one that goes nothing new is made.
+        // No new instance is made of a server that leaves.
         if roster.is_closed() || !roster.current.iter().any(|backend| backend.server_index() == server_index)
         {
             return None;
@@ -257,7 +263,7 @@ impl SessionServers {
         Some(backend)
     }
 
-    /// Tells the session what is known now.
+    /// Publishes to the session what is known now.
     pub(super) fn publish(&self) {
         self.known.send_if_modified(|known| {
             let of_all = self.core.known.borrow().clone();
@@ -275,7 +281,7 @@ impl SessionServers {
         });
     }
 
-    /// What is known of all, and of its own instances what they have said themselves.
+    /// Returns the knowledge of all servers, with the lists of the session's own instances in the place of those that all have.
     fn known_with_own(&self, of_all: KnownServers) -> KnownServers {
         let instances = self.instances();
         let listed = instances.values().filter(|instance| instance.backend.lists.was_listed());
@@ -298,11 +304,11 @@ impl SessionServers {
         let listed_backends: Vec<_> = listed_backends.collect();
         let KnownServers { catalog, timeouts, .. } =
             KnownServers::of(&roster, &listed_backends, of_all.was_settled);
-        // Of what all have it is up to all whether it is known.
+        // Whether the servers are known does not depend on a session's own instances.
         KnownServers { catalog, timeouts, ..of_all }
     }
 
-    /// The same without what servers wrote that are not there.
+    /// Returns the same knowledge without the output of servers that are not there.
     fn without_words(&self, of_all: KnownServers) -> KnownServers {
         if of_all.absent.is_empty() {
             return of_all;
@@ -312,7 +318,7 @@ impl SessionServers {
         KnownServers { absent: Arc::new(absent.collect()), ..of_all }
     }
 
-    /// Its instances of these servers end, once they have answered what they were asked.
+    /// Ends the session's instances of these servers, once they have answered their requests.
     pub(super) fn part_with(self: &Arc<Self>, server_indexes: &[usize]) {
         let mut instances = self.instances();
         for server_index in server_indexes {
@@ -333,7 +339,7 @@ impl SessionServers {
     }
 }
 
-/// An instance ends with its session, at once and with all that it has started.
+/// Ends the instances with their session, at once and with all that they have started.
 impl Drop for SessionServers {
     fn drop(&mut self) {
         self.core.sessions.leave(self.number);
@@ -355,13 +361,13 @@ async fn end(core: &GatewayCore, backend: &Arc<Backend>) {
     core.roster().instances.retain(|other| !Arc::ptr_eq(other, backend));
 }
 
-/// Keeps the lists of one instance, while it is there.
+/// Keeps the lists of one instance, as long as its session is there.
 async fn keep(session_servers: Weak<SessionServers>, backend: Arc<Backend>) {
     let mut was_listed = true;
     loop {
         backend.until_changed(was_listed).await;
         if !backend.runs() {
-            // It is listed when somebody has started it.
+            // The instance is listed once somebody has started it.
             was_listed = true;
             continue;
         }

@@ -1,13 +1,13 @@
-//! A server that has calls of one session at a time: whose turn that is.
+//! Turns of sessions at a server that has calls of one session at a time.
 //!
-//! Theory of operation. Calls of one session form a group, and a group has one permit. Whoever comes first in a group waits for the permit, and
-//! the others of the group wait for that one; if it stops waiting, the next of them takes its part. A call joins the newest group of its
-//! session, unless that has the permit and somebody else waits: then it begins another group, which waits in its turn. A call of no session is
-//! a group of its own.
+//! Theory of operation. Calls of one session form a group, and a group has one permit. The first call of a group waits for the permit, and
+//! the others wait for that call. If it stops waiting, the next of them takes its part. A call joins the newest group of its session,
+//! unless that group has the permit and somebody else waits. In that case the call begins another group, which waits in its turn. A call of
+//! no session is a group of its own.
 //!
-//! Before a server was seen to ask nobody has turns at it. Where the first that it asks is asked of a session, the calls of that session which
-//! came before count as a group that has the permit: those of other sessions, which come later, wait for them. Where it was asked of nobody,
-//! since several sessions had calls, those are left to end as they may.
+//! Before a server was seen to ask, nobody has turns at it. If its first question is for a session, the earlier calls of that session count
+//! as a group that has the permit: calls of other sessions, which come later, wait for them. If the question was for nobody, since several
+//! sessions had calls, those calls are left to end as they may.
 //!
 //! Invariants
 //!
@@ -35,28 +35,28 @@ pub(super) struct SessionTurns {
     permits: Arc<PermitQueue>,
     /// The newest group of each session that has one.
     groups: Mutex<HashMap<SessionKey, Weak<Group>>>,
-    /// Calls that wait.
+    /// The number of calls that wait.
     waiting: AtomicUsize,
-    /// How many calls each session has that came before there were turns.
+    /// The number of calls of each session that came before there were turns.
     early: Mutex<HashMap<Option<SessionKey>, usize>>,
-    /// Rung when one of them has ended.
+    /// Rung when one of the early calls has ended.
     one_less: Notify,
 }
 
 /// Calls that are with the server together, or wait for that.
 type Group = OnceCell<Permit>;
 
-/// A call that has its turn, until it is dropped.
+/// The turn of a call, until it is dropped.
 pub(super) enum SessionTurn {
-    /// With the others of its session.
+    /// The call has its turn with the others of its session.
     #[expect(dead_code, reason = "held, and given back when it is dropped")]
     Turn(Arc<Group>),
-    /// It came before there were turns.
+    /// The call came before there were turns.
     Early(#[expect(dead_code, reason = "held, and counted until it is dropped")] EarlyCall),
 }
 
 impl SessionTurn {
-    /// Whether it came before there were turns.
+    /// Returns whether the call came before there were turns.
     pub(super) fn is_early(&self) -> bool {
         matches!(self, Self::Early(_))
     }
@@ -99,22 +99,22 @@ impl Drop for WaitingCount<'_> {
 }
 
 impl SessionTurns {
-    /// With room for so many groups to wait.
+    /// Makes the turns of a server, with room for `room` groups that wait.
     pub(super) fn new(room: usize) -> Arc<Self> {
         let permits = PermitQueue::new(Bounds { permits: 1, room });
         let (groups, early) = (Mutex::default(), Mutex::default());
         Arc::new(Self { permits, groups, waiting: AtomicUsize::new(0), early, one_less: Notify::new() })
     }
 
-    /// How many calls wait.
+    /// Returns how many calls wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits until it is the turn of this session; of this call alone, where it is of none. Cancel-safe.
+    /// Waits for the turn of this session or, for a call of no session, of this call alone. Cancel-safe.
     ///
     /// # Errors
-    /// There is no room to wait, or somebody who waits for less needs it.
+    /// Fails with [`QueueFull`] if there is no room to wait, or if the call has to give way to a client that waits for less.
     pub(super) async fn take(
         &self,
         session: Option<SessionKey>,
@@ -136,13 +136,13 @@ impl SessionTurns {
         Ok(SessionTurn::Turn(group))
     }
 
-    /// A call of this session comes while there are no turns.
+    /// Counts a call of this session that comes while there are no turns.
     pub(super) fn early(self: &Arc<Self>, session: Option<SessionKey>) -> SessionTurn {
         *self.early_ones().entry(session).or_default() += 1;
         SessionTurn::Early(EarlyCall { turns: Arc::clone(self), session })
     }
 
-    /// Waits until all calls have ended that came before there were turns, but for those of this session.
+    /// Waits until all calls that came before there were turns have ended, except for those of this session.
     async fn until_early_ones_are_of(&self, session: Option<SessionKey>) {
         loop {
             // Before the look, so that no end is missed.
@@ -158,7 +158,7 @@ impl SessionTurns {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The group that a call of this session joins.
+    /// Returns the group that a call of this session joins.
     fn group(&self, session: SessionKey) -> Arc<Group> {
         let mut groups = self.groups();
         let newest = groups.get(&session).and_then(Weak::upgrade);

@@ -1,7 +1,7 @@
-//! How a server is, for whoever looks after it, and what last went wrong with it.
+//! The status of a server for the operator, and its last failure.
 //!
-//! Invariants: what is shown of a server holds none of its secrets; what is kept of what it wrote is bounded; what is counted of an
-//! instance stays counted when the instance has gone.
+//! Invariants: a server's status holds none of its secrets. The output that is kept of a server is bounded. Counts of an instance stay when
+//! the instance has gone.
 
 use std::{
     sync::{
@@ -17,32 +17,32 @@ use unhang_jobs::timestamp::JobTimestamp;
 use unhang_core::{breaker::BreakerPhase, config::TAIL_LINES, fault::FaultKind, secrets::Secrets};
 use unhang_upstream::client::{Error, Failure};
 
-/// How a server is, for whoever looks after it.
+/// The status of a server, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ServerStatus {
-    /// What it is called.
+    /// The server's name.
     pub name: String,
-    /// How it is; where each session has an instance of its own, how the best of them is.
+    /// The state of the server; if each session has an instance of its own, the state of the best instance.
     pub state: ServerState,
-    /// How many of it run: several, where each session has an instance of its own.
+    /// The number of running instances: several, if each session has an instance of its own.
     pub instances: usize,
-    /// How often it was started.
+    /// The number of starts.
     pub starts: u64,
-    /// How often it was started again.
+    /// The number of starts after the first.
     pub restarts: u64,
-    /// Requests that it has not answered.
+    /// Requests that the server has not answered.
     pub in_flight: usize,
     /// Requests that wait for their turn.
     pub waiting: usize,
-    /// Failures in a row, since it last answered; of the instance that has most.
+    /// Failures in a row since the last answer, of the instance that has most.
     pub failures: u32,
     /// Failures since the beginning: ends and failed starts, each counted when it happens.
     pub failures_total: u64,
-    /// Whether it, or an instance of it, is left alone, and until when.
+    /// Whether the server, or an instance of it, is left alone, and until when.
     pub breaker: BreakerStatus,
-    /// Lines on its stdout that were no messages.
+    /// Lines on its stdout that were not messages.
     pub junk_lines: u64,
     /// Tools that it offers.
     pub tools: usize,
@@ -50,13 +50,13 @@ pub struct ServerStatus {
     pub prompts: usize,
     /// Resources that it offers.
     pub resources: usize,
-    /// What last went wrong with it.
+    /// The last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// When that was.
+    /// The time of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error_at: Option<JobTimestamp>,
-    /// How its process last ended, where it did so by itself.
+    /// The last end of its process, if the process ended by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,
     /// The last lines on its stderr when it last failed or ended, oldest first.
@@ -65,23 +65,23 @@ pub struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// Leaves out what was written by the server or says what went wrong with it.
+    /// Removes the texts that the server wrote, and those that say what went wrong with it.
     pub fn leave_out_words(&mut self) {
         (self.last_error, self.last_error_at, self.last_exit) = (None, None, None);
         self.stderr_tail.clear();
     }
 }
 
-/// How a server is.
+/// The state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ServerState {
-    /// It is there, or coming.
+    /// The server is there, or is starting.
     Running,
-    /// It is not there, and is started when it is asked.
+    /// The server is not there, and starts when it is asked.
     Ended,
-    /// It failed too often, and is left alone for a while.
+    /// The server failed too often, and is left alone for a while.
     FencedOff,
 }
 
@@ -89,7 +89,7 @@ impl ServerState {
     /// Every state.
     pub const ALL: [Self; 3] = [Self::Running, Self::Ended, Self::FencedOff];
 
-    /// The word for programs.
+    /// Returns the word for programs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -105,9 +105,9 @@ impl ServerState {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct BreakerStatus {
-    /// Whether it is.
+    /// The state of the breaker.
     pub state: BreakerState,
-    /// Until when.
+    /// The end of the time for which the server is left alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<JobTimestamp>,
 }
@@ -117,9 +117,9 @@ pub struct BreakerStatus {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BreakerState {
-    /// It may be asked.
+    /// The server may be asked.
     Closed,
-    /// It is left alone.
+    /// The server is left alone.
     Open,
     /// One request may try, or is trying.
     Trial,
@@ -139,11 +139,11 @@ impl From<BreakerPhase> for BreakerStatus {
     }
 }
 
-/// How one process or connection of a server is.
+/// The status of one process or connection of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InstanceStatus {
     pub is_running: bool,
-    /// It failed too often, and has not been tried since.
+    /// The server failed too often, and has not been tried since.
     pub is_fenced_off: bool,
     pub in_flight: usize,
     pub waiting: usize,
@@ -152,7 +152,7 @@ pub(super) struct InstanceStatus {
 }
 
 impl InstanceStatus {
-    /// How several of the same server are, as one.
+    /// Returns the status of two instances of the same server as one.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             is_running: self.is_running || other.is_running,
@@ -173,7 +173,7 @@ impl InstanceStatus {
     }
 }
 
-/// The breaker that is open for longest, or nearest to that.
+/// Returns the breaker that is open for longest, or nearest to that.
 fn worse(one: BreakerPhase, other: BreakerPhase) -> BreakerPhase {
     match (one, other) {
         (BreakerPhase::Open(one), BreakerPhase::Open(other)) => BreakerPhase::Open(one.max(other)),
@@ -183,14 +183,14 @@ fn worse(one: BreakerPhase, other: BreakerPhase) -> BreakerPhase {
     }
 }
 
-/// What has become of a server, and of every instance of it there ever was.
+/// The counts and the last failure of a server and of every instance of it that there ever was.
 #[derive(Debug, Default)]
 pub(super) struct ServerRecord {
     counts: Arc<ServerCounts>,
     last_failure: Mutex<LastFailure>,
 }
 
-/// What was counted of a server of one name, whatever the configuration said of it at the time.
+/// The counts of all servers of one name, whatever the configuration said of them at the time.
 #[derive(Debug, Default)]
 struct ServerCounts {
     starts: AtomicU64,
@@ -204,23 +204,23 @@ impl ServerRecord {
         Self { last_failure: Mutex::new(LastFailure::new(secrets)), ..Self::default() }
     }
 
-    /// That of the server which a new configuration has in the place of this one: what was counted stays counted.
+    /// Makes the record of the server that replaces this one in a new configuration: the counts stay.
     pub(super) fn of_successor(&self, secrets: Secrets) -> Self {
         Self { counts: Arc::clone(&self.counts), ..Self::new(secrets) }
     }
 
-    /// It is started, not for the first time where it is `again`.
+    /// Notes a start. `again` says that it is not the first.
     pub(super) fn started(&self, again: bool) {
         self.counts.starts.fetch_add(1, Ordering::Relaxed);
         self.counts.restarts.fetch_add(again.into(), Ordering::Relaxed);
     }
 
-    /// It has failed.
+    /// Notes a failure.
     pub(super) fn failed(&self) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It wrote so many lines to its stdout that were no messages.
+    /// Notes that the server wrote `lines` lines to its stdout that were not messages.
     pub(super) fn wrote_junk(&self, lines: u64) {
         self.counts.junk_lines.fetch_add(lines, Ordering::Relaxed);
     }
@@ -229,7 +229,7 @@ impl ServerRecord {
         self.last_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How a server of this name is, of which so many instances run.
+    /// Returns the status of the server `name`, of which `instances` instances run.
     pub(super) fn status(&self, name: &str, now: InstanceStatus, instances: usize) -> ServerStatus {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let status = ServerStatus {
@@ -256,7 +256,7 @@ impl ServerRecord {
     }
 }
 
-/// What last went wrong with a server.
+/// The last failure of a server.
 #[derive(Debug, Default)]
 pub(super) struct LastFailure {
     secrets: Secrets,
@@ -265,14 +265,14 @@ pub(super) struct LastFailure {
     stderr_tail: Vec<String>,
 }
 
-/// What went wrong, in words for different readers.
+/// A failure, in words for different readers.
 #[derive(Clone, Debug)]
 struct FailureTexts {
-    /// With what to do.
+    /// What happened, and what to do.
     whole: String,
     /// What happened alone.
     cause: String,
-    /// The same for whoever may not read what the server wrote.
+    /// The same for a reader who may not see what the server wrote.
     unquoted: String,
 }
 
@@ -281,7 +281,7 @@ impl LastFailure {
         Self { secrets, ..Self::default() }
     }
 
-    /// This went wrong just now.
+    /// Notes a failure that has just happened.
     pub(super) fn note(&mut self, error: &Error) {
         match error {
             Error::Failure(failure) => self.note_failure(failure, JobTimestamp::now()),
@@ -293,11 +293,11 @@ impl LastFailure {
         }
     }
 
-    /// It has ended, as long after its start as the failure says.
+    /// Notes the end of the process or connection that began at `started`. The failure says how long after that the end came.
     pub(super) fn note_end(&mut self, failure: &Failure, started: JobTimestamp) {
         let after = u64::try_from(failure.elapsed.as_millis()).unwrap_or(u64::MAX);
         let at = JobTimestamp::from_millis(started.millis().saturating_add(after));
-        // Whoever was waiting has told of it, and knows what for.
+        // A caller that was waiting has told of the end already, and knows for which request.
         if self.error.as_ref().is_none_or(|(_, known)| at.since(*known) > Duration::ZERO) {
             self.note_failure(failure, at);
         }
@@ -305,7 +305,7 @@ impl LastFailure {
 
     fn note_failure(&mut self, failure: &Failure, at: JobTimestamp) {
         if matches!(failure.kind, FaultKind::BreakerOpen | FaultKind::Cancelled | FaultKind::ShuttingDown) {
-            // It says nothing of the server that was not known.
+            // Such an error says nothing new about the server.
             return;
         }
         let hidden = |text: &String| self.secrets.hide(text).into_owned();
@@ -327,13 +327,13 @@ impl LastFailure {
         }
     }
 
-    /// What went wrong at last, for whom may read what the server wrote or may not.
+    /// Returns the last failure, for a reader who may see what the server wrote, or may not.
     pub(super) fn last(&self, may_read: bool) -> Option<&str> {
         let last = self.error.as_ref().map(|(told, _)| told);
         last.map(|told| if may_read { &*told.cause } else { &*told.unquoted })
     }
 
-    /// Puts it where it is shown.
+    /// Adds the last failure to a status.
     pub(super) fn tell(&self, status: ServerStatus) -> ServerStatus {
         let (last_error, last_error_at) =
             self.error.as_ref().map(|(told, at)| (told.whole.clone(), *at)).unzip();

@@ -1,8 +1,8 @@
-//! What is heard of a call while it is waited for: how far it is, and the task with which its server goes on with it.
+//! News of a call while it is awaited: how far the call is, and the task with which its server goes on with it.
 //!
 //! ```text
-//! TaskPoller ─ TaskNews ─► whoever keeps the call: writes down the task, and tells what it is doing
-//! TaskPoller ◄─ TaskNews ◄─ we end, and somebody else is to go on with it: it is not cancelled
+//! TaskPoller ─ TaskNews ─► the keeper of the call: writes down the task, and tells what it is doing
+//! TaskPoller ◄─ TaskNews ◄─ we end, and another process is to go on with the task: it is not cancelled
 //! ```
 
 use std::sync::{
@@ -15,27 +15,27 @@ use tokio::sync::Notify;
 use super::server_task::ServerTask;
 use unhang_tools::job_report::CallActivity;
 
-/// A task as it is known while it is waited for.
+/// A task as it is known while it is awaited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownTask {
-    /// What is needed to ask for it.
+    /// The data that is needed to ask for the task.
     pub task: ServerTask,
-    /// Which server has it.
+    /// The identity of the server that has the task.
     pub kept_by: String,
-    /// Whether that server goes on with it when we have ended in order.
+    /// Whether that server goes on with the task when we have ended in order.
     pub outlives_us: bool,
-    /// What it is doing, in the words of its server.
+    /// The task's current activity, in the words of its server.
     pub doing: Option<String>,
 }
 
-/// What is heard of the task with which a server goes on with a call, and whether it is to go on without us. Clones are the same. Every call
-/// that may become a job has one, and hardly any of them a task, so that it is small.
+/// News of the task with which a server goes on with a call, and whether the task is to go on without us. Clones are the same. Every call
+/// that may become a job has one, and hardly any has a task, so that it is small.
 #[derive(Clone, Debug, Default)]
 pub struct TaskNews(Arc<TaskNewsState>);
 
 #[derive(Debug, Default)]
 struct TaskNewsState {
-    /// With the number of what was said of it.
+    /// The task, with the number of the last news of it.
     known: Mutex<(u64, Option<KnownTask>)>,
     changes: Notify,
     is_left: AtomicBool,
@@ -43,19 +43,19 @@ struct TaskNewsState {
     stage: AtomicU8,
 }
 
-/// How far a call is that may become a job.
+/// The stage of a call that may become a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CallStage {
     InLine,
     Starting,
     Asked,
-    /// Whoever leads has it, and knows whether its server has been asked.
+    /// The window that leads has the call, and knows whether its server has been asked.
     Elsewhere,
 }
 
 impl CallStage {
-    /// Returns what a report of the job says of it.
+    /// Returns what a report of the job says about the call at this stage.
     pub fn does(self) -> CallActivity {
         match self {
             CallStage::InLine => CallActivity::Waits("for its turn behind other calls"),
@@ -67,7 +67,7 @@ impl CallStage {
 }
 
 impl TaskNews {
-    /// Makes that of a call whose server has no task yet.
+    /// Makes the news of a call whose server has no task yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -76,7 +76,7 @@ impl TaskNews {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for what is said next of the task, behind what this one, the only one who waits, has heard. Cancel-safe.
+    /// Waits for the next news of the task after `seen`. Only one task may wait. Cancel-safe.
     pub async fn next_known(&self, seen: &mut u64) -> KnownTask {
         loop {
             if let (number, Some(known)) = &*self.latest()
@@ -106,12 +106,12 @@ impl TaskNews {
         stages.into_iter().find(|stage| *stage as u8 == now).unwrap_or(CallStage::Asked)
     }
 
-    /// Notes that somebody else goes on with it: whoever stops waiting for it here does not want it to end.
+    /// Notes that another process goes on with the task: the end of the wait here is not to cancel it.
     pub fn leave(&self) {
         self.0.is_left.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether somebody else goes on with it.
+    /// Returns whether another process goes on with the task.
     pub fn is_left(&self) -> bool {
         self.0.is_left.load(Ordering::Relaxed)
     }

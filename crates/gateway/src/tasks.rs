@@ -1,17 +1,18 @@
-//! Servers that go on with a call as a task of theirs: it is waited for, so that whoever called has the answer, whether they know tasks or not.
+//! Servers that go on with a call as a task of theirs. The gateway waits for the task, so that the caller has the answer, whether it knows
+//! tasks or not.
 //!
-//! Theory of operation. A server of 2026-07-28 gives out tasks to whoever says with the call that they cope with them; so we say it for
-//! everybody whose call can wait, and a tool that does not go without is there for all of them. A server of 2025-11-25 has to be asked, and
-//! is, for tools that are nothing else. Then the task is looked at as often as its server wants, what it asks is asked as if the call had
-//! asked it, and what it comes to is the answer to the call.
+//! Theory of operation. A server of 2026-07-28 gives tasks to a caller that declares with the call that it copes with them. So we declare
+//! it for every caller that can wait, and a tool that needs tasks is there for all of them. A server of 2025-11-25 has to be asked, and is,
+//! for tools that need tasks. Then the gateway looks at the task as often as the server wants. A question of the task is put as if the call
+//! had asked it. The outcome of the task is the answer to the call.
 //!
 //! Invariants
 //!
-//! - A task whose call nobody waits for any more is cancelled, unless it was left to somebody else ([`super::task_news`]).
+//! - A task whose call nobody waits for any more is cancelled, unless it was left to another process ([`super::task_news`]).
 //! - A server is asked no more often than it says, within our own bounds, and no longer than its call may take.
-//! - What is broken in what a server says of a task is an answer that says so.
-//! - A task that another process goes on with is not cancelled by our end, and one that we go on with for another process is given up only
-//!   when its server has been away for minutes: it may come up after us.
+//! - A broken message of a server about a task becomes an error that says so.
+//! - A task that another process goes on with is not cancelled by our end. A task that we go on with for another process is given up only
+//!   when its server has been away for minutes: the server may come up after us.
 
 use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
 
@@ -40,33 +41,33 @@ use unhang_upstream::{
     question::{self, ASIDES, OfSession, Replied},
 };
 
-/// The least and the most that a task is left alone between two looks, and what it is where its server does not say.
+/// The least and the greatest pause between two looks at a task, and the pause if its server does not say.
 const POLL_LEAST: Duration = Duration::from_millis(100);
 const POLL_MOST: Duration = Duration::from_secs(30);
 const POLL_USUAL: Duration = Duration::from_secs(1);
 
-/// How often in a row a look may fail before the task is given up.
+/// The number of looks in a row that may fail before the task is given up.
 const MOST_FAILURES: u32 = 5;
 /// The same for a task that was taken up after a restart, with longer and longer pauses: some eight minutes in all.
 const MOST_FAILURES_TAKEN_UP: u32 = 20;
 
-/// How long a server may take to hear that a task is not wanted any more.
+/// The time in which a server has to hear that a task is not wanted any more.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
-/// How a call may go on as a task of its server.
+/// Waits for a call that may go on as a task of its server.
 #[derive(Clone)]
 pub(super) struct TaskPoller {
     backend: Arc<Backend>,
     dialect: Dialect,
-    /// `_meta` of the call, without what is about that alone.
+    /// The `_meta` of the call, without the members that are about the call alone.
     meta: Option<String>,
     signed: RequestSignature,
     asides: Option<mpsc::Sender<SideMessage>>,
-    /// The session that has called, where it is one that is there.
+    /// The session that has called, if it is there.
     session: Option<OfSession>,
-    /// Who hears of the task.
+    /// Hears of the task.
     news: Option<TaskNews>,
-    /// Another process has waited for it before.
+    /// Another process has waited for the task before.
     is_taken_up: bool,
 }
 
@@ -97,8 +98,8 @@ impl Drop for CancelOnDrop {
 }
 
 impl TaskPoller {
-    /// That of a call of this tool; none, where the server knows no tasks. `may_wait` says whether more may be said to the server than
-    /// the caller has said itself.
+    /// Makes the poller for a call of this tool. Returns `None` if the call cannot become a task of the server. `may_wait` says whether we
+    /// may declare more to the server than the caller has declared itself.
     pub(super) fn of(
         backend: &Arc<Backend>,
         session: &ServerInfo,
@@ -151,7 +152,7 @@ impl TaskPoller {
         Some(poller)
     }
 
-    /// That of a task that another process has waited for.
+    /// Makes the poller for a task that another process has waited for.
     pub(super) fn again(
         backend: &Arc<Backend>,
         task: &ServerTask,
@@ -171,22 +172,22 @@ impl TaskPoller {
         }
     }
 
-    /// The same for a call of this session.
+    /// Returns the poller for a call of this session.
     pub(super) fn asked_in(self, session: Option<OfSession>) -> Self {
         Self { session, ..self }
     }
 
-    /// The same, and who hears of its task.
+    /// Returns the poller with `news`, which hears of its task.
     pub(super) fn told_to(self, news: Option<TaskNews>) -> Self {
         Self { news, ..self }
     }
 
-    /// As whom the server is asked.
+    /// Returns the signature with which the server is asked.
     pub(super) fn signed(&self) -> RequestSignature {
         self.signed.clone()
     }
 
-    /// The params of the call.
+    /// Returns the params with which the call asks for a task, or `None` if the params can go as they are.
     pub(super) fn params(&self, params: &str, may_wait: bool) -> Option<String> {
         let json = Json::new(params.as_bytes()).filter(|_| may_wait)?;
         match self.dialect {
@@ -199,7 +200,7 @@ impl TaskPoller {
         }
     }
 
-    /// Waits for what the call comes to, where this is its answer.
+    /// Waits for the outcome of the task, if the answer to the call is a task. Returns any other answer as it is.
     pub(super) async fn follow(
         self,
         outcome: Result<Box<RawValue>, Error>,
@@ -216,7 +217,7 @@ impl TaskPoller {
         self.pursue(task, deadline).await
     }
 
-    /// Waits for what a task comes to. Whoever stops waiting cancels it.
+    /// Waits for the outcome of a task. Dropping the future cancels the task, and so does the deadline, unless the task was left.
     pub(super) async fn pursue(self, task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
         if let Some(news) = &self.news {
             news.begun(KnownTask {
@@ -255,7 +256,7 @@ impl TaskPoller {
             let limit = deadline.remaining().min(self.backend.request_timeout());
             let got = match self.ask(tasks::GET, &tasks::about(&task.id), limit, None).await {
                 Ok(got) => got,
-                // It may be starting anew, and know the task still.
+                // The server may be starting anew, and know the task still.
                 Err(Error::Failure(_)) if failures < self.most_failures() => {
                     failures += 1;
                     continue;
@@ -288,7 +289,7 @@ impl TaskPoller {
                     }
                 }
                 (TaskStatus::Cancelled, _) => return Err(self.cancelled(&task)),
-                // In the core what it has come to, and what it asks, comes with the answer to another request.
+                // In the core dialect, the outcome and the questions of a task come with the answer to another request.
                 (TaskStatus::Completed | TaskStatus::Failed | TaskStatus::InputRequired, None) => {
                     return self.result(&task, deadline).await;
                 }
@@ -296,7 +297,8 @@ impl TaskPoller {
         }
     }
 
-    /// What a task of the core has come to. What it asks comes while that is waited for. The server's own name for it is for nobody else.
+    /// Waits for the result of a task in the core dialect, and passes on what the task asks meanwhile. Removes the server's own name for
+    /// the task, which is for nobody else.
     async fn result(&self, task: &SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
         let (theirs, mut said) = mpsc::channel(ASIDES);
         let about = tasks::about(&task.id);
@@ -312,7 +314,7 @@ impl TaskPoller {
                         }
                         logged @ SideMessage::Logged(_) => logged,
                     };
-                    // Where there are too many on their way it is declined.
+                    // A question is declined if too many are on their way.
                     let _lossy = asides.try_send(aside);
                 },
             }
@@ -320,7 +322,7 @@ impl TaskPoller {
         Ok(unrelated(result))
     }
 
-    /// Puts a question of a task to whoever has made the call.
+    /// Puts a question of a task to the caller.
     fn put(&self, key: String, request: &str, replies: &mut JoinSet<(String, Replied)>) {
         let Some(asides) = self.asides.clone() else { return };
         let request = Json::new(request.as_bytes()).unwrap_or(Json::EMPTY);
@@ -332,7 +334,7 @@ impl TaskPoller {
     async fn reply(&self, task: &str, key: String, replied: Replied) {
         let response = match replied {
             Ok(response) => response,
-            // There is no way to say why.
+            // The protocol has no way to say why.
             Err(_) => r#"{"action":"cancel"}"#.to_owned(),
         };
         let update = tasks::update(task, &[(key, response)]);
@@ -341,7 +343,7 @@ impl TaskPoller {
         }
     }
 
-    /// One request about a task.
+    /// Sends one request about a task.
     async fn ask(
         &self,
         method: &str,
@@ -405,27 +407,27 @@ impl TaskPoller {
     }
 }
 
-/// How long a server that may come up after us is left alone after so many failures in a row.
+/// Returns the pause after so many failures in a row, for a server that may come up after us.
 fn rest_after(failures: u32) -> Duration {
     let before = failures.checked_sub(1).filter(|_| stands("absent-server-is-given-time"));
     let rest = before.map(|before| POLL_USUAL.saturating_mul(2_u32.saturating_pow(before)).min(POLL_MOST));
     rest.unwrap_or_default()
 }
 
-/// Whether a server that was asked for a task says by this that there is none.
+/// Returns whether this error says that the server does not know the task.
 fn is_task_unknown(error: &ServerError) -> bool {
     let codes = [FaultKind::InvalidParams.code(), FaultKind::MethodNotFound.code()];
     codes.iter().any(|code| i64::from(*code) == error.code) && stands("forgotten-task-is-told")
 }
 
-/// The same without the name of the task that it belongs to.
+/// Returns the message without the name of the task that it belongs to.
 fn unrelated(message: Box<RawValue>) -> Box<RawValue> {
     let without = Json::new(message.get().as_bytes()).and_then(tasks::unrelated);
     let without = without.and_then(|without| RawValue::from_string(without.into_owned()).ok());
     without.unwrap_or(message)
 }
 
-/// `_meta` whose client copes with tasks.
+/// Returns the `_meta` of a client that declares that it copes with tasks.
 fn declared(meta: &str) -> Option<String> {
     let meta = Json::new(meta.as_bytes())?;
     let capabilities = tasks::declare(meta.member(CLIENT_CAPABILITIES).map_or("{}", Json::get));

@@ -1,4 +1,4 @@
-//! What tests need of a gateway, those of other crates too.
+//! Servers and requests for tests of the gateway, those of other crates too.
 
 use std::net::TcpListener;
 
@@ -7,7 +7,7 @@ use unhang_upstream::client::{Address, DecliningListener, Endpoint, HttpServer};
 
 use super::*;
 
-/// A server that takes connections and never answers, for as long as the first of the two is kept.
+/// Makes a server that takes connections and never answers, as long as the listener is kept.
 pub fn mute() -> (TcpListener, ServerEntry) {
     let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/mcp", mute.local_addr().expect("bound"));
@@ -35,7 +35,7 @@ pub fn mute() -> (TcpListener, ServerEntry) {
     )
 }
 
-/// A call of this tool of the only server.
+/// Makes a call of this tool of the only server.
 pub fn call(tool: &str, limit: Duration) -> ServerRequest {
     ServerRequest {
         server: 0,

@@ -1,4 +1,4 @@
-//! The gateway's own verdicts about a server, for whoever asked it something: what happened, and what to do.
+//! The gateway's own errors about a server, for callers: what happened, and what to do.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) fn still_starting(server: &str, method: &str, limit: Duration) -> Err
     .into()
 }
 
-/// Tells a caller that it answers what the server has not asked.
+/// Tells a caller that it answers a question that the server has not asked.
 pub(super) fn no_such_question(server: &str, method: &str) -> Error {
     let happened = format!("`{server}` was not asking anything about this `{method}`");
     let hint = "make the request anew, without requestState and inputResponses";
@@ -34,7 +34,7 @@ pub(super) fn fenced_off(server: &str, failures: u32, rest: Duration, record: &S
     Failure { retry_after: Some(rest), unquoted, ..failure }.into()
 }
 
-/// Says that the server is left alone, and why, for a reader who may read what it wrote or may not.
+/// Says that the server is left alone, and why, for a reader who may see what it wrote, or may not.
 pub(super) fn left_alone(server: &str, failures: u32, record: &ServerRecord, may_read: bool) -> String {
     let last_failure = record.last_failure();
     let why = last_failure.last(may_read).map(|why| format!("; at last {why}")).unwrap_or_default();
@@ -58,7 +58,7 @@ pub(super) fn no_instance(server: &str, taken: NoInstance) -> Error {
     Failure { retry_after: Some(RETRY_MOST), ..failure }.into()
 }
 
-/// A failure of this kind, of which nothing more is known.
+/// Makes a failure of this kind, without further evidence.
 pub(super) fn failure(server: &str, kind: FaultKind, method: &str, happened: String, hint: &str) -> Failure {
     let method = Some(method.to_owned()).filter(|method| !method.is_empty());
     Failure { kind, server: server.to_owned(), method, happened, hint: hint.to_owned(), ..Failure::ended() }

@@ -1,11 +1,11 @@
-//! Who waits for a server, as far as that bounds for how long it may be waited for an answer to what the server has asked.
+//! Requests that wait for a server, as far as they bound how long a client may take to answer the server's question.
 //!
 //! Invariants
 //!
-//! - Whoever is asked has the whole of the patience: from the question on, and from when somebody else began to wait for the server.
-//! - After that they have no more, whatever came first, and whatever has become of them. While nobody else waits they have all the time
-//!   of the call.
-//! - Calls of the session that is asked wait for nothing but their own, and hurry nobody.
+//! - A client that is asked has the whole patience: from the question on, and from when another session began to wait for the server.
+//! - After that the client has no more time, whatever came first and whatever has become of the others. While no other session waits, it
+//!   has all the time of the call.
+//! - Calls of the session that is asked wait for their own session alone, and hurry nobody.
 
 use std::{
     collections::HashMap,
@@ -24,13 +24,13 @@ use super::SessionKey;
 #[derive(Default)]
 pub(super) struct WaitingRequests {
     state: Mutex<WaitingState>,
-    /// Rung when somebody comes or goes.
+    /// Rung when a request comes or goes.
     changed: Notify,
 }
 
 #[derive(Default)]
 struct WaitingState {
-    /// Whose each is, and since when it waits.
+    /// The session of each request, and the time since which it waits.
     waiting: HashMap<u64, (Option<SessionKey>, Instant)>,
     next: u64,
 }
@@ -42,7 +42,7 @@ pub(super) struct WaitingRequest<'a> {
 }
 
 impl WaitingRequests {
-    /// A request of this session waits, and has since then. One of no session is of nobody else's either.
+    /// Notes that a request of this session waits, and since when. Requests of no session count as requests of different callers.
     pub(super) fn enter(&self, session: Option<SessionKey>, since: Instant) -> WaitingRequest<'_> {
         let mut state = self.state();
         let number = state.next;
@@ -53,8 +53,8 @@ impl WaitingRequests {
         WaitingRequest { requests: self, number }
     }
 
-    /// Waits until somebody else than the session that is asked has waited for so long, and the question, which is put at this moment,
-    /// has been open for so long as well. Cancel-safe.
+    /// Waits until two things hold. Another session than `asked` has waited for `limit`, and the question, which was put at `put`, has been
+    /// open for `limit`. Cancel-safe.
     pub(super) async fn until_crowded(&self, asked: Option<SessionKey>, put: Instant, limit: Duration) {
         loop {
             // Before the look, so that nobody is missed.
@@ -70,7 +70,7 @@ impl WaitingRequests {
         }
     }
 
-    /// Since when somebody waits who is not of this session.
+    /// Returns the time since which another session waits, or `None` if none does.
     fn others_since(&self, asked: Option<SessionKey>) -> Option<Instant> {
         let state = self.state();
         let others = state.waiting.values().filter(|(whose, _)| whose.is_none() || *whose != asked);

@@ -1,10 +1,10 @@
-//! What all servers together offer, in the words of a client: the lists that it is given, and whose what it asks for is.
+//! Everything that the servers offer, in the words of a client: the lists that the client gets, and the owner of each item.
 //!
 //! Invariants
 //!
-//! - An item is as its server wrote it, byte for byte, but for the name or the URI under which clients know it, and for what a client
-//!   of the other era could not read.
-//! - What is listed can be asked for, and goes to the server that listed it.
+//! - An item is as its server wrote it, byte for byte. Exceptions are the name or URI under which clients know it, and members that a
+//!   client of the other era could not read.
+//! - An item that is listed can be asked for, and the request goes to the server that listed it.
 
 use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 
@@ -19,38 +19,38 @@ use super::{
 };
 use unhang_core::list::ServerList;
 
-/// Whose tools are, by the names that are listed: the server, and what that calls it.
+/// The owners of tools, by the names that are listed: the server, and the server's name for the tool.
 pub type Owners = BTreeMap<String, (String, String)>;
 
-/// What clients may have of one server, as it was last listed: each item as received, but for what rules say of tools.
+/// The items of one server that clients may have, as last listed: each as received, but for rules about tools.
 #[derive(Clone, Debug, Default)]
 pub struct ListedItems {
-    /// Of `tools/list`.
+    /// The items of `tools/list`.
     pub tools: Vec<Box<RawValue>>,
-    /// Of `prompts/list`.
+    /// The items of `prompts/list`.
     pub prompts: Vec<Box<RawValue>>,
-    /// Of `resources/list`.
+    /// The items of `resources/list`.
     pub resources: Vec<Box<RawValue>>,
-    /// Of `resources/templates/list`.
+    /// The items of `resources/templates/list`.
     pub templates: Vec<Box<RawValue>>,
-    /// Whose its tools are, where it is a gateway that says so.
+    /// The owners of its tools, if this is a gateway that names them.
     pub owners: Owners,
 }
 
 /// One server, in the order of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogSource<'a> {
-    /// What it is known by, whatever comes before it in the configuration.
+    /// The index of the server, which does not depend on its place in the configuration.
     pub server_index: usize,
-    /// What it is called.
+    /// The server's name.
     pub name: &'a str,
-    /// What its names begin with, see [`Style`].
+    /// The beginning of its public names, see [`Style`].
     pub prefix: &'a str,
-    /// What it offers.
+    /// The items that it offers.
     pub offered: &'a ListedItems,
 }
 
-/// All of them.
+/// The items of all servers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
     /// The indexes of the servers, in the order in which names and URIs count them.
@@ -58,7 +58,7 @@ pub struct Catalog {
     tools: Names,
     prompts: Names,
     resources: Uris,
-    /// Their public forms are URIs as well.
+    /// Public forms of templates are URIs as well.
     templates: Uris,
     lists: [CachedList; 4],
 }
@@ -66,16 +66,16 @@ pub struct Catalog {
 /// One list as JSON, for clients of both eras.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct CachedList {
-    /// As servers of either era wrote it.
+    /// The list as servers of either era wrote it.
     written: String,
-    /// Where it differs.
+    /// The list for clients of the handshake era, if it differs.
     legacy: Option<String>,
-    /// Where it differs.
+    /// The list for clients of the stateless era, if it differs.
     modern: Option<String>,
 }
 
 impl Catalog {
-    /// The catalog of these servers, behind tools of our own that have these names.
+    /// Makes the catalog of these servers, behind tools of our own that have the names `own`.
     #[must_use]
     pub fn new(style: &Style, own: &[&str], sources: &[CatalogSource<'_>]) -> Self {
         let (tools, listed_tools) = named(style, own, sources, |offered| &offered.tools);
@@ -92,59 +92,62 @@ impl Catalog {
         Self { server_indexes, tools, prompts, resources, templates, lists }
     }
 
-    /// With the index of a server for its number.
+    /// Returns the owner for a server's number and the server's name for an item. Puts the index of the server in the place of the number.
     fn of_server(&self, number: usize, name: &str) -> Option<Owner> {
         Some(Owner { server: *self.server_indexes.get(number)?, name: name.to_owned() })
     }
 
-    /// Our own tools are the first that have names.
+    /// Returns the owner of an item by the number of a server, which counts from 1 since our own tools have 0. Returns `None` for a tool of
+    /// ours.
     fn behind_ours(&self, owner: Option<&Owner>) -> Option<Owner> {
         let owner = owner?;
         self.of_server(owner.server.checked_sub(1)?, &owner.name)
     }
 
-    /// Whose this tool is; none where it is no server's.
+    /// Returns the owner of this tool, or `None` if it is not a server's.
     #[must_use]
     pub fn tool(&self, public: &str) -> Option<Owner> {
         self.behind_ours(self.tools.owner(public))
     }
 
-    /// The public names of all tools of servers.
+    /// Returns the public names of all tools of servers.
     pub fn tool_names(&self) -> impl Iterator<Item = &str> {
         self.tools.listed().filter(|(_, owner)| owner.server > 0).map(|(public, _)| public)
     }
 
-    /// The public names of all prompts.
+    /// Returns the public names of all prompts.
     pub fn prompt_names(&self) -> impl Iterator<Item = &str> {
         self.prompts.listed().map(|(public, _)| public)
     }
 
-    /// Whose this prompt is.
+    /// Returns the owner of this prompt, or `None` if there is none.
     #[must_use]
     pub fn prompt(&self, public: &str) -> Option<Owner> {
         self.behind_ours(self.prompts.owner(public))
     }
 
-    /// Whose this resource is, and what that server calls it: one that is listed, that names its server, or that a template describes.
+    /// Returns the owner of this resource, and the server's URI for it. The resource is listed, names its server, or fits a template.
+    /// Returns `None` otherwise.
     #[must_use]
     pub fn resource(&self, public: &str) -> Option<Owner> {
         if let Some((server, own)) = self.resources.owner(public) {
             return self.of_server(server, own);
         }
-        // Of several that fit, the one that says most by itself.
+        // Of several templates that fit, the one with the longest literals counts.
         let fitting = self.templates.listed().filter(|(_, _, own)| template::fits(own, public));
         let (_, server, _) = fitting.max_by_key(|(_, _, own)| template::literals(own))?;
         self.of_server(server, public)
     }
 
-    /// Whose this template is, and what that server calls it.
+    /// Returns the owner of this template, and the server's text of it.
     #[must_use]
     pub fn template(&self, public: &str) -> Option<Owner> {
         let (server, own) = self.templates.owner(public)?;
         self.of_server(server, own)
     }
 
-    /// What clients call a resource that the server at this index has just mentioned. What one says that is no more is as it wrote it.
+    /// Returns the public URI of a resource that the server at this index has just mentioned. The URI stays as the server wrote it if the
+    /// server is not in the catalog any more.
     #[must_use]
     pub fn uri_of(&self, server_index: usize, uri: &str) -> String {
         match self.server_indexes.iter().position(|known| *known == server_index) {
@@ -153,7 +156,7 @@ impl Catalog {
         }
     }
 
-    /// A whole list as JSON, for a client of that era. Tools of our own are not in it.
+    /// Returns a whole list as JSON, for a client of this era. Tools of our own are not in it.
     #[must_use]
     pub fn list(&self, list: ServerList, era: Era) -> &str {
         let listed = match list {
@@ -169,7 +172,7 @@ impl Catalog {
         .unwrap_or(&listed.written)
     }
 
-    /// Tools and prompts that would have had the same name. Servers are numbered from 1 in their order, our own tools are of 0.
+    /// Returns the tools and prompts that would have had the same name. Servers are numbered from 1 in their order; our own tools have 0.
     pub fn clashes(&self) -> impl Iterator<Item = &NameClash> {
         self.tools.clashes().iter().chain(self.prompts.clashes())
     }
@@ -190,7 +193,7 @@ impl CachedList {
     }
 }
 
-/// The names of tools or prompts, and the items under them.
+/// Returns the names of tools or prompts, and the items under them.
 fn named(
     style: &Style,
     own: &[&str],
@@ -211,7 +214,7 @@ fn named(
     (names, listed)
 }
 
-/// The URIs of resources or templates, and the items under them.
+/// Returns the URIs of resources or templates, and the items under them.
 fn located(
     sources: &[CatalogSource<'_>],
     member: &str,
@@ -228,7 +231,7 @@ fn located(
     (uris, listed)
 }
 
-/// The items of one list of one server, by what they are called. What has no name cannot be asked for, and is left out.
+/// The items of one list of one server, by their names. An item without a name cannot be asked for, and is left out.
 struct CatalogItems<'a> {
     order: Vec<String>,
     by_name: HashMap<String, Json<'a>>,
@@ -240,7 +243,7 @@ impl<'a> CatalogItems<'a> {
         for raw in items {
             let item = Json::new(raw.get().as_bytes());
             let Some(name) = item.and_then(|item| item.member(member)?.text()) else { continue };
-            // Of several with one name the first counts, as with `Names`.
+            // Of several items with one name the first counts, as with `Names`.
             if let Entry::Vacant(vacant) = known.by_name.entry(name.clone().into_owned()) {
                 known.order.push(name.into_owned());
                 item.map(|item| vacant.insert(item));
@@ -259,7 +262,7 @@ impl<'a> CatalogItems<'a> {
 }
 
 fn renamed(item: Json<'_>, member: &str, public: &str) -> Option<String> {
-    // Where it has its own name it stays as it was written.
+    // An item whose public name is its own stays as it was written.
     if item.member(member).and_then(Json::text).is_some_and(|own| own == public) {
         return Some(item.get().to_owned());
     }

@@ -1,9 +1,9 @@
-//! Which server is meant: the names under which clients know what several servers offer, and which of it they may have.
+//! Routing: the public names of what several servers offer, and the items that clients may have.
 //!
 //! Invariants
 //!
-//! - Pure, and the same for the same servers in the same order, whatever came when: a name that a client has learnt means the same
-//!   thing tomorrow.
+//! - Pure, and the same for the same servers in the same order, whatever came when: a name that a client has learnt means the same thing
+//!   tomorrow.
 //! - A public name stands for one thing of one server. It is looked up whole, and never taken apart.
 
 pub mod catalog;

@@ -1,24 +1,24 @@
-//! Public names of tools and prompts: `server__name`, and what is done where that cannot be.
+//! Public names of tools and prompts: `server__name`, and a replacement if that cannot be.
 //!
-//! A name that has other letters than models' makers let through, or is too long, is spelt in another way and gets a number made of the
-//! whole of it; so does the later of two that would be the same, in the order of the configuration. The number is always the same.
+//! A name may be too long, or have letters that makers of models do not allow. Such a name gets another spelling and a number made of the
+//! whole name. The later of two equal names, in the order of the configuration, gets a number too. The number is always the same.
 
 use std::collections::HashMap;
 
 use unhang_switches::stands;
 
-/// What a public name is made of and how long it may be.
+/// The separator and the length of public names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Between a server's prefix and the name that it gave.
+    /// The text between a server's prefix and the server's own name.
     pub separator: String,
-    /// Characters of a whole name.
+    /// The most characters of a whole name.
     pub longest: usize,
 }
 
 impl Default for Style {
-    /// Two underlines, since names have single ones; and the 64 characters that the interfaces of models take, which is less than
-    /// the 128 of the protocol (2025-11-25, server/tools).
+    /// Returns the default: two underlines, since names have single ones, and 64 characters. The interfaces of models take no more, which
+    /// is less than the 128 of the protocol (2025-11-25, server/tools).
     fn default() -> Self {
         Self { separator: "__".to_owned(), longest: 64 }
     }
@@ -28,54 +28,55 @@ impl Default for Style {
 const LONGEST_SEPARATOR: usize = 8;
 
 impl Style {
-    /// With this between prefix and name. It has characters that names may have (2025-11-25, server/tools), so that none is spelt otherwise
-    /// for its sake. None where it has others, is empty or has more than eight.
+    /// Makes a style with this text between prefix and name. Returns `None` if the text is empty, has more than eight characters, or has
+    /// characters that names may not have (2025-11-25, server/tools). So no name is spelt otherwise for its sake.
     #[must_use]
     pub fn separated_by(separator: &str) -> Option<Style> {
         let is_usable = (1..=LONGEST_SEPARATOR).contains(&separator.len()) && separator.chars().all(is_plain);
         is_usable.then(|| Style { separator: separator.to_owned(), ..Style::default() })
     }
 
-    /// What the public names of a server with this prefix begin with, whatever it turns out to offer; empty where they can be anything.
+    /// Returns the beginning of the public names of a server with this prefix, whatever it turns out to offer. Empty if they can be
+    /// anything.
     #[must_use]
     pub fn beginning(&self, prefix: &str) -> String {
         if prefix.is_empty() {
             return String::new();
         }
         let whole = prefix.chars().chain(self.separator.chars());
-        // A longer one is cut to make room for its number.
+        // A longer name is cut to make room for its number.
         whole.map(plain).take(self.longest.saturating_sub(NUMBER + 1)).collect()
     }
 }
 
-/// What one server offers, as it calls it.
+/// The items that one server offers, by its own names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerNames<'a> {
-    /// What its names begin with; empty where they are to stay as they are.
+    /// The beginning of its public names; empty if they are to stay as they are.
     pub prefix: &'a str,
     /// Its own names.
     pub names: Vec<&'a str>,
 }
 
-/// Whose a public name is.
+/// The owner of a public name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The place of the server in the order of the configuration.
     pub server: usize,
-    /// What the server calls it.
+    /// The server's name for the item.
     pub name: String,
 }
 
-/// Two things that would have had the same name.
+/// Two items that would have had the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameClash {
     /// The name that both would have had. The first keeps it.
     pub requested_name: String,
-    /// Whose it is.
+    /// The item that keeps the name.
     pub first: Owner,
-    /// Who got another.
+    /// The item that got another name.
     pub second: Owner,
-    /// The other.
+    /// The other name.
     pub given: String,
 }
 
@@ -89,7 +90,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names for what these servers offer, which are in the order of the configuration. What a server lists twice is there once.
+    /// Makes the public names for the items of these servers, which are in the order of the configuration. A name that a server lists twice
+    /// is there once.
     #[must_use]
     pub fn new(style: &Style, server_names: &[ServerNames<'_>]) -> Self {
         let mut names = Names::default();
@@ -102,18 +104,18 @@ impl Names {
         names
     }
 
-    /// Whose this public name is.
+    /// Returns the owner of this public name, or `None` if there is none.
     #[must_use]
     pub fn owner(&self, public: &str) -> Option<&Owner> {
         self.owners.get(public)
     }
 
-    /// All public names, with whose they are.
+    /// Returns all public names, with their owners.
     pub fn listed(&self) -> impl Iterator<Item = (&str, &Owner)> {
         self.listed.iter().filter_map(|public| Some((public.as_str(), self.owners.get(public)?)))
     }
 
-    /// Names that two would have had.
+    /// Returns the names that two items would have had.
     #[must_use]
     pub fn clashes(&self) -> &[NameClash] {
         &self.clashes
@@ -127,7 +129,7 @@ impl Names {
         let requested_name = spelt(&whole, style.longest);
         let given = match self.owners.get(&requested_name) {
             Some(first) if stands("clash-gets-another-name") => {
-                // What made both the same is left out of it, so that the numbers differ.
+                // The text that made both the same is left out, so that the numbers differ.
                 let number = number(&format!("{prefix}\0{}", owner.name));
                 let given = numbered(&requested_name, &number, style.longest);
                 let (first, second) = (first.clone(), owner.clone());
@@ -136,7 +138,7 @@ impl Names {
             }
             _ => requested_name,
         };
-        // Nobody meets this by accident; whoever wants to gets nothing in the place of what was there first.
+        // Nobody meets this by accident. A server that does it on purpose does not replace the item that was there first.
         if !self.owners.contains_key(&given) {
             self.listed.push(given.clone());
             self.owners.insert(given, owner);
@@ -147,17 +149,17 @@ impl Names {
 /// Digits of the number behind a name that is spelt in another way.
 const NUMBER: usize = 8;
 
-/// What names have in the place of this.
+/// Returns the character that names have in the place of this one.
 fn plain(character: char) -> char {
     if is_plain(character) { character } else { '_' }
 }
 
-/// Whether names may have this.
+/// Returns whether names may have this character.
 fn is_plain(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.')
 }
 
-/// The name as it can be used everywhere.
+/// Returns the name as it can be used everywhere.
 fn spelt(whole: &str, longest: usize) -> String {
     let plain: String = whole.chars().map(plain).collect();
     if plain == whole && plain.len() <= longest && !plain.is_empty() {
@@ -166,14 +168,14 @@ fn spelt(whole: &str, longest: usize) -> String {
     numbered(&plain, &number(whole), longest)
 }
 
-/// The name, cut where it has to be, with a number behind it.
+/// Returns the name with a number behind it, cut if it has to be.
 fn numbered(name: &str, number: &str, longest: usize) -> String {
     let room = longest.saturating_sub(number.len() + 1);
-    // It is ASCII, so that every place is the end of a character.
+    // The name is ASCII, so that every place is the end of a character.
     format!("{}_{number}", &name[..name.len().min(room)])
 }
 
-/// Eight digits that are made of a text, and always the same (FNV-1a).
+/// Returns a hash of a text as eight digits, always the same (FNV-1a).
 fn number(text: &str) -> String {
     let hash =
         text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

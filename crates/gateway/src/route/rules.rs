@@ -1,9 +1,9 @@
-//! Which tools of a server are offered, and what is said of single ones in the place of what their server says.
+//! Rules of the configuration about the tools of a server: which are offered, and what replaces the server's own words about single ones.
 //!
 //! Invariants
 //!
-//! - Pure. A tool is known by the name that its server gave it, whatever clients call it.
-//! - What is not offered is not in any list, and so cannot be asked for.
+//! - Pure. A rule knows a tool by the name that its server gave it, whatever clients call it.
+//! - A tool that is not offered is not in any list, and so cannot be asked for.
 //! - An item stays as the server wrote it, byte for byte, but for a description that is replaced.
 
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
@@ -20,7 +20,7 @@ use unhang_core::{promotion::Promotion, wording::did_you_mean};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Pattern);
 
-/// Why a text is no [`Glob`].
+/// Why a text is not a [`Glob`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{pattern}` is no pattern: {reason} at its character {character}")]
 pub struct NoGlob {
@@ -28,40 +28,40 @@ pub struct NoGlob {
     pub pattern: String,
     /// What is wrong.
     pub reason: &'static str,
-    /// Where, from 1.
+    /// The character at which it is wrong, counted from 1.
     pub character: usize,
 }
 
-/// What is said of the tools of one server.
+/// The rules for the tools of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolRules {
-    /// Those that are offered; all where this says nothing.
+    /// The tools that are offered; all if this is `None`.
     pub allow: Option<Vec<Glob>>,
-    /// Those that are not, whatever `allow` says.
+    /// The tools that are not offered, whatever `allow` says.
     pub deny: Vec<Glob>,
-    /// What is said of single ones.
+    /// The rules for single tools.
     pub tools: BTreeMap<String, ToolRule>,
 }
 
-/// What is said of one tool.
+/// The rule for one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolRule {
-    /// Its description for clients.
+    /// The tool's description for clients.
     pub description: Option<String>,
-    /// How long a call of it may take.
+    /// The timeout of a call.
     pub call_timeout: Option<Duration>,
-    /// When a call of it becomes a job.
+    /// The time at which a call becomes a job.
     pub promote_after: Option<Promotion>,
-    /// How long a call of it may take that has become one.
+    /// The timeout of a call that has become a job.
     pub job_timeout: Option<Duration>,
-    /// Whether a call of it joins the job that the same call has become.
+    /// Whether a call joins the job that the same call has become.
     pub join_same_call: Option<bool>,
-    /// Calls of it at the same time, of all clients together.
+    /// The most calls at the same time, of all clients together.
     pub max_in_flight: Option<usize>,
 }
 
 impl Glob {
-    /// Whether this name is one that it stands for.
+    /// Returns whether the pattern stands for this name.
     #[must_use]
     pub fn fits(&self, name: &str) -> bool {
         self.0.matches(name)
@@ -87,7 +87,7 @@ impl fmt::Display for Glob {
 }
 
 impl ToolRules {
-    /// Whether the tool of this name is offered.
+    /// Returns whether the tool of this name is offered.
     #[must_use]
     pub fn allows(&self, name: &str) -> bool {
         let fits = |globs: &[Glob]| globs.iter().any(|glob| glob.fits(name));
@@ -95,14 +95,14 @@ impl ToolRules {
         is_allowed || !stands("what-is-denied-is-not-offered")
     }
 
-    /// What clients are offered of the tools that the server lists.
+    /// Returns the items that clients are offered, out of those that the server lists.
     #[must_use]
     pub fn offered(&self, listed: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
         listed.into_iter().filter_map(|item| self.offered_item(item)).collect()
     }
 
     fn offered_item(&self, item: Box<RawValue>) -> Option<Box<RawValue>> {
-        // What has no name cannot be asked for, and is for others to judge.
+        // An item without a name cannot be asked for, and is for others to judge.
         let Some(name) = name(&item) else { return Some(item) };
         if !self.allows(&name) {
             return None;
@@ -113,11 +113,12 @@ impl ToolRules {
         let description = Value::from(description).to_string();
         let changed = Json::new(item.get().as_bytes())
             .and_then(|item| Some(Splice::new(item).set("description", description).apply()?.into_owned()));
-        // What has a name is an object, and stays JSON.
+        // An item with a name is an object, and stays JSON.
         Some(changed.and_then(|text| RawValue::from_string(text).ok()).unwrap_or(item))
     }
 
-    /// What is said of tools that the server does not list, which is mostly a slip of the pen: where it stands, and why it has no effect.
+    /// Returns the rules for tools that the server does not list, mostly slips of the pen: where each rule stands, and why it has no
+    /// effect.
     #[must_use]
     pub fn without_effect(&self, listed: &[Box<RawValue>]) -> Vec<(String, String)> {
         let names: Vec<String> = listed.iter().filter_map(|item| name(item)).collect();
@@ -136,7 +137,7 @@ impl ToolRules {
     }
 }
 
-/// What the server calls a tool.
+/// Returns the server's name for a tool, or `None` if the item has none.
 fn name(item: &RawValue) -> Option<String> {
     Some(Json::new(item.get().as_bytes())?.member("name")?.text()?.into_owned())
 }

@@ -1,9 +1,9 @@
-//! Whether a URI may come from a template (RFC 6570), as far as that tells whose it is.
+//! Matches a URI against a template (RFC 6570), as far as that tells which server has it.
 //!
-//! Invariants: what is written outside of braces stands in the URI as it is, in that order; what stands for an expression is any text.
-//! Work is linear in the length of both, but for texts that begin again and again as a literal does.
+//! Invariants: text outside of braces stands in the URI as it is, in that order, and an expression stands for any text. Work is linear in
+//! the length of both, but for texts that begin again and again as a literal does.
 
-/// Whether a URI may come from this template.
+/// Returns whether a URI may come from this template.
 pub(super) fn fits(template: &str, uri: &str) -> bool {
     let mut parts = parts(template);
     let Some((first, is_followed)) = parts.next() else { return uri.is_empty() };
@@ -21,12 +21,12 @@ pub(super) fn fits(template: &str, uri: &str) -> bool {
     true
 }
 
-/// How many bytes of a template stand in every URI that comes from it.
+/// Returns how many bytes of a template stand in every URI that comes from it.
 pub(super) fn literals(template: &str) -> usize {
     parts(template).map(|(literal, _)| literal.len()).sum()
 }
 
-/// The literals of a template, each with whether an expression follows it. A brace without its partner is a literal.
+/// Returns the literals of a template, each with whether an expression follows it. A brace without its partner is a literal.
 fn parts(template: &str) -> impl Iterator<Item = (&str, bool)> {
     let mut rest = Some(template);
     std::iter::from_fn(move || {

@@ -1,21 +1,21 @@
-//! Public URIs of resources: as the server wrote them while only one server has them, `server+uri` where two do.
+//! Public URIs of resources: as the server wrote them while only one server has them, `server+uri` if two do.
 //!
-//! A URI that begins as if it had been made so gets its own server's name in front as well. What begins with the name of a server and
-//! a plus therefore always is of that server, listed or not.
+//! A URI that happens to begin with the name of a server and a plus gets its own server's name in front as well. So a URI with such a
+//! beginning always is of that server, listed or not.
 
 use std::collections::HashMap;
 
 use unhang_switches::stands;
 
-/// Between a server's name and its URI. It may stand in the scheme of a URI, so that what is made is one.
+/// The character between a server's name and its URI. It may stand in the scheme of a URI, so that the result is a URI.
 const PLUS: char = '+';
 
-/// What one server lists.
+/// The list of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resources<'a> {
     /// The server's name.
     pub server: &'a str,
-    /// Its own URIs, or its templates of them.
+    /// The server's own URIs, or its templates of them.
     pub uris: Vec<&'a str>,
 }
 
@@ -29,7 +29,7 @@ pub struct Uris {
 }
 
 impl Uris {
-    /// The URIs of what these servers list. What a server lists twice is there once.
+    /// Makes the public URIs for the lists of these servers. A URI that a server lists twice is there once.
     #[must_use]
     pub fn new(resources: &[Resources<'_>]) -> Self {
         let servers: Vec<String> = resources.iter().map(|offer| offer.server.to_owned()).collect();
@@ -56,17 +56,17 @@ impl Uris {
         uris
     }
 
-    /// Whose a public URI is and what that server calls it: one that is listed, or that names its server.
+    /// Returns the server of a public URI and the server's own URI. The public URI is listed or names its server. Returns `None` otherwise.
     #[must_use]
     pub fn owner<'a>(&'a self, public: &'a str) -> Option<(usize, &'a str)> {
         let listed = self.owners.get(public).map(|(server, uri)| (*server, uri.as_str()));
         listed.or_else(|| self.named_by(public))
     }
 
-    /// What clients call a URI that a server has just mentioned, in a link or in the result of a call.
+    /// Returns the public URI for a URI that a server has just mentioned, in a link or in the result of a call.
     #[must_use]
     pub fn public_of(&self, server: usize, uri: &str) -> String {
-        // Where it is listed under its own name it is this server's alone, or another's.
+        // A URI that is listed under its own name belongs to this server alone, or to another.
         let is_others = self.owners.get(uri).is_some_and(|(owner, _)| *owner != server);
         let name = || format!("{}{PLUS}{uri}", self.servers.get(server).map_or("", String::as_str));
         let is_listed_with_name = || self.owners.contains_key(&name());
@@ -77,7 +77,7 @@ impl Uris {
         }
     }
 
-    /// All public URIs, with whose they are.
+    /// Returns all public URIs, with their servers and the servers' own URIs.
     pub fn listed(&self) -> impl Iterator<Item = (&str, usize, &str)> {
         self.listed.iter().filter_map(|public| {
             let (server, uri) = self.owners.get(public)?;
@@ -94,7 +94,7 @@ impl Uris {
         }
     }
 
-    /// The server that this begins with the name of, the longest of several, and what is behind it.
+    /// Returns the server whose name and a plus begin this URI, and the rest of the URI. Of several names the longest counts.
     fn named_by<'a>(&self, public: &'a str) -> Option<(usize, &'a str)> {
         let rest = |name: &str| public.strip_prefix(name)?.strip_prefix(PLUS);
         let named = self
