@@ -1,12 +1,12 @@
-//! What the tools say: the fields of design 7, a sentence above them, and what to do next.
+//! Answers of the tools: the fields of design 7, a sentence above them, and the next steps.
 //!
-//! Theory of operation. Every answer is one object, [`AnswerText`]. It goes out twice, as `structuredContent` for programs and, below
-//! a sentence, as the text, because many clients show their model nothing but the text.
+//! Theory of operation. Every answer is one object, [`AnswerText`]. It goes out twice: as `structuredContent` for programs and, below a
+//! sentence, as the text, because many clients show their model nothing but the text.
 //!
 //! Invariants
-//! - Field names are those of design 7; what means nothing yet is absent.
-//! - An answer is bounded. What does not fit is left out by name, and the answer says where it lies and how to get at it.
-//! - What to do next names tools that exist, with the arguments to call them with, and never asks for busy waiting (J-83).
+//! - Field names are those of design 7. A field that means nothing yet is absent.
+//! - An answer is bounded. A field that does not fit is left out by name, and the answer says where it lies and how to get at it.
+//! - The next steps name tools that exist, with the arguments to call them with, and never ask for busy waiting (J-83).
 
 use std::{path::Path, time::Duration};
 
@@ -25,23 +25,23 @@ use crate::job_report::{
 };
 use unhang_core::{config::ANSWER_CHARACTERS, units::in_words};
 
-/// Of [`ANSWER_CHARACTERS`], what the fields may have; the rest is for the sentence above them.
+/// The part of [`ANSWER_CHARACTERS`] that the fields may have; the rest is for the sentence above them.
 const FIELD_CHARACTERS: usize = ANSWER_CHARACTERS - 1000;
-/// What is told of the end of each stream besides the results, in characters.
+/// The most characters of the end of each stream that stand beside the results.
 const TAIL_CHARACTERS: usize = 4000;
 
 /// An answer that is being put together.
 pub struct AnswerText {
     sentence: String,
     fields: Map<String, Value>,
-    /// What a server has answered, which goes out as it was.
+    /// The content of a server's answer, which goes out as it was.
     content: Vec<Box<RawValue>>,
-    /// A part of what is too long, which a model reads below the rest.
+    /// A part of a text that is too long, which a model reads below the rest.
     part: Option<String>,
     is_error: bool,
 }
 
-/// The members of a report, none of which has a key that is no text.
+/// Returns the members of a report. All keys of a report are texts.
 fn fields(report: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(report) {
         Ok(Value::Object(fields)) => fields,
@@ -50,12 +50,12 @@ fn fields(report: &impl Serialize) -> Map<String, Value> {
 }
 
 impl AnswerText {
-    /// Makes the answer of a tool of it.
+    /// Turns it into the answer of a tool.
     pub fn answer(self, is_error: bool) -> ToolAnswer {
         let AnswerText { sentence, mut fields, content, part, is_error: says_so } = self;
         let mut read = fields.clone();
         if !content.is_empty() {
-            // It comes after the text, whole.
+            // The result comes after the text, whole.
             read.remove("results");
         }
         let mut text = format!("{sentence}\n{}", Value::from(read));
@@ -95,7 +95,7 @@ impl AnswerText {
     }
 }
 
-/// How a job is doing, in a sentence or two.
+/// Describes how a job is doing, in a sentence or two.
 fn sentence(job: &JobReport) -> String {
     let (id, state) = (job.job_id, job.status);
     let elapsed = in_words(Duration::try_from_secs_f64(job.elapsed_time_seconds).unwrap_or_default());
@@ -125,13 +125,13 @@ fn sentence(job: &JobReport) -> String {
     sentence
 }
 
-/// The answer to a submission.
+/// Makes the answer to a submission.
 pub fn started(job: &JobReport) -> AnswerText {
     let accepted = Accepted::new(job);
     AnswerText::new(accepted.message.clone(), fields(&accepted))
 }
 
-/// The answer to a call of this tool that goes on as a job.
+/// Makes the answer to a call of this tool that goes on as a job.
 pub fn handed_over(job: &JobReport, tool: &str) -> ToolAnswer {
     let elapsed = in_words(Duration::try_from_secs_f64(job.elapsed_time_seconds).unwrap_or_default());
     let id = job.job_id;
@@ -153,8 +153,8 @@ pub fn handed_over(job: &JobReport, tool: &str) -> ToolAnswer {
     AnswerText::new(sentence, fields(&accepted)).answer(false)
 }
 
-/// What a call of a server's tool has left: the head of the job, and then the answer as the server gave it. One that does not fit comes in
-/// parts of its text, from `offset` on.
+/// Makes the answer with the results of a call of a server's tool: the head of the job, and then the answer as the server gave it. A long
+/// answer comes in parts of its text, from `offset` on.
 pub(super) fn call_results(
     found: Located<ResultsReport>,
     answer: Option<CallAnswer>,
@@ -169,7 +169,7 @@ pub(super) fn call_results(
         let given: usize = content.iter().map(|block| block.get().chars().count()).sum();
         let mut whole = results(found.clone(), names);
         whole.is_error = is_error;
-        // It is in the content, where it is for models, and need not be in the fields as well.
+        // The result is in the content, which models read, and need not be in the fields as well.
         if whole.length() + given > FIELD_CHARACTERS {
             whole.fields.remove("results");
             whole.fields.remove("message");
@@ -188,7 +188,7 @@ pub(super) fn call_results(
     part
 }
 
-/// The blocks of a server's answer as text; what is no text is named, and is in the resource of the job.
+/// Returns the blocks of a server's answer as text. A block that is not text is named, and is in the resource of the job.
 fn readable(content: &[Box<RawValue>], id: JobId) -> String {
     let in_words = |block: &RawValue| {
         let raw = block.get();
@@ -209,14 +209,14 @@ fn readable(content: &[Box<RawValue>], id: JobId) -> String {
 struct ResultPart<'a> {
     text: &'a str,
     offset: usize,
-    /// What they are.
+    /// The word for the results.
     of: &'static str,
-    /// Where they are besides, as a sentence.
+    /// A sentence that says where the results are besides.
     elsewhere: String,
 }
 
 impl ResultPart<'_> {
-    /// The answer with as much of the text, from the offset on, as fits into it both as text and as a field.
+    /// Makes the answer with as much of the text, from the offset on, as fits into it both as text and as a field.
     fn told(self, found: Located<ResultsReport>, names: ToolNames) -> AnswerText {
         let ResultPart { text, offset, of, elsewhere } = self;
         let report = ResultsReport {
@@ -228,7 +228,7 @@ impl ResultPart<'_> {
         };
         let (whole, mut head) = (text.chars().count(), fields(&report));
         let offset = offset.min(whole);
-        // What is said below of the part is short.
+        // The note below about the part is short.
         let head_length: usize = Value::from(head.clone()).to_string().chars().map(in_json).sum();
         let room = FIELD_CHARACTERS.saturating_sub(2 * head_length);
         let (mut taken, mut used) = (String::new(), 0);
@@ -262,7 +262,7 @@ impl ResultPart<'_> {
     }
 }
 
-/// How many characters one is in a text of JSON.
+/// Returns how many characters one character takes in a text of JSON.
 fn in_json(character: char) -> usize {
     match character {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
@@ -271,7 +271,7 @@ fn in_json(character: char) -> usize {
     }
 }
 
-/// Of a `tools/call` result, what goes on as it is.
+/// The members of a `tools/call` result that go on as they are.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ResultMembers {
@@ -285,7 +285,7 @@ pub(super) fn status(job: &JobReport) -> AnswerText {
     AnswerText::new(sentence(job), fields(job))
 }
 
-/// What a command has left. Results that do not fit come in parts, from `offset` on.
+/// Makes the answer with the results of a command. Results that do not fit come in parts, from `offset` on.
 pub(super) fn results_from(
     found: Located<ResultsReport>,
     offset: Option<usize>,
@@ -300,7 +300,7 @@ pub(super) fn results_from(
     ResultPart { text: &text, offset: offset.unwrap_or_default(), of: "result", elsewhere }.told(found, names)
 }
 
-/// The same with all of its results, for a resource, which has no bound of its own.
+/// Makes the answer with all results of a job, for a resource, which has no bound of its own.
 pub fn whole_results(found: Located<ResultsReport>) -> AnswerText {
     let mut report = found.report;
     for tail in [&mut report.stdout_tail, &mut report.stderr_tail] {
@@ -316,7 +316,7 @@ pub fn whole_results(found: Located<ResultsReport>) -> AnswerText {
     AnswerText::new(sentence, fields(&report))
 }
 
-/// Tells what a job has left, within the bounds of an answer.
+/// Makes the answer with the results of a job, within the bounds of an answer.
 pub fn results(found: Located<ResultsReport>, names: ToolNames) -> AnswerText {
     let (path, id) = (found.path.clone(), found.report.job.job_id);
     let name = found.report.results_name.clone();
@@ -328,7 +328,7 @@ pub fn results(found: Located<ResultsReport>, names: ToolNames) -> AnswerText {
     })
 }
 
-/// Says which file in this folder holds what an answer has no room for.
+/// Says which file in this folder holds the text that an answer has no room for.
 fn in_file(folder: &Path, name: Option<&str>) -> String {
     match name {
         Some(name) => format!("It is the file {}.", folder.join(name).display()),
@@ -336,14 +336,14 @@ fn in_file(folder: &Path, name: Option<&str>) -> String {
     }
 }
 
-/// What a job has printed, without what is for a terminal alone: in JSON each such character would be six, and a model has no
-/// use for it.
+/// Returns a job's output without the characters that only a terminal understands. In JSON each of them would be six characters, and a
+/// model has no use for it.
 fn printed(text: &str) -> String {
     let is_plain = |character: char| !character.is_control() || matches!(character, '\n' | '\r' | '\t');
     text.chars().map(|character| if is_plain(character) { character } else { '\u{fffd}' }).collect()
 }
 
-/// The end of a text.
+/// Returns the last `characters` characters of a text.
 fn end(text: &str, characters: usize) -> &str {
     let count = text.chars().count();
     text.char_indices().nth(count.saturating_sub(characters)).map_or("", |(start, _)| &text[start..])
@@ -364,7 +364,7 @@ pub(super) fn logs(id: JobId, mut page: LogReport) -> AnswerText {
     AnswerText::new(format!("Job {id}, bytes {offset} to {next_offset}; {more}.{dropped}"), fields(&page))
 }
 
-/// Jobs as entries of a list, without what to do with each; as many as fit.
+/// Returns jobs as entries of a list, without the next steps of each, as many as fit. Also returns the number of jobs that are left out.
 fn entries(jobs: &[JobReport]) -> (Vec<Value>, usize) {
     let mut room = FIELD_CHARACTERS - 1000;
     let mut entries = Vec::new();
@@ -381,7 +381,7 @@ fn entries(jobs: &[JobReport]) -> (Vec<Value>, usize) {
     (entries, left_out)
 }
 
-/// Says what does not fit, and how to get at it.
+/// Says how many entries do not fit, and how to get at them.
 fn leave_out(told: &mut AnswerText, count: usize, instead: &str) {
     if count > 0 {
         let note = format!("{count} more are left out because they do not fit; {instead}.");
@@ -431,12 +431,12 @@ pub(super) fn system(mut system: SystemReport, names: ToolNames) -> AnswerText {
     with_jobs(AnswerText::new(sentence, fields(&system)), &jobs, names)
 }
 
-/// So many of something.
+/// Returns a count with its noun, in the singular or the plural.
 fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// A document that was asked for.
+/// Makes the answer with a document of the named state.
 pub(super) fn state(found: &Located<DocumentReport>) -> AnswerText {
     let Located { report, path } = found;
     let sentence = format!("`{}` was last changed at {}.", report.field, report.updated_at);
@@ -444,7 +444,7 @@ pub(super) fn state(found: &Located<DocumentReport>) -> AnswerText {
     told.fit(&["value"], |_| format!("It is the file {}.", path.display()))
 }
 
-/// A document that was replaced; its value is known to whoever sent it.
+/// Makes the answer to the replacement of a document. The caller knows the value.
 pub(super) fn state_set(field: &Field, updated_at: JobTimestamp) -> AnswerText {
     let set = json!({ "field": field, "updated_at": updated_at });
     AnswerText::new(format!("`{field}` is set."), fields(&set))
@@ -456,7 +456,7 @@ pub(super) fn state_list(entries: &[ListedReport]) -> AnswerText {
         1 => "One field.".to_owned(),
         count => format!("{count} fields."),
     };
-    // A name, a moment and a number: 160 characters at most.
+    // A name, a moment and a number have 160 characters at most.
     let listed = &entries[..entries.len().min(FIELD_CHARACTERS / 200)];
     let mut told = AnswerText::new(sentence, fields(&json!({ "fields": listed })));
     leave_out(&mut told, entries.len() - listed.len(), "get_state finds each by its name");

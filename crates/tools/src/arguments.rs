@@ -1,22 +1,22 @@
-//! What a tool may be called with: its JSON schema, compiled once.
+//! The arguments that a tool may be called with: its JSON schema, compiled once.
 //!
 //! Invariants
-//! - Nothing is fetched: a reference that leads out of the schema makes it a bad one.
-//! - Patterns are matched in linear time, so that no argument can keep the check busy; what only a backtracking matcher
-//!   understands makes the schema a bad one.
-//! - A complaint is short, whatever was sent: it says where and what was awaited, and does not repeat the value.
+//! - Nothing is fetched: a schema with a reference that leads out of it is refused.
+//! - Patterns are matched in linear time, so that no argument can keep the check busy. A schema with a pattern that only a backtracking
+//!   matcher understands is refused.
+//! - A complaint is short, whatever was sent: it gives the place and what was expected, and does not repeat the value.
 
 use jsonschema::{PatternOptions, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
 use unhang_core::wording::shortened;
 
-/// Complaints that are told at once.
+/// The most complaints that are told at once.
 const MOST_COMPLAINTS: usize = 5;
 /// The longest complaint, in characters.
 const LONGEST_COMPLAINT: usize = 300;
 
-/// A compiled schema and the text it was made of.
+/// A compiled schema, with its source.
 #[derive(Clone, Debug)]
 pub struct ArgumentSchema {
     schema: Value,
@@ -27,7 +27,7 @@ impl ArgumentSchema {
     /// Compiles a schema.
     ///
     /// # Errors
-    /// A sentence about what is wrong with it.
+    /// Fails with a sentence about the fault if the schema cannot be compiled.
     pub fn new(schema: Value) -> Result<ArgumentSchema, String> {
         let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
         let compiled = options.build(&schema).map_err(|error| {
@@ -41,21 +41,21 @@ impl ArgumentSchema {
         Ok(ArgumentSchema { schema, compiled })
     }
 
-    /// The schema as it was written.
+    /// Returns the schema as it was written.
     pub fn schema(&self) -> &Value {
         &self.schema
     }
 
-    /// The names of the arguments that the schema lists.
+    /// Returns the names of the arguments that the schema lists.
     pub fn names(&self) -> Vec<&str> {
         let properties = self.schema.get("properties").and_then(Value::as_object);
         properties.map_or(Vec::new(), |properties| properties.keys().map(String::as_str).collect())
     }
 
-    /// Checks what a tool was called with.
+    /// Checks the arguments of a call.
     ///
     /// # Errors
-    /// The first few things that do not fit.
+    /// Fails with the first few complaints if the arguments do not fit the schema.
     pub fn check(&self, arguments: &Value) -> Result<(), String> {
         let complaints: Vec<String> = self
             .compiled
@@ -64,7 +64,7 @@ impl ArgumentSchema {
             .map(|error| {
                 let location = error.instance_path().as_str().trim_start_matches('/');
                 let told = match error.kind() {
-                    // Said by a schema without properties of whatever it is given.
+                    // A schema without properties says this of every argument.
                     ValidationErrorKind::FalseSchema => "there is no such argument".to_owned(),
                     _ => error.masked().to_string(),
                 };

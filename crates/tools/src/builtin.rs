@@ -1,7 +1,7 @@
 //! The nine tools with which an agent follows jobs and keeps state (J-73 to J-77, design 7).
 //!
-//! Invariants: arguments have been checked against the tool's schema when [`Builtin::call`] sees them; each call is one
-//! question to the [`JobService`] and one answer.
+//! Invariants: arguments have been checked against the tool's schema when [`Builtin::call`] sees them; each call is one question to the
+//! [`JobService`] and one answer.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ use super::{
 use crate::job_report::{JobKind, ToolNames};
 use unhang_core::wording::shortened;
 
-/// What is left of the time of a call for its answer, when the end of a job has been waited for. Of a short call it is half.
+/// The part of a call's time that is left for its answer after the wait for the end of a job. Of a short call it is half.
 const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
-/// One of the nine.
+/// One of the nine tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Builtin {
     JobStatus,
@@ -43,17 +43,17 @@ pub(super) enum Builtin {
 use Builtin::*;
 
 impl Builtin {
-    /// Those about jobs.
+    /// The tools about jobs.
     pub(super) const OF_JOBS: [Builtin; 6] =
         [JobStatus, JobResults, JobLogs, ListJobs, TerminateJob, SystemStatus];
 
     pub(super) const ALL: [Builtin; 9] =
         [JobStatus, JobResults, JobLogs, ListJobs, TerminateJob, SystemStatus, GetState, SetState, ListState];
 
-    /// Those that the guard lists.
+    /// The tools that the guard lists.
     pub(super) const OF_THE_GUARD: [Builtin; 3] = [JobStatus, JobResults, TerminateJob];
 
-    /// Whether it is about the named state.
+    /// Returns whether the tool is about the named state.
     pub(super) fn is_about_state(self) -> bool {
         matches!(self, GetState | SetState | ListState)
     }
@@ -129,7 +129,7 @@ impl Builtin {
         }
     }
 
-    /// The tool, as those see it who call it by these names.
+    /// Returns the definition of the tool for callers that know it by these names.
     pub(super) fn definition(self, names: ToolNames) -> Definition {
         Definition {
             name: names.of(self.name()),
@@ -142,7 +142,7 @@ impl Builtin {
         }
     }
 
-    /// The same in as few words as will do, for a list that is a server's own otherwise.
+    /// Returns the definition in as few words as will do, for a list that is otherwise a server's own.
     pub(super) fn in_brief(self, names: ToolNames) -> Definition {
         let description = match self {
             JobStatus => {
@@ -162,7 +162,7 @@ impl Builtin {
         }
     }
 
-    /// Asks the service, for whoever waits this long; whatever it refuses is an answer.
+    /// Asks the service for a caller that waits for `limit`. A refusal of the service is an answer as well.
     pub(super) async fn call(
         self,
         service: &dyn JobService,
@@ -235,14 +235,14 @@ impl<'a> CheckedArguments<'a> {
         self.text("field").parse().map_err(|error: NotAField| JobServiceError(error.to_string()))
     }
 
-    /// A whole number; `2.0` is one to JSON schema.
+    /// Returns a whole number; for JSON schema, `2.0` is one.
     fn number(&self, name: &str) -> Option<u64> {
         let number = self.0.get(name)?;
-        // The fraction is zero, and what is too large saturates.
+        // The fraction is zero, and a number that is too large saturates.
         number.as_u64().or_else(|| number.as_f64().map(|number| number as u64))
     }
 
-    /// How long the end of the job is waited for: never so long that the call itself is over first.
+    /// Returns how long to wait for the end of the job: never so long that the call itself is over first.
     fn wait(&self, limit: Duration) -> Duration {
         let seconds = self.0.get("wait_seconds").and_then(Value::as_f64).unwrap_or_default();
         let longest = Duration::from_secs(MAX_WAIT_SECONDS);
@@ -261,7 +261,7 @@ impl<'a> CheckedArguments<'a> {
         }
     }
 
-    /// Where in the text of the results the answer is to begin, where that is said.
+    /// Returns the offset in the text of the results at which the answer is to begin, if the caller has given one.
     fn offset(&self) -> Option<usize> {
         Some(usize::try_from(self.number("offset")?).unwrap_or(usize::MAX))
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - In mode `job` the id goes out as soon as the job is durable.
-//! - In mode `child` the answer comes when the command has ended; one that nobody waits for any more is ended.
+//! - In mode `child` the answer comes when the command has ended. A command that nobody waits for any more is ended.
 //! - A submission that fails is an answer, and leaves no job (J-137).
 
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::job_report::JobReport;
 
-/// How long the end of a command is waited for at a time; it is waited for again until it has ended.
+/// The time of one wait for the end of a command; the wait is repeated until the command has ended.
 const WAIT: Duration = Duration::from_secs(25);
 
-/// A tool of the file in the mode in which it is answered.
+/// A tool of the file, with the mode in which it is answered.
 #[derive(Clone, Debug)]
 pub(super) struct Declared {
     pub settings: ToolSettings,
@@ -44,7 +44,7 @@ impl Declared {
             description: Some(what + how),
             input_schema: input_schema.schema().clone(),
             output_schema: Some(output_schema),
-            // Of a command nothing is known.
+            // Nothing is known of a command.
             hints: Hints { destructive: true, open_world: true, ..Hints::default() },
             is_job: self.mode == Mode::Job,
             listing: ToolListing::First,
@@ -94,7 +94,7 @@ impl Declared {
     }
 }
 
-/// Waits for the end of a job; ends it when nobody waits for it any more.
+/// Waits for the end of a job, and ends it if nobody waits for it any more.
 async fn outcome(
     service: &dyn JobService,
     mut job: JobReport,

@@ -1,4 +1,4 @@
-//! What a tool is and what it answers, and how both stand on the wire in each revision.
+//! Definitions and answers of tools, and how both stand on the wire in each revision.
 //!
 //! Invariants
 //! - A revision is sent no member that it does not know.
@@ -10,20 +10,20 @@ use unhang_switches::stands;
 use crate::job_report::JobReport;
 use unhang_core::{config::ANSWER_CHARACTERS, revision::Revision, wording::shortened};
 
-/// What a tool does to the world, as far as a client may want to know before it asks a person.
+/// The effects of a tool on the world, as far as a client may want to know before it asks a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// It changes nothing.
+    /// The tool changes nothing.
     pub read_only: bool,
-    /// What it changes may be lost by it.
+    /// A change that the tool makes may destroy data.
     pub destructive: bool,
-    /// Asking twice changes no more than asking once.
+    /// Two calls change no more than one.
     pub idempotent: bool,
-    /// It reaches beyond what we keep ourselves.
+    /// The tool reaches beyond the data that we keep ourselves.
     pub open_world: bool,
 }
 
-/// Where a tool stands in the list of a front.
+/// The place of a tool in the list of a front.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToolListing {
     /// Before the tools of servers.
@@ -38,24 +38,24 @@ pub enum ToolListing {
 /// A tool as it is listed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
-    /// Its name, unique.
+    /// The tool's name, unique.
     pub name: String,
-    /// What it does.
+    /// The description for clients.
     pub description: Option<String>,
-    /// What it may be called with.
+    /// The schema of its arguments.
     pub input_schema: Value,
-    /// What the structured part of its answers looks like.
+    /// The schema of the structured part of its answers.
     pub output_schema: Option<Value>,
-    /// What it does to the world.
+    /// Its effects on the world.
     pub hints: Hints,
-    /// It answers at once, with the job that it has begun.
+    /// The tool answers at once, with the job that it has begun.
     pub is_job: bool,
-    /// Where it stands in the list.
+    /// Its place in the list.
     pub listing: ToolListing,
 }
 
 impl Definition {
-    /// The tool as an entry of `tools/list`.
+    /// Returns the tool as an entry of `tools/list`.
     pub fn to_json(&self, revision: Revision) -> Value {
         let mut tool = json!({ "name": self.name, "inputSchema": self.input_schema });
         if let Some(description) = &self.description {
@@ -77,38 +77,38 @@ impl Definition {
     }
 }
 
-/// What a tool answers.
+/// The answer of a tool.
 #[derive(Clone, Debug, Default)]
 pub struct ToolAnswer {
-    /// For the model and for a person.
+    /// The text, for the model and for a person.
     pub text: String,
     /// The same for programs, in the form of the tool's output schema.
     pub structured: Option<Map<String, Value>>,
-    /// What comes after the text, as JSON: content as a server gave it.
+    /// The content that follows the text, as JSON: content as a server gave it.
     pub content: Vec<Box<RawValue>>,
     /// The tool did not do what it was asked for.
     pub is_error: bool,
-    /// The job that it began, where it answered at once.
+    /// The job that the tool began, if it answered at once.
     pub job: Option<Box<JobReport>>,
 }
 
 impl ToolAnswer {
-    /// A refusal or a failure, in a sentence.
+    /// Makes the answer for a refusal or a failure, with a sentence about it.
     pub fn error(text: impl Into<String>) -> ToolAnswer {
         ToolAnswer { text: text.into(), is_error: true, ..ToolAnswer::default() }
     }
 
-    /// The members of a `tools/call` result.
+    /// Returns the members of a `tools/call` result. The text has [`ANSWER_CHARACTERS`] at most.
     pub fn to_json(&self, revision: Revision) -> Map<String, Value> {
         self.members(revision, if stands("answers-bounded") { ANSWER_CHARACTERS } else { usize::MAX })
     }
 
-    /// The same with all of its text.
+    /// Returns the members of a `tools/call` result with all of the text.
     pub fn whole(&self, revision: Revision) -> Map<String, Value> {
         self.members(revision, usize::MAX)
     }
 
-    /// The same with so many characters of its text at most.
+    /// Returns the members of a `tools/call` result with at most `most` characters of the text.
     fn members(&self, revision: Revision, most: usize) -> Map<String, Value> {
         let text = shortened(&self.text, most);
         let mut result = Map::new();

@@ -1,14 +1,13 @@
-//! Rust closures as tools in this very process: for code of our own that is trusted, quick and looks at its own deadline
-//! (G-17, X-03). Everything else belongs into a [job](unhang_jobs).
+//! Rust closures as tools in this very process: for code of our own that is trusted, quick and looks at its own deadline (G-17, X-03). All
+//! other work belongs in a [job](unhang_jobs).
 //!
-//! A thread cannot be killed. When a closure is late, its caller is answered all the same, and the thread is *lost* until the
-//! closure ends by itself. A tool that has lost too many is refused, so that one bad closure cannot fill the process with
-//! threads. A closure that overflows its stack or aborts still takes the process down.
+//! A thread cannot be killed. If a closure is late, its caller is answered all the same, and the thread is *lost* until the closure ends by
+//! itself. A tool that has lost too many threads is refused, so that one bad closure cannot fill the process with threads. A closure that
+//! overflows its stack or aborts still takes the process down.
 //!
 //! Invariants
 //!
-//! - Whoever calls gets an answer by the deadline, whatever the closure does: also when it panics, and when all slots are
-//!   taken.
+//! - A caller gets an answer by the deadline, whatever the closure does: also if it panics, and if all slots are taken.
 //! - At any time there are at most as many threads as slots, and for each tool as many more as it may lose.
 //! - Nothing waits for a lost thread, the end of the program included.
 
@@ -29,56 +28,56 @@ use unhang_switches::stands;
 
 use unhang_proc::deadline::Deadline;
 
-/// Closures that run at the same time.
+/// The number of closures that run at the same time.
 pub const SLOTS: usize = 4;
 
-/// Threads that one tool may lose before it is refused.
+/// The number of threads that one tool may lose before it is refused.
 pub const LOST_LIMIT: usize = 2;
 
 /// Why a closure gave no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectError {
-    /// It did not end in time; nobody waits for it any more.
+    /// The closure did not end in time; nobody waits for it any more.
     #[error("the tool `{tool}` did not end within {}; it belongs into a job", humantime::format_duration(*.limit))]
     Late {
-        /// Which tool.
+        /// The tool.
         tool: String,
-        /// What it had.
+        /// The time that the closure had.
         limit: Duration,
     },
     /// No slot was free in time.
     #[error("the tool `{tool}` waited {} for others to end, in vain", humantime::format_duration(*.limit))]
     Busy {
-        /// Which tool.
+        /// The tool.
         tool: String,
-        /// How long it waited.
+        /// The time of the wait.
         limit: Duration,
     },
-    /// It panicked.
+    /// The closure panicked.
     #[error("the tool `{tool}` failed: {message}")]
     Panicked {
-        /// Which tool.
+        /// The tool.
         tool: String,
-        /// What it said.
+        /// The text of the panic.
         message: String,
     },
-    /// Too many of its calls were late and still run.
+    /// Too many calls of the tool were late and still run.
     #[error(
         "the tool `{tool}` is switched off: {lost} of its calls were late and still run; it belongs into a job"
     )]
     Refused {
-        /// Which tool.
+        /// The tool.
         tool: String,
-        /// How many.
+        /// The number of such calls.
         lost: usize,
     },
-    /// The system has no thread for it.
+    /// The system has no thread for the closure.
     #[error("the tool `{tool}` could not be started: {message}")]
     NoThread {
-        /// Which tool.
+        /// The tool.
         tool: String,
-        /// What the system said.
+        /// The text of the system's error.
         message: String,
     },
 }
@@ -88,7 +87,7 @@ pub enum DirectError {
 pub struct Abandoned(Arc<AtomicBool>);
 
 impl Abandoned {
-    /// Whether nobody waits any more.
+    /// Returns whether nobody waits for the closure any more.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -103,7 +102,7 @@ pub struct ThreadPool {
     lost_limit: usize,
 }
 
-/// Threads that nobody waits for any more, by tool.
+/// The number of threads that nobody waits for any more, by tool.
 type AbandonedThreads = Mutex<HashMap<String, usize>>;
 
 impl Default for ThreadPool {
@@ -113,22 +112,22 @@ impl Default for ThreadPool {
 }
 
 impl ThreadPool {
-    /// A pool with so many slots, in which a tool may lose so many threads.
+    /// Makes a pool with so many slots, in which a tool may lose so many threads.
     #[must_use]
     pub fn new(slots: usize, lost_limit: usize) -> Self {
         Self { slots: Arc::new(Semaphore::new(slots)), lost: Arc::default(), lost_limit }
     }
 
-    /// Threads that a tool has lost at the moment.
+    /// Returns how many threads a tool has lost at the moment.
     #[must_use]
     pub fn lost(&self, tool: &str) -> usize {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).get(tool).copied().unwrap_or(0)
     }
 
-    /// Runs a closure. Dropping the future abandons it as a deadline does.
+    /// Runs a closure. Dropping the future abandons the closure, as the deadline does.
     ///
     /// # Errors
-    /// Why there is no result.
+    /// Fails with the variant of [`DirectError`] that says why there is no result.
     pub async fn run<T: Send + 'static>(
         &self,
         tool: &str,
@@ -149,10 +148,10 @@ impl ThreadPool {
         let call = Arc::new(PoolCall::new(tool, self.lost.clone()));
         let waiting = PoolWaiter(call.clone());
         let run = move || {
-            // What it had borrowed may be broken after a panic; it is not used again.
+            // A panic may break data that the closure had borrowed; that data is not used again.
             let result = catch_unwind(AssertUnwindSafe(|| work(&call.abandoned)));
             call.end();
-            // Whoever waited may have gone.
+            // The caller may have gone.
             drop(answer.send(result));
         };
         if let Err(error) = thread::Builder::new().name(format!("direct-{tool}")).spawn(run) {
@@ -169,7 +168,7 @@ impl ThreadPool {
     }
 }
 
-/// One call, as its two sides see it.
+/// One call, as the caller and the thread share it.
 #[derive(Debug)]
 struct PoolCall {
     tool: String,
@@ -188,7 +187,7 @@ impl PoolCall {
         }
     }
 
-    /// The closure has ended. If nobody waits any more, its thread is not lost any longer.
+    /// Notes that the closure has ended. If nobody waits any more, its thread is not lost any longer.
     fn end(&self) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_ended.store(true, Ordering::Relaxed);
@@ -198,7 +197,7 @@ impl PoolCall {
         lost.retain(|_, count| *count > 0);
     }
 
-    /// Nobody waits any more.
+    /// Notes that nobody waits for the closure any more. If it has not ended, its thread is lost.
     fn abandon(&self) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.has_ended.load(Ordering::Relaxed) {
@@ -208,7 +207,7 @@ impl PoolCall {
     }
 }
 
-/// Somebody waits for a call, until this is dropped.
+/// Stands for the caller that waits for a call. Dropping it abandons the call.
 struct PoolWaiter(Arc<PoolCall>);
 
 impl Drop for PoolWaiter {

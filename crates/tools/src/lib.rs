@@ -7,8 +7,8 @@
 //!
 //! Invariants
 //! - Arguments are checked before anything is done with them; no command passes through a shell.
-//! - Whatever goes wrong is an answer that says what to do, and never ends the session.
-//! - Answers are bounded, and what is left out of one is said.
+//! - A failure is an answer that says what to do, and never ends the session.
+//! - Answers are bounded, and an answer says what is left out of it.
 
 pub mod answer_text;
 mod arguments;
@@ -41,12 +41,14 @@ pub use toolbox::{Cancellation, ToolAnswerFuture, ToolCall, Toolbox};
 use self::builtin::Builtin;
 use crate::job_report::ToolNames;
 
-/// The tools of ours that the guard lists: as few and as short as will do, since each client sends them to its model again and again.
+/// Returns the tools of ours that the guard lists. They are as few and as short as will do, since each client sends them to its model again
+/// and again.
 pub fn listed_by_the_guard(names: ToolNames) -> impl Iterator<Item = Definition> {
     Builtin::OF_THE_GUARD.into_iter().map(move |builtin| builtin.in_brief(names))
 }
 
-/// Whether a tool of ours that is about jobs has this name, by these names. The guard answers them all, listed or not.
+/// Returns whether a tool of ours about jobs has this name. `names` are the names that callers know. The guard answers calls of all of
+/// them, listed or not.
 pub fn is_about_jobs(name: &str, names: ToolNames) -> bool {
     let own = name.strip_prefix(names.prefix);
     own.is_some_and(|own| Builtin::OF_JOBS.iter().any(|builtin| builtin.name() == own))

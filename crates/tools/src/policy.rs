@@ -1,8 +1,8 @@
-//! Who decides whether a tool is answered with a job or with its outcome: the file, and above it a text such as
+//! Decides whether a tool is answered with a job or with its outcome: by the file and, above it, by a text such as
 //! `simulate=child,*=job` from the environment.
 //!
-//! Invariants: pure; a name that stands there goes before `*`, wherever it stands; what cannot be read is an error and not
-//! ignored, because a heavy tool would hold the client up unnoticed.
+//! Invariants: pure. A name goes before `*`, wherever it stands in the text. A text that cannot be read is an error and not ignored,
+//! because a heavy tool would hold the client up unnoticed.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ impl ModeOverrides {
     /// Reads `name=mode` pairs with commas between; an empty text has none.
     ///
     /// # Errors
-    /// A sentence about the pair that is none.
+    /// Fails with a sentence about the pair if one cannot be read, or if a name has two modes.
     pub fn parse(text: &str) -> Result<ModeOverrides, String> {
         let mut overrides = ModeOverrides::default();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -45,12 +45,12 @@ impl ModeOverrides {
         Ok(overrides)
     }
 
-    /// The mode of a tool for which the file says `configured`.
+    /// Returns the mode of a tool for which the file says `configured`.
     pub fn mode(&self, name: &str, configured: Mode) -> Mode {
         self.by_name.get(name).copied().or(self.rest).unwrap_or(configured)
     }
 
-    /// A sentence about each name that is none of these tools.
+    /// Returns a sentence about each name that none of these tools has.
     pub fn unknown(&self, tools: &[&str]) -> Vec<String> {
         let unknown = self.by_name.keys().filter(|name| !tools.contains(&name.as_str()));
         unknown

@@ -1,27 +1,27 @@
-//! The schemas of our own tools: what they take, and what the structured part of their answers looks like (design 7).
+//! The schemas of our own tools: their arguments, and the structured part of their answers (design 7).
 //!
-//! Invariants: what is required in an answer is always there; what is told only sometimes is not required.
+//! Invariants: a member that is required in an answer is always there; a member that is told only sometimes is not required.
 
 use serde_json::{Map, Value, json};
 
 use unhang_jobs::record::JobState;
 
-/// The longest time that a status is waited for: the shortest clock of a client is 30 s.
+/// The longest time that a call waits for the end of a job: the shortest clock of a client is 30 s.
 pub(super) const MAX_WAIT_SECONDS: u64 = 25;
-/// Jobs in a list, where nothing is said.
+/// The default number of jobs in a list.
 pub(super) const DEFAULT_JOBS: u32 = 20;
-/// Jobs in a list at most.
+/// The most jobs in a list.
 pub(super) const MAX_JOBS: u32 = 1000;
-/// Bytes of a log, where nothing is said.
+/// The default number of bytes of a log.
 pub(super) const DEFAULT_LOG_BYTES: usize = 8000;
-/// Bytes of a log at most; they may be twice as many characters in JSON.
+/// The most bytes of a log; in JSON they may be twice as many characters.
 pub(super) const MAX_LOG_BYTES: usize = 10_000;
 
 fn object(properties: &Value, required: &[&str]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required })
 }
 
-/// The schema of arguments: whatever is not listed is a mistake.
+/// Returns a schema of arguments. An argument that it does not list is a mistake.
 fn arguments(properties: &Value, required: &[&str]) -> Value {
     let mut schema = object(properties, required);
     schema["additionalProperties"] = false.into();
@@ -65,7 +65,7 @@ pub(super) fn job_and_offset() -> Value {
     arguments(&json!({ "job_id": job_id(), "offset": offset }), &["job_id"])
 }
 
-/// The schema of arguments without what their names say.
+/// Returns a schema of arguments with the type of each argument alone.
 pub(super) fn in_brief(mut schema: Value) -> Value {
     for argument in
         schema["properties"].as_object_mut().into_iter().flat_map(|arguments| arguments.values_mut())
@@ -76,7 +76,7 @@ pub(super) fn in_brief(mut schema: Value) -> Value {
     schema
 }
 
-/// What every answer about a job has, and nothing else.
+/// Returns the schema of the two members that every answer about a job has.
 pub(super) fn id_and_status() -> Value {
     object(&json!({ "job_id": { "type": "string" }, "status": { "type": "string" } }), &["job_id", "status"])
 }
@@ -160,7 +160,7 @@ fn next_steps() -> Value {
     json!({ "type": "array", "items": { "type": "string" } })
 }
 
-/// The answer of a tool in mode `job`.
+/// Returns the schema of the answer of a tool in mode `job`.
 pub fn started() -> Value {
     let properties = json!({
         "job_id": { "type": "string" },
@@ -177,7 +177,7 @@ pub(super) fn status() -> Value {
     object(&properties.into(), &[&HEAD[..], &["next_steps"]].concat())
 }
 
-/// The answer of `get_job_results`, and of a tool in mode `child`.
+/// Returns the schema of the answer of `get_job_results`, and of a tool in mode `child`.
 pub(super) fn results() -> Value {
     let mut schema = status();
     let more = json!({

@@ -1,8 +1,8 @@
-//! What the tools need of whoever runs jobs: plain questions, answers in the form of [`job_report`](crate::job_report), and
-//! one error for people.
+//! The service that runs jobs, as the tools need it: plain questions, answers in the form of [`job_report`](crate::job_report), and one
+//! error for people.
 //!
-//! Invariants: nothing here knows MCP; an implementation answers within its own deadlines, and checks ids and names before
-//! they reach a path; once [`JobService::submit`] has answered, the job reaches a final state that is true (promise 7).
+//! Invariants: nothing here knows MCP. An implementation answers within its own deadlines, and checks ids and names before they reach a
+//! path. Once [`JobService::submit`] has answered, the job reaches a final state that is true (promise 7).
 
 use std::{collections::BTreeMap, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
@@ -25,81 +25,82 @@ use crate::job_report::{
 /// An answer that is on its way.
 pub type JobFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, JobServiceError>> + Send + 'a>>;
 
-/// Who asks for jobs. What somebody has started is there for nobody else.
+/// The caller that asks for jobs. Jobs of one caller are not there for any other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caller(Option<Arc<str>>);
 
 impl Caller {
-    /// Whoever has the data folder: where callers are not told from one another, it is theirs.
+    /// Returns the owner of the data folder. If callers are not told from one another, all of them are the owner.
     #[must_use]
     pub fn owner() -> Self {
         Self(None)
     }
 
-    /// Somebody of this name, which stays theirs for as long as there are jobs.
+    /// Returns the caller of this name, which stays theirs for as long as there are jobs.
     #[must_use]
     pub fn called(name: &str) -> Self {
         Self(Some(name.into()))
     }
 
-    /// Their name, where they are not whoever has the data folder.
+    /// Returns the caller's name, or `None` for the owner of the data folder.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.as_deref()
     }
 }
 
-/// How much is told of what a command has left.
+/// How much of a command's results is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultsExtent {
-    /// What an answer of a tool has room for; it says where the rest is.
+    /// As much as an answer of a tool has room for; it says where the rest is.
     Bounded,
-    /// All of its results.
+    /// All results.
     Whole,
 }
 
 /// Runs jobs and keeps the named state.
 pub trait JobService: Send + Sync + 'static {
-    /// The same for this caller, to whom other callers' jobs are not there.
+    /// Returns the same service for this caller, to whom other callers' jobs are not there.
     fn on_behalf(self: Arc<Self>, caller: &Caller) -> Arc<dyn JobService>;
     /// Takes a job in; it is durable when this answers.
     fn submit(&self, request: SubmitRequest) -> JobFuture<'_, JobReport>;
-    /// Where a job is, once it is in a final state or `wait` is over.
+    /// Returns the status of a job, once the job is in a final state or `wait` is over.
     fn status(&self, id: JobId, wait: Duration) -> JobFuture<'_, JobReport>;
-    /// Whether there is such a job.
+    /// Returns whether there is such a job.
     fn knows(&self, id: JobId) -> JobFuture<'_, bool>;
-    /// What a job has come to as the answer of a tool, once it has ended: of a call what its server answered, or the error that its caller
-    /// would have had; of a command what [`results`](Self::results) has, of this extent. Whoever asks has had it.
+    /// Returns the outcome of a job as the answer of a tool. For a call, that is the server's answer, or the error that the call's caller
+    /// would have had. For a command, it is the [`results`](Self::results) of this extent. Returns `None` if the job has not ended, or if a
+    /// call has left neither. A job that has ended counts as read from then on.
     fn answer(&self, id: JobId, extent: ResultsExtent) -> JobFuture<'_, Option<CallAnswer>>;
-    /// What a job has left so far.
+    /// Returns the results of a job so far.
     fn results(&self, id: JobId) -> JobFuture<'_, Located<ResultsReport>>;
-    /// A piece of what a job has printed.
+    /// Returns a piece of a job's output.
     fn logs(&self, id: JobId, page: LogRequest) -> JobFuture<'_, LogReport>;
-    /// The newest jobs, newest first.
+    /// Returns the newest jobs, newest first.
     fn list(&self, filter: Option<JobState>, limit: u32) -> JobFuture<'_, ListReport>;
     /// Ends a job; answers when it has ended. A job that has ended already is an error that says how.
     fn terminate(&self, id: JobId) -> JobFuture<'_, JobReport>;
-    /// What those who ask call the tools.
+    /// Returns the names by which callers know the tools.
     fn names(&self) -> ToolNames {
         ToolNames::default()
     }
-    /// How long a job is kept after its end, where that is known.
+    /// Returns how long a job is kept after its end, if that is known.
     fn retention(&self) -> Option<Duration> {
         None
     }
-    /// How the machine and the jobs are doing.
+    /// Returns the status of the machine and the jobs.
     fn system(&self) -> JobFuture<'_, SystemReport>;
-    /// How many jobs there are of each state, in the order of a job's life.
+    /// Returns how many jobs there are of each state, in the order of a job's life.
     fn counts(&self) -> JobFuture<'_, Vec<(JobState, u64)>>;
-    /// A document of the named state.
+    /// Returns a document of the named state.
     fn get_state(&self, field: Field) -> JobFuture<'_, Located<DocumentReport>>;
-    /// Replaces a document of the named state; answers when.
+    /// Replaces a document of the named state; answers with the time of the change.
     fn set_state(&self, field: Field, value: Value) -> JobFuture<'_, JobTimestamp>;
-    /// All documents of the named state, by name.
+    /// Returns all documents of the named state, by name.
     fn list_state(&self) -> JobFuture<'_, Vec<ListedReport>>;
 }
 
-/// Why something was not done, as a sentence that says what to do.
+/// Why a request was not carried out, as a sentence that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct JobServiceError(pub String);
@@ -110,58 +111,59 @@ impl From<unhang_jobs::error::JobError> for JobServiceError {
     }
 }
 
-/// What a job has come to, as JSON.
+/// The outcome of a job, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallAnswer {
-    /// The result of a `tools/call`; of a call as its server gave it.
+    /// The result of a `tools/call`; of a call, as its server gave it.
     Result(String),
-    /// The error that its caller would have had.
+    /// The error that the call's caller would have had.
     Error(String),
 }
 
 /// A job to be run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubmitRequest {
-    /// The tool that wants it, which is also what people call the job.
+    /// The tool that wants the job, which is also the job's name for people.
     pub tool: String,
     /// The command, the program first.
     pub command: Vec<TemplateWord>,
-    /// Where it runs.
+    /// The folder that the command runs in.
     pub folder: PathBuf,
-    /// Its own variables, besides the small inherited set.
+    /// The command's own variables, besides the small inherited set.
     pub environment: BTreeMap<String, String>,
-    /// Whether it gets all of the environment, and not the small set.
+    /// Whether the command gets all of the environment, and not the small set.
     pub inherits_environment: bool,
     /// All arguments of the call, for `input.json`.
     pub arguments: Map<String, Value>,
-    /// Files in the job's folder, each with the state field that is written into it; a missing one is an error, no job.
+    /// Files in the job's folder, each with the state field that is written into it. If a field is missing, the request fails and there is
+    /// no job.
     pub inputs: Vec<(FileName, Field)>,
     /// The file in the job's folder that holds the results as JSON.
     pub results: Option<FileName>,
-    /// Where the results go when it completes.
+    /// The field of the named state that takes the results when the job completes.
     pub state: Option<Patch>,
-    /// How long it may run.
+    /// The time that the command may run.
     pub timeout: Option<Duration>,
-    /// Bytes that are kept of each output stream.
+    /// The most bytes that are kept of each output stream.
     pub log_limit: u64,
 }
 
-/// What is told of something that lies in a file or a folder, and in which: the place of what an answer has no room for.
+/// A report on something that lies in a file or a folder, with the path. There the reader finds what an answer has no room for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Located<T> {
-    /// What is told of it.
+    /// The report.
     pub report: T,
-    /// Where it lies.
+    /// The path of the file or the folder.
     pub path: PathBuf,
 }
 
-/// Which piece of a log is wanted.
+/// The piece of a log that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRequest {
-    /// Of which stream.
+    /// The stream.
     pub stream: LogStream,
-    /// From which byte of all that was ever printed.
+    /// The first byte, counted over all that was ever printed.
     pub offset: u64,
-    /// At most so many bytes.
+    /// The most bytes.
     pub max_bytes: usize,
 }

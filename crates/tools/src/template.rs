@@ -4,9 +4,9 @@
 //! - One item stays one item, whatever the argument holds: nothing is split, nothing is quoted, there is no shell (J-145).
 //! - The program is the author's; no argument takes part in it.
 //! - An item whose argument is absent is left out; in a nested list, all of its items are.
-//! - No argument becomes an option: an item that an argument begins does not begin with `-`, unless the author says that it may, or has
-//!   written `--` before it, behind which programs take nothing for an option.
-//! - A placeholder that is none of these is an error when the file is read, and not a text that reaches a program.
+//! - No argument becomes an option: an item that begins with an argument does not begin with `-`. The author can allow that, or can write
+//!   `--` before the item, behind which programs take nothing for an option.
+//! - An unknown placeholder is an error when the file is read, and does not reach a program as text.
 
 use std::{ffi::OsString, path::Path};
 
@@ -23,7 +23,7 @@ const MAX_ITEM: usize = 128 << 10;
 pub struct CommandTemplate {
     program: String,
     items: Vec<CommandItem>,
-    /// Arguments whose values may be options.
+    /// The arguments whose values may be options.
     options: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ enum TemplatePart {
     JobId,
 }
 
-/// One item of a command that only lacks what the job will be called.
+/// One item of a command that only lacks the job's folder and id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateWord(Vec<WordPart>);
 
@@ -60,7 +60,7 @@ enum WordPart {
 }
 
 impl TemplateWord {
-    /// The item for the job of this id in this folder.
+    /// Returns the item for the job of this id in this folder.
     pub fn render(&self, folder: &Path, id: &str) -> OsString {
         let mut item = OsString::new();
         for part in &self.0 {
@@ -81,10 +81,10 @@ impl From<&str> for TemplateWord {
 }
 
 impl Pattern {
-    /// Reads one item. `known` are the arguments that there are.
+    /// Parses one item. `known` are the arguments that the schema lists.
     ///
     /// # Errors
-    /// A sentence about the placeholder that is none.
+    /// Fails with a sentence about the placeholder if one is unknown.
     pub fn parse(text: &str, known: &[&str]) -> Result<Pattern, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -116,12 +116,15 @@ impl Pattern {
         Ok(Pattern(parts))
     }
 
-    /// Whether it is `--` alone, behind which no option can come.
+    /// Returns whether the item is `--` alone, behind which no option can come.
     fn ends_options(&self) -> bool {
         matches!(&self.0[..], [TemplatePart::Text(text)] if text == "--")
     }
 
-    /// Refuses what a caller would make an option of. Only text can be one: a number has no name.
+    /// Checks that no argument makes an option of the item. Only a text can do that: a number has no name.
+    ///
+    /// # Errors
+    /// Fails with a sentence about the argument if the item would begin with its `-`.
     fn check_option(&self, arguments: &Map<String, Value>, options: &[String]) -> Result<(), String> {
         for part in &self.0 {
             let TemplatePart::Argument(name) = part else { return Ok(()) };
@@ -132,7 +135,7 @@ impl Pattern {
                      allow that with `option-arguments = [\"{name}\"]`, or write `--` before it in `command`"
                 ));
             }
-            // What follows an empty text is what the item begins with.
+            // After an empty text, the item begins with the next part.
             if !text.is_empty() {
                 return Ok(());
             }
@@ -160,7 +163,7 @@ impl Pattern {
             .iter()
             .find_map(|part| if let TemplatePart::Argument(name) = part { Some(name) } else { None });
         match named {
-            // What stands around an argument counts as well.
+            // The text around an argument counts as well.
             Some(name) if length >= MAX_ITEM && stands("argument-fits-a-command-line") => {
                 Err(too_long(&format!("the item of the command with `{name}`"), length))
             }
@@ -192,7 +195,8 @@ impl TemplatePart {
     }
 }
 
-/// What looks like a placeholder behind its opening brace: its name, and what follows the closing one.
+/// Returns the name of the placeholder that begins behind an opening brace, and the text behind its closing brace. Returns `None` if the
+/// text does not look like one.
 fn placeholder(text: &str) -> Option<(&str, &str)> {
     let (name, behind) = text.split_once('}')?;
     let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
@@ -200,7 +204,7 @@ fn placeholder(text: &str) -> Option<(&str, &str)> {
     is_name.then_some((name, behind))
 }
 
-/// An argument as a text on a command line: texts as they are, everything else as JSON.
+/// Returns an argument as a text on a command line: a text as it is, every other value as JSON.
 fn as_item(name: &str, value: &Value) -> Result<String, String> {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -238,20 +242,20 @@ impl CommandTemplate {
         CommandTemplate { program, items, options: Vec::new() }
     }
 
-    /// The same where the values of these arguments may be options.
+    /// Returns the command with these arguments, whose values may be options.
     pub fn with_options(self, options: Vec<String>) -> CommandTemplate {
         CommandTemplate { options, ..self }
     }
 
-    /// The program, which takes no arguments in.
+    /// Returns the program, which takes no arguments in.
     pub fn program(&self) -> &str {
         &self.program
     }
 
-    /// The command for these arguments, the program first.
+    /// Returns the command for these arguments, the program first.
     ///
     /// # Errors
-    /// A sentence about the argument that cannot be on a command line.
+    /// Fails with a sentence about the argument if one cannot stand on a command line.
     pub fn fill(&self, arguments: &Map<String, Value>) -> Result<Vec<TemplateWord>, String> {
         let mut words = vec![TemplateWord::from(&*self.program)];
         let mut may_be_options = true;
@@ -259,7 +263,7 @@ impl CommandTemplate {
             let patterns = item.patterns();
             let together: Option<Vec<TemplateWord>> =
                 patterns.iter().map(|pattern| pattern.fill(arguments)).collect::<Result<_, _>>()?;
-            // What is left out protects nothing, and is no danger.
+            // An item that is left out neither ends the options nor becomes one.
             let Some(together) = together else { continue };
             for pattern in patterns {
                 if may_be_options {

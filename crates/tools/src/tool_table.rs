@@ -1,7 +1,7 @@
 //! All tools behind a front: those of the file, and the nine of ours.
 //!
-//! Invariants: a name stands for one tool; arguments are checked before the tool sees them (J-16); a check that may take long
-//! runs beside the event loop, so that it delays no other call (promise 8).
+//! Invariants: a name stands for one tool. Arguments are checked before the tool sees them (J-16). A check that may take long runs beside
+//! the event loop, so that it delays no other call (promise 8).
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use super::{
 use crate::job_report::ToolNames;
 use unhang_core::config::LARGE_ARGUMENTS;
 
-/// A tool and what is done when it is called.
+/// A tool, and the work that a call of it does.
 struct TableTool {
     schema: ArgumentSchema,
     work: ToolWork,
@@ -30,12 +30,12 @@ enum ToolWork {
     Declared(Box<Declared>),
 }
 
-/// Which of our own tools stand in the list. The others are answered all the same.
+/// Selects the tools of ours that stand in the list. The others can be called all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobTools {
-    /// Those about jobs, and those about the named state where a tool of the file uses that.
+    /// The tools about jobs; also those about the named state, if a tool of the file uses that.
     Listed,
-    /// The same, if there is a tool of the file; else none, since no call can become a job.
+    /// The same if there is a tool of the file. Otherwise none, since no call can become a job.
     ListedWithTools,
 }
 
@@ -47,10 +47,11 @@ pub struct Table {
 }
 
 impl Table {
-    /// The tools of the file in the modes that `overrides` leaves them, and ours behind them, of which `job_tools` says what is listed.
+    /// Makes the table of the tools of the file, with ours behind them. `overrides` may change the modes of the former, and `job_tools`
+    /// selects which of the latter are listed.
     ///
     /// # Errors
-    /// A sentence about a tool of the file that has the name of one of ours.
+    /// Fails with a sentence about the tool if a tool of the file has the name of one of ours.
     pub fn new(
         tools: Vec<ToolSettings>,
         overrides: &ModeOverrides,
@@ -84,10 +85,10 @@ impl Table {
         Self::with_entries(entries, ours, service)
     }
 
-    /// Those of ours that are about jobs, under these names.
+    /// Makes the table of our tools about jobs alone, under these names.
     ///
     /// # Errors
-    /// None is known: their schemas are our own.
+    /// Fails if a schema of ours cannot be compiled, which is not known to happen.
     pub fn of_jobs(names: ToolNames, service: Arc<dyn JobService>) -> Result<Table, String> {
         let ours = Builtin::OF_JOBS.iter().map(|builtin| (*builtin, builtin.definition(names)));
         Self::with_entries(Vec::new(), ours, service)
@@ -138,20 +139,20 @@ impl Toolbox for Table {
     }
 }
 
-/// A table that another one can take the place of: who begins a call later calls that one.
+/// A table that can be replaced: calls that begin later go to the new one.
 pub struct CurrentTable {
     table: RwLock<Arc<Table>>,
     changes: watch::Sender<()>,
 }
 
 impl CurrentTable {
-    /// This one, for now.
+    /// Makes one that begins with this table.
     #[must_use]
     pub fn new(table: Table) -> CurrentTable {
         CurrentTable { table: RwLock::new(Arc::new(table)), changes: watch::Sender::default() }
     }
 
-    /// From now on it is this one. Calls that have begun go on with theirs.
+    /// Replaces the table. Calls that have begun go on with theirs.
     pub fn replace(&self, table: Table) {
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
         self.changes.send_replace(());

@@ -1,4 +1,4 @@
-//! Tools behind a front.
+//! The tools behind a front, as the front sees them.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -12,53 +12,53 @@ use super::{Definition, ToolAnswer, service::Caller};
 pub struct Cancellation(watch::Receiver<bool>);
 
 impl Cancellation {
-    /// A cancellation and what sets it off; dropping that sets it off too.
+    /// Makes a cancellation, and the sender that sets it off. Dropping the sender sets it off too.
     pub fn new() -> (watch::Sender<bool>, Cancellation) {
         let (sender, receiver) = watch::channel(false);
         (sender, Cancellation(receiver))
     }
 
-    /// Waits until nobody waits any more. Cancel-safe.
+    /// Waits until nobody waits for the call any more. Cancel-safe.
     pub async fn cancelled(&mut self) {
         let _nobody_is_left = self.0.wait_for(|cancelled| *cancelled).await;
     }
 }
 
-/// A tool and what it is called with.
+/// A tool, and the arguments that it is called with.
 #[derive(Debug)]
 pub struct ToolCall {
     /// One of the names that the toolbox gave.
     pub tool: String,
     /// The arguments, not yet checked.
     pub arguments: Map<String, Value>,
-    /// How long they were, as JSON.
+    /// The length of the arguments as JSON, in bytes.
     pub length: usize,
-    /// Whose job it is, where it becomes one.
+    /// The owner of the job, if the call becomes one.
     pub caller: Caller,
-    /// How long whoever calls waits for the answer from now on.
+    /// The time for which the caller waits for the answer from now on.
     pub limit: Duration,
-    /// When to stop.
+    /// Tells the call when to stop.
     pub cancellation: Cancellation,
 }
 
 /// An answer that is on its way.
 pub type ToolAnswerFuture = Pin<Box<dyn Future<Output = ToolAnswer> + Send>>;
 
-/// Tools behind a front.
+/// The tools behind a front.
 pub trait Toolbox: Send + Sync + 'static {
-    /// All tools, in the order in which they are listed. A session asks when it begins, and when they have changed.
+    /// Returns all tools, in the order in which they are listed. A session asks when it begins, and when the tools have changed.
     fn definitions(&self) -> Arc<[Definition]>;
 
-    /// Tells that there are others now, where that can be.
+    /// Returns a receiver that hears when the tools change, or `None` if they cannot.
     fn changes(&self) -> Option<watch::Receiver<()>> {
         None
     }
 
-    /// Calls one of them. Whatever goes wrong is an answer; once it is cancelled it has to end soon.
+    /// Executes a call of one of the tools. A failure is an answer as well. A call that is cancelled has to end soon.
     fn call(&self, call: ToolCall) -> ToolAnswerFuture;
 }
 
-/// A toolbox with nothing in it.
+/// A toolbox without tools.
 pub struct NoTools;
 
 impl Toolbox for NoTools {

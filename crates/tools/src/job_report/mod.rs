@@ -1,10 +1,10 @@
-//! What is told of a job, its results, its logs and the named state: the one form that tools answer with and that the command
-//! line prints as JSON.
+//! Reports of jobs, their results, their logs and the named state: the one form that tools answer with and that the command line prints as
+//! JSON.
 //!
 //! Invariants
 //!
-//! - The names of the members are part of the public contract (design 7); what means nothing yet is absent.
-//! - What a status means does not depend on who asks; the next steps do, since an agent has tools and a person commands.
+//! - The names of the members are part of the public contract (design 7). A member that means nothing yet is absent.
+//! - The meaning of a status does not depend on the reader. The next steps do, since an agent has tools and a person has commands.
 //! - The steps of an agent name tools that exist, with the arguments to call them with, and never ask for busy waiting (J-83).
 
 mod system;
@@ -26,7 +26,7 @@ use unhang_jobs::{
 
 pub use system::{MachineReport, SystemReport};
 
-/// Who reads the next steps.
+/// The reader of the next steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportReader {
     /// An agent, which has the tools under these names.
@@ -35,20 +35,20 @@ pub enum ReportReader {
     Person,
 }
 
-/// What the tools about jobs are called: their names, with something before them where a server may have tools of the same names.
+/// The names of the tools about jobs: their own names, with a prefix if a server may have tools of the same names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolNames {
-    /// What comes before.
+    /// The text before each name.
     pub prefix: &'static str,
 }
 
 impl ToolNames {
-    /// Whether those who ask have all of these tools in their list. The guard, where they have something before their names, lists three.
+    /// Returns whether callers have all of these tools in their list. The guard lists three of them if their names have a prefix.
     pub(crate) fn lists_all(self) -> bool {
         self.prefix.is_empty()
     }
 
-    /// Says where those who ask find the ids of jobs.
+    /// Says where callers find the ids of jobs.
     #[must_use]
     pub fn source_of_ids(self) -> String {
         if self.lists_all() {
@@ -58,7 +58,7 @@ impl ToolNames {
         }
     }
 
-    /// What the tool of ours is called that has this name itself.
+    /// Returns the name under which callers know the tool of ours with the name `own`.
     pub(crate) fn of(self, own: &str) -> String {
         format!("{}{own}", self.prefix)
     }
@@ -67,17 +67,17 @@ impl ToolNames {
 /// The answer to a submission (J-23).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Accepted {
-    /// Its id.
+    /// The job's id.
     pub job_id: JobId,
-    /// Where it is.
+    /// The job's status.
     pub status: JobState,
-    /// What that means, as a sentence.
+    /// The meaning of the status, as a sentence.
     pub message: String,
-    /// What to do now.
+    /// The next steps.
     pub next_steps: Vec<String>,
 }
 
-/// What a job is that is no command.
+/// The kind of a job that is not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
@@ -85,53 +85,53 @@ pub enum JobKind {
     Call,
 }
 
-/// What a call does as it becomes a job.
+/// The activity of a call at the time at which it becomes a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallActivity {
-    /// Its server works on it.
+    /// The server works on the call.
     #[default]
     Works,
-    /// Its server has not been asked yet: it waits for this, as the end of a sentence.
+    /// The server has not been asked yet. The text, the end of a sentence, says what the call waits for.
     Waits(&'static str),
-    /// The window that leads has it, and knows.
+    /// The window that leads has the call, and knows which of the two holds.
     Either,
 }
 
-/// Where a job is.
+/// The status of a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobReport {
-    /// Its id.
+    /// The job's id.
     pub job_id: JobId,
-    /// What people call it.
+    /// The name that people know it by.
     pub name: String,
-    /// What it is, where it is no command.
+    /// The kind of the job, if it is not a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<JobKind>,
-    /// The server of a call, as the configuration calls it.
+    /// The server of a call, by its name in the configuration.
     #[serde(skip)]
     pub server: Option<String>,
-    /// Where it is.
+    /// The state that the job is in.
     pub status: JobState,
-    /// What a call does as it becomes a job.
+    /// The activity of a call at the time at which it becomes a job.
     #[serde(skip)]
     pub does: CallActivity,
-    /// When it was accepted.
+    /// The time at which it was accepted.
     pub created_at: JobTimestamp,
-    /// When it was started.
+    /// The time at which it was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<JobTimestamp>,
-    /// When it ended.
+    /// The time at which it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<JobTimestamp>,
-    /// How long it has been running, or ran; of a queued job, how long it has waited.
+    /// The time that it has been running, or ran; of a queued job, the time that it has waited.
     pub elapsed_time_seconds: f64,
-    /// The part that is done, 0 to 1, as it says itself.
+    /// The part that is done, 0 to 1, as the job says itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// What it is doing, as it says itself.
+    /// The current activity, as the job says itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_message: Option<String>,
-    /// How many jobs start before it.
+    /// The number of jobs that start before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_position: Option<u32>,
     /// Why it is not started although a slot is free.
@@ -143,44 +143,44 @@ pub struct JobReport {
     /// The signal that its work died of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Why it ended as it did, where the exit code does not say it.
+    /// Why it ended as it did, if the exit code does not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<EndReason>,
     /// The same for a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Whether its result has reached the named state; absent where nothing was agreed on.
+    /// Whether its result has reached the named state; absent if nothing was agreed on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_applied: Option<bool>,
-    /// Why it has not.
+    /// Why the result has not reached the named state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
-    /// What to do now.
+    /// The next steps.
     pub next_steps: Vec<String>,
 }
 
 /// Some of the jobs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListReport {
-    /// Newest first.
+    /// The jobs, newest first.
     pub jobs: Vec<JobReport>,
-    /// How many may run at the same time.
+    /// The number of jobs that may run at the same time.
     pub max_concurrent: u32,
 }
 
-/// What a job has left.
+/// The results of a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResultsReport {
-    /// Where it is.
+    /// The status of the job.
     #[serde(flatten)]
     pub job: JobReport,
-    /// Its result file.
+    /// The content of its result file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<Value>,
-    /// The name of its result file in the folder of its work, where one was agreed on.
+    /// The name of its result file in the folder of its work, if one was agreed on.
     #[serde(skip)]
     pub results_name: Option<String>,
-    /// What it says of its failure.
+    /// The job's own account of its failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
     /// The end of its stdout.
@@ -197,40 +197,40 @@ pub struct ResultsReport {
 pub struct LogReport {
     /// The text.
     pub text: String,
-    /// Where it begins.
+    /// The offset at which the piece begins.
     pub offset: u64,
-    /// Where the next piece begins.
+    /// The offset at which the next piece begins.
     pub next_offset: u64,
     /// Whether nothing will come any more.
     pub eof: bool,
-    /// What lies before this offset has been dropped.
+    /// The offset before which the log has been dropped.
     pub dropped_before: u64,
 }
 
 /// A document of the named state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DocumentReport {
-    /// Its name.
+    /// The document's name.
     pub field: Field,
-    /// What it holds.
+    /// The document's value.
     pub value: Value,
-    /// When it was last replaced.
+    /// The time at which it was last replaced.
     pub updated_at: JobTimestamp,
 }
 
-/// What the list of documents says of one.
+/// An entry in the list of documents.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListedReport {
-    /// Its name.
+    /// The document's name.
     pub field: Field,
-    /// Bytes of its file.
+    /// The size of its file, in bytes.
     pub bytes: u64,
-    /// When it was last replaced.
+    /// The time at which it was last replaced.
     pub updated_at: JobTimestamp,
 }
 
 impl Accepted {
-    /// The answer to the submission of this job.
+    /// Makes the answer to the submission of this job.
     #[must_use]
     pub fn new(job: &JobReport) -> Self {
         let id = job.job_id;
@@ -244,14 +244,14 @@ impl Accepted {
 }
 
 impl JobReport {
-    /// What is told of a job.
+    /// Makes the report of a job.
     #[must_use]
     pub fn new(status: &JobStatus, reader: ReportReader) -> Self {
         let JobStatus { record, queue_position, progress, wait_reason } = status;
         let ending = record.ending.as_ref();
-        // What a job last said before it was done with everything would look like a contradiction.
+        // The last progress of a completed job would look like a contradiction.
         let progress = progress.as_ref().filter(|_| record.status != JobState::Completed);
-        // Milliseconds are what the records have.
+        // The records have milliseconds.
         let elapsed = (status.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
         Self {
             job_id: record.job_id,
@@ -278,7 +278,7 @@ impl JobReport {
         }
     }
 
-    /// How it ended, or where it is, in a few words: `failed: exit code 3`.
+    /// Returns how the job ended, or the state that it is in, in a few words: `failed: exit code 3`.
     #[must_use]
     pub fn summary(&self) -> String {
         match self.cause() {
@@ -287,10 +287,10 @@ impl JobReport {
         }
     }
 
-    /// Why it is where it is, where that does not go without saying.
+    /// Returns the reason for the job's state, or `None` if the state says it all.
     #[must_use]
     pub fn cause(&self) -> Option<String> {
-        // That a good end has code 0, and a cancelled one its signal, does.
+        // A completed job has exit code 0, and a cancelled one has its signal: both go without saying.
         if matches!(self.status, JobState::Completed | JobState::Cancelled) {
             return None;
         }
@@ -303,7 +303,7 @@ impl JobReport {
     }
 }
 
-/// What can be done with a job that is where it is.
+/// Returns the next steps with a job, for this reader.
 fn next_steps(record: &JobRecord, reader: ReportReader) -> Vec<String> {
     let id = record.job_id;
     match reader {
@@ -314,7 +314,7 @@ fn next_steps(record: &JobRecord, reader: ReportReader) -> Vec<String> {
 }
 
 impl ToolNames {
-    /// A call of a server's tool leaves its answer, and nothing else.
+    /// Returns the next steps with a call of a server's tool, which leaves its answer and nothing else.
     fn steps_after_a_call(self, id: JobId, status: JobState) -> Vec<String> {
         let Self { prefix } = self;
         let left = match status {
@@ -340,7 +340,7 @@ impl ToolNames {
 
     fn steps_of_an_agent(self, id: JobId, status: JobState) -> Vec<String> {
         let mut steps = self.all_steps_of_an_agent(id, status);
-        // What is not in its list it cannot call.
+        // An agent cannot call a tool that is not in its list.
         steps.retain(|step| self.lists_all() || !step.contains("get_job_logs"));
         steps
     }
@@ -371,11 +371,11 @@ fn commands_of_a_person(id: JobId, record: &JobRecord) -> Vec<String> {
             [format!("unhang job logs {id}"), format!("unhang job remove {id}")]
         }
         JobState::Completed => [format!("unhang job result {id}"), format!("unhang job logs {id}")],
-        // It left an answer all the same.
+        // The job left an answer all the same.
         _ if record.ending.as_ref().is_some_and(|ending| ending.reason == Some(EndReason::ToolError)) => {
             [format!("unhang job result {id}"), format!("unhang job logs {id}")]
         }
-        // Its server has a log of its own.
+        // The server has a log of its own.
         _ if record.call.is_some() => [format!("unhang job show {id}"), format!("unhang job logs {id}")],
         JobState::Failed | JobState::Cancelled | JobState::Lost => {
             [format!("unhang job logs --stderr {id}"), format!("unhang job logs {id}")]
@@ -385,7 +385,7 @@ fn commands_of_a_person(id: JobId, record: &JobRecord) -> Vec<String> {
 }
 
 impl ResultsReport {
-    /// What is told of what a job has left.
+    /// Makes the report of a job's results.
     #[must_use]
     pub fn new(results: Results, reader: ReportReader) -> Self {
         let Results { status, results, error, stdout_tail, stderr_tail, gone } = results;
@@ -397,8 +397,8 @@ impl ResultsReport {
     }
 }
 
-/// Returns the answer of a call without what 2026-07-28 says of a result: the window that leads adds it for those that follow, and whoever
-/// reads the answer here is the client of neither.
+/// Returns the answer of a call without the members that 2026-07-28 adds to a result. The window that leads adds them for windows that
+/// follow, and the reader here is the client of neither.
 fn without_protocol(mut answer: Value) -> Value {
     let Some(members) = answer.as_object_mut() else { return answer };
     members.remove("resultType");
@@ -434,7 +434,7 @@ impl From<DocumentEntry> for ListedReport {
     }
 }
 
-/// The kind of an error, for programs.
+/// Returns the kind of an error, for programs.
 #[must_use]
 pub fn kind(error: &JobError) -> &'static str {
     match error {
@@ -453,7 +453,7 @@ pub fn kind(error: &JobError) -> &'static str {
         JobError::FileLimit { .. } => "file_limit",
         JobError::LogGone { .. } | JobError::FolderGone { .. } | JobError::DataFolderGone { .. } => "gone",
         JobError::Closed => "shutting_down",
-        // Files, the database, and whatever is added later.
+        // Files, the database, and any variant that is added later.
         _ => "storage",
     }
 }

@@ -1,4 +1,4 @@
-//! How the machine and the jobs are doing, as it is told (J-81, J-126).
+//! Reports of the machine and the jobs (J-81, J-126).
 
 use serde::Serialize;
 
@@ -8,36 +8,36 @@ use unhang_jobs::{
     record::JobState,
 };
 
-/// How the machine and the jobs are doing.
+/// The status of the machine and the jobs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SystemReport {
-    /// How many of `jobs` run, commands and calls.
+    /// The number of `jobs` that run, commands and calls.
     pub running_jobs: usize,
-    /// How many of those are commands.
+    /// The number of those that are commands.
     pub running_commands: usize,
-    /// How many of those are calls of servers' tools, which need no slot.
+    /// The number of those that are calls of servers' tools, which need no slot.
     pub running_calls: usize,
-    /// How many of `jobs` wait for a slot.
+    /// The number of `jobs` that wait for a slot.
     pub queued_jobs: usize,
-    /// Slots that commands have, those of other callers included.
+    /// The slots that commands have, those of other callers included.
     pub slots_in_use: u32,
-    /// How many slots there are.
+    /// The number of slots.
     pub max_concurrent: u32,
     /// The jobs that have not ended.
     pub jobs: Vec<JobReport>,
-    /// What the machine does.
+    /// The load of the machine.
     pub system: MachineReport,
     /// Why nothing is started at the moment, if nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_reason: Option<String>,
     /// Whether jobs outlive this program, as far as the system shows.
     pub outlives: bool,
-    /// With what they end otherwise.
+    /// The things whose end ends the jobs too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ends_with: Vec<String>,
 }
 
-/// What the machine does; absent where the system does not tell.
+/// The load of the machine; a value is absent if the system does not tell it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MachineReport {
     /// Processor time of all processors, in per cent.
@@ -55,11 +55,11 @@ pub struct MachineReport {
 }
 
 impl SystemReport {
-    /// What is told of it.
+    /// Makes the report of the machine and the jobs.
     #[must_use]
     pub fn new(system: System, reader: ReportReader) -> Self {
         let System { mut jobs, running, max_concurrent, machine, wait_reason, ties } = system;
-        // One may have ended since they were looked up.
+        // A job may have ended since the jobs were looked up.
         jobs.retain(|job| !job.record.status.is_final());
         let is_queued = |job: &&JobStatus| job.record.status == JobState::Queued;
         let queued_jobs = jobs.iter().filter(is_queued).count();
@@ -85,7 +85,7 @@ impl SystemReport {
 impl From<Machine> for MachineReport {
     fn from(machine: Machine) -> Self {
         let Machine { cpu_percent, memory_percent, memory_mb, disk_free_mb } = machine;
-        // Of a sample of a tenth of a second, further digits mean nothing.
+        // A sample of a tenth of a second does not support further digits.
         let rounded = |percent: f64| (percent * 10.0).round() / 10.0;
         Self {
             cpu_percent: cpu_percent.map(rounded),

@@ -5,7 +5,7 @@ use unhang_jobs::record::{EndRecord, JobEnd};
 
 use super::*;
 
-/// A queued job, changed.
+/// Makes the status of a queued job, after `change`.
 pub fn status(change: impl FnOnce(&mut JobRecord)) -> JobStatus {
     let mut record: JobRecord = serde_json::from_value(json!({
         "format": 1, "job_id": "abcdefgh2345", "name": "simulate", "command": ["true"], "folder": "/",
@@ -17,7 +17,7 @@ pub fn status(change: impl FnOnce(&mut JobRecord)) -> JobStatus {
     JobStatus { record, queue_position: None, progress: None, wait_reason: None }
 }
 
-/// One that ended after a second and a half.
+/// Makes the status of a job that ended after a second and a half.
 pub fn ended(outcome: JobEnd, change: impl FnOnce(&mut EndRecord)) -> JobStatus {
     status(|record| {
         record.started_at = Some(record.created_at);
