@@ -1,6 +1,6 @@
 //! Errors, from a server of one era to a client of the other (protocol.md 3.3, row 17).
 //!
-//! Invariants: the message and what else is in `data` stay as they were written; a code means the same on both sides.
+//! Invariants: the message and the other members of `data` stay as they were written. A code means the same on both sides.
 
 use std::borrow::Cow;
 
@@ -8,13 +8,13 @@ use unhang_wire::Json;
 
 use crate::{Splice, quoted};
 
-/// A resource that is not there, up to 2025-11-25.
+/// The resource does not exist (up to 2025-11-25).
 const RESOURCE_NOT_FOUND: i64 = -32002;
-/// The same from 2026-07-28 on, and every other wrong parameter in both eras.
+/// The resource does not exist (from 2026-07-28 on), or another parameter is wrong (both eras).
 pub(crate) const INVALID_PARAMS: i64 = -32602;
-/// A method that is not there, or not in this way.
+/// The method does not exist, or it cannot be called in this way.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
-/// What a request is that cannot be taken as it stands.
+/// The request cannot be taken as it stands.
 const INVALID_REQUEST: i64 = -32600;
 /// Headers and body of a request do not agree (from 2026-07-28 on).
 const HEADER_MISMATCH: i64 = -32020;
@@ -22,32 +22,33 @@ const HEADER_MISMATCH: i64 = -32020;
 pub(crate) const MISSING_CAPABILITY: i64 = -32021;
 /// The revision of the request is not spoken (from 2026-07-28 on).
 const UNSUPPORTED_VERSION: i64 = -32022;
-/// A person has to open a URL first (2025-11-25 alone); a modern server asks for that by `input_required`.
+/// A person has to open a URL first (2025-11-25 alone). A modern server asks for that with `input_required`.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
 
-/// What becomes of a legacy server's error.
+/// A legacy server's error, as a modern client gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModernError<'a> {
     /// An error.
     Error(Cow<'a, str>),
-    /// What it asks of a person, as `elicitations`, an array of JSON: the request is to be made again when that is done.
+    /// The questions to a person (`elicitations`), a JSON array. The client makes the request again once they are answered.
     InputRequired(&'a str),
 }
 
-/// The error of a modern server for a legacy client; `None` for what is no error.
+/// Translates the error of a modern server for a legacy client. Returns `None` if `error` is not an error object.
 #[must_use]
 pub fn to_legacy<'a>(method: &str, error: Json<'a>) -> Option<Cow<'a, str>> {
     let known = match code(error)? {
         HEADER_MISMATCH | UNSUPPORTED_VERSION => Some(INVALID_REQUEST),
         MISSING_CAPABILITY => Some(INVALID_PARAMS),
-        // Other wrong parameters have no URI beside them.
+        // The code has other uses: only the error about a resource carries a URI.
         INVALID_PARAMS if method == "resources/read" && uri(error).is_some() => Some(RESOURCE_NOT_FOUND),
         _ => None,
     };
     with_code(error, known)
 }
 
-/// The error of a legacy server for a modern client; `None` for what is no error. `uri` is what was to be read, as JSON.
+/// Translates the error of a legacy server for a modern client. `asked_for` is the URI of the request, as JSON. Returns `None` if `error`
+/// is not an error object.
 #[must_use]
 pub fn to_modern<'a>(method: &str, error: Json<'a>, asked_for: Option<Json<'_>>) -> Option<ModernError<'a>> {
     match code(error)? {

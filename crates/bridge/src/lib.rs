@@ -7,14 +7,14 @@
 //!                  error, notification, question: the same
 //! ```
 //!
-//! What both eras say of tasks, each in its dialect, is in [`tasks`].
+//! The module [`tasks`] has the messages about tasks, which exist in both eras, each in its own dialect.
 //!
 //! Invariants
 //!
 //! - Pure: no clock, no descriptor, no state from one message to the next.
-//! - What has no meaning here stays byte for byte as it was written: members that nobody knows yet, the order of members, the way in
-//!   which numbers are written. What nothing is changed of is not copied.
-//! - What is not of the form that it has to be is left for the peer to judge, or told by `None`; it is never repaired by guess.
+//! - A member that has no meaning here stays byte for byte as it was written. So do the order of members and the spelling of numbers.
+//! - A text without changes is not copied.
+//! - A malformed value is left for the peer to judge, or reported by `None`. It is never repaired by a guess.
 
 pub mod error;
 pub mod notification;
@@ -29,44 +29,44 @@ use unhang_wire::Json;
 
 pub use splice::Splice;
 
-/// What all names begin with that the protocol itself puts into `_meta`.
+/// The prefix of all names that the protocol itself puts into `_meta`.
 const RESERVED: &str = "io.modelcontextprotocol/";
 
 /// The member for data about a message.
 const META: &str = "_meta";
 
-/// How a peer speaks.
+/// The way in which a peer speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
-    /// It begins with `initialize` and keeps what was said there (2024-11-05 to 2025-11-25).
+    /// The peer begins with `initialize` and keeps what was said there (2024-11-05 to 2025-11-25).
     Legacy,
-    /// Each request says all that there is to know (from 2026-07-28 on).
+    /// Each request of the peer carries everything that it needs (from 2026-07-28 on).
     Modern,
 }
 
-/// A text as JSON.
+/// Quotes a text as JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Params with changes of their `_meta`. What is no object is none, and becomes one.
+/// Applies `change` to the `_meta` of params. Params that are absent or not an object are replaced by an object.
 fn with_meta<'a>(params: Option<Json<'a>>, change: impl Fn(Splice<'a>) -> Splice<'a>) -> String {
     let changed = |meta| change(Splice::new(meta)).apply();
     let meta = params.and_then(|params| changed(params.member(META)?)).or_else(|| changed(Json::EMPTY));
     let meta = meta.as_deref().unwrap_or("{}");
     let with = |params: Json<'_>| Some(Splice::new(params).set(META, meta).apply()?.into_owned());
-    // An object can be changed.
+    // Both objects can be changed, so the default is never used.
     params.and_then(with).or_else(|| with(Json::EMPTY)).unwrap_or_default()
 }
 
-/// Params or a result whose `_meta` has lost what the protocol itself had put there, and that itself where nothing else was in it.
+/// Removes the protocol's own members from the `_meta` of params or of a result. An empty `_meta` is removed as well.
 fn without_reserved(object: Json<'_>) -> Splice<'_> {
     let splice = Splice::new(object);
     let Some(meta) = object.member(META) else { return splice };
     match Splice::new(meta).remove_all(RESERVED).apply() {
         Some(rest) if is_empty(&rest) => splice.remove(META),
         Some(rest) => splice.set(META, rest),
-        // It is no object, and says nothing.
+        // This `_meta` is not an object, and says nothing.
         None => splice,
     }
 }

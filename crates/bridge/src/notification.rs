@@ -1,6 +1,7 @@
 //! Notifications that come with a subscription (protocol.md 3.3, rows 12 and 18).
 //!
-//! Invariant: a modern client hears of nothing but under its own subscription, whose name is the id of the request that began it.
+//! Invariant: a modern client gets each notification under its own subscription. The id of the request that began it names the
+//! subscription.
 
 use std::borrow::Cow;
 
@@ -11,13 +12,13 @@ use crate::{with_meta, without_reserved};
 /// The subscription that a notification belongs to.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// The params under the subscription of a modern client. What is no object is none.
+/// Puts the params under the subscription of a modern client. Params that are not an object are replaced by an object.
 #[must_use]
 pub fn under(params: Option<Json<'_>>, subscription: &Id) -> String {
     with_meta(params, |meta| meta.set(SUBSCRIPTION_ID, subscription.to_json()))
 }
 
-/// The params for a legacy client, which knows no subscriptions; `None` where there are none.
+/// Translates the params for a legacy client, which knows no subscriptions. Returns `None` if there are none, or if they are not an object.
 #[must_use]
 pub fn to_legacy(params: Option<Json<'_>>) -> Option<Cow<'_, str>> {
     without_reserved(params?).apply()

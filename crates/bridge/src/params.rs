@@ -1,7 +1,7 @@
 //! The params of requests, from a client of one era to a server of the other (protocol.md 3.3, rows 4 and 6).
 //!
-//! Invariants: what the client itself put into `_meta` stays there (`progressToken`, `traceparent`, names of its own); what the protocol
-//! puts there is said to those alone who know it.
+//! Invariants: `_meta` keeps the client's own members (`progressToken`, `traceparent`, names of its own). The members that the protocol
+//! puts there go only to a server that knows them.
 
 use std::borrow::Cow;
 
@@ -9,19 +9,19 @@ use unhang_wire::{Id, Json};
 
 use crate::{quoted, with_meta, without_reserved};
 
-/// The revision that a request speaks.
+/// The revision of the request.
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// Who the client is.
+/// The client's name and version.
 pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-/// What the client can do.
+/// The client's capabilities.
 pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// From which level on the client wants log messages of this request.
+/// The lowest level of log messages that the client wants for this request.
 pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
-/// What a client has said once, and a modern server wants to hear with every request.
+/// The facts that a legacy client states once, and that a modern server wants with every request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// The revision that the server is spoken to in.
+    /// The revision that unhang speaks with the server.
     pub revision: &'static str,
     /// `clientInfo`, as JSON.
     pub client_info: String,
@@ -31,7 +31,7 @@ pub struct Signature {
     pub log_level: Option<String>,
 }
 
-/// The params for a modern server. What is no object is none.
+/// Translates the params for a modern server. Params that are not an object are replaced by an object.
 #[must_use]
 pub fn to_modern<'a>(params: Option<Json<'a>>, signature: &'a Signature) -> String {
     with_meta(params, |meta| {
@@ -47,16 +47,16 @@ pub fn to_modern<'a>(params: Option<Json<'a>>, signature: &'a Signature) -> Stri
     })
 }
 
-/// The params of a request whose progress is wanted under this token.
+/// Adds a progress token to the params of a request.
 #[must_use]
 pub fn with_progress_token(params: Option<Json<'_>>, token: &Id) -> String {
     with_meta(params, |meta| meta.set("progressToken", token.to_json()))
 }
 
-/// The params for a legacy server; `None` where there are none, or they are no object, which no request has.
+/// Translates the params for a legacy server. Returns `None` if there are none, or if they are not an object (no valid request has such).
 #[must_use]
 pub fn to_legacy(params: Option<Json<'_>>) -> Option<Cow<'_, str>> {
-    // Answers to what was asked of the client belong to a question that the server never asked in this form.
+    // These members answer a question of the modern form, which a legacy server never asks.
     without_reserved(params?).remove("inputResponses").remove("requestState").apply()
 }
 

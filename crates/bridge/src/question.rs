@@ -1,6 +1,6 @@
-//! What a server asks a client about a call, from one era to the other (protocol.md 3.3, rows 6 and 7).
+//! Questions of a server to its client during a call, translated from one era to the other (protocol.md 3.3, rows 6 and 7).
 //!
-//! Invariants: a question has the members that its client knows and has to get; all else stays as it was written.
+//! Invariants: a question has the members that its client knows and requires. All else stays as it was written.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,11 @@ use unhang_wire::{Json, text_member};
 
 use crate::{Splice, quoted};
 
-/// What can be asked, and what a client says that can be asked it.
+/// The methods that a server may ask with, each with the capability that a client needs for it.
 pub const CAPABILITIES: [(&str, &str); 3] =
     [("elicitation/create", "elicitation"), ("sampling/createMessage", "sampling"), ("roots/list", "roots")];
 
-/// Whether a client that offers this can be asked that.
+/// Returns whether a client with these capabilities can be asked this question.
 #[must_use]
 pub fn is_offered(capabilities: Json<'_>, (method, params): (&str, Option<&RawValue>)) -> bool {
     let capability = CAPABILITIES.iter().find(|(asked, _)| *asked == method);
@@ -24,26 +24,26 @@ pub fn is_offered(capabilities: Json<'_>, (method, params): (&str, Option<&RawVa
     let mode = params.and_then(|params| text_member(params, "mode"));
     match mode.as_deref() {
         Some(mode) if mode != "form" => has(mode),
-        // Before there were others, nobody said that they take forms.
+        // Clients of older revisions take forms without saying so: there were no other modes.
         _ => capability != Some(&CAPABILITIES[0]) || has("form") || !has("url"),
     }
 }
 
-/// Asks a person.
+/// The method that asks a person.
 const ELICITATION: &str = "elicitation/create";
 
-/// By what a server tells later that a person has been where the URL led (2025-11-25 alone).
+/// The name under which a server reports later that a person has visited the URL (2025-11-25 alone).
 const ELICITATION_ID: &str = "elicitationId";
 
-/// The params for a modern client; `None` for what is no object.
+/// Translates the params of a question for a modern client. Returns `None` if they are not an object.
 #[must_use]
 pub fn to_modern<'a>(method: &str, params: Json<'a>) -> Option<Cow<'a, str>> {
     let splice = Splice::new(params);
     if method == ELICITATION { splice.remove(ELICITATION_ID).apply() } else { splice.apply() }
 }
 
-/// The params for a legacy client, which wants to know which URL it is about: where nothing says so, that is `id`. `None` for what is
-/// no object.
+/// Translates the params of a question for a legacy client. Such a client needs an id for each URL: `id` is used if the params have none.
+/// Returns `None` if the params are not an object.
 #[must_use]
 pub fn to_legacy<'a>(method: &str, params: Json<'a>, id: &str) -> Option<Cow<'a, str>> {
     let mode = params.member("mode").and_then(Json::text);

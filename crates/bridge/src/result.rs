@@ -1,7 +1,7 @@
 //! Results, from a server of one era to a client of the other (protocol.md 3.3, rows 5 and 6).
 //!
-//! Invariants: what a legacy client may take for wrong does not reach it; a modern client gets the members that it has to get, with
-//! values that promise nothing: a legacy server has said nothing about how long its answers stay good.
+//! Invariants: a legacy client gets no member that it may take for an error. A modern client gets all members that it requires. Their
+//! values promise nothing, because a legacy server says nothing about how long its answers stay good.
 
 use std::borrow::Cow;
 
@@ -9,13 +9,13 @@ use unhang_wire::Json;
 
 use crate::{META, Splice, quoted, tools};
 
-/// What a result says about itself.
+/// The member that tells the kind of a result.
 pub const RESULT_TYPE: &str = "resultType";
 
-/// The member of a result's `_meta` for what its server calls itself.
+/// The member of a result's `_meta` with the server's name and version.
 pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// Requests whose results say how long they may be kept.
+/// Requests whose results say how long they may be cached.
 const CACHEABLE: [&str; 6] = [
     "server/discover",
     "tools/list",
@@ -25,21 +25,21 @@ const CACHEABLE: [&str; 6] = [
     "resources/read",
 ];
 
-/// What kind of result a modern server has given.
+/// The kind of a modern server's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResultKind {
-    /// What was asked for.
+    /// The result that was asked for.
     Complete,
-    /// The request is to be made again with what it asks for here.
+    /// The server asks questions. The client makes the request again with the answers.
     InputRequired,
-    /// The answer comes later, under this task.
+    /// The result comes later, as the result of this task.
     Task,
-    /// None that is known: the result is invalid.
+    /// An unknown kind. The result is invalid.
     Unknown(String),
 }
 
 impl ResultKind {
-    /// What it is where nothing but a complete result may come: the words for whoever wants to know which rule its server broke.
+    /// Describes a result that came where only a complete one is allowed, so that a person sees which rule the server broke.
     #[must_use]
     pub fn out_of_place(&self) -> String {
         match self {
@@ -53,7 +53,7 @@ impl ResultKind {
     }
 }
 
-/// What kind of result this is. One that does not say so is complete, as those of legacy servers are.
+/// Reads the kind of a result. A result without a kind is complete, as those of legacy servers are.
 #[must_use]
 pub fn kind(result: Json<'_>) -> ResultKind {
     let Some(said) = result.member(RESULT_TYPE) else { return ResultKind::Complete };
@@ -66,7 +66,7 @@ pub fn kind(result: Json<'_>) -> ResultKind {
     }
 }
 
-/// A complete result for a legacy client; `None` for what is no object.
+/// Translates a complete result for a legacy client. Returns `None` if the result is not an object.
 #[must_use]
 pub fn to_legacy<'a>(method: &str, result: Json<'a>) -> Option<Cow<'a, str>> {
     let mut splice = Splice::new(result).remove(RESULT_TYPE);
@@ -79,7 +79,7 @@ pub fn to_legacy<'a>(method: &str, result: Json<'a>) -> Option<Cow<'a, str>> {
                 splice = splice.set("tools", listed);
             }
         }
-        // Anything may stand there for a modern client, and nothing but an object for a legacy one; the text says the same.
+        // A modern client takes any JSON value there, a legacy client only an object. The text of the result says the same.
         "tools/call" => {
             let structured = result.member("structuredContent");
             if structured.is_some_and(|structured| !structured.get().starts_with('{')) {
@@ -94,20 +94,20 @@ pub fn to_legacy<'a>(method: &str, result: Json<'a>) -> Option<Cow<'a, str>> {
     splice.apply()
 }
 
-/// What is said of a result without what its server calls itself; `None` where that is not said.
+/// Removes the server's name and version from the `_meta` of a result. Returns `None` if it has none.
 fn without_server_info(meta: Json<'_>) -> Option<Cow<'_, str>> {
     meta.member(SERVER_INFO)?;
     Splice::new(meta).remove(SERVER_INFO).apply()
 }
 
-/// What a list has in the place of these tools for a modern client; `None` where nothing of it changes.
+/// Translates a list of tools for a modern client. Returns `None` if nothing changes, or if `tools` is not an array.
 #[must_use]
 pub fn tools_to_modern(tools: Json<'_>) -> Option<String> {
     tools::to_modern(tools)
 }
 
-/// The result of a legacy server for a modern client; `None` for what is no object. `server_info` is what the server called itself, as
-/// JSON.
+/// Translates the result of a legacy server for a modern client. `server_info` is the server's name and version, as JSON. Returns `None` if
+/// the result is not an object.
 #[must_use]
 pub fn to_modern<'a>(method: &str, result: Json<'a>, server_info: Option<&str>) -> Option<Cow<'a, str>> {
     let mut splice = Splice::new(result).set(RESULT_TYPE, quoted("complete"));

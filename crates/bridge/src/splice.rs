@@ -3,14 +3,14 @@
 //! Invariants
 //!
 //! - Every byte that belongs to no change stays as it stood, white space included.
-//! - Where nothing changes, nothing is copied.
-//! - Of several members with one name all are changed: readers differ in which of them counts.
+//! - A text without changes is not copied.
+//! - If several members have the same name, all of them are changed: readers differ in which one counts.
 
 use std::borrow::Cow;
 
 use unhang_wire::Json;
 
-/// Changes of one object, to be applied together.
+/// A set of changes to one object, to be applied together.
 #[derive(Debug)]
 pub struct Splice<'a> {
     object: Json<'a>,
@@ -20,34 +20,34 @@ pub struct Splice<'a> {
 }
 
 impl<'a> Splice<'a> {
-    /// No changes yet.
+    /// Starts without changes.
     #[must_use]
     pub fn new(object: Json<'a>) -> Self {
         Self { object, set: Vec::new(), removed: Vec::new(), removed_prefix: None }
     }
 
-    /// Gives a member this value, which is JSON; where there is no such member it is added at the end.
+    /// Sets a member to this value, which is JSON. A member that does not exist is added at the end.
     #[must_use]
     pub fn set(mut self, name: &'a str, value: impl Into<Cow<'a, str>>) -> Self {
         self.set.push((name, value.into()));
         self
     }
 
-    /// Takes a member away.
+    /// Removes a member.
     #[must_use]
     pub fn remove(mut self, name: &'a str) -> Self {
         self.removed.push(name);
         self
     }
 
-    /// Takes every member away whose name begins so, but for those that are set.
+    /// Removes every member whose name begins with `prefix`, except for those that are set.
     #[must_use]
     pub fn remove_all(mut self, prefix: &'a str) -> Self {
         self.removed_prefix = Some(prefix);
         self
     }
 
-    /// The object with its changes; `None` for what is no object.
+    /// Returns the object with its changes, or `None` if it is not an object.
     #[must_use]
     pub fn apply(&self) -> Option<Cow<'a, str>> {
         let text = self.object.get();
@@ -55,7 +55,7 @@ impl<'a> Splice<'a> {
         let mut found = vec![false; self.set.len()];
         let is_object = self.object.each_member(|name, value| {
             let (begin, end) = (work.offset(name), work.offset(value) + value.get().len());
-            // Half a surrogate pair is no name that anybody looks for.
+            // A name with half a surrogate pair matches none of ours.
             let name = name.text().unwrap_or_default();
             let set = self.set.iter().position(|(known, _)| *known == name);
             match set {
@@ -83,15 +83,15 @@ impl<'a> Splice<'a> {
     }
 }
 
-/// The object on its way: what of it has been copied, and what of it stays as it is until something changes.
+/// The state of one run: how much has been copied, and which part stays until something changes.
 struct SpliceWork<'a> {
     text: &'a str,
     output: String,
-    /// So much of the text is in the output, or left out of it for good.
+    /// The end of the text that is already in the output, or left out of it for good.
     copied: usize,
     /// The end of the last member that stays.
     kept_end: Option<usize>,
-    /// The end of the last member, whatever became of it; before there is one, behind the brace.
+    /// The end of the last member, kept or removed. Before the first member it stands behind the brace.
     last_end: usize,
 }
 
@@ -107,10 +107,10 @@ impl<'a> SpliceWork<'a> {
         }
     }
 
-    /// A member stays.
+    /// Keeps a member.
     fn keep(&mut self, begin: usize, end: usize) {
         if self.kept_end.is_none() && self.last_end > 1 {
-            // Those before it have gone, and with them the comma behind them.
+            // All members before this one were removed. The comma behind them goes as well.
             self.copy_to(1);
             self.copied = begin;
         }
@@ -123,7 +123,7 @@ impl<'a> SpliceWork<'a> {
         self.copied = end;
     }
 
-    /// A member goes, and with it the comma before it.
+    /// Removes a member and the comma before it.
     fn remove(&mut self, end: usize) {
         self.copy_to(self.kept_end.unwrap_or(1));
         self.copied = end;

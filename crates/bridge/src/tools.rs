@@ -1,8 +1,8 @@
-//! Tools as they are listed: what a modern server may write in a schema and a legacy client may refuse the whole list for, and what a
-//! legacy server says that no modern client knows.
+//! Lists of tools. A modern server may write schemas for which a legacy client may refuse the whole list. A legacy server writes members
+//! that no modern client knows.
 //!
-//! Invariants: a tool is never left out; what cannot be said to a legacy client is said in another way that means the same, or, of an
-//! output, not at all.
+//! Invariants: no tool is ever left out. If a legacy client cannot understand a schema, it gets another one with the same meaning. An
+//! output schema may be dropped instead.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use unhang_wire::Json;
 
 use crate::Splice;
 
-/// Whether a tool says, as it is listed, that it may be called once more without doing anything twice.
+/// Returns whether a listed tool says that calling it again does nothing twice.
 #[must_use]
 pub fn is_repeatable(tool: Json<'_>) -> bool {
     let hints = tool.member("annotations");
@@ -18,12 +18,13 @@ pub fn is_repeatable(tool: Json<'_>) -> bool {
     says("readOnlyHint") || says("idempotentHint")
 }
 
-/// The list for a legacy client; `None` where nothing of it changes, or it is no list.
+/// Translates a list for a legacy client. Returns `None` if nothing changes, or if it is not an array.
 pub(crate) fn to_legacy(list: Json<'_>) -> Option<String> {
     translated(list, tool_to_legacy)
 }
 
-/// The list for a modern client, without what tools said of tasks up to 2025-11-25; `None` where nothing of it changes, or it is no list.
+/// Translates a list for a modern client, without what tools said of tasks up to 2025-11-25. Returns `None` if nothing changes, or if it is
+/// not an array.
 pub(crate) fn to_modern(list: Json<'_>) -> Option<String> {
     translated(list, |tool| {
         Splice::new(tool).remove("execution").apply().unwrap_or(Cow::Borrowed(tool.get()))
@@ -46,7 +47,7 @@ fn tool_to_legacy(tool: Json<'_>) -> Cow<'_, str> {
         splice = splice.set("inputSchema", schema);
     }
     match tool.member("outputSchema") {
-        // Structured results that are no objects are left out too.
+        // Structured results that are not objects are removed as well.
         Some(schema) if !describes_an_object(schema) => splice = splice.remove("outputSchema"),
         Some(schema) => {
             if let Some(schema) = schema_to_legacy(schema) {
@@ -62,7 +63,8 @@ fn describes_an_object(schema: Json<'_>) -> bool {
     schema.member("type").and_then(Json::text).is_some_and(|kind| kind == "object")
 }
 
-/// Properties are objects to a legacy client, and may be `true` (anything) or `false` (nothing) to a modern one.
+/// Translates properties that are `true` (anything) or `false` (nothing), which only a modern client knows, into objects. Returns `None` if
+/// nothing changes.
 fn schema_to_legacy(schema: Json<'_>) -> Option<String> {
     let properties = schema.member("properties")?;
     let mut plain = Vec::new();

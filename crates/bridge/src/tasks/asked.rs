@@ -1,7 +1,6 @@
-//! What a server reads of what clients ask of tasks.
+//! Requests of clients about tasks, as the server reads them.
 //!
-//! Invariants: what is missing or not of the form that it has to be is refused with a sentence that names it; what is not known is
-//! passed over.
+//! Invariants: a missing or malformed value is refused with a sentence that names it. Unknown members are ignored.
 
 use std::borrow::Cow;
 
@@ -9,25 +8,25 @@ use unhang_wire::Json;
 
 use super::{ECHO_LIMIT, INPUT_LIMIT, cut, is_object, milliseconds, refused::invalid_params};
 
-/// That the client of a call wants it to be a task (2025-11-25 alone; the extension does not read it).
+/// The wish of a client that a call becomes a task (2025-11-25 alone; the extension does not read it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedTask {
-    /// How long the client wants the task to be kept; `None` where it does not say so.
+    /// How long the client wants the task to be kept; `None` if it does not say so.
     pub ttl_ms: Option<u64>,
 }
 
-/// What the params of a call say of a task; `None` where the call is to be answered like any other.
+/// Reads from the params of a call whether the client wants a task. Returns `None` for an ordinary call.
 #[must_use]
 pub fn requested_task(params: Json<'_>) -> Option<WantedTask> {
     let task = params.member("task").filter(|task| is_object(*task))?;
     Some(WantedTask { ttl_ms: task.member("ttl").and_then(milliseconds) })
 }
 
-/// The id of the task that a request is about.
+/// Reads the id of the task that a request is about.
 ///
 /// # Errors
 ///
-/// The error for the client, as JSON, where there is none.
+/// Fails with the error for the client, as JSON, if the params have no `taskId` that is a string.
 pub fn about_whom<'a>(method: &str, params: Option<Json<'a>>) -> Result<Cow<'a, str>, String> {
     let id = params.and_then(|params| params.member("taskId")?.text());
     id.ok_or_else(|| {
@@ -37,13 +36,13 @@ pub fn about_whom<'a>(method: &str, params: Option<Json<'a>>) -> Result<Cow<'a, 
     })
 }
 
-/// What `tasks/update` answers: the id of the task, and the answers, each with the name of its question and as JSON. Of several with
-/// one name the last counts.
+/// Reads `tasks/update`: the id of the task, and the answers, each with the name of its question and as JSON. If several answers have the
+/// same name, the last one counts.
 ///
 /// # Errors
 ///
-/// The error for the client, as JSON, where an id or the answers are missing, an answer is no object, or there are more than
-/// [`INPUT_LIMIT`] of them.
+/// Fails with the error for the client, as JSON, in three cases: the id or the answers are missing, an answer is not an object, or there
+/// are more than [`INPUT_LIMIT`] answers.
 pub fn input_responses(params: Option<Json<'_>>) -> Result<(String, Vec<(String, String)>), String> {
     let id = about_whom(super::UPDATE, params)?.into_owned();
     let (mut responses, mut wrong) = (Vec::<(String, String)>::new(), None);
@@ -53,7 +52,7 @@ pub fn input_responses(params: Option<Json<'_>>) -> Result<(String, Vec<(String,
             wrong = wrong.take().or_else(|| Some(name.into_owned()));
         } else if let Some(same) = responses.iter_mut().find(|(known, _)| *known == name) {
             response.get().clone_into(&mut same.1);
-        // One more than there may be tells that there are too many.
+        // One answer more than allowed is kept. It shows below that there are too many.
         } else if responses.len() <= INPUT_LIMIT {
             responses.push((name.into_owned(), response.get().to_owned()));
         }

@@ -1,7 +1,7 @@
-//! What a client says and reads that drives the tasks of a server.
+//! Messages that drive the tasks of a server, as its client writes and reads them.
 //!
-//! Invariants: what is not known is passed over; without an id or a status there is no task, and the sentence that says so is for the
-//! log and for whoever waits. No number is taken for good: how often a server is asked is for the caller to bound.
+//! Invariants: unknown members are ignored. Without an id or a status there is no task. The sentence that says so is for the log and for
+//! the caller. No number is trusted: the caller bounds how often it asks a server.
 
 use unhang_wire::Json;
 
@@ -14,34 +14,34 @@ use crate::{
     result::{ResultKind, kind},
 };
 
-/// What a server has said of one of its tasks.
+/// A task, as its server describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenTask {
-    /// Its name, of [`ID_LIMIT`] bytes at most.
+    /// The task's id, at most [`ID_LIMIT`] bytes.
     pub id: String,
-    /// How it is.
+    /// The task's status.
     pub status: TaskStatus,
-    /// The same in words, the first [`MESSAGE_LIMIT`] bytes of them.
+    /// The status in words, the first [`MESSAGE_LIMIT`] bytes of them.
     pub message: Option<String>,
-    /// How long after its beginning the server keeps it; `None` where it has no end, or nothing is said of it.
+    /// How long after its beginning the server keeps the task; `None` if it is kept for ever, or if the server says nothing.
     pub ttl_ms: Option<u64>,
-    /// How long to wait before it is asked for again. A server may write anything here.
+    /// How long to wait before the next question about the task. A server may write anything here.
     pub poll_interval_ms: Option<u64>,
 }
 
-/// What a server has told beside a task.
+/// The outcome that a server sends beside a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// The result of the call, as JSON.
     Result(String),
     /// The error that the call has ended with, as JSON.
     Error(String),
-    /// What the task asks: names, and requests as JSON.
+    /// The questions of the task: names, and requests as JSON.
     Input(Vec<(String, String)>),
 }
 
 impl Payload {
-    /// The same for whoever is told of it next. `None` where it does not say what it says it is, which no payload that was read does.
+    /// Returns the payload as an outcome. Returns `None` if its JSON is invalid, which no payload that was read from a server is.
     #[must_use]
     pub fn as_outcome(&self) -> Option<TaskOutcome<'_>> {
         Some(match self {
@@ -52,30 +52,30 @@ impl Payload {
     }
 }
 
-/// The capabilities of a client that copes with tasks of the extension. What is no object says nothing.
+/// Adds tasks of the extension to a client's capabilities. Capabilities that are not an object are replaced by an object.
 #[must_use]
 pub fn declare(client_capabilities: &str) -> String {
     let declared = |capabilities| extended(Splice::new(capabilities), capabilities).apply();
     let capabilities = Json::new(client_capabilities.as_bytes());
-    // An object can be changed.
+    // Both objects can be changed, so the default is never used.
     capabilities.and_then(declared).or_else(|| declared(Json::EMPTY)).unwrap_or_default().into_owned()
 }
 
-/// The params of a call that is wanted as a task (2025-11-25); `None` for what is no object. `ttl_ms` is how long the task is wanted
-/// to be kept.
+/// Adds the wish for a task to the params of a call (2025-11-25). `ttl_ms` says how long the server should keep the task. Returns `None` if
+/// the params are not an object.
 #[must_use]
 pub fn ask_for_task(params: Json<'_>, ttl_ms: Option<u64>) -> Option<String> {
     let task = ttl_ms.iter().fold(ObjectWriter::new(), |task, ttl| task.json("ttl", &ttl.to_string()));
     Some(Splice::new(params).set("task", task.end()).apply()?.into_owned())
 }
 
-/// The params of a request that is about this task.
+/// Makes the params of a request about this task.
 #[must_use]
 pub fn about(id: &str) -> String {
     ObjectWriter::new().text("taskId", id).end()
 }
 
-/// The params of `tasks/update`: answers, each with the name of its question and as JSON.
+/// Makes the params of `tasks/update`: the answers, each with the name of its question and as JSON.
 #[must_use]
 pub fn update(id: &str, responses: &[(String, String)]) -> String {
     let given =
@@ -83,15 +83,15 @@ pub fn update(id: &str, responses: &[(String, String)]) -> String {
     ObjectWriter::new().text("taskId", id).json("inputResponses", &given.end()).end()
 }
 
-/// The task that a call goes on as; `None` where the result is that of the call itself.
+/// Reads the task that a call goes on as. Returns `None` if the result is that of the call itself.
 ///
 /// # Errors
 ///
-/// A sentence, where the result is meant to be a task and is none.
+/// Fails with a sentence if the result claims to be a task but is not a valid one.
 pub fn read_created(dialect: Dialect, result: Json<'_>) -> Result<Option<SeenTask>, String> {
     match dialect {
         Dialect::Core => {
-            // A tool's own result has content, and may have any member beside it.
+            // The result of a tool has `content`, and may have any member beside it.
             let task = result.member("task").filter(|_| result.member("content").is_none());
             task.map(|task| seen(dialect, task)).transpose()
         }
@@ -100,12 +100,12 @@ pub fn read_created(dialect: Dialect, result: Json<'_>) -> Result<Option<SeenTas
     }
 }
 
-/// A task as a server tells it in a result of `tasks/get`, or in the params of a notification; and in 2025-11-25 as the answer to
-/// `tasks/cancel`. What it has come to is told in the extension alone.
+/// Reads a task from a result of `tasks/get`, or from the params of a notification. In 2025-11-25 it also reads the answer to
+/// `tasks/cancel`. Only the extension tells the outcome here.
 ///
 /// # Errors
 ///
-/// A sentence, where it is no task, or lacks what its status promises.
+/// Fails with a sentence if it is not a valid task, or if it lacks the member that its status requires.
 pub fn read_got(dialect: Dialect, told: Json<'_>) -> Result<(SeenTask, Option<Payload>), String> {
     let task = seen(dialect, told)?;
     let payload = match (dialect, task.status) {
@@ -142,7 +142,7 @@ fn seen(dialect: Dialect, task: Json<'_>) -> Result<SeenTask, String> {
     })
 }
 
-/// The member, an object, that a task of this status has.
+/// Returns the member, an object, that a task of this status must have.
 fn promised(told: Json<'_>, task: &SeenTask, name: &str) -> Result<String, String> {
     let member = told.member(name).filter(|member| is_object(*member));
     member.map(|member| member.get().to_owned()).ok_or_else(|| lacking(task, name))

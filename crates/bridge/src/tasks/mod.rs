@@ -8,14 +8,14 @@
 //! asks      requests of the server, related to the task  tasks/get has `inputRequests`, answered with tasks/update
 //! ```
 //!
-//! What a server says is in `told`, `refused`, `offer` and `support`, what it reads in `asked`; what a client says and reads in `driven`.
+//! A server writes with `told`, `refused`, `offer` and `support`, and reads with `asked`. A client writes and reads with `driven`.
 //!
 //! Invariants
 //!
-//! - What is told of a task in one dialect has no member of the other.
-//! - The status and what stands beside it agree: the outcome decides where there is one, each dialect in its own way, and a task that
-//!   was cancelled stays so whatever became of its work.
-//! - What a peer says of a task is kept in bounds: ids, messages and how many questions there may be.
+//! - A message in one dialect has no member of the other.
+//! - The status and the members beside it agree. If there is an outcome, it decides the status, each dialect in its own way. A cancelled
+//!   task stays cancelled, whatever became of its work.
+//! - The ids, messages and numbers of questions that a peer sends are bounded.
 
 mod asked;
 mod driven;
@@ -40,39 +40,39 @@ pub use told::{acknowledged, cancelled, created, got, listed, notification, payl
 /// The name of the extension of 2026-07-28.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// The member of a message's `_meta` for the task that it belongs to (2025-11-25 alone).
+/// The member of a message's `_meta` with the task that the message belongs to (2025-11-25 alone).
 pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
-/// Asks how a task is.
+/// The method that asks for a task's status.
 pub const GET: &str = "tasks/get";
-/// Waits for the answer of a task (2025-11-25 alone).
+/// The method that waits for a task's result (2025-11-25 alone).
 pub const RESULT: &str = "tasks/result";
-/// Asks which tasks there are (2025-11-25 alone).
+/// The method that lists all tasks (2025-11-25 alone).
 pub const LIST: &str = "tasks/list";
-/// Ends a task.
+/// The method that ends a task.
 pub const CANCEL: &str = "tasks/cancel";
-/// Answers what a task asks (2026-07-28 alone).
+/// The method that answers the questions of a task (2026-07-28 alone).
 pub const UPDATE: &str = "tasks/update";
 
-/// So long may the id of a server's task be, in bytes. It is kept as long as the task is, and sent with every question after it.
+/// The longest id of a server's task, in bytes. The id is kept as long as the task exists, and sent with every question about it.
 pub const ID_LIMIT: usize = 1024;
 
-/// So much of what a server says of a task's status is kept, in bytes.
+/// The most that is kept of a server's words about a task's status, in bytes.
 pub const MESSAGE_LIMIT: usize = 4096;
 
-/// So many questions may a task have open, and so many answers may come together.
+/// The most questions that a task may have open, and the most answers that may come together.
 pub const INPUT_LIMIT: usize = 256;
 
 /// The largest whole number that every client reads exactly.
 const SAFE_INTEGER: u64 = (1 << 53) - 1;
 
-/// So much of a word that a peer chose is repeated to it, in bytes.
+/// The most that is repeated to a peer of a word that it chose, in bytes.
 const ECHO_LIMIT: usize = 64;
 
-/// Which tasks are spoken of.
+/// The form of tasks that a message uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// Those of 2025-11-25, a part of the core.
+    /// Tasks of 2025-11-25, a part of the core.
     Core,
     /// The extension [`EXTENSION`] of 2026-07-28.
     Extension,
@@ -94,23 +94,23 @@ impl Dialect {
     }
 }
 
-/// How a task is. Both dialects have the same words; what they mean differs, see [`status_of_result`].
+/// The status of a task. Both dialects use the same words, but with different meanings: see [`status_of_result`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskStatus {
-    /// It is being worked on.
+    /// The task is being worked on.
     Working,
-    /// It waits for answers of the client.
+    /// The task waits for answers of the client.
     InputRequired,
-    /// There is a result.
+    /// The task has a result.
     Completed,
-    /// There is none, or, in 2025-11-25, one that says of itself that it is an error.
+    /// The task has no result, or, in 2025-11-25, one that is marked as an error.
     Failed,
-    /// The client wanted it no more.
+    /// The client cancelled the task.
     Cancelled,
 }
 
 impl TaskStatus {
-    /// All that there are.
+    /// All statuses.
     pub const ALL: [TaskStatus; 5] = [
         TaskStatus::Working,
         TaskStatus::InputRequired,
@@ -119,7 +119,7 @@ impl TaskStatus {
         TaskStatus::Cancelled,
     ];
 
-    /// The word for it.
+    /// Returns the word that the protocol uses for the status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -131,63 +131,63 @@ impl TaskStatus {
         }
     }
 
-    /// What the word stands for; `None` where it is no status.
+    /// Parses the word for a status. Returns `None` if the word is unknown.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == word)
     }
 
-    /// Whether nothing comes after it.
+    /// Returns whether the status is final.
     #[must_use]
     pub const fn is_final(self) -> bool {
         matches!(self, TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled)
     }
 }
 
-/// The status of a task whose call has this result: one that says that it is an error has failed in 2025-11-25, and is complete in
-/// 2026-07-28, where only a call without a result fails.
+/// Returns the status of a task whose call has this result. A result that is marked as an error means `failed` in 2025-11-25. In 2026-07-28
+/// it means `completed`: there only a call without a result fails.
 #[must_use]
 pub fn status_of_result(dialect: Dialect, result: Json<'_>) -> TaskStatus {
     let is_error = result.member("isError").is_some_and(|is_error| is_error.get() == "true");
     if is_error && dialect == Dialect::Core { TaskStatus::Failed } else { TaskStatus::Completed }
 }
 
-/// What is told of a task.
+/// A task, as it is described to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task<'a> {
-    /// Its name.
+    /// The task's id.
     pub id: &'a str,
-    /// How it is, as far as its outcome does not say so.
+    /// The task's status. The outcome overrides it, if there is one.
     pub status: TaskStatus,
-    /// The same in words, for a person or a model.
+    /// The status in words, for a person or a model.
     pub message: Option<&'a str>,
     /// When it began, in ISO 8601.
     pub created_at: &'a str,
-    /// When something of it changed, in ISO 8601.
+    /// When the task last changed, in ISO 8601.
     pub updated_at: &'a str,
-    /// How long after its beginning it is kept; without an end where there is none.
+    /// How long after its beginning the task is kept; `None` if it is kept for ever.
     pub ttl_ms: Option<u64>,
-    /// How long a client best waits before it asks again.
+    /// How long a client should wait before it asks again.
     pub poll_interval_ms: Option<u64>,
 }
 
-/// How a task ended, or what it waits for.
+/// The end of a task, or the questions that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskOutcome<'a> {
-    /// Nothing is known yet, or nothing comes any more because the task was cancelled.
+    /// There is no outcome yet, or there will be none because the task was cancelled.
     Open,
-    /// The call has this result, in the words of the era of whoever is told.
+    /// The call has this result, in the era of the client that is told.
     Result(Json<'a>),
     /// The call has ended with this error.
     Error(Json<'a>),
-    /// The call goes on when these are answered: names that no other question of the task has, and requests as JSON, each with
-    /// `method` and `params`.
+    /// The call goes on once these questions are answered. Each has a name that no other question of the task has, and a request as JSON
+    /// with `method` and `params`.
     Input(&'a [(String, String)]),
 }
 
 impl TaskOutcome<'_> {
-    /// The status of a task that has come to this, and was `so_far` before. An ended task has an outcome: without one the extension
-    /// has nothing to say beside `completed` and `failed`, and that is invalid there.
+    /// Returns the status of a task with this outcome, which had the status `so_far` before. A task that has ended needs an outcome:
+    /// without one the extension has nothing to put beside `completed` and `failed`, and that is invalid there.
     #[must_use]
     pub fn status(self, dialect: Dialect, so_far: TaskStatus) -> TaskStatus {
         match self {
@@ -200,19 +200,19 @@ impl TaskOutcome<'_> {
     }
 }
 
-/// The params of a request or notification, or a result, that belong to this task (2025-11-25). What is no object is none.
+/// Marks params or a result as belonging to this task (2025-11-25). A value that is not an object is replaced by an object.
 #[must_use]
 pub fn related(message: Option<Json<'_>>, id: &str) -> String {
     with_meta(message, |meta| meta.set(RELATED_TASK, about(id)))
 }
 
-/// The task that params or a result belong to (2025-11-25).
+/// Reads the task that params or a result belong to (2025-11-25).
 #[must_use]
 pub fn related_to(message: Json<'_>) -> Option<Cow<'_, str>> {
     message.member(META)?.member(RELATED_TASK)?.member("taskId")?.text()
 }
 
-/// Params or a result without the task that they belong to; `None` for what is no object.
+/// Removes the task that params or a result belong to. Returns `None` if `message` is not an object.
 #[must_use]
 pub fn unrelated(message: Json<'_>) -> Option<Cow<'_, str>> {
     let splice = Splice::new(message);
@@ -253,17 +253,17 @@ impl ObjectWriter {
     }
 }
 
-/// The beginning of a text, at most so many bytes of it.
+/// Cuts a text to at most `limit` bytes, at a character boundary.
 fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
-/// A length of time as peers write it: most as a whole number, some with a fraction that is not there.
+/// Parses a length of time. Most peers write a whole number, some a fraction such as `60000.0`.
 fn milliseconds(value: Json<'_>) -> Option<u64> {
     let text = value.get();
     text.parse().ok().or_else(|| {
         let number: f64 = serde_json::from_str(text).ok()?;
-        // What is too large becomes the largest.
+        // A number that is too large becomes the largest.
         (number >= 0.0).then_some(number as u64)
     })
 }

@@ -1,6 +1,6 @@
-//! What both sides say of tasks before there are any.
+//! Capabilities about tasks, on both sides.
 //!
-//! Invariant: only what is an object counts as declared, since that is how a capability is written.
+//! Invariant: only an object counts as a declared capability.
 
 use std::borrow::Cow;
 
@@ -15,8 +15,8 @@ const EXTENSIONS: &str = "extensions";
 /// The member of capabilities for tasks of the core.
 const TASKS: &str = "tasks";
 
-/// What a server that has tasks says in its capabilities: a member and its value, as JSON. `lists` says whether `tasks/list` is
-/// answered, which the extension does not know.
+/// Returns the capability of a server that has tasks: a member and its value, as JSON. `lists` says whether the server answers
+/// `tasks/list`, which the extension does not know.
 #[must_use]
 pub const fn offer(dialect: Dialect, lists: bool) -> (&'static str, &'static str) {
     match (dialect, lists) {
@@ -26,7 +26,7 @@ pub const fn offer(dialect: Dialect, lists: bool) -> (&'static str, &'static str
     }
 }
 
-/// The capabilities of a server that has tasks whatever they said before, in this dialect alone; `None` for what is no object.
+/// Replaces what a server's capabilities say about tasks: they offer this dialect alone. Returns `None` if they are not an object.
 #[must_use]
 pub fn with_offer(capabilities: Json<'_>, dialect: Dialect, lists: bool) -> Option<Cow<'_, str>> {
     match dialect {
@@ -38,14 +38,14 @@ pub fn with_offer(capabilities: Json<'_>, dialect: Dialect, lists: bool) -> Opti
     }
 }
 
-/// Whether a client says in its capabilities that it can cope with tasks of the extension. It says so with each request. In the core
-/// it says nothing, and asks.
+/// Returns whether a client's capabilities declare tasks of the extension, as they do with each request. In the core a client declares
+/// nothing, and asks with each call.
 #[must_use]
 pub fn declares(client_capabilities: Json<'_>) -> bool {
     has(client_capabilities, &[EXTENSIONS, EXTENSION])
 }
 
-/// Whether a server says in its capabilities that calls of its tools may be tasks.
+/// Returns whether a server's capabilities offer calls of its tools as tasks.
 #[must_use]
 pub fn offers_tasks(dialect: Dialect, capabilities: Json<'_>) -> bool {
     match dialect {
@@ -54,7 +54,7 @@ pub fn offers_tasks(dialect: Dialect, capabilities: Json<'_>) -> bool {
     }
 }
 
-/// Whether a server that has tasks says that they can be cancelled.
+/// Returns whether the capabilities of a server that has tasks offer `tasks/cancel`.
 #[must_use]
 pub fn offers_cancel(dialect: Dialect, capabilities: Json<'_>) -> bool {
     match dialect {
@@ -63,7 +63,7 @@ pub fn offers_cancel(dialect: Dialect, capabilities: Json<'_>) -> bool {
     }
 }
 
-/// Changes of these capabilities, and the extension among those that they have.
+/// Adds the extension to the changes of these capabilities, beside the extensions that they have already.
 pub(super) fn extended<'a>(changes: Splice<'a>, capabilities: Json<'a>) -> Splice<'a> {
     let of = |extensions: Json<'a>| match extensions.member(EXTENSION) {
         Some(settings) if is_object(settings) => Some(Cow::Borrowed(extensions.get())),

@@ -1,11 +1,11 @@
 //! The errors by which a server refuses what is asked of its tasks, each as JSON with its code and a sentence.
 //!
-//! Invariants: the codes are those of protocol.md 2.1; of what the client wrote so much is repeated as helps to find it.
+//! Invariants: the codes are those of protocol.md 2.1. An error repeats only as much of the client's words as helps to find the mistake.
 
 use super::{ECHO_LIMIT, EXTENSION, ObjectWriter, TaskStatus, cut};
 use crate::error::{INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CAPABILITY};
 
-/// For a client that has not declared the extension with its request and asks of a task, or calls a tool that does not go without.
+/// Refuses a client that asks about a task, or calls a tool that needs tasks, without declaring the extension in its request.
 #[must_use]
 pub fn missing_capability() -> String {
     let required = ObjectWriter::new().json(EXTENSION, "{}").end();
@@ -17,7 +17,7 @@ pub fn missing_capability() -> String {
     object(MISSING_CAPABILITY, &message).json("data", &required).end()
 }
 
-/// For a task that is not there, is no more, or belongs to another caller, which cannot be told apart by whoever asks.
+/// Refuses a request about a task that does not exist, has expired, or belongs to another caller. The client cannot tell which.
 #[must_use]
 pub fn unknown_task(id: &str) -> String {
     let id = cut(id, ECHO_LIMIT);
@@ -26,14 +26,14 @@ pub fn unknown_task(id: &str) -> String {
     ))
 }
 
-/// For `tasks/cancel` of 2025-11-25 when there is nothing left to end. The extension answers that it was heard.
+/// Refuses `tasks/cancel` of 2025-11-25 for a task that has ended. The extension acknowledges such a request instead.
 #[must_use]
 pub fn already_ended(id: &str, status: TaskStatus) -> String {
     let (id, status) = (cut(id, ECHO_LIMIT), status.as_str());
     invalid_params(&format!("The task `{id}` cannot be cancelled: it has ended and is {status}."))
 }
 
-/// For a call that asks to be a task, of a tool that is none (2025-11-25).
+/// Refuses a call that asks for a task, of a tool that cannot be one (2025-11-25).
 #[must_use]
 pub fn not_as_task(tool: &str) -> String {
     let tool = cut(tool, ECHO_LIMIT);
@@ -44,7 +44,7 @@ pub fn not_as_task(tool: &str) -> String {
     .end()
 }
 
-/// For a call that does not ask to be a task, of a tool that is nothing else (2025-11-25).
+/// Refuses a call that does not ask for a task, of a tool that can only be called as one (2025-11-25).
 #[must_use]
 pub fn only_as_task(tool: &str) -> String {
     let tool = cut(tool, ECHO_LIMIT);

@@ -1,6 +1,6 @@
-//! What a tool says of tasks in the lists of 2025-11-25. In those of 2026-07-28 it says nothing, see [`tools`](crate::tools).
+//! What the lists of tools say about tasks in 2025-11-25. The lists of 2026-07-28 say nothing: see [`tools`](crate::tools).
 //!
-//! Invariant: a tool keeps all else that it says, of its execution too.
+//! Invariant: a tool keeps everything else that it says, also about its execution.
 
 use std::borrow::Cow;
 
@@ -8,26 +8,26 @@ use unhang_wire::Json;
 
 use crate::{Splice, is_empty, quoted};
 
-/// The member of a tool for how it is carried out.
+/// The member of a tool that says how it is executed.
 const EXECUTION: &str = "execution";
 
-/// What that says of tasks.
+/// The member of that for tasks.
 const TASK_SUPPORT: &str = "taskSupport";
 
 /// Whether calls of a tool are tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Support {
-    /// Never; also where the tool does not say so.
+    /// Never. This is also the default of a tool that says nothing.
     #[default]
     Forbidden,
-    /// Where the client wants that.
+    /// If the client wants it.
     Optional,
     /// Always.
     Required,
 }
 
 impl Support {
-    /// The word for it.
+    /// Returns the word that the protocol uses.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Support {
     }
 }
 
-/// What a tool says of tasks. A word that nobody knows forbids them, as saying nothing does.
+/// Reads whether calls of a tool are tasks. An unknown word forbids them, as a missing one does.
 #[must_use]
 pub fn task_support(tool: Json<'_>) -> Support {
     let said = tool.member(EXECUTION).and_then(|execution| execution.member(TASK_SUPPORT)?.text());
@@ -46,7 +46,7 @@ pub fn task_support(tool: Json<'_>) -> Support {
     said.and_then(|said| known.into_iter().find(|support| support.as_str() == said)).unwrap_or_default()
 }
 
-/// The tool, which says this of tasks; `None` for what is no object. That they are forbidden is said by not saying anything, which
+/// Sets what a tool says about tasks. Returns `None` if the tool is not an object. If tasks are forbidden the member is removed, which
 /// clients of every revision understand.
 #[must_use]
 pub fn with_task_support(tool: Json<'_>, support: Support) -> Option<Cow<'_, str>> {

@@ -1,6 +1,6 @@
-//! What a server says of its tasks.
+//! Messages of a server about its tasks.
 //!
-//! Invariant: what a task's call has come to is copied as it stands, but for the id under which another server knew it.
+//! Invariant: the outcome of a task's call is copied as it stands, except for the id that another server gave the task.
 
 use std::borrow::Cow;
 
@@ -12,13 +12,13 @@ use crate::{
     result::{RESULT_TYPE, SERVER_INFO},
 };
 
-/// The member of a result's `_meta` for what a model may be told while the task goes on (2025-11-25 alone).
+/// The member of a result's `_meta` with a text for the model while the task goes on (2025-11-25 alone).
 const IMMEDIATE_RESPONSE: &str = "io.modelcontextprotocol/model-immediate-response";
 
-/// The result of a call that goes on as a task.
+/// Makes the result of a call that goes on as a task.
 ///
-/// `immediate_response` is what a model may be told at once, which the core alone has a place for; `server_info` is what the server
-/// calls itself, as JSON, which the extension alone wants.
+/// `immediate_response` is a text for the model, which only the core has a place for. `server_info` is the server's name and version, as
+/// JSON, which only the extension wants.
 #[must_use]
 pub fn created(
     dialect: Dialect,
@@ -40,8 +40,8 @@ pub fn created(
     }
 }
 
-/// The result of `tasks/get`. What the task has come to is in it in the extension alone; in the core it is the answer to `tasks/result`,
-/// see [`payload`].
+/// Makes the result of `tasks/get`. Only the extension puts the outcome of the task here. In the core `tasks/result` answers with it, see
+/// [`payload`].
 #[must_use]
 pub fn got(dialect: Dialect, task: &Task<'_>, outcome: TaskOutcome<'_>, server_info: Option<&str>) -> String {
     match dialect {
@@ -53,13 +53,14 @@ pub fn got(dialect: Dialect, task: &Task<'_>, outcome: TaskOutcome<'_>, server_i
     }
 }
 
-/// The result of `tasks/result`: that of the call, which it is told which task it belongs to. What is no object becomes one.
+/// Makes the result of `tasks/result`: the result of the call, marked with its task. A result that is not an object is replaced by an
+/// object.
 #[must_use]
 pub fn payload(result: Json<'_>, id: &str) -> String {
     related(Some(result), id)
 }
 
-/// The answer to `tasks/cancel`: in the core the task, which is cancelled by then, in the extension that it was heard.
+/// Makes the answer to `tasks/cancel`. In the core it is the task, which is cancelled by then. In the extension it is an acknowledgement.
 #[must_use]
 pub fn cancelled(dialect: Dialect, task: &Task<'_>, server_info: Option<&str>) -> String {
     match dialect {
@@ -68,13 +69,13 @@ pub fn cancelled(dialect: Dialect, task: &Task<'_>, server_info: Option<&str>) -
     }
 }
 
-/// The answer to `tasks/update` and `tasks/cancel` of the extension, which says no more than that it was heard.
+/// Makes the answer to `tasks/update` and `tasks/cancel` of the extension, a mere acknowledgement.
 #[must_use]
 pub fn acknowledged(server_info: Option<&str>) -> String {
     signed(complete(), server_info).end()
 }
 
-/// The result of `tasks/list`, of the core alone. `next_cursor` asks for those that come after these.
+/// Makes the result of `tasks/list`, which only the core has. `next_cursor` asks for the tasks after these.
 #[must_use]
 pub fn listed(tasks: &[Task<'_>], next_cursor: Option<&str>) -> String {
     let tasks: Vec<String> = tasks.iter().map(bare).collect();
@@ -82,8 +83,8 @@ pub fn listed(tasks: &[Task<'_>], next_cursor: Option<&str>) -> String {
     next_cursor.into_iter().fold(listed, |listed, cursor| listed.text("nextCursor", cursor)).end()
 }
 
-/// The method and the params of the notification that something of a task has changed. In the extension the params have to be brought
-/// under a subscription, see [`under`](crate::notification::under).
+/// Makes the method and the params of the notification that a task has changed. In the extension the caller puts the params under a
+/// subscription, see [`under`](crate::notification::under).
 #[must_use]
 pub fn notification(dialect: Dialect, task: &Task<'_>, outcome: TaskOutcome<'_>) -> (&'static str, String) {
     let method = match dialect {
@@ -102,7 +103,7 @@ fn signed(result: ObjectWriter, server_info: Option<&str>) -> ObjectWriter {
     meta.iter().fold(result, |result, meta| result.json(META, meta))
 }
 
-/// A task as the core has it.
+/// Writes a task in the form of the core.
 fn bare(task: &Task<'_>) -> String {
     with_task(ObjectWriter::new(), Dialect::Core, task).end()
 }
@@ -119,7 +120,7 @@ fn with_task(object: ObjectWriter, dialect: Dialect, task: &Task<'_>) -> ObjectW
     interval.iter().fold(told, |told, interval| told.json(dialect.poll_interval(), interval))
 }
 
-/// A task and what it has come to.
+/// Writes a task and its outcome.
 fn detailed(
     object: ObjectWriter,
     dialect: Dialect,
@@ -134,7 +135,7 @@ fn detailed(
     match outcome {
         TaskOutcome::Open => told,
         TaskOutcome::Result(result) => {
-            // The task is told beside it, under the one id that the client knows.
+            // The task stands beside the result, under the one id that the client knows.
             let result = unrelated(result).unwrap_or(Cow::Borrowed(result.get()));
             told.json("result", &result)
         }
