@@ -1,6 +1,6 @@
 //! Writes messages as lines, without their endings.
 //!
-//! Invariant: `params` and `result` are JSON already and go out as they are; every other text is escaped.
+//! Invariant: `params` and `result` are JSON already and stay as they are. Every other text is escaped.
 
 use crate::Id;
 

@@ -1,10 +1,10 @@
-//! The top-level members of one JSON object, and what kind of message they make.
+//! The top-level members of one JSON object, and the kind of message that they make.
 //!
 //! Invariants
 //!
-//! - Members are kept as raw text; nothing below the top level is built, and skipping never recurses.
-//! - Names are compared decoded (`"\u0069d"` is `id`), as every reader behind us will do.
-//! - Members of the envelope that occur twice are noticed; unknown members are ignored, twice or not.
+//! - Members are kept as raw text. Nothing below the top level is built, and skipping never recurses.
+//! - Names are compared decoded (`"\u0069d"` is `id`), as every later reader compares them.
+//! - Members of the envelope that occur twice are noticed. Unknown members are ignored, even if they occur twice.
 
 use std::ops::Range;
 
@@ -29,12 +29,12 @@ pub(crate) struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    /// Reads the object that `text` begins with, and gives its length too; `None` if it is broken or not in UTF-8.
+    /// Reads the object at the beginning of `text`, and returns it with its length. Returns `None` if it is broken or not in UTF-8.
     pub(crate) fn read(text: &'a [u8]) -> Option<(Self, usize)> {
         let mut envelope = Self::default();
         let length = object(text, |name, value| {
-            // Members that are ignored are looked at too: this is what checks that all of it is UTF-8. A name with half
-            // a surrogate pair in it does not spoil the message.
+            // Ignored members are looked at too: this checks that the whole object is UTF-8. A name with half a surrogate pair does not
+            // make the message invalid.
             let (name, value) = (Json::in_utf8(name)?, Json::in_utf8(value)?);
             if let Some(name) = name.text() {
                 envelope.set(&name, value);
@@ -44,7 +44,7 @@ impl<'a> Envelope<'a> {
         Some((envelope, length))
     }
 
-    /// What the object is; `raw` are its bytes, of which the members are parts.
+    /// Sorts the object into valid, invalid and junk. `raw` are its bytes, of which the members are parts.
     pub(crate) fn classify(self, raw: &'a [u8]) -> Piece<'a> {
         if !self.is_ours() && stands("log-record-is-no-message") {
             return Piece::Junk(raw);
@@ -55,7 +55,7 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// Whether the object was meant as JSON-RPC at all; the table in [`crate::read`].
+    /// Returns whether the object was meant as JSON-RPC at all; see the table in [`crate::read`].
     fn is_ours(&self) -> bool {
         self.jsonrpc.is_some() || (self.id.is_some() && (self.method.is_some() || self.has_outcome()))
     }
@@ -88,7 +88,7 @@ impl<'a> Envelope<'a> {
 
     fn call(&self, id: Option<(Id, Range<usize>)>, method: Json<'a>) -> Result<Body<'a>, InvalidReason> {
         let method = method.text().ok_or(InvalidReason::BadMethod)?;
-        // Some clients write an absent member as null; to refuse what servers take would break them.
+        // Some clients write an absent member as null. Servers take that, so a refusal here would break those clients.
         let params = self.params.filter(|params| params.get() != "null");
         let structured = params.is_none_or(|params| params.get().starts_with(['{', '[']));
         if !structured && stands("params-structured") {
@@ -122,7 +122,7 @@ impl<'a> Envelope<'a> {
             self.id.is_some(),
             self.params.is_some(),
         );
-        // Two ids: whoever sent it, nobody can tell which one is awaited.
+        // With two ids, nobody can tell which one the sender waits for.
         let text = self.id.filter(|_| !self.duplicate_id || !stands("id-of-doubt"));
         let id = text.and_then(|text| read_id(text).ok());
         let raw_id = text.map(Json::get).filter(|text| text.len() <= Id::MAX_JSON);
@@ -157,13 +157,13 @@ fn read_id(text: Json<'_>) -> Result<Id, InvalidReason> {
     Id::from_json(text.get()).ok_or(InvalidReason::BadId)
 }
 
-/// Where `part` stands in `whole`, of which it is a sub-slice.
+/// Returns the place of `part` in `whole`, of which it is a sub-slice.
 fn span(part: Json<'_>, whole: &[u8]) -> Range<usize> {
     let start = part.get().as_ptr().addr().saturating_sub(whole.as_ptr().addr());
     start..start + part.get().len()
 }
 
-/// Whether `error` is an object with an integer code and a string message.
+/// Returns whether `error` is an object with an integer code and a string message.
 fn is_error(error: Json<'_>) -> bool {
     let is_code = |code: Json<'_>| is_integer(code.get());
     error.member("code").is_some_and(is_code) && error.member("message").and_then(Json::text).is_some()

@@ -1,14 +1,13 @@
 //! A scanner that reads the top-level `id` and `method` of one JSON object without keeping the object.
 //!
-//! It serves lines that are too long to be held and objects that are broken, so that whoever waits for an answer can
-//! still be told. It is fed in chunks of any size and holds a few hundred bytes.
+//! It serves lines that are too long to be held, and objects that are broken, so that the sender of the request still gets an answer. It
+//! takes chunks of any size and holds a few hundred bytes.
 //!
 //! Invariants
 //!
-//! - Only members at the top level count, wherever they stand; strings and nested values are stepped over.
-//! - Nothing is guessed: an id that occurs twice, is too long, is cut off, or is neither a string nor an integer, is
-//!   none. Once quotes stand where JSON allows none, the reading may have strings and text the wrong way round, and
-//!   nothing further is believed.
+//! - Only members at the top level count, wherever they stand. Strings and nested values are stepped over.
+//! - Nothing is guessed. An id does not count if it occurs twice, is too long, is cut off, or is neither a string nor an integer. A quote
+//!   in a place where JSON allows none may mean that strings and text are the wrong way round. Nothing after it is believed.
 //! - On valid JSON it agrees with a full parser.
 
 use unhang_switches::stands;
@@ -16,13 +15,13 @@ use unhang_switches::stands;
 use crate::message::MessageShape;
 use crate::{Id, Json};
 
-/// The longest name of a member that is looked at, in bytes with escapes: `jsonrpc` written in `\u` escapes has 42.
+/// The longest name of a member that is looked at, in bytes with escapes. `jsonrpc` in `\u` escapes has 42.
 const MAX_NAME: usize = 64;
 
 /// The longest `method` that is read, in bytes of JSON text.
 const MAX_METHOD: usize = 512;
 
-/// What the scanner found.
+/// The parts of the envelope that the scanner found.
 #[derive(Clone, Debug)]
 pub(crate) struct ScannedEnvelope {
     pub(crate) id: Option<Id>,
@@ -30,18 +29,18 @@ pub(crate) struct ScannedEnvelope {
     pub(crate) shape: MessageShape,
 }
 
-/// The scanner. Feed it the bytes of one line in order.
+/// The scanner. It takes the bytes of one line in order.
 #[derive(Debug, Default)]
 pub(crate) struct EnvelopeScan {
     state: ScanState,
     expect: Expect,
     depth: u64,
-    /// Which of the containers are arrays, a bit for each depth; those nested deeper than this has bits are not checked.
+    /// A bit for each depth that tells whether the container is an array. Containers nested deeper than the bits reach are not checked.
     arrays: u64,
-    /// The last byte outside of strings that is no white space; a quote after a string.
+    /// The last byte outside of strings that is not white space, or a quote after a string.
     last: u8,
     reading: ScannedText,
-    /// The text being read; empty when it grew over its bound.
+    /// The text that is being read. It is empty if it grew over its bound.
     text: Vec<u8>,
     overflow: bool,
     id: ScannedMember,
@@ -50,18 +49,18 @@ pub(crate) struct EnvelopeScan {
     params: bool,
 }
 
-/// Where the scanner stands.
+/// The scanner's place in the line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ScanState {
     #[default]
     Outside,
     InString,
     AfterBackslash,
-    /// The object has ended, was none, or cannot be believed any more.
+    /// The object has ended, there was none, or the rest cannot be believed.
     Done,
 }
 
-/// What the top level of the object awaits.
+/// The next part that the top level of the object awaits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Expect {
     #[default]
@@ -73,7 +72,7 @@ enum Expect {
     Comma,
 }
 
-/// What the text being read is.
+/// The kind of the text that is being read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ScannedText {
     #[default]
@@ -83,18 +82,18 @@ enum ScannedText {
     Method,
 }
 
-/// A member that was looked for.
+/// A member that the scanner looks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum ScannedMember {
     #[default]
     Absent,
     Text(Vec<u8>),
-    /// There, but too long, of a wrong type, cut off, or there twice.
+    /// The member is too long, of a wrong type, cut off, or occurs twice.
     Unreadable,
 }
 
 impl EnvelopeScan {
-    /// Looks at the next bytes.
+    /// Reads the next bytes.
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let used = match self.state {
@@ -111,9 +110,9 @@ impl EnvelopeScan {
         }
     }
 
-    /// What was found; the line has ended.
+    /// Returns the parts that were found, once the line has ended.
     pub(crate) fn finish(mut self) -> ScannedEnvelope {
-        // A number that was cut off is another number, and a string counts only where JSON went on as it should.
+        // A number that was cut off is another number. A string counts only if JSON went on correctly behind it.
         let cut_off = self.state == ScanState::Done || self.expect != Expect::Comma;
         self.overflow |= cut_off && stands("skimmed-id-whole");
         self.end_value();
@@ -200,7 +199,7 @@ impl EnvelopeScan {
         } else {
             self.state = ScanState::Outside;
             if self.depth == 1 {
-                // The value counts when a comma or a brace follows: otherwise this quote may not have been its end.
+                // The value counts once a comma or a brace follows. Without one, this quote may not have been its end.
                 self.expect = if self.expect == Expect::Name { Expect::Colon } else { Expect::Comma };
             }
         }
@@ -213,7 +212,7 @@ impl EnvelopeScan {
                 self.state = ScanState::Done;
                 return;
             }
-            // Neither an id nor a method may be an object or an array.
+            // An id or a method cannot be an object or an array.
             self.overflow = true;
             self.end_value();
             self.expect = Expect::Comma;
@@ -226,7 +225,7 @@ impl EnvelopeScan {
     fn close(&mut self, byte: u8) {
         let bit = self.depth_bit();
         if bit != 0 && (self.arrays & bit != 0) != (byte == b']') {
-            // A bracket that closes a brace: which of them is missing is unknown, and so is the depth.
+            // A bracket closes a brace. It is unknown which of them is missing, so the depth is unknown too.
             self.state = ScanState::Done;
             return;
         }
@@ -237,7 +236,7 @@ impl EnvelopeScan {
         self.depth -= 1;
     }
 
-    /// The bit of the innermost container; zero where it is nested too deep.
+    /// Returns the bit of the innermost container, or zero if it is nested too deep.
     fn depth_bit(&self) -> u64 {
         u32::try_from(self.depth).ok().and_then(|depth| 1_u64.checked_shl(depth)).unwrap_or(0)
     }
@@ -258,7 +257,7 @@ impl EnvelopeScan {
             return;
         }
         self.expect = Expect::Value;
-        // A name that was too long has lost its closing quote, and is none of these.
+        // A name that was too long has lost its closing quote, and matches nothing here.
         let name = json_string(&self.text);
         let reading = match name.as_deref() {
             Some("id") => ScannedText::Id,
@@ -292,7 +291,7 @@ impl EnvelopeScan {
         self.overflow = false;
     }
 
-    /// Keeps bytes of what is being read, within its bound.
+    /// Keeps bytes of the text that is being read, within its bound.
     fn keep(&mut self, bytes: &[u8]) {
         let bound = match self.reading {
             ScannedText::Nothing => return,
@@ -310,7 +309,7 @@ impl EnvelopeScan {
         }
     }
 
-    /// A value of the top level has ended.
+    /// Ends a value of the top level, and stores it if it was looked for.
     fn end_value(&mut self) {
         let slot = match self.reading {
             ScannedText::Id => &mut self.id,
@@ -337,7 +336,7 @@ impl ScannedMember {
     }
 }
 
-/// The decoded text of a JSON string.
+/// Decodes a JSON string.
 fn json_string(bytes: &[u8]) -> Option<String> {
     Json::new(bytes)?.text().map(Into::into)
 }

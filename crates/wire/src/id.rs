@@ -1,9 +1,9 @@
-//! The id of a JSON-RPC request, compared by what it means and not by how it was spelled.
+//! The id of a JSON-RPC request, compared by its meaning and not by its spelling.
 //!
 //! Invariants
 //!
-//! - `"\u0031"` equals `"1"`; `1` does not; integers are exact at any size.
-//! - A fraction, an exponent, `null`, a boolean, an array and an object are no ids (protocol.md 1.1).
+//! - `"\u0031"` equals `"1"`, and `1` does not. Integers are exact at any size.
+//! - A fraction, an exponent, `null`, a boolean, an array and an object are not ids (protocol.md 1.1).
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use unhang_switches::stands;
 
 /// The id of a request and of the response to it.
 ///
-/// `Display` and [`Id::to_json`] write it as JSON text, so `1` and `"1"` look different to people as well.
+/// `Display` and [`Id::to_json`] write it as JSON text, so people see the difference between `1` and `"1"` as well.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Id {
     /// An integer that fits 64 bits, the usual case.
@@ -23,11 +23,11 @@ pub enum Id {
 }
 
 impl Id {
-    /// The longest JSON text of an id that is read, in bytes. Real ids are counters and UUIDs; a bound keeps what is
-    /// remembered about a request small whatever its sender does.
+    /// The longest JSON text of an id that is read, in bytes. Real ids are counters and UUIDs. The bound keeps each remembered request
+    /// small, whatever its sender does.
     pub const MAX_JSON: usize = 1024;
 
-    /// Reads an id from the text of one JSON value; `None` if it is neither a string nor an integer, or too long.
+    /// Reads an id from the text of one JSON value. Returns `None` if it is neither a string nor an integer, or if it is too long.
     pub fn from_json(text: &str) -> Option<Self> {
         let text = text.trim_matches([' ', '\t', '\r', '\n']);
         if text.len() > Self::MAX_JSON && stands("id-bounded") {
@@ -47,12 +47,12 @@ impl Id {
         })
     }
 
-    /// The id as JSON text, to be put into a message.
+    /// Returns the id as JSON text, to be put into a message.
     pub fn to_json(&self) -> String {
         self.to_string()
     }
 
-    /// The same id in the other type: `1` for `"1"` and `"1"` for `1`; `None` for a text that is no integer as JSON
+    /// Returns the same id in the other type: `1` for `"1"` and `"1"` for `1`. Returns `None` for a text that is not an integer as JSON
     /// would write it. Some servers turn one into the other in their answers (protocol.md 3.2).
     pub fn variant(&self) -> Option<Self> {
         match self {
@@ -88,7 +88,7 @@ impl From<&str> for Id {
     }
 }
 
-/// Whether `text` is an integer in JSON's grammar: no plus sign, no leading zero, no fraction, no exponent.
+/// Returns whether `text` is an integer in JSON's grammar: no plus sign, no leading zero, no fraction, no exponent.
 pub(crate) fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     match digits {

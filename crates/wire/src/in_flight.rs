@@ -1,13 +1,13 @@
 //! The ids that are in flight towards one peer, and those whose answers may still come late.
 //!
-//! Time is a [`Duration`] since an origin that the owner chooses and hands in; the table reads no clock.
+//! Time is a [`Duration`] since an origin that the owner chooses. The table reads no clock.
 //!
 //! Invariants
 //!
-//! - An id is in flight, or awaited late, or neither; never both.
-//! - Every entry that was registered comes out exactly once: by `complete`, `cancel`, `expire` or `take_all`.
-//! - Late ids are bounded; the oldest is forgotten first, and then its answer is unknown, which is dropped as well.
-//! - No operation costs more than O(log n), `take_all` and `iter` apart.
+//! - An id is in flight, or awaited late, or neither. It is never both.
+//! - Every registered entry comes out exactly once: by `complete`, `cancel`, `expire` or `take_all`.
+//! - The number of late ids is bounded. The oldest is forgotten first. Its answer is then unknown, and is dropped as well.
+//! - No operation costs more than O(log n), except for `take_all` and `iter`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,11 +16,11 @@ use unhang_switches::stands;
 
 use crate::Id;
 
-/// The table of ids in flight, with one entry of the owner's for each.
+/// The table of ids in flight. Each id has one entry of the owner's.
 #[derive(Debug)]
 pub struct InFlight<E> {
     waiting: HashMap<Id, InFlightEntry<E>>,
-    /// By time and then by registration, so that what is due at the same moment keeps its order.
+    /// The deadlines, sorted by time and then by registration, so that entries due at the same moment keep their order.
     deadlines: BTreeMap<(Duration, u64), Id>,
     registered: u64,
     late: LateIds,
@@ -33,22 +33,22 @@ struct InFlightEntry<E> {
     entry: E,
 }
 
-/// Why an id could not be registered; it gives the entry back.
+/// The reason why an id could not be registered. It returns the entry.
 ///
-/// It is closed on purpose: an owner has to answer each case differently, and must not lose the entry.
+/// The enum is closed on purpose: an owner has to answer each case differently, and must not lose the entry.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError<E> {
-    /// A request with the same id waits for its answer.
+    /// A request with the same id still waits for its answer.
     #[error("the id is in flight already")]
     InFlight(E),
-    /// A request with the same id was cancelled or has expired, and its answer may still come: it would be taken for
-    /// the answer to the new one.
+    /// A request with the same id was cancelled or has expired, and its answer may still come. It would be taken for the answer to the new
+    /// request.
     #[error("the late answer to an earlier request with this id may still come")]
     AwaitsLate(E),
 }
 
 impl<E> RegisterError<E> {
-    /// The entry that was to be registered.
+    /// Returns the entry that was to be registered.
     pub fn into_entry(self) -> E {
         match self {
             Self::InFlight(entry) | Self::AwaitsLate(entry) => entry,
@@ -56,27 +56,27 @@ impl<E> RegisterError<E> {
     }
 }
 
-/// What an answer's id means.
+/// The meaning of an answer's id.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Completion<E> {
-    /// It was in flight.
+    /// The id was in flight.
     Matched(E),
-    /// It was not in flight itself, but the same in the other type was (`"1"` for `1`), and an id has only one such.
-    /// Servers that change types exist, and clients that compare numbers get on with them.
+    /// The id itself was not in flight, but the same id in the other type was (`"1"` for `1`). An id has only one such variant. Some
+    /// servers change types, and clients that compare numbers work with them.
     Repaired {
-        /// The id as it was registered, which is the one to answer with.
+        /// The id as it was registered. The answer has to carry this one.
         id: Id,
-        /// Its entry.
+        /// The entry of that id.
         entry: E,
     },
-    /// It was cancelled or has expired before; the answer is to be swallowed. Forgotten now.
+    /// The request was cancelled or has expired. The owner swallows the answer. The table has now forgotten the id.
     Late,
-    /// Never seen, answered before, or forgotten.
+    /// The id was never seen, was answered before, or is forgotten.
     Unknown,
 }
 
 impl<E> InFlight<E> {
-    /// An empty table that remembers up to `late_capacity` ids whose answers may come late.
+    /// Makes an empty table that remembers up to `late_capacity` ids whose answers may come late.
     pub fn new(late_capacity: usize) -> Self {
         Self {
             waiting: HashMap::new(),
@@ -123,14 +123,14 @@ impl<E> InFlight<E> {
         }
     }
 
-    /// Takes an id out of flight because nobody waits any more; its late answer will be swallowed.
+    /// Takes an id out of flight because nobody waits for it any more. The owner swallows its late answer.
     pub fn cancel(&mut self, id: &Id) -> Option<E> {
         let (id, entry) = self.remove(id)?;
         self.late.remember(id);
         Some(entry)
     }
 
-    /// Takes out one id that is due at `now`, the earliest first; its late answer will be swallowed.
+    /// Takes out one id that is due at `now`, the earliest first. The owner swallows its late answer.
     pub fn expire(&mut self, now: Duration) -> Option<(Id, E)> {
         let due = self.deadlines.first_entry().filter(|first| first.key().0 <= now)?;
         let id = due.remove();
@@ -139,12 +139,13 @@ impl<E> InFlight<E> {
         Some((id, waiting.entry))
     }
 
-    /// The id that [`InFlight::expire`] would take out at `now`.
+    /// Returns the id that [`InFlight::expire`] would take out at `now`.
     pub fn due(&self, now: Duration) -> Option<&Id> {
         self.deadlines.first_key_value().filter(|((deadline, _), _)| *deadline <= now).map(|(_, id)| id)
     }
 
-    /// Gives an id in flight another deadline; among the others it keeps its place. False for one that is not in flight.
+    /// Gives an id in flight another deadline. Among entries with the same deadline it keeps its place. Returns false if the id is not in
+    /// flight.
     pub fn postpone(&mut self, id: &Id, deadline: Duration) -> bool {
         let Some(waiting) = self.waiting.get_mut(id) else { return false };
         if let Some(earlier) = waiting.deadline.replace(deadline) {
@@ -154,13 +155,12 @@ impl<E> InFlight<E> {
         true
     }
 
-    /// When the next id is due; `None` if none ever is.
+    /// Returns when the next id is due, or `None` if none ever is.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first_key_value().map(|((deadline, _), _)| *deadline)
     }
 
-    /// Takes out everything in order of registration and forgets the late ids too: the peer is gone, no answer will
-    /// come from it.
+    /// Takes out everything in order of registration, and forgets the late ids too. The peer is gone, so no answer will come from it.
     pub fn take_all(&mut self) -> Vec<(Id, E)> {
         self.deadlines.clear();
         if stands("late-ids-end-with-the-server") {
@@ -173,42 +173,42 @@ impl<E> InFlight<E> {
         all.into_iter().map(|(id, waiting)| (id, waiting.entry)).collect()
     }
 
-    /// The entry of an id in flight.
+    /// Returns the entry of an id in flight.
     pub fn get(&self, id: &Id) -> Option<&E> {
         self.waiting.get(id).map(|waiting| &waiting.entry)
     }
 
-    /// The entry of an id in flight, to be changed.
+    /// Returns the entry of an id in flight, to be changed.
     pub fn get_mut(&mut self, id: &Id) -> Option<&mut E> {
         self.waiting.get_mut(id).map(|waiting| &mut waiting.entry)
     }
 
-    /// Whether the id is in flight.
+    /// Returns whether the id is in flight.
     pub fn contains(&self, id: &Id) -> bool {
         self.waiting.contains_key(id)
     }
 
-    /// Whether the id can be registered: it is neither in flight nor awaited late.
+    /// Returns whether the id can be registered: it is neither in flight nor awaited late.
     pub fn is_free(&self, id: &Id) -> bool {
         !self.contains(id) && !self.late.contains(id)
     }
 
-    /// How many are in flight. Late ids do not count.
+    /// Counts the ids in flight, without the late ids.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none is in flight.
+    /// Returns whether no id is in flight.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// All in flight, in no particular order.
+    /// Lists all ids in flight with their entries, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&Id, &E)> {
         self.waiting.iter().map(|(id, waiting)| (id, &waiting.entry))
     }
 
-    /// The one in flight, if there is exactly one.
+    /// Returns the only id in flight, or `None` if there is none or more than one.
     pub fn only(&self) -> Option<(&Id, &E)> {
         self.iter().next().filter(|_| self.len() == 1)
     }
@@ -224,7 +224,7 @@ impl<E> InFlight<E> {
     }
 }
 
-/// The ids whose answers may come late, oldest forgotten first.
+/// The ids whose answers may come late. The oldest is forgotten first.
 #[derive(Debug)]
 struct LateIds {
     capacity: usize,

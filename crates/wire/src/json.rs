@@ -1,11 +1,11 @@
-//! JSON text: where a value ends and which members it has. Nothing is built.
+//! JSON text: the end of a value, and its members. Nothing is built.
 //!
-//! `serde_json` can do this too, but looks at long strings eight bytes at a time; in results of many megabytes there is
-//! hardly anything else to do.
+//! `serde_json` can do this too, but it looks at long strings eight bytes at a time. Results of many megabytes consist almost entirely of
+//! such strings.
 //!
 //! Invariants
 //!
-//! - Exactly that is accepted which `serde_json` accepts when it skips a value: RFC 8259, where an escape may be half a
+//! - This module accepts exactly the values that `serde_json` accepts when it skips a value: RFC 8259, where an escape may be half a
 //!   surrogate pair.
 //! - Every byte is looked at once, and nothing recurses with the nesting.
 //! - A [`Json`] is one whole value, in UTF-8, without white space around it.
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use unhang_switches::stands;
 
-/// How many bytes of a long string are looked at together.
+/// The number of bytes of a long string that are looked at together.
 const BLOCK: usize = 64;
 
 /// A JSON value as it stands in a message.
@@ -25,7 +25,7 @@ impl<'a> Json<'a> {
     /// An object without members.
     pub const EMPTY: Json<'static> = Json("{}");
 
-    /// Reads bytes that are one value, white space around it apart.
+    /// Reads bytes that are one value, with or without white space around it. Returns `None` if they are not.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let mut cursor = Cursor { text: bytes, at: 0 };
         cursor.skip_blanks();
@@ -34,18 +34,17 @@ impl<'a> Json<'a> {
         (cursor.at == bytes.len()).then(|| Self::in_utf8(value)).flatten()
     }
 
-    /// `value` was found to be one by this module.
+    /// Takes a value that this module has found. Returns `None` if it is not in UTF-8.
     pub(crate) fn in_utf8(value: &'a [u8]) -> Option<Self> {
         std::str::from_utf8(value).ok().map(Self)
     }
 
-    /// The JSON text.
+    /// Returns the JSON text.
     pub fn get(self) -> &'a str {
         self.0
     }
 
-    /// The contents of a string, borrowed where it has no escapes; `None` for other values and for half a surrogate
-    /// pair.
+    /// Returns the contents of a string, borrowed if it has no escapes. Returns `None` for other values and for half a surrogate pair.
     pub fn text(self) -> Option<Cow<'a, str>> {
         let text = self.0.strip_prefix('"')?.strip_suffix('"')?;
         if memchr::memchr(b'\\', text.as_bytes()).is_none() || !stands("names-decoded") {
@@ -54,7 +53,7 @@ impl<'a> Json<'a> {
         serde_json::from_str(self.0).ok().map(Cow::Owned)
     }
 
-    /// A member of an object; of several with this name the last.
+    /// Finds a member of an object. If several members have this name, the last one counts.
     pub fn member(self, name: &str) -> Option<Json<'a>> {
         let mut found = None;
         object(self.0.as_bytes(), |key, value| {
@@ -66,7 +65,8 @@ impl<'a> Json<'a> {
         Self::in_utf8(found?)
     }
 
-    /// Goes through the members of an object in their order, names and values as they stand there. False for what is no object.
+    /// Passes the name and the value of every member to `each`, in order, as they stand in the text. Returns false if the value is not an
+    /// object.
     pub fn each_member(self, mut each: impl FnMut(Json<'a>, Json<'a>)) -> bool {
         let members = object(self.0.as_bytes(), |name, value| {
             each(Self::in_utf8(name)?, Self::in_utf8(value)?);
@@ -75,7 +75,7 @@ impl<'a> Json<'a> {
         members.is_some()
     }
 
-    /// Goes through the elements of an array in their order, as they stand there. False for what is no array.
+    /// Passes every element of an array to `each`, in order, as it stands in the text. Returns false if the value is not an array.
     pub fn each_element(self, mut each: impl FnMut(Json<'a>)) -> bool {
         let elements = array(self.0.as_bytes(), |element| {
             each(Self::in_utf8(element)?);
@@ -85,8 +85,8 @@ impl<'a> Json<'a> {
     }
 }
 
-/// Goes through the members of the object that `text` begins with, names with their quotes, and returns its length;
-/// `None` where it is broken or `each` gives up.
+/// Passes every member of the object at the beginning of `text` to `each`, names with their quotes. Returns the object's length, or `None`
+/// if it is broken or `each` gives up.
 pub(crate) fn object<'a>(
     text: &'a [u8],
     mut each: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>,
@@ -101,7 +101,8 @@ pub(crate) fn object<'a>(
     Some(cursor.at)
 }
 
-/// The same for the elements of an array.
+/// Passes every element of the array at the beginning of `text` to `each`. Returns the array's length, or `None` if it is broken or `each`
+/// gives up.
 pub(crate) fn array<'a>(text: &'a [u8], mut each: impl FnMut(&'a [u8]) -> Option<()>) -> Option<usize> {
     let mut cursor = Cursor { text, at: 0 };
     let mut more = cursor.open(b'[', b']')?;
@@ -112,17 +113,17 @@ pub(crate) fn array<'a>(text: &'a [u8], mut each: impl FnMut(&'a [u8]) -> Option
     Some(cursor.at)
 }
 
-/// How many bytes of white space `bytes` begin with.
+/// Counts the bytes of white space at the beginning.
 pub(crate) fn blanks(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| !is_blank(*byte)).unwrap_or(bytes.len())
 }
 
-/// Whether this is white space to JSON, which is less than what ASCII calls so.
+/// Returns whether JSON treats this byte as white space. ASCII has more white space than JSON.
 pub(crate) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// A place in a text. The methods step over what they are named after; `None` means that it is not there or broken.
+/// A place in a text. Each method steps over the part that it is named after. It returns `None` if that part is missing or broken.
 struct Cursor<'a> {
     text: &'a [u8],
     at: usize,
@@ -151,7 +152,7 @@ impl<'a> Cursor<'a> {
         self.at += blanks(self.rest());
     }
 
-    /// The beginning of an object or array; returns whether it has anything in it.
+    /// Steps over the beginning of an object or array. Returns whether it has any contents.
     fn open(&mut self, open: u8, close: u8) -> Option<bool> {
         self.expect(open)?;
         self.skip_blanks();
@@ -160,7 +161,7 @@ impl<'a> Cursor<'a> {
         Some(!empty)
     }
 
-    /// What follows a member or element; returns whether that is another.
+    /// Steps over the comma or bracket behind a member or element. Returns whether another one follows.
     fn more(&mut self, close: u8) -> Option<bool> {
         self.skip_blanks();
         match self.next()? {
@@ -172,7 +173,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The name of a member and its colon; returns the name.
+    /// Steps over the name of a member and its colon. Returns the name.
     fn name(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
         self.expect(b'"')?;
@@ -184,10 +185,10 @@ impl<'a> Cursor<'a> {
         Some(name)
     }
 
-    /// A value of any kind; returns it.
+    /// Steps over a value of any kind. Returns its text.
     fn value(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
-        // The brackets that are to come.
+        // The closing brackets that are still missing.
         let mut closing = Vec::new();
         loop {
             let inside = match self.peek()? {
@@ -213,7 +214,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A value that holds no others.
+    /// Steps over a value without members or elements.
     fn scalar(&mut self) -> Option<()> {
         match self.next()? {
             b'"' => self.string(),
@@ -233,7 +234,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// A number from behind its first digit.
+    /// Steps over the rest of a number, behind its first digit.
     fn number(&mut self, first: u8) -> Option<()> {
         match first {
             b'0' if self.peek().is_some_and(|byte| byte.is_ascii_digit()) => return None,
@@ -259,7 +260,7 @@ impl<'a> Cursor<'a> {
         (count > 0).then_some(())
     }
 
-    /// A string from behind its opening quote.
+    /// Steps over the rest of a string, behind its opening quote.
     fn string(&mut self) -> Option<()> {
         loop {
             self.at += plain(self.rest());
@@ -271,7 +272,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// An escape from behind its backslash.
+    /// Steps over the rest of an escape, behind its backslash.
     fn escape(&mut self) -> Option<()> {
         match self.next()? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(()),
@@ -289,10 +290,10 @@ fn digits(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(bytes.len())
 }
 
-/// How many bytes at the beginning can stand in a string as they are: neither quote nor backslash nor control character.
+/// Counts the bytes at the beginning that are neither a quote, nor a backslash, nor a control character.
 fn plain(bytes: &[u8]) -> usize {
-    // Most runs are short; where one is long, blocks are faster than words: the compiler makes a few wide instructions of
-    // a loop without a way out.
+    // Most runs are short. In long runs, blocks are faster than words: the compiler makes a few wide instructions of a loop without an
+    // early exit.
     let (short, long) = bytes.split_at(bytes.len().min(BLOCK));
     let end = plain_by_words(short);
     if end < short.len() {
@@ -304,7 +305,7 @@ fn plain(bytes: &[u8]) -> usize {
     short.len() + start + plain_by_words(&long[start..])
 }
 
-/// The same, eight bytes at a time.
+/// Counts the same bytes as [`plain`], eight at a time.
 fn plain_by_words(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
@@ -320,11 +321,11 @@ fn ends_run(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < b' '
 }
 
-/// [`ends_run`] for eight bytes: the lowest bit that is set is the highest of the first such byte.
+/// Applies [`ends_run`] to eight bytes. The lowest bit that is set is the highest bit of the first byte that ends a run.
 fn ends_run_in(word: u64) -> u64 {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHEST: u64 = EACH << 7;
-    // A byte below `limit` borrows; whatever borrowing does to the bytes above it comes too late to matter.
+    // A byte below `limit` borrows. The borrow changes only bytes above it, which no longer matter.
     let below = |word: u64, limit: u8| word.wrapping_sub(EACH * u64::from(limit)) & !word;
     let is = |byte: u8| below(word ^ (EACH * u64::from(byte)), 1);
     (below(word, b' ') | is(b'"') | is(b'\\')) & HIGHEST

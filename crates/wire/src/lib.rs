@@ -1,19 +1,19 @@
 //! Bytes to MCP messages and back: framing, envelope, ids in flight.
 //!
-//! The room is pure: it has no clock, no processes, no files and no async runtime, and it knows JSON-RPC but hardly
-//! any MCP. Everything here is a function of (state, event), tested without a runtime (R-10).
+//! The crate is pure: it has no clock, no processes, no files and no async runtime. It knows JSON-RPC but hardly any MCP. Everything here
+//! is a function of (state, event), tested without a runtime (R-10).
 //!
 //! ```text
 //! bytes ─ Lines ─ Line::Whole ─ read ─ Pieces ─┬ Message   forwarded as the bytes that came
 //!                └ Line::Oversized (id, method)├ Batch     the same, several
-//!                                              ├ Invalid   answered, with its id where one can be read
+//!                                              ├ Invalid   answered, with its id if one can be read
 //!                                              └ Junk      logged and counted, never answered as a message
 //! ids ─ InFlight: what is awaited, until when, and whose late answers are to be swallowed
 //! ```
 //!
 //! Invariants
 //!
-//! - Payload bytes are never copied and never changed: a [`Message`] borrows the line, `params` and `result` are raw.
+//! - Payload bytes are never copied and never changed. A [`Message`] borrows the line, and `params` and `result` are raw.
 //! - Work per line is linear in its length, whatever the bytes are, and never recurses with their nesting.
 //! - Memory is bounded by the owner's `max_message`, see [`Lines`].
 //! - Nothing panics on any input.

@@ -1,16 +1,15 @@
 //! Framing: a stream of bytes cut into lines, in bounded memory.
 //!
-//! A line ends with a line feed or with carriage return and line feed. Blank lines, and a byte order mark at the very
-//! beginning, are skipped. A line of more than `max_message` bytes is not kept: a scanner reads its id and method while
-//! it passes, the owner is told, and the next line is read as usual (limit `max-message`, design 3).
+//! A line ends with a line feed or with carriage return and line feed. Blank lines, and a byte order mark at the very beginning, are
+//! skipped. A line of more than `max_message` bytes is not kept. A scanner reads its id and method while it passes, the owner is told, and
+//! the next line is read as usual (limit `max-message`, design 3).
 //!
 //! Invariants
 //!
 //! - The lines depend on the bytes alone, never on how they were cut into reads.
 //! - Every byte is searched for a line feed once, and moved at most a constant number of times.
-//! - As long as lines are taken whenever there are some, memory stays below `max_message` and one chunk. What a long line
-//!   needed is kept for the next one until [`Lines::release`] finds that there was none, so that an idle connection
-//!   holds little.
+//! - If the owner always takes all lines, memory stays below `max_message` and one chunk. The memory of a long line is kept for the next
+//!   one until [`Lines::release`] finds that there was none, so that an idle connection holds little.
 //! - Memory that somebody else holds too ([`Lines::memory`]) is never written to.
 
 use std::fmt;
@@ -24,14 +23,14 @@ use crate::envelope_scan::EnvelopeScan;
 use crate::json::blanks;
 use crate::message::MessageShape;
 
-/// The least room that is offered for reading: what a pipe holds by default.
+/// The least room that is offered for reading: the default capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
 
-/// The most room that is offered while a long line arrives: fewer system calls, and it still fits a core's cache. More
-/// than a pipe holds, because a read that does not fill its room is known to have emptied the pipe.
+/// The most room that is offered while a long line arrives. It saves system calls and still fits a core's cache. It is more than a pipe
+/// holds: a read that does not fill its room has emptied the pipe.
 const MAX_CHUNK: usize = 512 * 1024;
 
-/// The most memory that is kept when no long line is arriving.
+/// The most memory that is kept while no long line is arriving.
 const IDLE_CAPACITY: usize = 256 * 1024;
 
 /// The byte order mark, in UTF-8.
@@ -39,49 +38,49 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Cuts a stream of bytes into lines.
 ///
-/// The owner repeats: read into [`Lines::spare`], say [`Lines::filled`], take [`Lines::next_line`] until it is `None`.
-/// At the end of the stream it takes [`Lines::finish`] until that is `None`.
+/// The owner repeats three steps: read into [`Lines::spare`], call [`Lines::filled`], call [`Lines::next_line`] until it returns `None`. At
+/// the end of the stream the owner calls [`Lines::finish`] until that returns `None`.
 #[derive(Debug)]
 pub struct Lines {
     max_message: usize,
-    /// Its length is what was initialised; only `start..end` was received.
+    /// The buffer. Its length is what was initialised; only `start..end` was received.
     buffer: Arc<Vec<u8>>,
     start: usize,
     end: usize,
-    /// Up to here there is no line feed.
+    /// There is no line feed before this place.
     searched: usize,
-    /// The most bytes that were held since [`Lines::release`] looked last.
+    /// The most bytes that were held since the last [`Lines::release`].
     most_held: usize,
-    /// The first bytes of the stream have been looked at.
+    /// Whether the first bytes of the stream have been looked at.
     begun: bool,
     skipping: Option<SkippedLine>,
 }
 
-/// A line.
+/// A line of the stream.
 #[derive(Clone, Debug)]
 pub enum Line<'a> {
     /// The whole line without its ending, never blank, up to `max_message` bytes.
     Whole(&'a [u8]),
-    /// A line that was longer than that, and is gone.
+    /// A line that was longer than that. Its text is gone.
     Oversized(Oversized),
 }
 
-/// What is known of a line that was too long to be kept.
+/// The facts about a line that was too long to be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Oversized {
     /// Its length in bytes, without its ending.
     pub length: u64,
-    /// The id at the top level, if the line is an object with one that can be trusted.
+    /// The id at the top level, if the line is an object with an id that can be trusted.
     pub id: Option<Id>,
     /// The method at the top level, decoded.
     pub method: Option<String>,
-    /// What it seems meant to be.
+    /// The kind of message that it seems meant to be.
     pub shape: MessageShape,
 }
 
 impl fmt::Display for Oversized {
-    /// Says what is known of it, in place of its text.
+    /// Writes the known facts in place of the line's text.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "({} bytes", self.length)?;
         if let Some(method) = &self.method {
@@ -98,19 +97,19 @@ impl fmt::Display for Oversized {
 #[derive(Debug, Default)]
 struct SkippedLine {
     length: u64,
-    /// The last byte was a carriage return, which belongs to the line ending if a line feed follows.
+    /// Whether the last byte was a carriage return, which belongs to the line ending if a line feed follows.
     carriage_return: bool,
     envelope_scan: EnvelopeScan,
 }
 
-/// A line, before it is lent out.
+/// A line before it is lent out.
 enum FoundLine {
     Whole(Range<usize>),
     Oversized(Oversized),
 }
 
 impl Lines {
-    /// For lines of up to `max_message` bytes, their ending not counted. Nothing is allocated yet.
+    /// Makes a reader for lines of up to `max_message` bytes, not counting their ending. It allocates nothing yet.
     pub fn new(max_message: usize) -> Self {
         Self {
             max_message,
@@ -124,34 +123,34 @@ impl Lines {
         }
     }
 
-    /// Room to read into, never empty. Ask for all lines first: what has not been taken stays in memory.
+    /// Returns room to read into, which is never empty. The owner takes all lines first: lines that were not taken stay in memory.
     pub fn spare(&mut self) -> &mut [u8] {
         let room = (self.end - self.start).clamp(CHUNK, MAX_CHUNK);
         if Arc::get_mut(&mut self.buffer).is_none() {
             self.move_to_fresh_memory(room);
         }
-        // Nobody else holds it now, so nothing is cloned.
+        // Nobody else holds the buffer now, so nothing is cloned.
         let buffer = Arc::make_mut(&mut self.buffer);
         if buffer.len() - self.end < CHUNK {
-            // What is held moves to the front.
+            // The bytes that are held move to the front.
             buffer.copy_within(self.start..self.end, 0);
             self.searched -= self.start;
             self.end -= self.start;
             self.start = 0;
             grow(buffer, self.end + room, self.max_message.saturating_add(MAX_CHUNK));
         }
-        // After a long line there may be far more room than is good for the cache.
+        // After a long line there may be far more room than fits the cache.
         let until = buffer.len().min(self.end + MAX_CHUNK);
         &mut buffer[self.end..until]
     }
 
-    /// Says that so many bytes were read into the room that [`Lines::spare`] gave.
+    /// Notes that `count` bytes were read into the room that [`Lines::spare`] returned.
     pub fn filled(&mut self, count: usize) {
         self.end = self.buffer.len().min(self.end + count);
         self.most_held = self.most_held.max(self.end - self.start);
     }
 
-    /// Copies bytes in, for those who have them already.
+    /// Copies bytes in, for an owner that has them already.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = self.spare();
@@ -162,7 +161,7 @@ impl Lines {
         }
     }
 
-    /// The next line that has ended; `None` when more bytes are needed.
+    /// Returns the next line that has ended, or `None` if more bytes are needed.
     pub fn next_line(&mut self) -> Option<Line<'_>> {
         let found = self.find();
         if found.is_none() {
@@ -171,35 +170,35 @@ impl Lines {
         self.lend(found?)
     }
 
-    /// At the end of the stream: the lines that were not taken yet, then the one that has no ending, then `None`.
+    /// Returns the lines that were not taken yet at the end of the stream, then the one without an ending, then `None`.
     pub fn finish(&mut self) -> Option<Line<'_>> {
         let found = self.find().or_else(|| self.last());
         self.lend(found?)
     }
 
-    /// How many bytes of memory are held.
+    /// Returns how many bytes of memory are held.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Whether more memory is held than an idle connection may keep.
+    /// Returns whether more memory is held than an idle connection may keep.
     pub fn is_large(&self) -> bool {
         self.capacity() > IDLE_CAPACITY
     }
 
-    /// Gives back what no line has needed since this was called last. To be called now and then while
-    /// [`Lines::is_large`]: clearing fresh memory for each long line would take longer than reading into it.
+    /// Frees memory that no line has needed since the last call. The owner calls this now and then while [`Lines::is_large`]. Clearing
+    /// fresh memory for each long line would take longer than reading into it.
     pub fn release(&mut self) {
         let held = self.end - self.start;
         let needed = std::mem::replace(&mut self.most_held, held);
-        // A quarter, because a buffer that has just been doubled for the line that is arriving is fuller than that.
+        // The bound is a quarter, because a buffer that has just been doubled for the arriving line is fuller than that.
         if self.is_large() && needed < self.capacity() / 4 && stands("line-memory-given-back") {
             self.move_to_fresh_memory(CHUNK);
         }
     }
 
-    /// The memory that the lines taken since the last [`Lines::spare`] stand in, for who needs one of them for longer and
-    /// would have to copy it. As long as it is held, reading goes on elsewhere.
+    /// Shares the memory of the lines that were taken since the last [`Lines::spare`], for an owner that needs one for longer and would
+    /// have to copy it. As long as it is held, reading goes on in other memory.
     pub fn memory(&self) -> Arc<Vec<u8>> {
         Arc::clone(&self.buffer)
     }
@@ -211,7 +210,7 @@ impl Lines {
         })
     }
 
-    /// Takes lines until one is worth lending out.
+    /// Takes lines until one is not blank.
     fn find(&mut self) -> Option<FoundLine> {
         self.skip_byte_order_mark()?;
         loop {
@@ -230,7 +229,7 @@ impl Lines {
         }
     }
 
-    /// At the end of the stream: what is left is a line.
+    /// Takes the rest at the end of the stream as a line.
     fn last(&mut self) -> Option<FoundLine> {
         let line = self.start..self.end;
         self.start = self.end;
@@ -239,7 +238,7 @@ impl Lines {
         self.ended(line)
     }
 
-    /// A line has ended: whole, oversized, or blank.
+    /// Sorts a line that has ended: whole, oversized, or blank. Returns `None` if it is blank.
     fn ended(&mut self, line: Range<usize>) -> Option<FoundLine> {
         let bytes = &self.buffer[line.clone()];
         let ending = bytes.strip_suffix(b"\r").filter(|_| stands("carriage-return-before-line-feed"));
@@ -254,7 +253,7 @@ impl Lines {
         Some(FoundLine::Oversized(skipping.finish()))
     }
 
-    /// Gives up a line that is too long as soon as that is certain.
+    /// Gives up a line as soon as it is certainly too long.
     fn skip_if_long(&mut self) {
         let held = &self.buffer[self.start..self.end];
         let content = held.strip_suffix(b"\r").unwrap_or(held);
@@ -269,7 +268,7 @@ impl Lines {
         line.len() <= self.max_message || !stands("max-message")
     }
 
-    /// `None` while the stream is too short to tell.
+    /// Skips a byte order mark at the beginning. Returns `None` while the stream is too short to tell.
     fn skip_byte_order_mark(&mut self) -> Option<()> {
         if self.begun {
             return Some(());
@@ -285,7 +284,7 @@ impl Lines {
         Some(())
     }
 
-    /// Leaves the buffer, with what is held, for one of no more than that and this room.
+    /// Moves the held bytes into a new buffer with this much room behind them.
     fn move_to_fresh_memory(&mut self, room: usize) {
         let held = &self.buffer[self.start..self.end];
         let mut fresh = Vec::with_capacity(held.len() + room);
@@ -296,7 +295,7 @@ impl Lines {
         self.buffer = Arc::new(fresh);
     }
 
-    /// Starts again at the front of the buffer where nothing is held.
+    /// Starts again at the front of the buffer if no bytes are held.
     fn rewind(&mut self) {
         if self.start == self.end {
             self.start = 0;
@@ -306,13 +305,13 @@ impl Lines {
     }
 }
 
-/// Makes a buffer at least so long: by doubling, but not beyond `most` unless that is too little.
+/// Grows a buffer to at least this length: by doubling, but not beyond `most` unless that is too little.
 fn grow(buffer: &mut Vec<u8>, needed: usize, most: usize) {
     if needed > buffer.capacity() {
         let capacity = (2 * buffer.capacity()).min(most).max(needed);
         buffer.reserve_exact(capacity - buffer.len());
     }
-    // Only what is about to be read into is zeroed, so memory that is never used is never touched.
+    // Only the bytes that are about to be read into are zeroed. Memory that is never used is never touched.
     if needed > buffer.len() {
         buffer.resize(needed, 0);
     }

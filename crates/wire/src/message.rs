@@ -3,8 +3,8 @@
 //! Invariants
 //!
 //! - `raw` is always a sub-slice of the line that was read.
-//! - A [`Message`] is a valid JSON-RPC 2.0 envelope; its `params`, `result` and `error` are whole JSON in UTF-8.
-//! - An id that is given, here or in [`Invalid`], stood at the top level of that very object.
+//! - A [`Message`] is a valid JSON-RPC 2.0 envelope. Its `params`, `result` and `error` are whole JSON in UTF-8.
+//! - Every id, here or in [`Invalid`], stood at the top level of that very object.
 //!
 //! [`crate::read`] documents how a line is cut into these.
 
@@ -22,18 +22,18 @@ pub enum Piece<'a> {
     Message(Message<'a>),
     /// A JSON-RPC batch: its elements in order, each a message, invalid or junk. Never empty, never nested.
     Batch(Vec<Piece<'a>>),
-    /// What was meant as a message and is none.
+    /// An object that was meant as a message but is not valid.
     Invalid(Invalid<'a>),
-    /// What was not meant as a message: log text, JSON that is no JSON-RPC. Trimmed of white space, never empty.
-    /// It is to be logged and counted, and nothing in it is to be answered by id.
+    /// Bytes that were not meant as a message: log text, or JSON that is not JSON-RPC. It is trimmed of white space and never empty. It
+    /// should be logged and counted. Nothing in it may be answered by id.
     Junk(&'a [u8]),
 }
 
 /// A valid message and the bytes it came in.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
-    /// The exact bytes of this message within the line. They hold no line feed, if the line came from
-    /// [`crate::Lines`]; they may hold carriage returns, see [`one_line`].
+    /// The exact bytes of this message within the line. They hold no line feed, if the line came from [`crate::Lines`]. They may hold
+    /// carriage returns, see [`one_line`].
     pub raw: &'a [u8],
     /// What kind of message it is, and its members.
     pub body: Body<'a>,
@@ -42,7 +42,7 @@ pub struct Message<'a> {
 /// The kinds of message.
 #[derive(Clone, Debug)]
 pub enum Body<'a> {
-    /// A request, to be answered once with its id.
+    /// A request, which gets one answer with its id.
     Request {
         /// The id.
         id: Id,
@@ -53,7 +53,7 @@ pub enum Body<'a> {
         /// The parameters: an object or an array.
         params: Option<Json<'a>>,
     },
-    /// A notification, never answered.
+    /// A notification, which is never answered.
     Notification {
         /// The method, decoded.
         method: Cow<'a, str>,
@@ -66,49 +66,48 @@ pub enum Body<'a> {
         id: Id,
         /// Where the JSON text of the id stands in [`Message::raw`], for [`replace_id`].
         id_span: Range<usize>,
-        /// What came of it.
+        /// The result or the error.
         outcome: ResponseOutcome<'a>,
     },
 }
 
-/// What a response says.
+/// The outcome in a response.
 #[derive(Clone, Copy, Debug)]
 pub enum ResponseOutcome<'a> {
-    /// The result, any JSON value, `null` too.
+    /// The result: any JSON value, also `null`.
     Result(Json<'a>),
     /// The error: an object with an integer `code` and a text `message`.
     Error(Json<'a>),
 }
 
-/// What was meant as a message and is none.
+/// An object that was meant as a message but is not valid.
 #[derive(Clone, Debug)]
 pub struct Invalid<'a> {
-    /// The exact bytes within the line. Where the JSON is broken, this is the rest of the line.
+    /// The exact bytes within the line. If the JSON is broken, this is the rest of the line.
     pub raw: &'a [u8],
-    /// The id, where there is one that can be trusted: at the top level, once, a string or an integer.
+    /// The id, if there is one that can be trusted: at the top level, once, a string or an integer.
     pub id: Option<Id>,
-    /// The JSON text of the member `id` where the object is whole JSON, whatever its type, up to
-    /// [`Id::MAX_JSON`] bytes.
+    /// The JSON text of the member `id`, whatever its type, up to [`Id::MAX_JSON`] bytes. It is present only if the object is whole JSON.
     pub raw_id: Option<&'a str>,
-    /// What it seems meant to be.
+    /// The kind of message that it seems meant to be.
     pub shape: MessageShape,
-    /// What is wrong with it.
+    /// The rule that it breaks.
     pub reason: InvalidReason,
 }
 
-/// What an invalid message seems meant to be.
+/// The kind that an invalid message seems meant to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageShape {
-    /// It has `method`, or an `id` and `params`: a request or a notification.
+    /// The object has `method`, or an `id` and `params`: a request or a notification.
     Request,
-    /// It has `result` or `error`, or an `id` alone, and no `method`.
+    /// The object has `result` or `error`, or an `id` alone, and no `method`.
     Response,
-    /// Neither.
+    /// Neither of the two.
     Unknown,
 }
 
 impl MessageShape {
-    /// The shape of an object with these members.
+    /// Returns the shape of an object that has these members.
     pub(crate) fn of(method: bool, outcome: bool, id: bool, params: bool) -> Self {
         match (method, outcome, id) {
             (true, _, _) => Self::Request,
@@ -120,23 +119,23 @@ impl MessageShape {
     }
 }
 
-/// Why something is no valid message: a fragment that fits after "the message" or "refused:".
+/// The reason why a message is not valid: a fragment that fits after "the message" or "refused:".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidReason {
-    /// It begins like a JSON object, and is broken or cut off.
+    /// The text begins like a JSON object, and is broken or cut off.
     #[error("is not valid JSON")]
     NotJson,
-    /// It holds bytes that are not UTF-8.
+    /// The text holds bytes that are not UTF-8.
     #[error("is not valid UTF-8")]
     InvalidUtf8,
-    /// An element of a batch is no object.
+    /// An element of a batch is not an object.
     #[error("is not a JSON object")]
     NotAnObject,
-    /// A batch without elements.
+    /// The batch has no elements.
     #[error("is an empty batch")]
     EmptyBatch,
-    /// A batch with more than [`crate::MAX_BATCH`] elements.
+    /// The batch has more than [`crate::MAX_BATCH`] elements.
     #[error("is a batch of more than {} elements", crate::MAX_BATCH)]
     LongBatch,
     /// A member of the envelope occurs twice, so that readers would disagree.
@@ -157,33 +156,33 @@ pub enum InvalidReason {
     /// `id` is longer than [`Id::MAX_JSON`].
     #[error("has an `id` of more than {} bytes", Id::MAX_JSON)]
     LongId,
-    /// A response without an id.
+    /// The response has no id.
     #[error("is a response without an `id`")]
     MissingId,
-    /// `method` is no string.
+    /// `method` is not a string.
     #[error("has a `method` that is not a string")]
     BadMethod,
-    /// Neither a method nor an outcome, and `params` or nothing at all.
+    /// There is neither a method nor an outcome, but `params` or nothing at all.
     #[error("has no `method`")]
     MissingMethod,
     /// `params` is neither an object nor an array.
     #[error("has `params` that are neither an object nor an array")]
     BadParams,
-    /// An id alone.
+    /// There is only an id.
     #[error("has neither a `result` nor an `error`")]
     MissingOutcome,
-    /// Both `result` and `error`.
+    /// There are both `result` and `error`.
     #[error("has both a `result` and an `error`")]
     BothOutcomes,
-    /// `error` is no object with an integer `code` and a string `message`.
+    /// `error` is not an object with an integer `code` and a string `message`.
     #[error("has an `error` that is not an object with an integer `code` and a string `message`")]
     BadError,
-    /// `method` together with `result` or `error`.
+    /// There is a `method` together with `result` or `error`.
     #[error("has both a `method` and a `result` or `error`")]
     ResultAndMethod,
 }
 
-/// The message `raw` with another id, every other byte unchanged.
+/// Copies the message `raw` with another id. Every other byte stays unchanged.
 ///
 /// `span` is the `id_span` that was read from the same `raw`.
 pub fn replace_id(raw: &[u8], span: Range<usize>, id: &Id) -> Vec<u8> {
@@ -197,8 +196,8 @@ pub fn replace_id(raw: &[u8], span: Range<usize>, id: &Id) -> Vec<u8> {
     message
 }
 
-/// The message on one line for every reader: carriage returns and line feeds, which are legal white space in JSON
-/// and would split the line, become spaces. In valid JSON they cannot stand inside a string.
+/// Puts a message on one line for every reader. Carriage returns and line feeds become spaces: they are legal white space in JSON, but
+/// would split the line. In valid JSON they cannot stand inside a string.
 pub fn one_line(raw: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = memchr::memchr2(b'\r', b'\n', raw).filter(|_| stands("one-line")) else {
         return Cow::Borrowed(raw);

@@ -1,10 +1,10 @@
-//! Small looks into `params` and results, made only when somebody asks.
+//! Lookups in `params` and results, made only on demand.
 //!
 //! Invariants
 //!
-//! - At most three levels are entered, each by skipping what stands beside it; nothing recurses, nothing is built.
-//! - What is absent, of another type or unreadable is `None`: a look never makes a message invalid.
-//! - Where a member occurs twice the last one counts, as in the common readers.
+//! - A lookup enters at most three levels, and skips what stands beside its path. Nothing recurses, and nothing is built.
+//! - A member that is absent, of another type or unreadable is `None`. A lookup never makes a message invalid.
+//! - If a member occurs twice, the last one counts, as in the common readers.
 
 use memchr::memmem;
 
@@ -13,49 +13,50 @@ use crate::{Id, Json};
 /// The member of `params` for data about the request.
 const META: &str = "_meta";
 
-/// The progress token of a request: `params._meta.progressToken`.
+/// Reads the progress token of a request: `params._meta.progressToken`.
 ///
-/// Costs one search over the bytes where there is none. A sender that escapes letters of the name is not found.
+/// If there is none, this costs one search over the bytes. A token whose name is written with escapes is not found.
 pub fn progress_token(params: Json<'_>) -> Option<Id> {
     const TOKEN: &str = "progressToken";
     memmem::find(params.get().as_bytes(), TOKEN.as_bytes())?;
     id_member(params.member(META)?, TOKEN)
 }
 
-/// The token that a `notifications/progress` is about: `params.progressToken`.
+/// Reads the token that a `notifications/progress` is about: `params.progressToken`.
 pub fn notified_token(params: Json<'_>) -> Option<Id> {
     id_member(params, "progressToken")
 }
 
-/// The request that a `notifications/cancelled` is about: `params.requestId`.
+/// Reads the id of the request that a `notifications/cancelled` is about: `params.requestId`.
 pub fn cancelled_request(params: Json<'_>) -> Option<Id> {
     id_member(params, "requestId")
 }
 
-/// A member that is a string, such as `uri`, `level`, `protocolVersion` or `name`, decoded.
+/// Reads and decodes a member that is a string, such as `uri`, `level`, `protocolVersion` or `name`.
 pub fn text_member(params: Json<'_>, name: &str) -> Option<String> {
     params.member(name)?.text().map(Into::into)
 }
 
-/// What the client says of itself: in `initialize` `params.clientInfo`, in stateless traffic (2026-07-28)
-/// `params._meta."io.modelcontextprotocol/clientInfo"`; nothing where it has no name.
+/// Finds the client's description of itself. In `initialize` it is `params.clientInfo`. In stateless traffic (2026-07-28) it is
+/// `params._meta."io.modelcontextprotocol/clientInfo"`. Returns `None` if it has no name.
 pub fn client_info(params: Json<'_>) -> Option<Json<'_>> {
     let has_name = |info: &Json<'_>| info.member("name").is_some_and(|name| name.text().is_some());
     let at_the_top = params.member("clientInfo").filter(has_name);
     at_the_top.or_else(|| meta_member(params, "io.modelcontextprotocol/clientInfo").filter(has_name))
 }
 
-/// Its name there.
+/// Reads the client's name from its description of itself.
 pub fn client_name(params: Json<'_>) -> Option<String> {
     text_member(client_info(params)?, "name")
 }
 
-/// The revision that a stateless request names (2026-07-28): `params._meta."io.modelcontextprotocol/protocolVersion"`.
+/// Reads the revision that a stateless request names (2026-07-28): `params._meta."io.modelcontextprotocol/protocolVersion"`.
 pub fn request_version(params: Json<'_>) -> Option<String> {
     meta_member(params, "io.modelcontextprotocol/protocolVersion")?.text().map(Into::into)
 }
 
-/// A member of `params._meta` with a namespaced name, which is not searched for where its last part does not occur.
+/// Finds a member of `params._meta` with a namespaced name. If the last part of the name does not occur in the bytes, the search ends
+/// there.
 fn meta_member<'a>(params: Json<'a>, name: &str) -> Option<Json<'a>> {
     // JSON may write the slash as `\/`, so only what follows it is searched for.
     let last = name.rsplit('/').next()?;

@@ -1,11 +1,11 @@
-//! Cuts one line into messages, invalid messages and junk; [`read`] has the rules.
+//! Cuts one line into messages, invalid messages and junk. The docs of [`read`] have the rules.
 //!
 //! Invariants
 //!
-//! - Every byte of the line that is no white space is in exactly one piece, or is a bracket or comma of a batch.
+//! - Every byte of the line that is not white space is in exactly one piece, or is a bracket or comma of a batch.
 //! - Nothing is recovered from inside a string, or from inside anything that is or may be a JSON value.
-//! - Each byte is parsed a constant number of times, because a parse that fails ends the line or is never repeated over
-//!   what it has seen. Pieces are made one by one, so a hostile line of millions of them costs no memory.
+//! - Each byte is parsed a constant number of times. A parse that fails ends the line, or is never repeated over the same bytes. Pieces are
+//!   made one by one, so a hostile line of millions of them costs no memory.
 //! - Nothing recurses with the nesting of the JSON.
 
 use unhang_switches::stands;
@@ -16,14 +16,14 @@ use crate::envelope_scan::EnvelopeScan;
 use crate::json::{array, blanks, is_blank};
 use crate::message::{Invalid, InvalidReason, MessageShape, Piece};
 
-/// The most elements of a batch that are read. A 64 MiB line could hold thirty million, and each costs memory here.
+/// The most elements of a batch that are read. A line of 64 MiB could hold thirty million, and each costs memory here.
 pub const MAX_BATCH: usize = 10_000;
 
 /// Cuts a line into its pieces, lazily. A line that is one valid message costs one pass and no memory.
 ///
 /// # Which objects are JSON-RPC
 ///
-/// An object is judged by which of `jsonrpc` (J), `id` (I), `method` (M) and `result` or `error` (O) it has:
+/// An object is judged by which of these members it has: `jsonrpc` (J), `id` (I), `method` (M), and `result` or `error` (O).
 ///
 /// | members | piece |
 /// |---|---|
@@ -32,52 +32,50 @@ pub const MAX_BATCH: usize = 10_000;
 /// | no J, but I and M, or I and O | [`Piece::Invalid`], [`InvalidReason::MissingVersion`] |
 /// | no J, and anything less (a log record in JSON, say) | [`Piece::Junk`] |
 ///
-/// A line that is one array is a [`Piece::Batch`]; its elements are judged the same way, those that are no objects are
+/// A line that is one array is a [`Piece::Batch`]. Its elements are judged the same way, except that an element that is not an object is
 /// invalid. An empty array is invalid. Any other JSON value is junk.
 ///
 /// # Lines that are not one JSON value
 ///
-/// Servers print log text on the protocol's stream, with or without a line feed (protocol.md 3.2), so the line is walked
-/// from left to right:
+/// Servers print log text on the protocol's stream, with or without a line feed (protocol.md 3.2). So the line is read from left to right:
 ///
-/// 1. A whole object, that is a brace followed by a quote that parses to its end, is judged by the table. Behind text,
-///    only a valid message is accepted: text may well quote an invalid one.
-/// 2. An object that begins like that and does not parse takes the rest of the line with it, whether it is cut off or
-///    wrong in the middle: where it ends is unknown, and a message found further on may be one of its members or the
-///    contents of a string. Behind text the rest is junk, else it is one [`Piece::Invalid`], with the id that can be
-///    read at the top level.
-/// 3. Any other brace is text. While one is open, messages are not accepted: they would be members of something that is
-///    not quite JSON, such as `{ body: {"jsonrpc":…} }` from a JavaScript console.
-/// 4. A bracket is text too (`[INFO]`, terminal escapes), unless a quote or an object follows it with nothing but
-///    numbers, commas and brackets between. Then it is an array: if it does not parse, it takes the rest of the line as
-///    in 2, as junk; if it does, it is junk unless all its elements are valid messages.
+/// 1. A whole object is judged by the table: a brace, followed by a quote or the closing brace, that parses to its end. Behind text, only a
+///    valid message is accepted: text may well quote an invalid one.
+/// 2. An object that begins like that and does not parse takes the rest of the line with it: it is unknown where it ends. It may be cut
+///    off or wrong in the middle. A message found further on may be one of its members or the contents of a string. Behind text the rest
+///    is junk. Otherwise it is one [`Piece::Invalid`], with the id that can be read at the top level.
+/// 3. Any other brace is text. While one is open, messages are not accepted: they would be members of something that is not quite JSON,
+///    such as `{ body: {"jsonrpc":…} }` from a JavaScript console.
+/// 4. A bracket is text too (`[INFO]`, terminal escapes), unless a quote or an object follows it with nothing but numbers, commas and
+///    brackets between. Then it is an array. If it does not parse, it takes the rest of the line as in 2, as junk. If it does parse, it is
+///    junk unless all its elements are valid messages.
 /// 5. Everything else is text. Text that stands together is one [`Piece::Junk`].
 ///
-/// Junk in a request stream wants an answer without an id (-32700), because real servers stay silent on it and the
-/// sender would wait for ever (contract 4); in a response stream it is only logged.
+/// Junk in a request stream should be answered without an id (-32700): real servers stay silent on it, and the sender would wait for ever
+/// (contract 4). In a response stream it is only logged.
 pub fn read(line: &[u8]) -> Pieces<'_> {
     Pieces { line, at: 0, begun: false, text: false, open_braces: 0, found: None }
 }
 
-/// The pieces of one line, in order; made by [`read`].
+/// The pieces of one line, in order, as [`read`] cuts them.
 #[derive(Clone, Debug)]
 pub struct Pieces<'a> {
     line: &'a [u8],
     at: usize,
-    /// Something other than white space was seen.
+    /// Whether something other than white space was seen.
     begun: bool,
-    /// Text that is no JSON object was seen.
+    /// Whether text that is not a JSON object was seen.
     text: bool,
-    /// How many braces in text are open.
+    /// The number of open braces in text.
     open_braces: usize,
-    /// What was found behind junk that had to be handed out first.
+    /// The piece behind junk that had to be handed out first.
     found: Option<Piece<'a>>,
 }
 
-/// What one step over the line gave.
+/// The outcome of one step over the line.
 enum PieceStep<'a> {
     Take(Piece<'a>),
-    /// The bytes stepped over are junk.
+    /// The bytes that were stepped over are junk.
     Skip,
 }
 
@@ -163,7 +161,7 @@ impl<'a> Pieces<'a> {
         if is_taken { PieceStep::Take(piece) } else { PieceStep::Skip }
     }
 
-    /// An object that is broken or cut off takes the rest of the line with it.
+    /// Takes the rest of the line for an object that is broken or cut off.
     fn broken(&mut self) -> PieceStep<'a> {
         if !stands("broken-object-takes-the-line") {
             return self.skip_text(1);
@@ -224,7 +222,7 @@ struct BatchElements<'a> {
 }
 
 impl<'a> BatchElements<'a> {
-    /// Reads the array that `text` begins with, and gives its length too; `None` if it is broken or not in UTF-8.
+    /// Reads the array at the beginning of `text`, and returns it with its length. Returns `None` if it is broken or not in UTF-8.
     fn read(text: &'a [u8]) -> Option<(Self, usize)> {
         let mut batch = BatchElements { pieces: Vec::new(), overflow: false };
         let length = array(text, |element| {
@@ -262,14 +260,17 @@ impl<'a> BatchElements<'a> {
     }
 }
 
-/// Whether what begins with a brace begins like a JSON object.
+/// Returns whether a text that begins with a brace begins like a JSON object.
 fn begins_object(bytes: &[u8]) -> bool {
     let inside = &bytes[1..];
     matches!(inside.get(blanks(inside)), Some(b'"' | b'}'))
 }
 
-/// Whether what begins with a bracket begins like a JSON array that may hold an object or a string; otherwise the
-/// length of the text that certainly holds neither.
+/// Tells whether a text that begins with a bracket begins like a JSON array that may hold an object or a string.
+///
+/// # Errors
+///
+/// Fails with the length of the text that certainly holds neither, if it does not begin like such an array.
 fn begins_array(bytes: &[u8]) -> Result<(), usize> {
     let mut depth = 0_usize;
     for (index, byte) in bytes.iter().enumerate() {
