@@ -1,20 +1,25 @@
 //! **unhang**: the MCP runtime that cannot hang, as a library.
 //!
-//! A client and a server of the Model Context Protocol talk over pipes. Pipes that nobody drains, servers that never answer
-//! and processes that outlive their owner make clients hang. This crate stands between the two and keeps eight promises
-//! (see the README). The binary `unhang` is a thin shell over it.
+//! A client and a server of the Model Context Protocol talk over pipes. Clients hang if nobody drains a pipe, if a server never answers, or
+//! if a process outlives its owner. This crate stands between the two and keeps eight promises (see the README). The binary `unhang` is a
+//! thin shell over it.
 //!
-//! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`doctor`] examines a
-//! server; [`gateway`] is many servers and [`sharing`] lets several processes have them together; [`route`] finds whose a name is; [`queue`], `fair`, [`breaker`], [`health`], `heartbeat` and [`session`] are the pure parts they are made of; [`fault`] is how errors are
-//! told, and [`job_report`] how jobs are; [`promotion`] says when a slow call becomes one, and [`clients`] after how long clients give it up; [`config`] has every number that bounds something, [`limits`] those of one server, [`settings`] reads the configuration file, [`secrets`] keeps
-//! what is secret in it out of what is shown, and [`oauth`] has the tokens of remote servers.
+//! The parts:
 //!
-//! A server of one's own, on whatever SDK, takes what it needs: [`jobs`] makes a slow tool a durable job, [`tools`] has the nine
-//! tools with which an agent follows jobs, and [`direct`] runs closures that may hang. `examples/rmcp-server` of the repository
-//! shows the first two.
+//! - [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of unhang; [`doctor`] examines a server.
+//! - [`gateway`] puts many servers behind one list, [`sharing`] lets several processes share them, and [`route`] finds the owner of a name.
+//! - [`queue`], `fair`, [`breaker`], [`health`], `heartbeat` and [`session`] are the pure parts of these.
+//! - [`fault`] words errors and [`job_report`] words jobs.
+//! - [`promotion`] decides when a slow call becomes a job, and [`clients`] knows after how long clients give a call up.
+//! - [`config`] has every bound, and [`limits`] has those of one server.
+//! - [`settings`] reads the configuration file, [`secrets`] keeps its secrets out of all output, and [`oauth`] has the tokens of remote
+//!   servers.
 //!
-//! Invariants: this library touches no terminal, no process environment, no home folder and no global logger, and it never
-//! exits. It emits [`tracing`] events and leaves it to the program what becomes of them.
+//! A server built on any SDK can use three of them: [`jobs`] makes a slow tool a durable job, [`tools`] has the nine tools with which an
+//! agent follows jobs, and [`direct`] runs closures that may hang. `examples/rmcp-server` of the repository shows the first two.
+//!
+//! Invariants: this library touches no terminal, no process environment, no home folder and no global logger, and it never exits. It
+//! emits [`tracing`] events, and the program decides what to do with them.
 
 pub mod settings;
 pub mod sharing;

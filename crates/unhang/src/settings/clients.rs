@@ -1,6 +1,6 @@
-//! `[clients.NAME]`: what the author of the file knows better of clients than our table does.
+//! `[clients.NAME]`: facts about clients that override our table.
 //!
-//! Invariants: a client is said once, whatever its letters; what says nothing changes nothing.
+//! Invariants: a client may be named once, whatever its capital letters. An empty entry changes nothing.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use unhang_core::clients::{Clocks, plain};
 
-/// Reads all of them.
+/// Reads all clients of the table.
 pub(super) fn read(field: &SettingValue<'_>) -> Result<Clocks, Complaint> {
     let (mut said, mut names) = (Vec::new(), HashSet::new());
     for (name, field) in field.fields()? {
@@ -27,7 +27,7 @@ pub(super) fn read(field: &SettingValue<'_>) -> Result<Clocks, Complaint> {
     Ok(Clocks::with(said))
 }
 
-/// After how long it gives a call up; none where it does not.
+/// Reads after how long the client gives a call up; `None` if it never does.
 fn call_clock(field: &SettingValue<'_>) -> Result<Option<Duration>, Complaint> {
     if field.is_word(NO_CLOCK[0]) {
         return Ok(None);

@@ -1,11 +1,11 @@
-//! What a file would have us run, ask and hand on, as its author wrote it: what a person is shown before they consent to it.
+//! The commands, URLs and variables that a file declares, as its author wrote them. A person sees them before they consent to the file.
 //!
 //! Invariants
 //!
-//! - Nothing is expanded, but for inputs whose value stands in the same file: what is shown says what is done, whatever the environment
-//!   holds, and no secret of the environment is in it. Which variables go where is told by their names.
-//! - Of URLs nothing is shown that may be secret; that it has changed is seen all the same.
-//! - What the readers of settings would take is here, under whichever key it stands. What is here may be more.
+//! - Nothing is expanded, except for inputs whose value stands in the same file. The text shows what is run, whatever the environment
+//!   holds, and it contains no secret of the environment. Variables are shown by their names.
+//! - The parts of URLs that may be secret are not shown. A change in them is still noticed.
+//! - Everything that the readers of settings take is here, whatever its key. There may be more here than they take.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -18,23 +18,23 @@ use super::{
     shown::without_secrets,
 };
 
-/// One thing that a file declares.
+/// One entry that a file declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
-    /// What it is: `server`, `tool` or `settings`.
+    /// The kind of the entry: `server`, `tool` or `settings`.
     pub kind: &'static str,
-    /// What it is called there; for settings the name of their table.
+    /// The entry's name in the file. For settings it is the name of their table.
     pub name: String,
-    /// The command line as it is written, or the URL without what may be secret in it; of settings the names of their keys.
+    /// The command line as it is written, or the URL without the parts that may be secret. For settings it is the names of their keys.
     pub how: String,
-    /// Names of variables and headers, each with what is written behind it. A name alone is a variable of ours that is handed on.
+    /// Names of variables and headers, each with the text that is written for it. A name alone is a variable of ours that is handed on.
     pub environment: BTreeMap<String, String>,
-    /// What else is written there, as JSON.
+    /// Everything else that is written there, as JSON.
     pub rest: String,
 }
 
 impl Declaration {
-    /// One of the names of its environment for a person, with the variables of ours whose values stand behind it.
+    /// Describes one name of the environment for a person, with the variables of ours that its value is made of.
     #[must_use]
     pub fn told(&self, name: &str) -> String {
         let variables = self.environment.get(name).map(|text| variables_of(text)).unwrap_or_default();
@@ -50,10 +50,10 @@ impl Declaration {
     }
 }
 
-/// What a file declares, ours or that of a client, in the order of its keys.
+/// Lists the entries that a file declares, in the order of its keys. The file may be ours or that of a client.
 ///
 /// # Errors
-/// Where it is neither TOML nor JSON.
+/// Fails if the text is neither TOML nor JSON, or if it holds a number that JSON does not have.
 pub fn declared(text: &str, file: &str) -> Result<Vec<Declaration>, Complaint> {
     let source = SettingsFile { file, text, lookup: &|_| None, warnings: RefCell::default() };
     let is_toml = || source.toml();
@@ -91,7 +91,7 @@ pub fn declared(text: &str, file: &str) -> Result<Vec<Declaration>, Complaint> {
     Ok(found)
 }
 
-/// What stands in a table by names, or in a list whose items have names.
+/// Adds the entries of a table, by their names, or of a list whose items have names.
 fn members(
     field: &SettingValue<'_>,
     kind: &'static str,
@@ -101,7 +101,7 @@ fn members(
     match field.json()? {
         Value::Object(table) => {
             for (name, value) in table {
-                // opencode keeps its servers among other things, or one level below.
+                // opencode keeps its servers beside other things, or one level below.
                 match (value, kind) {
                     (Value::Object(inner), "server") if name == "servers" && !reaches(&inner) => {
                         found.extend(
@@ -123,7 +123,7 @@ fn members(
     Ok(())
 }
 
-/// The SHA-256 of these bytes, in hexadecimal digits: by this a file is known again to which somebody has consented.
+/// Computes the SHA-256 of these bytes, in hexadecimal digits. It identifies a file that a person has consented to.
 #[must_use]
 pub fn sha256(bytes: &[u8]) -> String {
     ring::digest::digest(&ring::digest::SHA256, bytes)
@@ -133,7 +133,7 @@ pub fn sha256(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// What is set, by its keys; of a collector of traces where it is as well, and what goes there.
+/// Describes settings by their keys. For a collector of traces it adds the URL and the headers.
 fn settings(name: &str, table: &Value) -> Declaration {
     let mut environment = BTreeMap::new();
     let keys =
@@ -157,15 +157,16 @@ fn settings(name: &str, table: &Value) -> Declaration {
     Declaration { kind: "settings", name, how, environment, rest }
 }
 
-/// Stands behind the name of a header.
+/// The mark behind the name of a header.
 const HEADER: &str = " (header)";
 
-/// What is not shown of a URL, under a name of its own: by this it is seen that it has changed, and which variables are in it.
+/// Returns the part of a URL that is not shown, under a name of its own, so that changes in it and its variables are noticed. Returns
+/// `None` if everything is shown.
 fn secret_of(url: &str) -> Option<(String, String)> {
     (without_secrets(url) != url).then(|| ("URL (user and query)".to_owned(), url.to_owned()))
 }
 
-/// Another setting, where there are variables of ours in it.
+/// Returns a setting with variables of ours in its value; `None` if it has none.
 fn variables_in(key: &str, value: &Value) -> Option<(String, String)> {
     let text = plain(value);
     (!variables_of(&text).is_empty()).then(|| (key.to_owned(), text))
@@ -184,7 +185,7 @@ fn one(
     inputs: &BTreeMap<String, String>,
 ) -> Option<Declaration> {
     let Value::Object(mut table) = value else { return None };
-    // Under each of its keys: whichever of them a reader takes is shown.
+    // A server may have several of these keys. All are shown, since a reader may take any of them.
     let mut take = |keys: &[&str]| keys.iter().filter_map(|key| table.remove(*key)).collect::<Vec<_>>();
     let mut words = Vec::new();
     for keys in [&["command", "cmd"][..], &["args"]] {
@@ -202,7 +203,7 @@ fn one(
             environment.extend(pairs.map(|(name, value)| (format!("{name}{mark}"), plain(value))));
         }
     }
-    // Named there, with the values of our environment.
+    // These keys name variables. The values come from our environment.
     let value_of = |name: &Value| format!("${{{}}}", plain(name));
     for pairs in take(&["env_http_headers"]) {
         let pairs = pairs.as_object().into_iter().flatten();
@@ -227,12 +228,12 @@ fn one(
     for (key, value) in &table {
         environment.extend(variables_in(key, value));
     }
-    // Keys of the table are in the order of the alphabet.
+    // The keys of the table are in alphabetical order.
     let rest = Value::Object(table).to_string();
     Some(Declaration { kind, name, how: words.join(" "), environment, rest })
 }
 
-/// A text, or the texts of a list and of the lists in it.
+/// Returns a text, or the texts of a list and of the lists in it.
 fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Array(items) => items.iter().flat_map(texts).collect(),
@@ -244,14 +245,14 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A word as a shell would want it, so that one with a blank is not taken for two.
+/// Quotes a word as a shell would want it, so that a word with a blank does not look like two.
 fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty()
         && !word.contains(|letter: char| letter.is_whitespace() || "'\"\\;|&<>()*`".contains(letter));
     if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
-/// The text with the inputs in it whose values stand in the file.
+/// Replaces the inputs in a text whose values stand in the file.
 fn with_inputs(text: &str, inputs: &BTreeMap<String, String>) -> String {
     inputs.iter().fold(text.to_owned(), |text, (id, value)| text.replace(&format!("${{input:{id}}}"), value))
 }

@@ -1,14 +1,14 @@
-//! Files of variables, as `envFile` names them: a line a variable, `NAME=VALUE`.
+//! Files of variables, as `envFile` names them: one variable a line, `NAME=VALUE`.
 //!
-//! Invariants: nothing in them is expanded or run; a line that is none of this is named with its number.
+//! Invariants: nothing in them is expanded or run. An error names the number of the wrong line.
 
 use std::collections::BTreeMap;
 
-/// The variables of such a file; the last of a name counts.
+/// Reads the variables of such a file. If a name occurs twice, the last one counts.
 ///
 /// # Errors
-/// Where a line is no variable: `:LINE: ` and what is wrong with it, to stand behind the name of the file. Its text is not told, since it
-/// may be secret.
+/// Fails if a line is not a variable. The error is `:LINE: ` and the reason, to stand behind the name of the file. It does not repeat the
+/// line, which may be secret.
 pub(super) fn variables(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut variables = BTreeMap::new();
     for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
@@ -31,7 +31,7 @@ pub(super) fn variables(text: &str) -> Result<BTreeMap<String, String>, String> 
     Ok(variables)
 }
 
-/// A value without its quotes, or without the comment behind it; none where its quotes do not end.
+/// Removes the quotes of a value, or the comment behind it. Returns `None` if its quotes do not end.
 fn value_of(value: &str) -> Option<String> {
     if let Some(rest) = value.strip_prefix('\'') {
         return Some(rest.split_once('\'')?.0.to_owned());

@@ -1,14 +1,14 @@
 //! `${NAME}`, `${env:NAME}` and `${NAME:-default}` in the values of configuration files, and `${input:ID}` in those of VS Code.
 //!
-//! Invariants: the environment is the caller's, handed in as a function; what a variable holds is never expanded again; a
-//! variable that is not set and has no default is an error, never an empty text.
+//! Invariants: the caller hands in the environment as a function. The value of a variable is never expanded again. A variable that is not
+//! set and has no default is an error, never an empty text.
 
 use std::ops::Range;
 
-/// Puts values in the place of variables. `$${` stands for `${` itself; any other `$` stands for itself.
+/// Replaces variables by their values. `$${` stands for `${` itself. Any other `$` stands for itself.
 ///
 /// # Errors
-/// A sentence that names the variable that is not set, or the reference that is none.
+/// Fails with a sentence that names the variable that is not set, or the reference that is malformed.
 pub(super) fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -28,7 +28,7 @@ pub(super) fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Res
             Some((name, default)) => (name, Some(default)),
             None => (inside, None),
         };
-        // VS Code and Cursor write the first; the second is asked for in VS Code.
+        // VS Code and Cursor write the prefix `env:`. VS Code also has `input:`, and asks the user for the value.
         let name = name.strip_prefix("env:").unwrap_or(name);
         let (asked, plain) = match name.strip_prefix("input:") {
             Some(id) => (Some(id), id),
@@ -57,18 +57,18 @@ pub(super) fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Res
     Ok(expanded)
 }
 
-/// A reference in a text, as [`expand`] sees it.
+/// A reference to a variable in a text, as [`expand`] sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reference<'t> {
-    /// Where it stands, with its braces.
+    /// The place of the reference, with its braces.
     pub at: Range<usize>,
-    /// Behind `env:`, where that is there.
+    /// The name of the variable, without `env:`.
     pub name: &'t str,
-    /// What counts where it is not set.
+    /// The default, for a variable that is not set.
     pub default: Option<&'t str>,
 }
 
-/// The references in a text, up to where one has no end.
+/// Lists the references in a text, up to the first one without an end.
 pub(super) fn references(text: &str) -> Vec<Reference<'_>> {
     let (mut found, mut from) = (Vec::new(), 0);
     while let Some(at) = text[from..].find("${").map(|at| from + at) {
@@ -90,7 +90,7 @@ pub(super) fn references(text: &str) -> Vec<Reference<'_>> {
     found
 }
 
-/// The variables of the environment whose values a text is given, each once.
+/// Lists the variables of the environment that a text is expanded with, each once.
 pub(super) fn variables_of(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     for Reference { name, .. } in references(text) {
@@ -106,7 +106,7 @@ pub(super) fn variables_of(text: &str) -> Vec<String> {
     names
 }
 
-/// The variable that gives an input for which VS Code would ask.
+/// Returns the name of the variable for an input that VS Code would ask for.
 pub(super) fn input_variable(id: &str) -> String {
     let letters = id
         .chars()

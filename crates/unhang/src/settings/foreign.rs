@@ -3,14 +3,14 @@
 //!
 //! # Theory of operation
 //!
-//! Whatever the syntax, JSON with comments or TOML, the file becomes the one tree with places that our own file is read from, so that
-//! complaints name line and key here too. Which client it is from is told by the key that its servers stand under.
+//! Whatever the syntax, JSON with comments or TOML, the file becomes the same tree with places that our own file is read from. So
+//! complaints name line and key here too. The key that the servers stand under tells which client the file is from.
 //!
 //! Invariants
 //!
-//! - What only the client understands is passed over; it is the client's file.
-//! - A server that cannot be understood spoils no other: each comes with its own outcome.
-//! - A timeout is taken only where its name says the unit.
+//! - Settings that only the client understands are ignored, because it is the client's file.
+//! - A server that cannot be understood does not affect the others: each has its own outcome.
+//! - A timeout is read only if its name tells the unit.
 
 use std::{borrow::Cow, cell::RefCell, collections::BTreeMap, path::Path, time::Duration};
 
@@ -37,32 +37,32 @@ use super::{
 /// A server of a client's file.
 #[derive(Clone, Debug)]
 pub struct ForeignServer {
-    /// What it is called there.
+    /// The server's name in the file.
     pub name: String,
-    /// How it is reached, or why it cannot be.
+    /// How the server is reached, or why it cannot be.
     pub settings: Result<ServerSettings, Complaint>,
-    /// It is switched off there.
+    /// Whether the server is switched off in the file.
     pub is_disabled: bool,
 }
 
-/// Gives the text of a file of variables (`envFile`), or why there is none.
+/// Reads the text of a file of variables (`envFile`), or returns why it cannot be read.
 pub type FileText<'a> = dyn Fn(&Path) -> Result<String, String> + 'a;
 
-/// Where a client's file lies, for what its texts refer to.
+/// The place of a client's file, for the paths in it.
 #[derive(Clone, Copy)]
 pub struct ForeignFile<'a> {
-    /// What complaints call it.
+    /// The name of the file in complaints.
     pub file: &'a str,
-    /// The project that it belongs to, or where one is worked in; relative paths begin there.
+    /// The project that the file belongs to, or the one that is worked in. Relative paths begin there.
     pub project: &'a Path,
-    /// Reads the files of variables that servers name. Each is asked for once per server, whatever else is wrong with that server.
+    /// Reads the files of variables that servers name. It is called once per server, whatever else is wrong with that server.
     pub env_file: &'a FileText<'a>,
 }
 
 /// Reads a client's file.
 ///
 /// # Errors
-/// Where it is neither JSON nor TOML, or no client's that is known.
+/// Fails if the text is neither JSON nor TOML, if it is not a known client's file, or if a list of servers is malformed.
 pub fn read_foreign(
     text: &str,
     at: ForeignFile<'_>,
@@ -94,7 +94,7 @@ pub fn read_foreign(
         let inner = below.and_then(|below| field.member(below));
         servers.extend(all(inner.as_ref().unwrap_or(&field), at)?);
     }
-    // Claude Code keeps servers of one project in the file of the user.
+    // Claude Code keeps the servers of one project in the user's file.
     let project = at.project.to_string_lossy();
     let of_project = top.find("projects").and_then(|field| field.member(&project)?.member("mcpServers"));
     if let Some(field) = of_project {
@@ -108,14 +108,14 @@ pub fn read_foreign(
     Err(source.complaint(0, "", format!("has none of the keys under which MCP clients keep their servers: mcpServers, servers, mcp_servers, mcp{hint}")))
 }
 
-/// What the inputs are where nobody is asked.
+/// Returns the values of inputs that have a default.
 pub(super) fn defaults(inputs: &SettingValue<'_>) -> BTreeMap<String, String> {
     let read =
         |input: &SettingValue<'_>| Some((input.member("id")?.loose()?, input.member("default")?.loose()?));
     inputs.items().unwrap_or_default().iter().filter_map(read).collect()
 }
 
-/// The servers of a table by name, or of a list whose items have one.
+/// Reads the servers of a table, by name, or of a list whose items have names.
 fn all(field: &SettingValue<'_>, at: ForeignFile<'_>) -> Result<Vec<ForeignServer>, Complaint> {
     if field.is_list() {
         let items = field.items()?;
@@ -136,7 +136,7 @@ fn server(name: &str, field: &SettingValue<'_>, at: ForeignFile<'_>) -> ForeignS
 
 fn read(name: &str, field: &SettingValue<'_>, at: ForeignFile<'_>) -> Result<ServerSettings, Complaint> {
     let member = |keys: &[&str]| keys.iter().find_map(|key| field.member(key));
-    // It comes first: which files a server needs must not depend on what else is wrong with it.
+    // This comes first: the files that a server needs must not depend on other mistakes in its settings.
     let of_file = match field.member("envFile") {
         Some(field) => env_file(&field, at)?,
         None => BTreeMap::new(),
@@ -212,7 +212,7 @@ fn read(name: &str, field: &SettingValue<'_>, at: ForeignFile<'_>) -> Result<Ser
     Ok(ServerSettings::new(name, transport, limits))
 }
 
-/// The variables of the file that is named here.
+/// Reads the variables of the file that is named here.
 fn env_file(field: &SettingValue<'_>, at: ForeignFile<'_>) -> Result<BTreeMap<String, String>, Complaint> {
     let path = at.project.join(field.plain()?);
     let text = (at.env_file)(&path);
@@ -220,13 +220,13 @@ fn env_file(field: &SettingValue<'_>, at: ForeignFile<'_>) -> Result<BTreeMap<St
     variables(&text).map_err(|why| field.complaint(format!("{}{why}", path.display())))
 }
 
-/// The value of the variable that is named here.
+/// Returns the value of the variable that is named here.
 fn variable(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let name = field.plain()?;
     field.look_up(&name).ok_or_else(|| field.complaint(format!("the variable {name} is not set")))
 }
 
-/// The tree of the file, whatever it is written in.
+/// Parses the file into a tree, in whichever syntax it is written.
 pub(super) fn table<'a>(source: &SettingsFile<'a>) -> Result<DeTable<'a>, Complaint> {
     if source.file.ends_with(".toml") {
         return source.toml();
@@ -259,7 +259,7 @@ fn members(object: Object<'_>) -> DeTable<'_> {
     table
 }
 
-/// None for what says nothing, and for numbers that TOML does not have.
+/// Converts a JSON value. Returns `None` for `null`, and for numbers that TOML does not have.
 fn value(json: Value<'_>) -> Option<Spanned<DeValue<'_>>> {
     let range = json.range();
     let value = match json {

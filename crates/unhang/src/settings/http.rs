@@ -1,6 +1,6 @@
-//! `[http]`: who may ask where we serve over HTTP, under which names, and how we prove who we are.
+//! `[http]`: which clients may ask over HTTP, under which names, and how we prove our identity.
 //!
-//! Invariants: nothing of a token is told, whatever is wrong with it; no file is opened here.
+//! Invariants: no message contains any part of a token, whatever is wrong with it. No file is opened here.
 
 use std::{
     collections::BTreeMap,
@@ -18,33 +18,33 @@ use super::{
 };
 use unhang_front::http::{Token, host_of, origin_of};
 
-/// `[http]`.
+/// The settings of `[http]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// Each of them lets in; without any, nobody is asked who they are.
+    /// The tokens, each of which admits a client. Without any, and without `oauth`, no client is asked for one.
     pub tokens: Vec<Token>,
-    /// Names under which we are asked, beside the address itself, without ports.
+    /// The host names that clients may use, without ports, beside the address itself.
     pub allowed_hosts: Vec<String>,
-    /// Origins of pages that may ask, as browsers tell them.
+    /// The origins of pages that may ask, as browsers send them.
     pub allowed_origins: Vec<String>,
-    /// Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision.
+    /// Whether clients of 2024-11-05 are served too, with the HTTP+SSE of that revision.
     pub sse: bool,
-    /// Bytes that the bodies of requests and whole replies may have together.
+    /// The bytes that bodies of requests and whole replies may have together.
     pub message_memory: Option<u64>,
-    /// How many times as much as others a client may have, by what it is called.
+    /// The weight of each client, by its name: how many times as much as others it may have.
     pub weights: BTreeMap<String, NonZeroU32>,
-    /// What proves who we are.
+    /// The certificate that proves our identity.
     pub tls: Option<TlsSettings>,
-    /// Who gives tokens besides.
+    /// The authorization server, which issues tokens as well.
     pub oauth: Option<ResourceSettings>,
 }
 
-/// `tls` of `[http]`: files in PEM.
+/// The settings of `tls` in `[http]`: files in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Our certificate, and those that lead to its authority.
+    /// Our certificate, and the chain to its authority.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The key of the certificate.
     pub key: PathBuf,
 }
 
@@ -142,7 +142,7 @@ fn oauth(field: &SettingValue<'_>) -> Result<ResourceSettings, Complaint> {
         resource: bare_url(&resource)?,
         scopes: scopes.as_ref().map(texts).transpose()?.unwrap_or_default(),
     };
-    // Who gives tokens could be anybody there.
+    // Without https, anybody could pose as the authorization server.
     if !settings.is_secure() {
         let shown = shown_url(&issuer)?;
         return Err(issuer.complaint(format!("`{shown}` must be an https:// URL, or on this machine")));
@@ -156,7 +156,7 @@ fn oauth(field: &SettingValue<'_>) -> Result<ResourceSettings, Complaint> {
     }
 }
 
-/// A URL that ends with its path, as those of authorization servers and resources do.
+/// Reads a URL that ends with its path, as those of authorization servers and resources do.
 fn bare_url(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let text = checked_url(field)?;
     let shown = shown_url(field)?;

@@ -1,27 +1,27 @@
-//! Every key of the configuration file, declared once: what is known, what it must be, and what it is for. The reader warns
-//! of what is not here, and the JSON schema for editors is made of it.
+//! Every key of the configuration file, declared once: its name, its type and its purpose. The reader warns about keys that are not
+//! declared here, and the JSON schema for editors is made of this list.
 
 use serde_json::{Map, Value, json};
 
 use unhang_core::promotion::Promotion;
 
-/// A key and what may stand behind it.
+/// A key and the kind of its value.
 pub(super) struct SettingKey {
     pub name: &'static str,
     pub kind: SettingKind,
     pub about: &'static str,
 }
 
-/// What a value has to be.
+/// The kind of a value.
 pub(super) enum SettingKind {
     Text,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// Such as `30s`.
+    /// A length of time, such as `30s`.
     Duration,
-    /// The same, or one of these words.
+    /// A length of time, or one of these words.
     DurationOr(&'static [&'static str]),
-    /// Such as `8MiB`.
+    /// A size, such as `8MiB`.
     Size,
     /// `true` or `false`.
     Flag,
@@ -35,13 +35,13 @@ pub(super) enum SettingKind {
     Texts,
     /// A table of whole numbers between these.
     Wholes((u32, u32)),
-    /// A list of texts, in which a list of texts stands for items that are left out together.
+    /// A list of texts. A list of texts within it stands for items that are left out together.
     Command,
     /// A JSON schema.
     Schema,
     /// A table with these keys.
     Section(&'static [SettingKey]),
-    /// A table of tables with these keys, by names of the author's.
+    /// A table of tables with these keys. The author chooses their names.
     Sections(&'static [SettingKey]),
 }
 
@@ -49,9 +49,9 @@ const fn key(name: &'static str, kind: SettingKind, about: &'static str) -> Sett
     SettingKey { name, kind, about }
 }
 
-/// How many jobs may run at the same time.
+/// The bounds of how many jobs may run at the same time.
 pub(super) const CONCURRENT: (u32, u32) = (1, 10_000);
-/// A share.
+/// The bounds of a percentage.
 pub(super) const PERCENT: (u32, u32) = (1, 100);
 
 /// The top level of the file.
@@ -79,17 +79,17 @@ pub(super) const FILE: &[SettingKey] = &[
     ),
 ];
 
-/// `[clients.NAME]`.
+/// The keys of `[clients.NAME]`.
 pub(super) const CLIENT: &[SettingKey] = &[key(
     "call-clock",
     SettingKind::DurationOr(NO_CLOCK),
     "After how long it gives a tools/call up; none: it does not. Default: what docs/concepts/slow-calls.md says of it.",
 )];
 
-/// What stands for no clock.
+/// The word for a client without a clock.
 pub(super) const NO_CLOCK: &[&str] = &["none"];
 
-/// `[gateway]`.
+/// The keys of `[gateway]`.
 pub(super) const GATEWAY: &[SettingKey] = &[
     key(
         "max-in-flight",
@@ -109,7 +109,7 @@ pub(super) const GATEWAY: &[SettingKey] = &[
     ),
 ];
 
-/// `[telemetry]`.
+/// The keys of `[telemetry]`.
 pub(super) const TELEMETRY: &[SettingKey] = &[
     key(
         "otlp",
@@ -129,7 +129,7 @@ pub(super) const TELEMETRY: &[SettingKey] = &[
     ),
 ];
 
-/// `[http]`.
+/// The keys of `[http]`.
 pub(super) const HTTP: &[SettingKey] = &[
     key(
         "tokens",
@@ -169,13 +169,13 @@ pub(super) const HTTP: &[SettingKey] = &[
     key("oauth", SettingKind::Section(RESOURCE), "Who gives tokens besides: we as an OAuth resource server."),
 ];
 
-/// A table in `tokens` of `[http]`.
+/// The keys of a table in `tokens` of `[http]`.
 pub(super) const TOKEN: &[SettingKey] = &[
     key("token", SettingKind::Text, "The token; at least 16 characters, best as ${VARIABLE}."),
     key("operator", SettingKind::Flag, "Whether its bearer looks after the servers. Default: false."),
 ];
 
-/// `[http.oauth]`.
+/// The keys of `[http.oauth]`.
 pub(super) const RESOURCE: &[SettingKey] = &[
     key(
         "issuer",
@@ -190,7 +190,7 @@ pub(super) const RESOURCE: &[SettingKey] = &[
     key("scopes", SettingKind::List, "What a token must be good for, each of them. Default: nothing."),
 ];
 
-/// `[http.tls]`.
+/// The keys of `[http.tls]`.
 pub(super) const TLS: &[SettingKey] = &[
     key(
         "certificate",
@@ -200,7 +200,7 @@ pub(super) const TLS: &[SettingKey] = &[
     key("key", SettingKind::Text, "The file of its key, as PEM, which nobody else may read."),
 ];
 
-/// `[jobs]`.
+/// The keys of `[jobs]`.
 pub(super) const JOBS: &[SettingKey] = &[
     key(
         "max-concurrent",
@@ -237,14 +237,14 @@ pub(super) const JOBS: &[SettingKey] = &[
     ),
 ];
 
-/// `[state]`.
+/// The keys of `[state]`.
 pub(super) const STATE_SHARING: &[SettingKey] = &[key(
     "shared",
     SettingKind::List,
     "Fields that all callers have together, and `unhang state` with them. Default: none; each field is its caller's, as jobs are.",
 )];
 
-/// `[tools.NAME]`.
+/// The keys of `[tools.NAME]`.
 pub(super) const TOOL: &[SettingKey] = &[
     key("description", SettingKind::Text, "What the tool does, for the model that is to call it."),
     key(
@@ -287,7 +287,7 @@ pub(super) const TOOL: &[SettingKey] = &[
     key("log-limit", SettingKind::Size, "What is kept of each output stream. Default: what [jobs] says."),
 ];
 
-/// `[servers.NAME]`.
+/// The keys of `[servers.NAME]`.
 pub(super) const SERVER: &[SettingKey] = &[
     key("command", SettingKind::Text, "The program of a server on stdio."),
     key("args", SettingKind::List, "Its arguments."),
@@ -346,7 +346,7 @@ pub(super) const SERVER: &[SettingKey] = &[
     ),
 ];
 
-/// `[servers.NAME.tools.TOOL]`.
+/// The keys of `[servers.NAME.tools.TOOL]`.
 pub(super) const SERVER_TOOL: &[SettingKey] = &[
     key("description", SettingKind::Text, "What it does, in the place of what its server says."),
     key("call-timeout", SettingKind::Duration, "A call of it in all. Default: the server's."),
@@ -376,7 +376,7 @@ pub(super) const SERVER_TOOL: &[SettingKey] = &[
 /// The transports of `[servers.NAME]`.
 pub(super) const TRANSPORTS: &[&str] = &["http", "sse"];
 
-/// `[servers.NAME.oauth]`.
+/// The keys of `[servers.NAME.oauth]`.
 pub(super) const OAUTH: &[SettingKey] = &[
     key(
         "client-id",
@@ -392,7 +392,7 @@ pub(super) const OAUTH: &[SettingKey] = &[
     key("scopes", SettingKind::List, "What to ask for. Default: what the server says."),
 ];
 
-/// `[servers.NAME.limits]`.
+/// The keys of `[servers.NAME.limits]`.
 pub(super) const LIMITS: &[SettingKey] = &[
     key("start-timeout", SettingKind::Duration, "From the start to the first answer. Default: 55s."),
     key("request-timeout", SettingKind::Duration, "Any request but tools/call. Default: 30s."),
@@ -443,12 +443,12 @@ pub(super) const LIMITS: &[SettingKey] = &[
     key("stderr-log", SettingKind::Size, "Its log on the disk. Default: 10MiB."),
 ];
 
-/// How many times as much as others somebody may have.
+/// The bounds of a client's weight.
 pub(super) const WEIGHT: (u32, u32) = (1, 1000);
-/// A number of things.
+/// The bounds of a count.
 pub(super) const COUNT: (u32, u32) = (1, u32::MAX);
 
-/// `[tools.NAME.state]`.
+/// The keys of `[tools.NAME.state]`.
 pub(super) const STATE: &[SettingKey] = &[
     key("field", SettingKind::Text, "The name of the state field."),
     key(
@@ -461,7 +461,7 @@ pub(super) const STATE: &[SettingKey] = &[
 /// The modes of `[tools.NAME]`.
 pub(super) const MODES: &[&str] = &["job", "child"];
 
-/// The JSON schema of the whole file, for editors that check and complete it.
+/// Makes the JSON schema of the whole file, for editors that check and complete it.
 pub fn file_schema() -> Value {
     let mut schema = section(FILE);
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();

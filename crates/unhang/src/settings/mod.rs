@@ -1,13 +1,13 @@
-//! The configuration file `unhang.toml` (design 6): what is read from it, and what is wrong with it.
+//! The configuration file `unhang.toml` (design 6): its settings, and complaints about it.
 //!
-//! [`Settings::read`] is a function of the file's text, its folder and the environment that is handed in; it opens no
-//! file. [`file_schema`] describes the same keys to editors.
+//! [`Settings::read`] is a function of the file's text, its folder and the environment that is handed in. It opens no file. [`file_schema`]
+//! describes the same keys to editors.
 //!
 //! Invariants
-//! - An unknown key is a warning with a proposal; a wrong type, a missing key or a name that could leave its folder is an
-//!   error with file, line and key. Nothing that was written is ignored in silence.
+//! - An unknown key is a warning with a proposal. A wrong type, a missing key or a name that could leave its folder is an error with file,
+//!   line and key. No text in the file is ignored silently.
 //! - Lengths of time and sizes have a unit.
-//! - Every name from here that becomes part of a path has been checked to be one plain name.
+//! - Every name from here that becomes part of a path is checked first: it must be one plain name.
 
 mod clients;
 mod declared;
@@ -48,7 +48,7 @@ pub use unhang_upstream::http::HttpDialect;
 use keys::{CONCURRENT, COUNT, FILE, GATEWAY, JOBS, PERCENT, STATE_SHARING};
 use section::{Section, SettingsFile};
 
-/// All that the file says, with the defaults in place of what it does not.
+/// All settings of the file. Settings that the file does not have are at their defaults.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `[jobs]`.
@@ -59,9 +59,9 @@ pub struct Settings {
     pub tools: Vec<ToolSettings>,
     /// `[servers.*]`, in the order of the file.
     pub servers: Vec<ServerSettings>,
-    /// How names of tools and prompts are made.
+    /// The form of the names of tools and prompts.
     pub style: Style,
-    /// `[clients.*]`, before the table of clocks.
+    /// `[clients.*]`, which override the table of clocks.
     pub clocks: Clocks,
     /// `[http]`.
     pub http: HttpSettings,
@@ -71,26 +71,26 @@ pub struct Settings {
     pub telemetry: TelemetrySettings,
 }
 
-/// `[state]`: whose the named state is.
+/// `[state]`: the owners of the named state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateSettings {
-    /// Fields that all have together; any other is its caller's, as jobs are.
+    /// Fields that all callers share. Any other field belongs to its caller, as jobs do.
     pub shared: BTreeSet<Field>,
 }
 
-/// `[gateway]`: what all servers have together, as far as the file says it.
+/// `[gateway]`: limits of all servers together. Limits that the file does not have are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatewaySettings {
     /// Requests with servers at the same time.
     pub max_in_flight: Option<u32>,
-    /// Requests that wait because of that.
+    /// Requests that wait because of that limit.
     pub max_waiting: Option<u32>,
-    /// Instances of servers of which each session has its own.
+    /// Instances of the servers that run once per session.
     pub max_instances: Option<u32>,
 }
 
 impl GatewaySettings {
-    /// What that comes to, with the defaults of what is not said.
+    /// Returns these limits, with defaults for those that are not set.
     #[must_use]
     pub fn capacity(&self) -> Capacity {
         let count = |said: Option<u32>| said.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
@@ -105,7 +105,7 @@ impl GatewaySettings {
     }
 }
 
-/// `[jobs]`: how background jobs are run, as far as the file says it.
+/// `[jobs]`: rules for background jobs. Rules that the file does not have are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobSettings {
     /// Jobs that run at the same time.
@@ -118,14 +118,14 @@ pub struct JobSettings {
     pub free_disk: Option<u64>,
     /// Bytes that are kept of each output stream.
     pub log_limit: Option<u64>,
-    /// How long a job may run where its tool says nothing else.
+    /// How long a job may run if its tool does not say so.
     pub timeout: Option<Duration>,
     /// Whether the same call joins the job that it has become.
     pub join_same_call: Option<bool>,
 }
 
 impl JobSettings {
-    /// Puts what the file says in the place of the engine's defaults.
+    /// Replaces the engine's defaults by the values of the file.
     pub fn apply(&self, options: &mut EngineOptions) {
         let rules = &mut options.rules;
         rules.max_concurrent = self.max_concurrent.unwrap_or(rules.max_concurrent);
@@ -140,20 +140,20 @@ impl JobSettings {
     }
 }
 
-/// A file that was read, and what looked wrong in it.
+/// A file that was read, and the warnings about it.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What it says.
+    /// The settings of the file.
     pub settings: Settings,
-    /// What has no effect, or none yet.
+    /// Complaints about parts that have no effect, or none yet.
     pub warnings: Vec<Complaint>,
 }
 
 impl Settings {
-    /// Reads the text of a file. `file` is what complaints call it, `folder` the one it lies in, `lookup` the environment.
+    /// Reads the text of a file. `file` is its name in complaints, `folder` its folder, and `lookup` the environment.
     ///
     /// # Errors
-    /// The first thing that cannot be right.
+    /// Fails with the first complaint that is not a mere warning.
     pub fn read(
         text: &str,
         file: &str,
@@ -168,11 +168,11 @@ impl Settings {
 }
 
 impl JobSettings {
-    /// Reads `[jobs]` alone, and what is wrong with the rest as far as it keeps the file from being read. Servers and tools are not
-    /// looked into: a variable that one of them lacks is no reason to refuse work on jobs.
+    /// Reads `[jobs]` alone. It complains about the rest only if that prevents the file from being read. Servers and tools are not looked
+    /// into: a variable that one of them lacks is no reason to refuse work on jobs.
     ///
     /// # Errors
-    /// As [`Settings::read`].
+    /// Fails as [`Settings::read`] does.
     pub fn read(text: &str, file: &str) -> Result<(JobSettings, Vec<Complaint>), Complaint> {
         let source = SettingsFile { file, text, lookup: &|_| None, warnings: RefCell::default() };
         let table = source.toml()?;
@@ -185,7 +185,8 @@ impl JobSettings {
     }
 }
 
-/// Whether a file says anything of jobs or of the named state, or cannot be parsed, so that nobody knows. Nothing in it is used.
+/// Returns whether a file has settings for jobs or for the named state. Returns true for a file that cannot be parsed. Nothing in the file
+/// is used.
 #[must_use]
 pub fn speaks_of_jobs(text: &str) -> bool {
     let source = SettingsFile { file: "", text, lookup: &|_| None, warnings: RefCell::default() };

@@ -1,6 +1,6 @@
-//! The file as tables whose values know where they stand, so that each complaint names file, line and key.
+//! The file as tables whose values know their places, so that each complaint names file, line and key.
 //!
-//! Invariants: an unknown key is a warning, a value of the wrong type an error; nothing is guessed.
+//! Invariants: an unknown key is a warning, a value of the wrong type is an error, and nothing is guessed.
 
 use std::{cell::RefCell, collections::BTreeMap, fmt, ops::Range, time::Duration};
 
@@ -17,18 +17,18 @@ use unhang_core::{
     wording::{did_you_mean, nearest},
 };
 
-/// What is wrong at one place of the file, or looks wrong.
+/// A mistake at one place of the file, or a likely one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Complaint {
-    /// The file, as its reader called it.
+    /// The file's name, as its reader called it.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// The character in it, from 1.
+    /// The character in the line, from 1.
     pub column: usize,
-    /// The key, with those above it and dots between.
+    /// The key, with the keys above it and dots between.
     pub key: String,
-    /// What is wrong, as a sentence without its end.
+    /// The complaint, as a sentence without its end.
     pub text: String,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// The file being read.
+/// The file that is being read.
 pub(super) struct SettingsFile<'a> {
     pub file: &'a str,
     pub text: &'a str,
@@ -49,7 +49,7 @@ pub(super) struct SettingsFile<'a> {
 }
 
 impl<'a> SettingsFile<'a> {
-    /// The tables of a file in TOML.
+    /// Parses a file in TOML.
     pub(super) fn toml(&self) -> Result<DeTable<'a>, Complaint> {
         DeTable::parse(self.text).map(Spanned::into_inner).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -70,7 +70,7 @@ impl<'a> SettingsFile<'a> {
     }
 }
 
-/// A table of the file, and what may stand in it.
+/// A table of the file, and the keys that it may have.
 pub(super) struct Section<'a> {
     source: &'a SettingsFile<'a>,
     path: String,
@@ -80,7 +80,7 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Opens a table and warns of what is not known in it.
+    /// Opens a table and warns about unknown keys in it.
     pub(super) fn open(
         source: &'a SettingsFile<'a>,
         path: String,
@@ -99,24 +99,24 @@ impl<'a> Section<'a> {
         Section { source, path, at, table, keys }
     }
 
-    /// A table in which anything may stand.
+    /// Opens a table that may have any keys.
     pub(super) fn any(source: &'a SettingsFile<'a>, table: &'a DeTable<'a>) -> Section<'a> {
         Section { source, path: String::new(), at: 0, table, keys: &[] }
     }
 
-    /// What stands behind a key, if anything does.
+    /// Returns the value of a declared key, if the table has it.
     pub(super) fn get(&self, name: &str) -> Option<SettingValue<'a>> {
         debug_assert!(self.keys.iter().any(|key| key.name == name), "{name} is read but not declared");
         self.find(name)
     }
 
-    /// The same where anything may stand.
+    /// Returns the value of a key that need not be declared, if the table has it.
     pub(super) fn find(&self, name: &str) -> Option<SettingValue<'a>> {
         let (key, value) = self.table.iter().find(|(key, _)| key.get_ref() == name)?;
         Some(SettingValue { source: self.source, path: below(&self.path, name), at: key.span(), value })
     }
 
-    /// What stands behind a key that must be there.
+    /// Returns the value of a key that must be there.
     pub(super) fn require(&self, name: &str) -> Result<SettingValue<'a>, Complaint> {
         let missing = || {
             let hint = self.meant(&[name]);
@@ -125,7 +125,7 @@ impl<'a> Section<'a> {
         self.get(name).ok_or_else(missing)
     }
 
-    /// Which key of the table may be one of these that is spelt wrongly, as the end of a sentence.
+    /// Guesses which unknown key of the table is a misspelling of one of these. Returns the end of a sentence, or an empty text.
     pub(super) fn meant(&self, names: &[&str]) -> String {
         let known = |key: &str| self.keys.iter().any(|declared| declared.name == key);
         let written = self.table.keys().map(|key| key.get_ref().as_ref()).filter(|key| !known(key));
@@ -133,7 +133,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Which of the keys that are there may be one of these that is wanted, as the end of a sentence.
+/// Guesses which of the written keys is a misspelling of a known one. Returns the end of a sentence, or an empty text.
 fn misspelt<'k>(written: impl Iterator<Item = &'k str>, known: &[&str]) -> String {
     let mut pairs = written.filter_map(|key| Some((key, nearest(key, known.iter().copied())?)));
     pairs
@@ -156,12 +156,12 @@ pub(super) struct SettingValue<'a> {
 }
 
 impl<'a> SettingValue<'a> {
-    /// An error about this value.
+    /// Makes a complaint about this value.
     pub(super) fn complaint(&self, text: impl Into<String>) -> Complaint {
         self.source.complaint(self.at.start, &self.path, text)
     }
 
-    /// Warns of this value.
+    /// Warns about this value.
     pub(super) fn warn(&self, text: &str) {
         self.source.warn(self.complaint(text));
     }
@@ -170,7 +170,7 @@ impl<'a> SettingValue<'a> {
         self.complaint(format!("expected {what}, found {}", described(self.value.get_ref())))
     }
 
-    /// A text as it stands.
+    /// Reads a text as it stands.
     pub(super) fn text(&self) -> Result<&'a str, Complaint> {
         match self.value.get_ref() {
             DeValue::String(text) => Ok(text),
@@ -178,12 +178,12 @@ impl<'a> SettingValue<'a> {
         }
     }
 
-    /// A text with its variables expanded.
+    /// Reads a text and expands its variables.
     pub(super) fn expanded(&self) -> Result<String, Complaint> {
         expand(self.text()?, self.source.lookup).map_err(|why| self.complaint(why))
     }
 
-    /// A text with its variables expanded, that may become part of a command line, an environment or a request.
+    /// Reads a text and expands its variables, for a command line, an environment or a request.
     pub(super) fn plain(&self) -> Result<String, Complaint> {
         let text = self.expanded()?;
         if text.contains('\0') {
@@ -192,7 +192,7 @@ impl<'a> SettingValue<'a> {
         Ok(text)
     }
 
-    /// A table of variables for a process. What is a number or a flag there is a text for the process.
+    /// Reads a table of variables for a process. Every value has to be a text.
     pub(super) fn variables(&self) -> Result<BTreeMap<String, String>, Complaint> {
         let mut variables = BTreeMap::new();
         for (name, field) in self.fields()? {
@@ -204,7 +204,7 @@ impl<'a> SettingValue<'a> {
         Ok(variables)
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub(super) fn flag(&self) -> Result<bool, Complaint> {
         match self.value.get_ref() {
             DeValue::Boolean(flag) => Ok(*flag),
@@ -212,7 +212,7 @@ impl<'a> SettingValue<'a> {
         }
     }
 
-    /// A text, or a number or a flag as one.
+    /// Reads a text, or turns a number or a flag into one. Returns `None` for other values.
     pub(super) fn loose(&self) -> Option<String> {
         match self.value.get_ref() {
             DeValue::String(text) => Some(text.to_string()),
@@ -223,24 +223,24 @@ impl<'a> SettingValue<'a> {
         }
     }
 
-    /// What stands behind a key, where this is a table that has it.
+    /// Returns the value of a key. Returns `None` if this is not a table, or if the table does not have the key.
     pub(super) fn member(&self, name: &str) -> Option<SettingValue<'a>> {
         let (key, value) = self.table().ok()?.iter().find(|(key, _)| key.get_ref() == name)?;
         Some(SettingValue { source: self.source, path: below(&self.path, name), at: key.span(), value })
     }
 
-    /// Which key of this table may be one of these that is spelt wrongly, as the end of a sentence.
+    /// Guesses which key of this table is a misspelling of one of these. Returns the end of a sentence, or an empty text.
     pub(super) fn meant(&self, names: &[&str]) -> String {
         let keys = self.table().into_iter().flat_map(|table| table.keys());
         misspelt(keys.map(|key| key.get_ref().as_ref()), names)
     }
 
-    /// What the environment says.
+    /// Looks up a variable of the environment.
     pub(super) fn look_up(&self, name: &str) -> Option<String> {
         (self.source.lookup)(name)
     }
 
-    /// A length of time.
+    /// Parses a length of time.
     pub(super) fn duration(&self) -> Result<Duration, Complaint> {
         match self.value.get_ref() {
             DeValue::String(text) => parse_duration(text).map_err(|why| self.complaint(why)),
@@ -248,7 +248,7 @@ impl<'a> SettingValue<'a> {
         }
     }
 
-    /// When a call becomes a job.
+    /// Parses when a call becomes a job.
     pub(super) fn promotion(&self) -> Result<Promotion, Complaint> {
         match self.value.get_ref() {
             DeValue::String(text) => {
@@ -260,7 +260,7 @@ impl<'a> SettingValue<'a> {
         }
     }
 
-    /// A number of bytes.
+    /// Parses a number of bytes.
     pub(super) fn size(&self) -> Result<u64, Complaint> {
         match self.value.get_ref() {
             DeValue::String(text) => parse_size(text).map_err(|why| self.complaint(why)),
@@ -268,7 +268,7 @@ impl<'a> SettingValue<'a> {
         }
     }
 
-    /// A whole number within these bounds.
+    /// Reads a whole number within these bounds.
     pub(super) fn whole(&self, (least, most): (u32, u32)) -> Result<u32, Complaint> {
         let number = match self.value.get_ref() {
             DeValue::Integer(number) => integer(number).and_then(|number| u32::try_from(number).ok()),
@@ -279,7 +279,7 @@ impl<'a> SettingValue<'a> {
             .ok_or_else(|| self.expected(&format!("a whole number from {least} to {most}")))
     }
 
-    /// One of these words, by its index among them.
+    /// Reads one of these words. Returns its index among them.
     pub(super) fn word(&self, words: &[&str]) -> Result<usize, Complaint> {
         let quoted = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or ");
         let found = match self.value.get_ref() {
@@ -289,7 +289,7 @@ impl<'a> SettingValue<'a> {
         found.ok_or_else(|| self.expected(&quoted))
     }
 
-    /// The fields of a table, in the order of the file.
+    /// Lists the fields of a table, in the order of the file.
     pub(super) fn fields(&self) -> Result<Vec<(&'a str, SettingValue<'a>)>, Complaint> {
         let mut fields: Vec<_> = self
             .table()?
@@ -304,7 +304,7 @@ impl<'a> SettingValue<'a> {
         Ok(fields)
     }
 
-    /// The items of a list.
+    /// Lists the items of a list.
     pub(super) fn items(&self) -> Result<Vec<SettingValue<'a>>, Complaint> {
         let DeValue::Array(items) = self.value.get_ref() else { return Err(self.expected("a list")) };
         let item = |(index, value): (usize, &'a Spanned<DeValue<'a>>)| SettingValue {
@@ -316,27 +316,27 @@ impl<'a> SettingValue<'a> {
         Ok(items.iter().enumerate().map(item).collect())
     }
 
-    /// Whether it is this word.
+    /// Returns whether the value is this word.
     pub(super) fn is_word(&self, word: &str) -> bool {
         matches!(self.value.get_ref(), DeValue::String(text) if text == word)
     }
 
-    /// Whether it is a text.
+    /// Returns whether the value is a text.
     pub(super) fn is_text(&self) -> bool {
         matches!(self.value.get_ref(), DeValue::String(_))
     }
 
-    /// Whether it is a list.
+    /// Returns whether the value is a list.
     pub(super) fn is_list(&self) -> bool {
         matches!(self.value.get_ref(), DeValue::Array(_))
     }
 
-    /// Whether it is a table.
+    /// Returns whether the value is a table.
     pub(super) fn is_table(&self) -> bool {
         matches!(self.value.get_ref(), DeValue::Table(_))
     }
 
-    /// A table with known keys.
+    /// Opens the value as a table with known keys.
     pub(super) fn section(&self, keys: &'static [SettingKey]) -> Result<Section<'a>, Complaint> {
         Ok(Section::open(self.source, self.path.clone(), self.at.start, self.table()?, keys))
     }
@@ -348,12 +348,12 @@ impl<'a> SettingValue<'a> {
         }
     }
 
-    /// A table as JSON, not looked into.
+    /// Converts a table into JSON, without checking its keys.
     pub(super) fn object(&self) -> Result<Map<String, Value>, Complaint> {
         self.fields()?.into_iter().map(|(name, field)| Ok((name.to_owned(), field.json()?))).collect()
     }
 
-    /// The value as JSON, not looked into.
+    /// Converts the value into JSON, without checking its keys.
     pub(super) fn json(&self) -> Result<Value, Complaint> {
         let no_such_number = || self.complaint("is a number that JSON does not have");
         Ok(match self.value.get_ref() {
@@ -377,7 +377,7 @@ fn integer(number: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// A value for the end of a sentence.
+/// Describes a value for the end of a sentence.
 fn described(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) if text.chars().count() <= 40 => format!("the text {text:?}"),

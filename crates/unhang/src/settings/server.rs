@@ -1,7 +1,6 @@
-//! One `[servers.NAME]`: how an MCP server is reached, and its limits.
+//! One `[servers.NAME]`: the way to an MCP server, and its limits.
 //!
-//! Invariants: a server has a command or a URL, never both; what becomes part of a process or of a request has no byte in it that
-//! cannot be there.
+//! Invariants: a server has a command or a URL, never both. Texts for a process or a request have no byte that is not allowed there.
 
 use std::{
     collections::BTreeMap,
@@ -23,30 +22,30 @@ use unhang_core::{
 };
 use unhang_gateway::{ListStore, route::rules::ToolRules};
 
-/// A longer prefix would leave too little of a name of 64 characters for what it is in front of.
+/// The longest prefix. A longer one would leave too little of a name of 64 characters for the tool's own name.
 const LONGEST_PREFIX: usize = 32;
 
-/// `[servers.NAME]`.
+/// The settings of one `[servers.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// What it is called.
+    /// The server's name.
     pub name: String,
-    /// How it is reached.
+    /// The way to the server.
     pub transport: Transport,
-    /// What the names of its tools begin with behind `unhang serve`; its own name where this says nothing.
+    /// The prefix of its tools' names behind `unhang serve`. `None` stands for the server's name.
     pub prefix: Option<String>,
-    /// Which of its tools are offered behind `unhang serve`, and how.
+    /// The rules for its tools behind `unhang serve`: which are offered, and how.
     pub tool_rules: ToolRules,
-    /// After how long without a request it is stopped behind `unhang serve`, until the next one; it stays where this says nothing.
+    /// After how long without a request the server is stopped behind `unhang serve`, until the next one. `None` means that it stays.
     pub idle_timeout: Option<Duration>,
     /// Whether each session behind `unhang serve` has an instance of its own.
     pub per_session: bool,
-    /// What the file says of its limits.
+    /// The limits that the file sets.
     pub limits: LimitSettings,
 }
 
 impl ServerSettings {
-    /// A server of which nothing is said but how it is reached, and its limits.
+    /// Makes a server with a transport and limits, and no other settings.
     pub(super) fn new(name: &str, transport: Transport, limits: LimitSettings) -> Self {
         Self {
             name: name.to_owned(),
@@ -59,8 +58,8 @@ impl ServerSettings {
         }
     }
 
-    /// What is secret of it: the values of its variables, its headers, the user and the query of its URL, and what it knows us by where
-    /// tokens are given.
+    /// Returns the secrets of the server: the values of its variables, its headers, the user and the query of its URL, and the client
+    /// secret that its authorization server knows.
     #[must_use]
     pub fn secrets(&self) -> Secrets {
         match &self.transport {
@@ -73,13 +72,13 @@ impl ServerSettings {
         }
     }
 
-    /// Where the gateway remembers in the data folder what it offered last.
+    /// Returns the store in the data folder in which the gateway remembers the last list that the server offered.
     #[must_use]
     pub fn memory(&self, data: &Path) -> ListStore {
         ListStore::new(data, &self.name, self.parts())
     }
 
-    /// All that makes it another server where it is another, in an order that leaves no doubt.
+    /// Lists everything that identifies the server. The order leaves no doubt about which part is which.
     fn parts(&self) -> Vec<&[u8]> {
         let mut parts: Vec<&[u8]> = vec![self.name.as_bytes(), self.transport.word().as_bytes()];
         match &self.transport {
@@ -88,7 +87,7 @@ impl ServerSettings {
                 parts.push(if *inherits_environment { b"all" } else { b"some" });
                 parts
                     .extend(environment.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
-                // Not a possible name of a variable.
+                // A variable cannot have this name.
                 parts.push(b"=");
                 parts.extend(arguments.iter().map(String::as_bytes));
             }
@@ -101,7 +100,7 @@ impl ServerSettings {
     }
 }
 
-/// How a server is reached.
+/// The way to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A command that speaks over its stdin and stdout.
@@ -112,26 +111,26 @@ pub enum Transport {
         arguments: Vec<String>,
         /// Its own variables.
         environment: BTreeMap<String, String>,
-        /// Whether it gets all of our environment, and not a small part of it.
+        /// Whether the command gets our whole environment, and not just a small part of it.
         inherits_environment: bool,
-        /// Where it runs.
+        /// The folder that the command runs in.
         folder: PathBuf,
     },
-    /// A server somewhere, spoken to over HTTP.
+    /// A server that is reached over HTTP.
     Http {
-        /// Where.
+        /// The server's URL.
         url: String,
-        /// What goes along with every request.
+        /// The headers of every request.
         headers: BTreeMap<String, String>,
-        /// Which of the ways of HTTP it speaks, where that is said.
+        /// The dialect of HTTP that the server speaks, if the file tells it.
         dialect: Option<HttpDialect>,
-        /// What is known of us where tokens for it are given.
+        /// Our settings for the authorization server that issues tokens.
         oauth: ClientSettings,
     },
 }
 
 impl Transport {
-    /// The word for lists.
+    /// Returns the word for the transport in lists.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -142,51 +141,51 @@ impl Transport {
     }
 }
 
-/// Limits as far as somebody has said them: a file, the environment, the command line.
+/// Limits that a file, the environment or the command line has set. The others are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitSettings {
     /// See [`Limits`], which has the same names.
     pub start_timeout: Option<Duration>,
-    /// As there.
+    /// See [`Limits`].
     pub request_timeout: Option<Duration>,
-    /// As there.
+    /// See [`Limits`].
     pub call_timeout: Option<Duration>,
-    /// As there.
+    /// See [`Limits`].
     pub promote_after: Option<Promotion>,
-    /// As there.
+    /// See [`Limits`].
     pub job_timeout: Option<Duration>,
-    /// As there.
+    /// See [`Limits`].
     pub eof_grace: Option<Duration>,
-    /// As there.
+    /// See [`Limits`].
     pub stop_grace: Option<Duration>,
-    /// As there.
+    /// See [`Limits`].
     pub max_message: Option<u64>,
-    /// As there.
+    /// See [`Limits`].
     pub max_in_flight: Option<u32>,
-    /// As there.
+    /// See [`Limits`].
     pub max_waiting: Option<u32>,
-    /// As there.
+    /// See [`Limits`].
     pub queue_bytes: Option<u64>,
-    /// As there.
+    /// See [`Limits`].
     pub restart_delay: Option<Duration>,
-    /// As there.
+    /// See [`Limits`].
     pub breaker_failures: Option<u32>,
-    /// As there.
+    /// See [`Limits`].
     pub breaker_cooldown: Option<Duration>,
-    /// As there.
+    /// See [`Limits`].
     pub health_interval: Option<Duration>,
-    /// As there.
+    /// See [`Limits`].
     pub stderr_tail: Option<u64>,
-    /// As there.
+    /// See [`Limits`].
     pub stderr_log: Option<u64>,
-    /// As there.
+    /// See [`Limits`].
     pub quiet: Option<bool>,
-    /// As there. No server's table says it: `[jobs]` does, for all of them.
+    /// See [`Limits`]. A server's table cannot set this: `[jobs]` does, for all servers.
     pub join_same_call: Option<bool>,
 }
 
 impl LimitSettings {
-    /// Puts what was said in the place of what stood there.
+    /// Replaces the limits that were set. The others stay.
     pub fn apply(&self, limits: &mut Limits) {
         fn put<T>(said: Option<T>, slot: &mut T) {
             if let Some(said) = said {
@@ -341,7 +340,7 @@ fn client_settings(field: &SettingValue<'_>) -> Result<ClientSettings, Complaint
     }
     let document = section.get("client-metadata-url");
     let client_metadata_url = document.as_ref().map(checked_url).transpose()?;
-    // The URL is the name of the client, and the path is what tells it from others on its host.
+    // The URL is the client's name. The path distinguishes it from other clients on the same host.
     let has_path = |url: &String| {
         url.strip_prefix("https://")
             .and_then(|rest| rest.split_once('/'))
@@ -366,7 +365,7 @@ pub(super) fn header_value(field: &SettingValue<'_>) -> Result<String, Complaint
     Ok(value)
 }
 
-/// A URL for a sentence: as it stands in the file, without what may be secret there or in the environment.
+/// Returns a URL for a sentence: as it stands in the file, without secrets of the file or of the environment.
 pub(super) fn shown_url(field: &SettingValue<'_>) -> Result<String, Complaint> {
     field.text().map(without_secrets)
 }

@@ -1,18 +1,19 @@
-//! URLs as people are shown them: without what may be secret in them, which are the user, the values of the query, and the fragment.
+//! URLs as people see them, without the parts that may be secret: the user, the values of the query, and the fragment.
 //!
 //! Invariants
 //!
-//! - It works on the text of the file, whether it is a URL or none, and whatever its variables hold; no value of a variable is in it.
-//! - What is left out is seen to be left out. A host is never left out: what is sent goes there.
+//! - The functions work on the text of the file, whether it is a URL or not, and whatever its variables hold. No value of a variable is
+//!   shown.
+//! - A mark shows that something is left out. A host is never left out, because the requests go there.
 
 use std::ops::Range;
 
 use super::expand::references;
 
-/// Stands for what is left out.
+/// The mark for a part that is left out.
 const LEFT_OUT: char = '…';
 
-/// The text of a URL without what may be secret. A part that is nothing but variables names them.
+/// Removes the parts of a URL that may be secret. A part that consists of variables alone shows their names.
 #[must_use]
 pub fn without_secrets(url: &str) -> String {
     let masked = masked(url);
@@ -23,7 +24,7 @@ pub fn without_secrets(url: &str) -> String {
     let query = find(start, &['?']).min(fragment);
     let mut shown = defaults_shown(&url[..start]);
     let mut host = start;
-    // Without its two slashes it may be one all the same for whoever asks.
+    // A text without the two slashes may still be a URL to its reader.
     let user_in = if start == 0 { query } else { authority };
     if let Some(at) = masked[start..user_in].rfind('@') {
         shown.push_str(&hidden(&url[start..start + at]));
@@ -50,7 +51,7 @@ pub fn without_secrets(url: &str) -> String {
     shown
 }
 
-/// The text with its references masked, byte for byte, so that nothing in them is taken for a mark.
+/// Masks the references in a text, byte for byte, so that no character in them is taken for a separator.
 fn masked(url: &str) -> String {
     let (mut masked, mut from) = (String::with_capacity(url.len()), 0);
     for found in references(url) {
@@ -62,7 +63,7 @@ fn masked(url: &str) -> String {
     masked
 }
 
-/// The pairs of a query.
+/// Finds the pairs of a query.
 fn spans(masked: &str, query: Range<usize>) -> Vec<Range<usize>> {
     let mut from = query.start;
     let lengths = masked[query].split('&').map(str::len);
@@ -75,7 +76,7 @@ fn spans(masked: &str, query: Range<usize>) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// What stands for a part that may be secret: nothing for nothing, variables by their names, anything else by a mark.
+/// Hides a part that may be secret. An empty part stays empty, variables show their names, and anything else becomes a mark.
 fn hidden(part: &str) -> String {
     let found = references(part);
     let length: usize = found.iter().map(|found| found.at.len()).sum();
@@ -85,7 +86,7 @@ fn hidden(part: &str) -> String {
     LEFT_OUT.to_string()
 }
 
-/// The text without the defaults of its variables.
+/// Hides the defaults of the variables in a text.
 fn hidden_defaults(part: &str) -> String {
     replaced(part, |name, default| match default {
         Some(_) => format!("${{{name}:-{LEFT_OUT}}}"),
@@ -93,7 +94,7 @@ fn hidden_defaults(part: &str) -> String {
     })
 }
 
-/// The text with the defaults of its variables as they may be shown: one of them may be a whole URL.
+/// Removes secrets from the defaults of the variables in a text: a default may be a whole URL.
 fn defaults_shown(part: &str) -> String {
     replaced(part, |name, default| match default {
         Some(default) => format!("${{{name}:-{}}}", without_secrets(default)),

@@ -1,6 +1,6 @@
-//! `[telemetry]`: where requests are told as traces.
+//! `[telemetry]`: the collector that gets traces of requests.
 //!
-//! Invariants: nothing is asked here; what the file says goes before the environment, which is the caller's.
+//! Invariants: no request is made here. The file overrides the environment, which the caller handles.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use super::{
     server::{checked_url, header_value},
 };
 
-/// `[telemetry]`, as far as the file says it.
+/// The settings of `[telemetry]`. Settings that the file does not have are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TelemetrySettings {
-    /// The URL of a collector that takes OTLP over HTTP, without the path of traces.
+    /// The URL of a collector that takes OTLP over HTTP, without the path for traces.
     pub otlp: Option<String>,
-    /// What goes along with every post to it.
+    /// The headers of every post to the collector.
     pub headers: Option<BTreeMap<String, String>>,
-    /// What we are called there.
+    /// Our name in the traces.
     pub service_name: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! One `[tools.NAME]` of the file.
 //!
-//! Invariants: the program of a command is the author's alone; names of files and of state fields are those that the engine
-//! takes, and what it does not take is known here, with its line.
+//! Invariants: the program of a command is the author's alone. Names of files and state fields are checked by the engine's rules, so
+//! mistakes are found here, with their lines.
 
 use std::{path::Path, str::FromStr};
 
@@ -23,7 +23,7 @@ use unhang_tools::{
     template::{CommandItem, Pattern},
 };
 
-/// The longest name of a tool, as the newest revision has it.
+/// The longest name of a tool, according to the newest revision.
 const MAX_TOOL_NAME: usize = 128;
 pub(super) fn read(
     name: &str,
@@ -100,7 +100,7 @@ fn command(field: &SettingValue<'_>, arguments: &[&str]) -> Result<CommandTempla
     Ok(CommandTemplate::new(name, items.map(item).collect::<Result<_, Complaint>>()?))
 }
 
-/// Arguments whose values may be options of the command.
+/// Reads the arguments whose values may be options of the command.
 fn option_arguments(field: &SettingValue<'_>, known: &[&str]) -> Result<Vec<String>, Complaint> {
     let argument = |item: &SettingValue<'_>| {
         let name = item.plain()?;
@@ -113,7 +113,7 @@ fn option_arguments(field: &SettingValue<'_>, known: &[&str]) -> Result<Vec<Stri
     field.items()?.iter().map(argument).collect()
 }
 
-/// What a tool without a schema is called with: nothing.
+/// Reads the schema of a tool's arguments. A tool without a schema takes no arguments.
 fn input_schema(
     field: Option<&SettingValue<'_>>,
     tool: &SettingValue<'_>,
@@ -123,7 +123,7 @@ fn input_schema(
         return ArgumentSchema::new(nothing).map_err(|why| tool.complaint(why));
     };
     let mut schema = field.object()?;
-    // What a client sends are always the members of one object.
+    // A client always sends the members of one object.
     match schema.get("type") {
         None => {
             schema.insert("type".to_owned(), "object".into());
@@ -140,7 +140,7 @@ fn state(field: &SettingValue<'_>) -> Result<Patch, Complaint> {
     Ok(Patch { field: parsed(&section.require("field")?)?, pointer, is_shared: false })
 }
 
-/// A text that the engine reads.
+/// Reads a text and parses it with the engine's parser.
 fn parsed<T: FromStr<Err: ToString>>(field: &SettingValue<'_>) -> Result<T, Complaint> {
     field.text()?.parse().map_err(|error: T::Err| field.complaint(error.to_string()))
 }

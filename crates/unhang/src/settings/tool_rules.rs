@@ -1,6 +1,6 @@
-//! What `[servers.NAME]` says of the server's tools behind `unhang serve`: `allow`, `deny` and `[servers.NAME.tools.TOOL]`.
+//! The rules of `[servers.NAME]` for the server's tools behind `unhang serve`: `allow`, `deny` and `[servers.NAME.tools.TOOL]`.
 //!
-//! Invariants: a pattern that is none is refused; what is said of a tool that is not offered anyway is a warning.
+//! Invariants: a malformed pattern is an error. Settings for a tool that is not offered are a warning.
 
 use super::{
     keys::{COUNT, SERVER_TOOL},
@@ -8,7 +8,7 @@ use super::{
 };
 use unhang_gateway::route::rules::{Glob, NoGlob, ToolRule, ToolRules};
 
-/// Reads what is said of the tools of one server.
+/// Reads the rules for the tools of one server.
 pub(super) fn read(server: &Section<'_>) -> Result<ToolRules, Complaint> {
     let globs = |name| server.get(name).map(|field| globs(&field)).transpose();
     let mut rules = ToolRules {

@@ -1,15 +1,15 @@
-//! Where windows find the gateway that leads: a lock that one process holds, and a socket beside it.
+//! The place where windows find the gateway that leads: a lock that one process holds, and a socket beside it.
 //!
 //! # Theory of operation
 //!
-//! The kernel is the judge. Whoever holds the lock leads; it lets go of it when the leader ends, however that ends, and gives it to one
-//! of those who wait. The socket is the leader's: whoever has just got the lock removes what the one before has left of it.
+//! The kernel decides. The process that holds the lock leads. The kernel releases the lock when the leader ends, however it ends, and gives
+//! it to one of the processes that wait. The socket is the leader's. A new leader removes the socket that the previous one has left.
 //!
-//! A leader that ends removes the file of its lock as well, so that configurations of long ago leave nothing. Whoever gets a lock
-//! therefore looks whether it is that of the file that is there now, and tries again if not.
+//! A leader that ends removes the file of its lock as well, so that old configurations leave nothing behind. A process that gets a lock
+//! therefore checks whether its file is still the one at that path. If not, it tries again.
 //!
-//! Invariants: only this user can come to the socket, which is in a folder that nobody else can enter, and which asks the kernel who
-//! comes (`unhang_net::serve`); what is removed is our own.
+//! Invariants: only this user can reach the socket. It is in a folder that nobody else can enter, and it asks the kernel who connects
+//! (`unhang_net::serve`). Only our own files are removed.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
@@ -26,13 +26,13 @@ use rustix::process::geteuid;
 use tokio::net::UnixListener;
 use unhang_switches::stands;
 
-/// Where locks and sockets are, in the data folder.
+/// The folder of locks and sockets, in the data folder.
 const FOLDER: &str = "gateway";
 
-/// A path of a socket may have 107 bytes.
+/// The longest path of a socket, in bytes.
 const LONGEST: usize = 107;
 
-/// The meeting point of all windows that share a gateway. Clones are the same.
+/// The meeting point of all windows that share a gateway. Clones are the same meeting point.
 #[derive(Clone, Debug)]
 pub struct MeetingPoint {
     folder: Arc<File>,
@@ -40,7 +40,7 @@ pub struct MeetingPoint {
     socket: PathBuf,
 }
 
-/// The right to lead, as long as it is kept.
+/// The right to lead, for as long as this value lives.
 #[derive(Debug)]
 pub struct Leadership {
     _lock: File,
@@ -49,11 +49,11 @@ pub struct Leadership {
 }
 
 impl MeetingPoint {
-    /// The meeting point of those who share what this is the name of: in a folder of its own in this one, which is made where it is missing, and
-    /// which this user alone can enter.
+    /// Makes the meeting point of all windows that share the configuration with this name. It has a folder of its own in `folder`, which is
+    /// created if it is missing, and which this user alone can enter.
     ///
     /// # Errors
-    /// The folder cannot be made, cannot be read, or is another user's.
+    /// Fails if the folder cannot be made, cannot be read, or is another user's.
     pub fn new(folder: &Path, name: &str) -> io::Result<MeetingPoint> {
         let folder = folder.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -69,10 +69,10 @@ impl MeetingPoint {
         Ok(MeetingPoint { lock: file("lock"), socket: file("sock"), folder: Arc::new(opened) })
     }
 
-    /// The right to lead, if nobody has it.
+    /// Takes the right to lead. Returns `None` if another process has it.
     ///
     /// # Errors
-    /// The folder cannot be written to.
+    /// Fails if the folder cannot be written to.
     pub fn take(&self) -> io::Result<Option<Leadership>> {
         loop {
             let lock = self.open()?;
@@ -85,10 +85,10 @@ impl MeetingPoint {
         }
     }
 
-    /// The right to lead, once nobody else has it. Blocks until then.
+    /// Waits until no other process has the right to lead, and takes it. It blocks the thread.
     ///
     /// # Errors
-    /// As [`MeetingPoint::take`].
+    /// Fails as [`MeetingPoint::take`] does.
     pub fn wait(&self) -> io::Result<Leadership> {
         loop {
             let lock = self.open()?;
@@ -99,7 +99,7 @@ impl MeetingPoint {
         }
     }
 
-    /// Where the leader listens, as the system takes it: the way through the open folder where the whole one is too long.
+    /// Returns the path of the leader's socket. If the whole path is too long for the system, it leads through the open folder.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         match (self.socket.as_os_str().len(), self.socket.file_name()) {
@@ -111,11 +111,11 @@ impl MeetingPoint {
     }
 
     fn open(&self) -> io::Result<File> {
-        // What is in it has no meaning.
+        // The contents have no meaning.
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.lock)
     }
 
-    /// Whether this is the file that others find.
+    /// Returns whether the file at the path of the lock is still this one.
     fn is_current(&self, lock: &File) -> bool {
         let inode = |data: fs::Metadata| (data.dev(), data.ino());
         let (own, found) = (lock.metadata().map(inode), fs::metadata(&self.lock).map(inode));
@@ -128,10 +128,10 @@ impl MeetingPoint {
 }
 
 impl Leadership {
-    /// Listens for the others.
+    /// Starts listening for the windows that follow.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// Fails if the socket cannot be made.
     pub fn listen(&mut self) -> io::Result<UnixListener> {
         let socket = self.meeting_point.socket();
         match fs::remove_file(&socket) {
@@ -145,10 +145,10 @@ impl Leadership {
     }
 }
 
-/// Nobody comes any more, and somebody else may lead.
+/// The leader stops listening, and another process may lead.
 impl Drop for Leadership {
     fn drop(&mut self) {
-        // While the lock is held, so that both are ours. What cannot be removed is removed by the next one.
+        // The lock is still held, so both files are ours. The next leader removes a file that cannot be removed now.
         if self.is_listening {
             let _stays = fs::remove_file(self.meeting_point.socket());
         }

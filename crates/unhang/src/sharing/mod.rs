@@ -1,4 +1,4 @@
-//! Servers that several processes share: one leads and has them, the others ask it.
+//! Servers that several processes share: one leads and runs them, and the others ask it.
 //!
 //! ```text
 //! window ─ front ─ Servers ─ the servers themselves          the leader, which also has
@@ -8,21 +8,21 @@
 //!
 //! # Theory of operation
 //!
-//! Each window has a session of its own with its client, and tools and jobs of its own; only what is behind it differs. To those who
-//! follow, the leader is one server of 2026-07-28, whose names stay as they are. When the leader ends, the kernel gives its right to one
-//! of them ([`MeetingPoint`]), which starts the servers anew and listens in its place; the others' next requests find it there. So the end of
-//! a leader costs those who follow the calls that were in flight, and nothing else.
+//! Each window has a session of its own with its client, and its own tools and jobs. Only the servers behind it differ. To the windows that
+//! follow, the leader is one server of 2026-07-28 whose names stay as they are. When the leader ends, the kernel gives its right to one of
+//! them ([`MeetingPoint`]). The new leader starts the servers anew and listens on the same socket, where the next requests of the others
+//! find it. So the end of a leader costs the windows that follow only the calls that were in flight.
 //!
-//! When the configuration changes each process reads it by itself. Where windows meet does not depend on it, so that they go on as they
-//! are: the leader's servers are exchanged, and those who follow hear of it as of any change.
+//! When the configuration changes, each process reads it by itself. The meeting point does not depend on it, so the windows stay together.
+//! The leader exchanges its servers, and the windows that follow hear of it as of any change.
 //!
-//! A server that keeps state of one client is not shared: each window has its own, a process of its own, which no end of a leader
-//! costs anything.
+//! A server that keeps state of one client is not shared. Each window runs a process of its own for it, which survives the end of a leader.
 //!
 //! Invariants
 //!
-//! - At any time one process at most leads at a place. It lets go of that before it ends what it has, so that nobody waits for its end.
-//! - A window that cannot share has servers of its own, and says why.
+//! - At any time at most one process leads at a meeting point. It gives the right up before it ends its servers, so that nobody waits for
+//!   its end.
+//! - A window that cannot share runs its own servers, and says why.
 
 mod meeting_point;
 
@@ -61,59 +61,59 @@ use unhang_upstream::{
     http::HttpServer,
 };
 
-/// What the leader is called among the servers of a window that follows it.
+/// The leader's name among the servers of a window that follows it.
 const LEADER: &str = "gateway";
 
-/// How long the disk may take to say who leads. Without an answer nothing is shared.
+/// How long the disk may take to tell whether another process leads. Without an answer nothing is shared.
 const DISK_LIMIT: Duration = Duration::from_secs(5);
 
-/// What of it a window that follows waits longer for than the leader itself does, which knows more about what went wrong.
+/// How much longer a window that follows waits than the leader itself, which knows more about a failure.
 const LONGER: Duration = Duration::from_secs(1);
 
-/// What may be shared.
+/// The servers that may be shared, and how.
 pub struct SharingSpec {
-    /// Where the others are found; without a meeting point nobody shares.
+    /// The meeting point with other windows. Without one nothing is shared.
     pub meeting_point: Option<MeetingPoint>,
-    /// Whether we follow where somebody leads already.
+    /// Whether this process follows if another one leads already.
     pub may_follow: bool,
     /// The servers.
     pub lineup: ServerSet,
-    /// The limits of the sessions of those who follow us.
+    /// The limits for the sessions of the windows that follow this process.
     pub limits: Limits,
 }
 
-/// Servers, here or where somebody leads.
+/// A set of servers, run here or by the leader.
 pub struct Sharing {
     shared: SharedServers,
     end: watch::Sender<bool>,
     leading: JoinHandle<()>,
 }
 
-/// The servers that are shared. Clones are the same.
+/// The servers that are shared. Clones are the same servers.
 #[derive(Clone)]
 pub struct SharedServers {
-    /// Those that we ask.
+    /// The servers that this process asks.
     servers: Servers,
     own: Arc<Mutex<OwnServers>>,
-    /// Where somebody leads, if we follow.
+    /// The socket of the leader, if this process follows.
     follows: Option<PathBuf>,
 }
 
-/// The servers that a process has, or would have if it led.
+/// The servers that a process runs, or would run if it led.
 struct OwnServers {
     lineup: ServerSet,
-    /// They are started.
+    /// The running servers, once they are started.
     servers: Option<Servers>,
 }
 
 impl OwnServers {
-    /// The servers, which are there from now on.
+    /// Starts the servers if they are not running, and returns them.
     fn start(&mut self) -> Servers {
         self.servers.get_or_insert_with(|| Servers::start(self.lineup.clone())).clone()
     }
 }
 
-/// What leading takes.
+/// The parts that a leader needs.
 struct Realm {
     servers: Servers,
     limits: Limits,
@@ -121,7 +121,7 @@ struct Realm {
 }
 
 impl Sharing {
-    /// Starts the servers, or finds them.
+    /// Starts the servers, or follows the process that runs them.
     pub async fn start(spec: SharingSpec) -> Sharing {
         let SharingSpec { meeting_point, may_follow, lineup, limits } = spec;
         let (end, ending) = watch::channel(false);
@@ -150,7 +150,7 @@ impl Sharing {
                 let leading = async move {
                     match (lead, meeting_point) {
                         (Some(Some(lead)), _) => realm.lead(lead).await,
-                        // Somebody else leads, and we may later: what we have stays as it is.
+                        // Another process leads, and this one may lead later. Its servers stay as they are.
                         (Some(None), Some(meeting_point)) => {
                             if let Some(lead) = inherited(meeting_point, realm.ending.clone()).await {
                                 realm.lead(lead).await;
@@ -165,25 +165,25 @@ impl Sharing {
         Sharing { shared: SharedServers { servers, own, follows }, end, leading }
     }
 
-    /// The servers.
+    /// Returns the servers.
     #[must_use]
     pub fn servers(&self) -> Servers {
         self.shared.servers.clone()
     }
 
-    /// What exchanges them.
+    /// Returns the shared servers, through which they can be exchanged.
     #[must_use]
     pub fn shared(&self) -> SharedServers {
         self.shared.clone()
     }
 
-    /// What is to be told that the end begins, so that somebody else can lead while what is in flight gets its time.
+    /// Returns the sender that tells when the end begins, so that another process can lead while requests in flight finish.
     #[must_use]
     pub fn end(&self) -> watch::Sender<bool> {
         self.end.clone()
     }
 
-    /// Ends what is ours. What is in flight for those who follow us gets what is left of its time.
+    /// Ends the servers of this process. Requests in flight of the windows that follow get the rest of their time.
     pub async fn close(self) {
         let Sharing { shared, end, mut leading } = self;
         end.send_replace(true);
@@ -195,11 +195,11 @@ impl Sharing {
 }
 
 impl SharedServers {
-    /// Goes on with the calls that other processes have left and whose servers are here, from now on.
+    /// Takes over calls that other processes have left and whose servers are here, now and later.
     pub fn take_up(&self, calls: &PromotedCalls) {
         let shared = self.clone();
         calls.take_up_left(move |name, kept_by| {
-            // Those that were started here when whoever led had gone are not among those that we ask.
+            // Servers that were started here after a leader's end are not among those that this process asks.
             let own = own_of(&shared.own).servers.clone();
             let mut servers = std::iter::once(shared.servers.clone()).chain(own);
             servers.find_map(|servers| {
@@ -209,7 +209,7 @@ impl SharedServers {
         });
     }
 
-    /// Has these servers from now on, or would have them if we led. Gives what has changed of the servers that are here.
+    /// Exchanges the servers, or those that this process would run if it led. Returns what has changed among the servers that are here.
     pub fn replace(&self, lineup: ServerSet) -> RosterChange {
         let mut own = own_of(&self.own);
         let (lineup, change) = match &self.follows {
@@ -227,19 +227,19 @@ impl SharedServers {
     }
 }
 
-/// The right to lead, if nobody has it and the disk says so in time.
+/// Takes the right to lead, if nobody has it and the disk answers in time.
 async fn right_to_lead(meeting_point: MeetingPoint) -> io::Result<Option<Leadership>> {
     match timeout(DISK_LIMIT, spawn_blocking(move || meeting_point.take())).await {
-        // A panic, which has been told.
+        // A panic, which was reported elsewhere.
         Ok(taken) => taken.map_err(io::Error::other)?,
         Err(_late) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-/// Listens where others look for whoever leads. The disk may take as long as it likes: nobody waits for it but those others.
+/// Listens for the windows that follow. The disk may take any time: only those windows wait for it.
 async fn listening(mut lead: Leadership) -> io::Result<(Leadership, UnixListener)> {
     let listening = spawn_blocking(move || lead.listen().map(|listener| (lead, listener)));
-    // A panic, which has been told.
+    // A panic, which was reported elsewhere.
     listening.await.map_err(io::Error::other)?
 }
 
@@ -247,17 +247,17 @@ fn own_of(own: &Mutex<OwnServers>) -> MutexGuard<'_, OwnServers> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right to lead, once it is ours; none where the end comes first.
+/// Waits for the right to lead. Returns `None` if the end comes first or if waiting fails.
 async fn inherited(meeting_point: MeetingPoint, mut ending: watch::Receiver<bool>) -> Option<Leadership> {
     let (tell, told) = oneshot::channel();
-    // A thread of its own, for the end of a runtime waits for those that it has. It ends with the leader: whoever does not wait for
-    // it any more has it let go of what it got.
+    // The wait has a thread of its own, because a runtime waits for its threads when it ends. The thread ends with the leader. If nobody
+    // waits for its result any more, the lock is released again.
     let waiting = thread::Builder::new()
         .name("waits-to-lead".to_owned())
         .spawn(move || drop(tell.send(meeting_point.wait())));
     let lead = match waiting {
         Ok(_on_its_own) => tokio::select! {
-            // It did not panic: then it would have told.
+            // A thread that panicked sends nothing.
             lead = told => lead.ok()?,
             _over_or_gone = ending.wait_for(|ending| *ending) => return None,
         },
@@ -266,7 +266,7 @@ async fn inherited(meeting_point: MeetingPoint, mut ending: watch::Receiver<bool
     lead.inspect_err(|error| tracing::warn!("if nobody leads any more this process cannot: {error}")).ok()
 }
 
-/// Waits until the leader has gone, and leads in its place.
+/// Waits until the leader has gone, then leads in its place.
 async fn succeed(
     meeting_point: MeetingPoint,
     own: Arc<Mutex<OwnServers>>,
@@ -283,19 +283,19 @@ async fn succeed(
 }
 
 impl Realm {
-    /// Serves those who follow until the end.
+    /// Serves the windows that follow, until the end.
     async fn lead(self, lead: Leadership) {
         let Realm { servers, limits, mut ending } = self;
         let (lead, listener) = match listening(lead).await {
             Ok(listening) => listening,
             Err(error) => {
                 tracing::warn!("no other window can share these servers: {error}");
-                // Whoever waits would fail as well, and has servers of this one until then.
+                // Keeps the right to lead: the next process would fail as well, and has this one's servers until then.
                 let _over_or_gone = ending.wait_for(|ending| *ending).await;
                 return;
             }
         };
-        // What leads is let go of as soon as the end comes: from then on somebody else can.
+        // The right to lead is given up as soon as the end begins. From then on another process can lead.
         let way = (listener, Box::new(lead) as Claim);
         let mut serving = pin!(serve_windows(limits, servers.for_windows(), way, ending.clone()));
         tokio::select! {
@@ -308,8 +308,8 @@ impl Realm {
     }
 }
 
-/// What of these a window that follows asks the leader for, and what it has itself: the leader, and those that are not for everybody,
-/// for the leader has no session of its client.
+/// Splits the servers of a window that follows. The first set is the one that it asks the leader for. The second set is the leader itself
+/// and the servers that are not for everybody, since the leader has no session with this window's client.
 fn apart(socket: PathBuf, lineup: ServerSet) -> (ServerSet, ServerSet) {
     let ServerSet { entries, style, own, capacity, clocks, notices } = lineup;
     let leader = follower(socket, &entries, &style);
@@ -326,15 +326,15 @@ fn apart(socket: PathBuf, lineup: ServerSet) -> (ServerSet, ServerSet) {
     (ServerSet { entries: shared, style, own, capacity, clocks, notices }, here)
 }
 
-/// The leader as a server of ours. It waits for its servers as long as they may take, and we for it; what is said of single servers and
-/// tools holds here as it does there, for the leader says whose each tool is.
+/// Makes the leader a server of this process. It waits for its servers as long as they may take, and this process waits for it. Settings
+/// for single servers and tools hold here as they do there, because the leader says whose each tool is.
 fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEntry {
     let usual = Limits::default();
     let longest =
         |of: &dyn Fn(&ServerEntry) -> Duration, usual| entries.iter().map(of).max().unwrap_or(usual);
     let limits = Limits {
         breaker_failures: u32::MAX,
-        // Of what nobody knows whose it is.
+        // For a call whose server is unknown.
         call_timeout: longest(
             &|entry| RequestTimeouts::from(entry).longest_call().saturating_add(LONGER),
             usual.call_timeout,
@@ -366,7 +366,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
     let spec =
         ClientSpec { name: LEADER.to_owned(), endpoint, limits, listener: Arc::new(DecliningListener) };
     let secrets = Secrets::of_all(entries.iter().map(|entry| &entry.secrets));
-    // What the rules say is done where the servers are.
+    // The rules are applied where the servers run.
     ServerEntry {
         made_from: format!("{:?}{behind:?}", spec.limits),
         spec,
@@ -375,7 +375,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
         tool_rules: ToolRules::default(),
         idle_timeout: None,
         secrets,
-        // What is to be remembered is remembered where the servers are.
+        // The lists are remembered where the servers run.
         memory: None,
         behind: Some(Arc::new(behind)),
     }
