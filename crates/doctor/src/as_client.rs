@@ -1,9 +1,9 @@
-//! The examination of a server whose process is not ours: through the public client, as whoever uses it.
+//! The examination of a server whose process is not ours. It goes through the public client, as any user of the server would.
 //!
-//! The client repairs what it can, and nobody can see a process, its pipes or its end from there: those checks are left out, and the
-//! report says which they are.
+//! The client repairs what it can, and from there nobody can see a process, its pipes or its end. Those checks are left out, and the report
+//! lists them.
 //!
-//! Invariants: as with [`super::stdio`]; nothing is asked but through [`Client`].
+//! Invariants: those of [`super::stdio`]. Every request goes through [`Client`].
 
 use std::{pin::pin, time::Duration};
 
@@ -28,10 +28,10 @@ const LISTS: [(&str, client::ServerList); 4] = [
     ("prompts/list", client::ServerList::Prompts),
 ];
 
-/// Two answers that come within this came together: which of them was first is not to be seen from here.
+/// Two answers within this time count as simultaneous: the client cannot tell which came first.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// Looks at everything that a client can see.
+/// Examines everything that a client can see.
 pub(super) async fn observe(spec: &ClientSpec, seen: &mut Observations) {
     let since = Instant::now();
     let client = Client::start(spec.clone());
@@ -99,7 +99,7 @@ async fn list(
                 seen.tools = items.iter().filter_map(|item| read(item)).map(|item| tool(&item)).collect();
             }
         }
-        // Nobody declares the templates by themselves.
+        // Servers do not declare templates separately.
         Err(Error::Server(_)) if list == client::ServerList::ResourceTemplates => return Ok(()),
         Err(Error::Server(error)) => {
             found.fault = Some(ListFault::Refused(error.code, error.message.clone()));
@@ -123,11 +123,11 @@ async fn ping(client: &Client, seen: &mut Observations) -> Result<(), Error> {
     Ok(())
 }
 
-/// Calls a tool. One that takes its time is looked at from the side: does the server answer a `ping` meanwhile?
+/// Makes a call of a tool. If the call takes long, it checks whether the server answers a `ping` meanwhile.
 async fn call(client: &Client, name: &str, seen: &mut Observations) -> Result<(), (String, Error)> {
     let what = format!("`tools/call` of `{name}`");
     let (since, options) = (Instant::now(), RequestOptions::default());
-    // What goes on in the background is followed, as whoever uses it would.
+    // A call that goes on in the background is followed to its end, as a user would do.
     let mut call = pin!(client.call_tool_to_its_end(name, Map::new(), &options));
     let mut blocked = false;
     let answer = match timeout(QUICK, &mut call).await {
@@ -146,7 +146,7 @@ async fn call(client: &Client, name: &str, seen: &mut Observations) -> Result<()
         Ok(result) => Ok(result.get().to_owned()),
         Err(Error::Server(error)) => Err((error.code, error.message.clone())),
         Err(Error::Unfinished(_)) => {
-            // The rest of it may be well.
+            // The rest of the server may be fine.
             seen.troubles.push(ServerTrouble::Silence(what, took));
             return Ok(());
         }

@@ -1,6 +1,6 @@
-//! What the doctor looks for: one entry a check, with its severity, what it means and what to do about it.
+//! The checks of the doctor. Each has a severity, a meaning and a remedy.
 //!
-//! Invariants: an id never changes its meaning, and names one thing; the page of the guide is this table.
+//! Invariants: an id never changes its meaning, and names one check. The page of the guide is this table.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing, and no fault: it does not count.
+    /// Worth knowing, but not a fault. It does not count.
     Note,
-    /// Some clients will suffer.
+    /// Some clients will have problems.
     Warning,
-    /// A client will hang or break, or something is left behind.
+    /// A client will hang or break, or the server leaves something behind.
     Error,
 }
 
 impl Severity {
-    /// The word for it.
+    /// Returns the word for the severity.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -28,23 +28,23 @@ impl Severity {
     }
 }
 
-/// One thing that is looked for.
+/// One check of the doctor.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Its name, for programs and for searching.
+    /// The check's name, for programs and for searching.
     pub id: &'static str,
-    /// How bad it is where it is found.
+    /// How bad a finding of this check is.
     pub severity: Severity,
-    /// What is the matter then, as a sentence without its end.
+    /// The meaning of a finding, as a sentence without its end.
     pub means: &'static str,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
-    /// It takes the server's process and its pipes to see it; over HTTP nobody can.
+    /// Whether the check needs the server's process and its pipes. Over HTTP it cannot be made.
     pub needs_process: bool,
 }
 
 impl Check {
-    /// Says what to do about it where the server is behind a URL: it has no stderr to look at, and `unhang wrap` guards commands alone.
+    /// Returns the remedy for a server behind a URL, which has no stderr to look at. `unhang wrap` guards commands alone.
     pub(super) fn remedy_at_a_url(&self) -> &'static str {
         match self.id {
             "no-answer" => {
@@ -60,7 +60,7 @@ impl Check {
     }
 }
 
-/// Declares the checks and the list of all of them, in the order in which they are told.
+/// Declares the checks and the list of all of them, in the order of reports.
 macro_rules! checks {
     ($($name:ident = $id:literal, $severity:ident, $reach:ident, $means:literal, $remedy:literal;)*) => {
         $(pub(super) const $name: &Check = &Check {

@@ -1,7 +1,7 @@
-//! One start of a server under examination: its process, and what is said and heard.
+//! One start of a server under examination: its process, and the messages in both directions.
 //!
-//! Invariants: nothing here waits without a limit; whatever happens to an [`ExaminedServer`], the lifeline ends the server with all that it has
-//! started.
+//! Invariants: nothing here waits without a limit. Whatever happens to an [`ExaminedServer`], the lifeline ends the server with all
+//! processes that it has started.
 
 use std::{
     io,
@@ -32,29 +32,29 @@ use unhang_upstream::{
     process::{ProcessEvent, ServerProcess, awaited},
 };
 
-/// What is read at once.
+/// The most that is read at once.
 const CHUNK: usize = 64 << 10;
-/// Chunks that are still read of a server that has ended: more than any pipe holds.
+/// Chunks that are still read after a server has ended. No pipe holds more.
 const LAST_CHUNKS: usize = 64;
-/// Bytes of answers that may wait for a server that asks and does not read.
+/// The most bytes of answers that may wait for a server that asks and does not read.
 const MOST_ANSWERS: usize = 1 << 20;
-/// The part of the time that a server needed for itself in any case.
+/// The smallest part of the time that counts as the server's own.
 const LEAST_NEEDED: u32 = 10;
-/// Between the end of a server and that of the sweep behind it, which has its own limits well below this.
+/// How long to wait between the end of a server and the end of the sweep. The sweep has its own limits well below this.
 const SWEEP_PATIENCE: Duration = Duration::from_secs(6);
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug)]
 pub(super) enum NoAnswer {
-    /// None came within this.
+    /// No answer came within this time.
     Silence(Duration),
     /// The server ended, in this way.
     Ended(String),
-    /// It closed its stdout and lives on.
+    /// The server closed its stdout and still runs.
     Mute,
-    /// It closed its stdin and lives on.
+    /// The server closed its stdin and still runs.
     Deaf,
-    /// What came cannot be used, and was noted.
+    /// The answer cannot be used. This was noted.
     Spoilt,
 }
 
@@ -81,7 +81,7 @@ impl ExaminedServer {
         let (tail, longest_line) = (Tail::new(limits.stderr_tail), Arc::new(AtomicU64::new(0)));
         let (longest, mut length) = (longest_line.clone(), 0);
         let counted = std::sync::Mutex::new(move |piece: &[u8]| {
-            // A longer line comes in pieces of that length.
+            // A line that is longer than this comes in pieces of this length.
             length = if piece.len() == LONGEST_PIECE { length + piece.len() as u64 } else { 0 };
             longest.fetch_max(length.max(piece.len() as u64), Ordering::Relaxed);
         });
@@ -107,17 +107,18 @@ impl ExaminedServer {
         })
     }
 
-    /// The process number of its lifeline.
+    /// Returns the process id of the server's lifeline.
     pub(super) fn lifeline(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.server.lifeline_pid())
     }
 
-    /// Since the start.
+    /// Returns the time since the start.
     pub(super) fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// The same without what it was kept from by others that had the processors: a busy machine is no fault of the server.
+    /// Returns the time since the start, without the time for which other processes had the processors: a busy machine is not the server's
+    /// fault.
     pub(super) fn needed(&self) -> Duration {
         let age = self.age();
         let kept = self.process.as_ref().map(|process| process.server.processor_wait()).unwrap_or_default();
@@ -129,7 +130,7 @@ impl ExaminedServer {
         &mut self.reader
     }
 
-    /// Why the command could not be executed, if it could not.
+    /// Returns why the command could not be executed, if it could not.
     pub(super) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -138,13 +139,13 @@ impl ExaminedServer {
         self.exit.is_some() || self.process.is_none() || self.failure.is_some()
     }
 
-    /// Bytes on stderr, those of the longest line, and the last line.
+    /// Returns the bytes on stderr, the length of the longest line, and the last line.
     pub(super) fn stderr(&self) -> (u64, u64, Option<String>) {
         let longest = self.longest_line.load(Ordering::Relaxed);
         (self.tail.bytes_seen(), longest, self.tail.last_lines(1).pop())
     }
 
-    /// How it ended, with its last words.
+    /// Describes how the server ended, with its last line on stderr.
     pub(super) fn exit(&self) -> String {
         let exit = match (&self.failure, &self.exit) {
             (Some(failure), _) => return failure.clone(),
@@ -157,7 +158,7 @@ impl ExaminedServer {
         }
     }
 
-    /// Processes of it that hold its stdin.
+    /// Lists the server's processes that hold its stdin.
     pub(super) fn holders(&self) -> Vec<u32> {
         self.process.as_ref().map(|process| process.server.input_holders()).unwrap_or_default()
     }
@@ -170,14 +171,14 @@ impl ExaminedServer {
         self.process.as_ref().is_some_and(|process| process.input_closed)
     }
 
-    /// Says a line as it is.
+    /// Sends a line as it is.
     pub(super) fn say(&mut self, line: &[u8]) {
         if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
             self.to_server.push(Class::Kept, line, Some(input), None);
         }
     }
 
-    /// The id that the next request will have.
+    /// Returns the id that the next request will have.
     pub(super) fn next_id(&self) -> i64 {
         self.last_id + 1
     }
@@ -197,7 +198,7 @@ impl ExaminedServer {
         self.say(&compose::cancelled(&Id::Integer(id), "the examination goes on"));
     }
 
-    /// Asks, and waits for the answer. Gives how long it took, too.
+    /// Sends a request and waits for the answer. Returns how long it took, too.
     pub(super) async fn ask(
         &mut self,
         method: &str,
@@ -218,7 +219,7 @@ impl ExaminedServer {
         })
         .await;
         if !self.reader.has_reply(id) && (self.is_mute() || self.is_deaf()) {
-            // One that is about to end closes its pipes a moment before; one that only reads no more may still answer.
+            // A server that is about to end closes its pipes a moment before. A server that only stopped reading may still answer.
             let moment = Instant::now() + LAST_MOMENT;
             self.until(moment, |talk| talk.reader.has_reply(id) || talk.is_over()).await;
         }
@@ -233,24 +234,24 @@ impl ExaminedServer {
         }
     }
 
-    /// Whether it has been told what is no message.
+    /// Returns whether the server has been sent lines that are not messages.
     pub(super) fn is_excused(&mut self) -> bool {
         self.reader.book().is_excused
     }
 
-    /// Listens for a while, at most until the answer to this comes, which stays to be taken.
+    /// Listens for a while, at most until the answer to this request comes. The answer stays to be taken.
     pub(super) async fn listen_for(&mut self, id: i64, length: Duration) {
         self.until(Instant::now() + length, |talk| talk.reader.has_reply(id) || talk.is_over()).await;
     }
 
-    /// Listens for a while.
+    /// Listens for a while, at most until the server ends.
     pub(super) async fn listen(&mut self, length: Duration) {
         self.until(Instant::now() + length, ExaminedServer::is_over).await;
     }
 
-    /// Closes its stdin and waits for its end.
+    /// Closes the server's stdin and waits for its end.
     pub(super) async fn end_input(&mut self, limit: Duration) -> ServerExit {
-        // What still waits for it has its chance first.
+        // Lines that still wait for the server are written first.
         let by = Instant::now() + limit;
         self.until(by, |talk| talk.to_server.is_empty() || talk.is_over()).await;
         if let Some(process) = &mut self.process {
@@ -259,7 +260,7 @@ impl ExaminedServer {
         self.ending(limit).await
     }
 
-    /// Sends it SIGTERM and waits for its end.
+    /// Sends the server SIGTERM and waits for its end.
     pub(super) async fn terminate(&mut self, limit: Duration) -> ServerExit {
         if let Some(process) = &mut self.process {
             process.server.terminate();
@@ -272,7 +273,7 @@ impl ExaminedServer {
         self.until(since + limit, ExaminedServer::is_over).await;
         let exit = self.exit;
         if exit.is_some() {
-            // The count of those that it left comes with the end of the sweep.
+            // The number of processes that it left comes with the end of the sweep.
             self.until(Instant::now() + SWEEP_PATIENCE, |talk| talk.swept.is_some()).await;
         }
         ServerExit {
@@ -284,7 +285,7 @@ impl ExaminedServer {
         }
     }
 
-    /// Ends it now, whatever it does, and waits for that.
+    /// Kills the server, whatever it does, and waits for its end.
     pub(super) async fn kill(&mut self, limits: &Limits) {
         if let Some(process) = &mut self.process {
             process.server.kill_now();
@@ -293,7 +294,7 @@ impl ExaminedServer {
         self.until(by, |talk| talk.swept.is_some()).await;
     }
 
-    /// Lives on until then, or until it is as wanted.
+    /// Handles events until the given time, or until `is_done` returns true.
     async fn until(&mut self, by: Instant, is_done: impl Fn(&ExaminedServer) -> bool) {
         while !is_done(self) && self.process.is_some() && Instant::now() < by {
             self.step(by).await;
@@ -322,7 +323,7 @@ impl ExaminedServer {
         }
     }
 
-    /// Takes what is there; true when there may be more.
+    /// Reads the bytes that are there. Returns true if there may be more.
     fn read(&mut self, ready: io::Result<()>) -> bool {
         let Some(process) = &mut self.process else { return false };
         let mut chunk = vec![0; CHUNK];
@@ -351,7 +352,7 @@ impl ExaminedServer {
                 if let Some(process) = &mut self.process {
                     process.exited = true;
                 }
-                // Everything that it wrote is in the pipes already.
+                // Everything that the server wrote is in the pipes already.
                 for _ in 0..LAST_CHUNKS {
                     if self.is_mute() || !self.read(Ok(())) {
                         break;
@@ -370,7 +371,7 @@ impl ExaminedServer {
         }
     }
 
-    /// As a client does that has declared nothing.
+    /// Responds to the server's requests as a client that has declared nothing.
     fn answer_questions(&mut self) {
         for (id, method) in std::mem::take(&mut self.reader.book().questions) {
             if self.to_server.cost() > MOST_ANSWERS {

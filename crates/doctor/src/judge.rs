@@ -1,7 +1,7 @@
-//! What follows from what was seen. Pure.
+//! The findings that follow from the observations. Pure.
 //!
-//! Invariants: a finding has evidence, and one check has one finding at most; nothing follows from what was not seen. What every real
-//! server does (contract 4) is no finding: silence on garbage, a refused `server/discover`, a banner on stderr.
+//! Invariants: a finding has evidence, and each check has at most one finding. Only observed facts lead to findings. Behaviour of every
+//! real server (contract 4) is not a finding: silence on garbage, a refused `server/discover`, a banner on stderr.
 
 use std::{cmp::Reverse, collections::HashSet, time::Duration};
 
@@ -19,26 +19,26 @@ use unhang_core::{
     units::in_words,
 };
 
-/// A pipe holds this much that nobody reads.
+/// The bytes that a pipe holds if nobody reads it.
 const PIPE: u64 = 64 << 10;
-/// A list longer than this breaks readers whose buffer is as usual (contract 3.3).
+/// A longer list breaks readers with a buffer of the usual size (contract 3.3).
 const LARGE_LIST: usize = 64 << 10;
-/// The shortest limit of a client for one line that is known (peers.md 3.1 J).
+/// The shortest known limit of a client for one line (peers.md 3.1 J).
 const HUGE_LINE: u64 = 8 << 20;
-/// How deep `serde_json` and others follow.
+/// The deepest nesting that `serde_json` and other parsers follow.
 const DEEP: usize = 128;
-/// More than this between two answers is a flood.
+/// This many notifications between two answers are a flood.
 const FLOOD: u64 = 1000;
-/// More questions than this are one too.
+/// More questions than this are a flood, too.
 const QUESTION_FLOOD: u64 = 100;
-/// Pieces in which a short line may come without being told of.
+/// The most pieces of a short line that are not reported.
 const MOST_PIECES: u32 = 20;
-/// Names that model APIs take have at most so many characters.
+/// The most characters of a name that model APIs accept.
 const LONGEST_NAME: usize = 64;
 /// The refusal of a server that does not speak the revision.
 const WRONG_REVISION: i64 = -32022;
 
-/// The findings, the worst first, and then in the order of the checks.
+/// Returns the findings, the worst first, and then in the order of the checks.
 #[must_use]
 pub fn judge(seen: &Observations) -> Vec<Finding> {
     let mut verdict = FindingList { findings: Vec::new() };
@@ -114,10 +114,10 @@ impl FindingList {
             Some(StartResult::Answered(after)) => *after,
             _ => Duration::ZERO,
         };
-        // The first start may be the first in a long time; a later one shows what it costs every day.
+        // The first start may be the first in a long time. A later start shows the cost of every day.
         let (cold, warm) = (took(&seen.cold), took(&seen.warm));
         let pressed = START_CLOCKS.iter().filter(|(_, clock)| cold >= *clock || warm * 2 >= *clock);
-        // The list is asked for right after the start, so that a start delays it.
+        // The list is requested right after the start, so a slow start delays it.
         let delayed = LIST_CLOCKS.iter().filter(|(_, clock)| warm * 2 >= *clock);
         let pressed: Vec<String> = delayed
             .chain(pressed)
@@ -132,7 +132,7 @@ impl FindingList {
         }
     }
 
-    /// What never answered is not well, whatever the reason is.
+    /// Notes a finding for a server that never answered if there is no other, whatever the reason is.
     fn start_without_a_name(&mut self, seen: &Observations) {
         let is_found = self.findings.iter().any(|finding| finding.check.severity != Severity::Note);
         if matches!(seen.cold, Some(StartResult::Unusable)) && !is_found {
@@ -168,7 +168,7 @@ impl FindingList {
             Some(DiscoverSeen::Silent(waited)) if seen.handshake.is_some() => {
                 self.find(checks::LATE_DISCOVER, format!("none within {}", in_words(*waited)));
             }
-            // One that starts no second time died of that.
+            // A server that cannot start a second time died of that.
             Some(DiscoverSeen::Ended(exit)) if matches!(seen.warm, Some(StartResult::Answered(_))) => {
                 self.find(checks::DIES_ON_DISCOVER, exit);
             }
@@ -291,8 +291,8 @@ impl FindingList {
         }
     }
 
-    /// A call that is cancelled in its middle may well be answered: few servers can stop one. An answer that only a cancel brings
-    /// about is another matter.
+    /// Judges the answers to cancelled calls. A call that is cancelled midway may well be answered: few servers can stop one. An answer
+    /// that comes only because of the cancel is different.
     fn cancelled(&mut self, seen: &Observations) {
         let stdout_seen = &seen.stdout_seen;
         let was_silent = seen.troubles.iter().any(|trouble| matches!(trouble, ServerTrouble::Silence(..)));
@@ -333,7 +333,7 @@ impl FindingList {
     }
 
     fn ends(&mut self, seen: &Observations) {
-        // One that got into trouble without garbage may have got into the same trouble here.
+        // A server that had problems without garbage may have had the same problem here.
         match seen.garbage.as_ref().filter(|_| seen.troubles.is_empty()) {
             Some(AfterGarbage::Died(exit)) => self.find(checks::DIES_ON_GARBAGE, exit),
             Some(AfterGarbage::Deaf(waited)) => {
@@ -404,7 +404,7 @@ impl FindingList {
     }
 }
 
-/// Whether a variable of this name holds what nobody should see.
+/// Returns whether a variable of this name probably holds a secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL"]
@@ -412,7 +412,7 @@ fn is_secret(name: &str) -> bool {
         .any(|part| name.contains(part))
 }
 
-/// A number of bytes for a person.
+/// Words a number of bytes for a person.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 2] = [(1 << 20, "MiB"), (1 << 10, "KiB")];

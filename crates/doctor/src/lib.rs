@@ -1,19 +1,19 @@
-//! The doctor: what could hang, break or be left behind with a server, found out by trying it.
+//! The doctor: it tries a server, and finds what could hang, break or be left behind.
 //!
 //! ```text
-//! Examination ─ Session ─ Talk ─┬ Process   pipes, lifeline
-//!      │                        └ Ear       what each line means, pure
+//! Examination ─ DoctorSession ─ ExaminedServer ─┬ ServerProcess    pipes, lifeline
+//!      │                                        └ ResponseReader   meaning of each line, pure
 //!      └─► Observations ─ judge, pure ─► findings
 //! ```
 //!
-//! What is seen and what follows from it are kept apart, so that every verdict has a test without a server. A [`Check`] is one
-//! thing that is looked for; [`CHECKS`] is the list of all.
+//! Observations and conclusions are kept apart, so that every verdict has a test without a server. A [`Check`] is one possible problem, and
+//! [`CHECKS`] is the list of all.
 //!
 //! Invariants
 //!
-//! - An examination comes home whatever the server does; what was seen until then is judged.
-//! - Each start is ended with all that it started.
-//! - A tool is called only if it says that it only reads, and needs no arguments.
+//! - An examination ends within its limit, whatever the server does. The observations until then are judged.
+//! - Each start is ended, with all processes that it started.
+//! - A tool is called only if it says that it only reads, and if it needs no arguments.
 
 mod as_client;
 mod checks;
@@ -54,23 +54,23 @@ use unhang_upstream::{
     handshake::Introduction,
 };
 
-/// Starts that may happen side by side. A start keeps a processor busy, and one that shares it looks slow.
+/// The most starts side by side. A start keeps a processor busy, and a start that shares one looks slow.
 const STARTS: u32 = 2;
-/// How long a call is waited for at most: a tool that needs nothing and only reads ought to take moments.
+/// The longest wait for a call. A tool that needs no arguments and only reads should take moments.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks at whether servers have ended: a lifeline is a process that nobody can wait for here.
+/// The pause between two checks whether servers have ended. A lifeline is a process that cannot be waited for here.
 const LOOK: Duration = Duration::from_millis(20);
-/// Servers that are examined at the same time.
+/// The most servers that are examined at the same time.
 const SERVERS: usize = 32;
 
-/// What was found.
+/// A problem that was found.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What was looked for.
+    /// The check that found it.
     pub check: &'static Check,
-    /// What shows it.
+    /// The evidence for it.
     pub evidence: String,
-    /// What to do about it, as far as it depends on how the server is reached.
+    /// The remedy, which may depend on how the server is reached.
     pub remedy: &'static str,
 }
 
@@ -79,25 +79,25 @@ pub struct Finding {
 pub struct DoctorReport {
     /// The server's name.
     pub server: String,
-    /// What was seen.
+    /// The observations.
     pub observations: Observations,
-    /// What follows, in the order of the checks.
+    /// The findings, in the order of the checks.
     pub findings: Vec<Finding>,
-    /// What was not looked for, and why: the server is reached over HTTP, there was no session with it, or the time was up.
+    /// The checks that were not made, and why: the server is reached over HTTP, there was no session with it, or the time was up.
     pub unchecked: Vec<UncheckedCheck>,
-    /// How long it took.
+    /// How long the examination took.
     pub took: Duration,
 }
 
 impl DoctorReport {
-    /// What there is to say of a server that cannot even be tried, and why.
+    /// Makes a report on a server that cannot even be tried.
     #[must_use]
     pub fn untried(server: &str, why: String) -> DoctorReport {
         let observations = Observations { cold: Some(StartResult::Failed(why)), ..Observations::default() };
         report(server, observations, Duration::ZERO, Sight::Process)
     }
 
-    /// Nothing was found that counts: notes do not.
+    /// Returns whether there is no finding that counts. Notes do not count.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.iter().all(|finding| finding.check.severity == Severity::Note)
@@ -107,15 +107,15 @@ impl DoctorReport {
 /// A server to be examined.
 #[derive(Clone)]
 pub struct ExaminedTarget {
-    /// How it is reached.
+    /// The way to the server.
     pub spec: ClientSpec,
-    /// Variables that it gets from whoever starts it, and not from its own configuration.
+    /// Variables that the server inherits, instead of getting them from its own configuration.
     pub inherited: Vec<String>,
     /// How long the examination may take.
     pub limit: Duration,
 }
 
-/// What examinations that run side by side share: a start that is measured is measured alone.
+/// State that examinations side by side share: a measured start happens alone.
 #[derive(Debug)]
 pub struct Starts {
     starts: Semaphore,
@@ -140,11 +140,11 @@ impl Starts {
         self.living().is_empty()
     }
 
-    /// Waits until every server that was started has ended. The lifeline of a dropped examination needs as long as a stop takes. The
-    /// caller sets the limit.
+    /// Waits until every server that was started has ended. The lifeline of a dropped examination needs as long as a stop takes. The caller
+    /// sets the limit.
     pub async fn ended(&self) {
         while !self.is_empty() {
-            // Between two looks: the process table cannot be waited on.
+            // The process table has to be polled.
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -153,26 +153,26 @@ impl Starts {
         self.living().extend(lifeline.and_then(Identity::of));
     }
 
-    /// Returns the lifelines that live.
+    /// Returns the lifelines that are still alive.
     fn living(&self) -> MutexGuard<'_, Vec<Identity>> {
         let mut lifelines = self.lifelines.lock().unwrap_or_else(PoisonError::into_inner);
         lifelines.retain(|lifeline| lifeline.is_alive());
         lifelines
     }
 
-    /// Nothing else starts meanwhile.
+    /// Waits for a permit during which nothing else starts.
     async fn alone(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.starts.acquire_many(STARTS).await.ok()
     }
 
-    /// Nothing is measured meanwhile.
+    /// Waits for a permit during which no start is measured.
     async fn beside(&self) -> Option<SemaphorePermit<'_>> {
         self.starts.acquire().await.ok()
     }
 }
 
-/// Examines a server. One over HTTP has no process that is ours, and is examined as any client sees it. Must be called in a runtime.
+/// Examines a server. A server over HTTP has no process that is ours, and is examined as any client sees it. Must be called in a runtime.
 pub async fn examine(patient: &ExaminedTarget, starts: &Starts) -> DoctorReport {
     let _turn = starts.servers.acquire().await;
     let Endpoint::Stdio(server) = &patient.spec.endpoint else { return examine_as_client(patient).await };
@@ -190,8 +190,8 @@ pub async fn examine(patient: &ExaminedTarget, starts: &Starts) -> DoctorReport 
     report(&patient.spec.name, seen, took, Sight::Process)
 }
 
-/// Examines a server as any client sees it, without a look at its process: what can be done where it has none that is ours. The
-/// report says what was not checked. Must be called in a runtime.
+/// Examines a server as any client sees it, without a look at its process. This is the only way if the process is not ours. The report
+/// lists the checks that were not made. Must be called in a runtime.
 pub async fn examine_as_client(patient: &ExaminedTarget) -> DoctorReport {
     let spec = ClientSpec { limits: limits_of(patient), ..patient.spec.clone() };
     let mut seen = Observations::default();
@@ -206,7 +206,7 @@ fn limits_of(patient: &ExaminedTarget) -> Limits {
     Limits { call_timeout: limits.call_timeout.min(CALL_LIMIT), ..limits.clone() }
 }
 
-/// Lets an examination work until its time is up, and gives how long it took. What is dropped in the middle is ended by its lifeline.
+/// Runs an examination until its time is up, and returns how long it took. The lifeline ends a server whose examination is dropped.
 async fn within(
     limit: Duration,
     seen: &mut Observations,
@@ -220,14 +220,14 @@ async fn within(
     since.elapsed()
 }
 
-/// What an examination can see of a server.
+/// The parts of a server that an examination can see.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sight {
-    /// Its process and its pipes.
+    /// The server's process and its pipes.
     Process,
-    /// What any client sees of a process.
+    /// The view of a client on a process.
     Client,
-    /// What any client sees of a URL.
+    /// The view of a client on a URL.
     Url,
 }
 

@@ -1,12 +1,12 @@
-//! What a server lists: pages, tools and their schemas. Pure.
+//! The lists of a server: pages, tools and their schemas. Pure.
 //!
-//! Invariants: a tool counts as safe only if it says so itself, and needs nothing.
+//! Invariants: a tool counts as safe only if it says so itself, and if it needs no arguments.
 
 use serde_json::Value;
 
 use super::observations::ObservedTool;
 
-/// The lists that are asked for: method, member, and the capability that announces it.
+/// The lists that are requested: method, member, and the capability that announces it.
 pub(super) const LISTS: [(&str, &str, &str); 4] = [
     ("tools/list", "tools", "tools"),
     ("resources/list", "resources", "resources"),
@@ -14,7 +14,7 @@ pub(super) const LISTS: [(&str, &str, &str); 4] = [
     ("prompts/list", "prompts", "prompts"),
 ];
 
-/// The items of a page, and the cursor of the next.
+/// Reads the items of a page, and the cursor of the next. Returns `None` if it is not a valid page.
 pub(super) fn page(answer: &str, member: &str) -> Option<(Vec<Value>, Option<String>)> {
     let mut page: Value = serde_json::from_str(answer).ok()?;
     let next = page["nextCursor"].as_str().map(str::to_owned);
@@ -24,7 +24,7 @@ pub(super) fn page(answer: &str, member: &str) -> Option<(Vec<Value>, Option<Str
     }
 }
 
-/// What is to be known of a tool.
+/// Reads what the doctor has to know of a tool.
 pub(super) fn tool(item: &Value) -> ObservedTool {
     let name = item["name"].as_str().unwrap_or_default().to_owned();
     let annotations = &item["annotations"];
@@ -36,7 +36,7 @@ pub(super) fn tool(item: &Value) -> ObservedTool {
     ObservedTool { is_safe: !name.is_empty() && fault.is_none() && only_reads && needs_nothing, name, fault }
 }
 
-/// Why a schema is none, or none of an object.
+/// Returns why a schema is not valid, or not one of an object. Returns `None` if it is fine.
 fn schema_fault(schema: &Value, must_be_object: bool) -> Option<String> {
     if schema.is_null() {
         return Some("is missing".to_owned());

@@ -1,96 +1,96 @@
-//! What was seen of a server, as plain data: no verdict is in it.
+//! Observations of a server, as plain data. They hold no verdict.
 //!
-//! Invariants: bounded, whatever the server says: samples are cut and counted; what was not looked at is absent.
+//! Invariants: the data is bounded, whatever the server says: samples are cut and counted. Parts that were not examined are absent.
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// Everything that was seen.
+/// All observations of one examination.
 #[derive(Clone, Debug, Default)]
 pub struct Observations {
     /// The first start.
     pub cold: Option<StartResult>,
-    /// A later one.
+    /// A later start.
     pub warm: Option<StartResult>,
-    /// What it said to a handshake.
+    /// The answer to a handshake.
     pub handshake: Option<HandshakeSeen>,
-    /// What it said to a client of the stateless revision.
+    /// The answer to a client of the stateless revision.
     pub modern: Option<DiscoverSeen>,
-    /// Its lists.
+    /// The server's lists.
     pub lists: Vec<ObservedList>,
-    /// Its tools.
+    /// The server's tools.
     pub tools: Vec<ObservedTool>,
     /// Calls that were made.
     pub calls: Vec<ObservedCall>,
-    /// What went wrong while it was used.
+    /// Problems while the server was used.
     pub troubles: Vec<ServerTrouble>,
-    /// What was read from its stdout.
+    /// The observations on the server's stdout.
     pub stdout_seen: StdoutSeen,
     /// Bytes on stderr in the longest session.
     pub stderr_bytes: u64,
-    /// A line on stderr had this many bytes at least.
+    /// The length of the longest line on stderr, at least.
     pub stderr_longest: u64,
     /// The last line on stderr of the session.
     pub stderr_last: Option<String>,
-    /// Processes that came to hold its stdin while it worked.
+    /// The number of processes that came to hold the server's stdin while it worked.
     pub sharers: usize,
-    /// Variables that it gets from whoever starts it, and not from its configuration.
+    /// Variables that the server inherits, instead of getting them from its configuration.
     pub inherited: Vec<String>,
-    /// Its end after its stdin had ended.
+    /// The server's end after its stdin had ended.
     pub stdin_end: Option<ServerExit>,
-    /// Its end after SIGTERM.
+    /// The server's end after SIGTERM.
     pub sigterm: Option<ServerExit>,
-    /// What became of it after lines that are no messages.
+    /// The server's reaction to lines that are not messages.
     pub garbage: Option<AfterGarbage>,
     /// The slowest answer.
     pub slowest: Option<SlowestAnswer>,
-    /// The limit that passed before everything was looked at.
+    /// The limit that passed before everything was examined.
     pub unfinished_after: Option<Duration>,
 }
 
-/// How a start went.
+/// The result of a start.
 #[derive(Clone, Debug)]
 pub enum StartResult {
-    /// Its first answer came after this, not counting how long it had to wait for a processor.
+    /// The first answer came after this time, not counting the wait for a processor.
     Answered(Duration),
     /// The command could not be executed, for this reason.
     Failed(String),
-    /// Its URL could not be asked, for this reason.
+    /// The URL could not be reached, for this reason.
     Unreachable(String),
-    /// It ended in this way before it answered.
+    /// The server ended in this way before it answered.
     Ended(String),
-    /// It did not answer within this.
+    /// The server did not answer within this time.
     Silent(Duration),
-    /// What it said could not be used as an answer.
+    /// The server said something that cannot be used as an answer.
     Unusable,
 }
 
 /// The answer to `initialize`.
 #[derive(Clone, Debug)]
 pub enum HandshakeSeen {
-    /// It agreed on this revision.
+    /// The server agreed on this revision.
     Agreed(String),
-    /// It refused with this error.
+    /// The server refused with this error.
     Refused(i64, String),
 }
 
-/// What it said to `server/discover`.
+/// The answer to `server/discover`.
 #[derive(Clone, Debug)]
 pub enum DiscoverSeen {
-    /// It speaks 2026-07-28.
+    /// The server speaks 2026-07-28.
     Spoken {
-        /// It then refused a handshake.
+        /// Whether the server then refused a handshake.
         is_locked: bool,
     },
-    /// It does not.
+    /// The server does not speak it.
     Unknown {
-        /// It answered a stateless request nevertheless.
+        /// Whether the server answered a stateless request nevertheless.
         is_ambiguous: bool,
     },
-    /// The answer came this late.
+    /// The answer came this long after the start.
     Late(Duration),
-    /// No answer came within this.
+    /// No answer came within this time.
     Silent(Duration),
-    /// It ended in this way.
+    /// The server ended in this way.
     Ended(String),
 }
 
@@ -99,33 +99,33 @@ pub enum DiscoverSeen {
 pub struct ObservedList {
     /// The method.
     pub method: &'static str,
-    /// Items in it.
+    /// The number of items.
     pub items: usize,
-    /// Bytes of its answers.
+    /// The bytes of the answers.
     pub bytes: usize,
-    /// What is wrong with it.
+    /// The fault of the list, if there is one.
     pub fault: Option<ListFault>,
 }
 
-/// What can be wrong with a list.
+/// A fault of a list.
 #[derive(Clone, Debug)]
 pub enum ListFault {
-    /// The answer is no list.
+    /// The answer is not a list.
     Invalid,
-    /// It was refused with this error.
+    /// The server refused the list with this error.
     Refused(i64, String),
-    /// It has no end of pages.
+    /// The pages of the list have no end.
     Endless,
 }
 
 /// One tool.
 #[derive(Clone, Debug)]
 pub struct ObservedTool {
-    /// Its name.
+    /// The tool's name.
     pub name: String,
-    /// What is wrong with its schemas.
+    /// The fault of its schemas, if there is one.
     pub fault: Option<String>,
-    /// It may be called: it says that it only reads, and needs nothing.
+    /// Whether the tool may be called: it says that it only reads, and needs no arguments.
     pub is_safe: bool,
 }
 
@@ -134,86 +134,86 @@ pub struct ObservedTool {
 pub struct ObservedCall {
     /// The tool.
     pub tool: String,
-    /// How long it took.
+    /// How long the call took.
     pub took: Duration,
-    /// Why it was refused, if it was.
+    /// Why the call was refused, if it was.
     pub refusal: Option<String>,
-    /// A `ping` beside it was answered only after it.
+    /// Whether a `ping` during the call was answered only after it.
     pub blocked: bool,
 }
 
-/// Something that went wrong while the server was used.
+/// A problem that occurred while the server was used.
 #[derive(Clone, Debug)]
 pub enum ServerTrouble {
-    /// No answer to this within that.
+    /// There was no answer to this request within this time.
     Silence(String, Duration),
-    /// It ended at this, in this way.
+    /// The server ended during this request, in this way.
     Ended(String, String),
-    /// The connection to its URL was lost at this, in this way. What became of the server cannot be seen from here.
+    /// The connection to the URL was lost during this request, in this way. The client cannot see what became of the server.
     Lost(String, String),
-    /// It ended while it was idle, in this way.
+    /// The server ended in this way while it was idle.
     EndedIdle(String),
-    /// No answer to a `ping` after it was idle.
+    /// There was no answer to a `ping` within this time after it was idle.
     SilenceIdle(Duration),
-    /// It closed its stdout and lives on.
+    /// The server closed its stdout during this request and still runs.
     Mute(String),
-    /// It closed its stdin and lives on.
+    /// The server closed its stdin before this request and still runs.
     Deaf(String),
 }
 
-/// How the server ended, or not.
+/// The end of the server, or the lack of one.
 #[derive(Clone, Debug)]
 pub struct ServerExit {
-    /// After this; absent where it had to be killed.
+    /// How long it took to end; `None` if it had to be killed.
     pub after: Option<Duration>,
-    /// How long it was waited for.
+    /// How long the doctor waited for the end.
     pub waited: Duration,
-    /// In which way.
+    /// How it ended.
     pub exit: Option<String>,
-    /// It was no success.
+    /// Whether the end was a failure.
     pub is_failure: bool,
-    /// Processes that it left behind.
+    /// The number of processes that it left behind.
     pub leaked: u32,
 }
 
-/// What became of it after lines that are no messages.
+/// The server's reaction to lines that are not messages.
 #[derive(Clone, Debug)]
 pub enum AfterGarbage {
-    /// It goes on.
+    /// The server goes on.
     Survived,
-    /// It ended in this way.
+    /// The server ended in this way.
     Died(String),
-    /// It answers no more.
+    /// The server stopped answering: there was no answer within this time.
     Deaf(Duration),
 }
 
-/// The answer that took longest.
+/// The answer that took the longest.
 #[derive(Clone, Debug)]
 pub struct SlowestAnswer {
-    /// What was asked.
+    /// The request.
     pub what: String,
-    /// It is a call of a tool.
+    /// Whether it was a call of a tool.
     pub is_call: bool,
-    /// How long it took.
+    /// How long the answer took.
     pub took: Duration,
 }
 
-/// A kind of thing that was heard: how often, and some of it.
+/// One kind of observation: a count, and a few samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Samples {
-    /// How often.
+    /// How often it was observed.
     pub count: u64,
-    /// The first of them.
+    /// The first samples.
     pub first: Vec<String>,
 }
 
-/// Samples that are kept of each kind.
+/// The samples that are kept of each kind.
 const KEPT: usize = 3;
-/// Characters that are kept of a sample.
+/// The bytes that are kept of a sample.
 const LONGEST: usize = 120;
 
 impl Samples {
-    /// Counts one more.
+    /// Counts one more observation, and keeps it if it is among the first.
     pub fn add(&mut self, sample: &[u8]) {
         self.count += 1;
         if self.first.len() < KEPT {
@@ -228,10 +228,10 @@ impl Samples {
     }
 }
 
-/// What was heard on stdout that is not as it should be, or may be of interest.
+/// Observations on stdout that are faults, or may be of interest.
 #[derive(Clone, Debug, Default)]
 pub struct StdoutSeen {
-    /// Lines that are no messages.
+    /// Lines that are not messages.
     pub junk: Samples,
     /// Lines on which text stands beside a message.
     pub glued: Samples,
@@ -239,7 +239,7 @@ pub struct StdoutSeen {
     pub crowded: Samples,
     /// Arrays of messages.
     pub batches: Samples,
-    /// What was meant as a message and is none, with the reason in front.
+    /// Objects that were meant as messages but are not valid, each with the reason in front.
     pub invalid: Samples,
     /// Answers under ids that nobody used.
     pub misaddressed: Samples,
@@ -247,25 +247,25 @@ pub struct StdoutSeen {
     pub retyped: Samples,
     /// Second answers.
     pub repeated: Samples,
-    /// Answers to what was cancelled.
+    /// Answers to cancelled requests.
     pub late: Samples,
-    /// Progress of what was cancelled.
+    /// The number of progress notifications for cancelled requests.
     pub progress_after_cancel: u64,
-    /// Notifications.
+    /// The number of notifications.
     pub notifications: u64,
     /// The most notifications between two answers.
     pub most_notifications: u64,
-    /// Answers with a log notification before them.
+    /// The number of answers with a log notification before them.
     pub announced: u64,
-    /// Answers.
+    /// The number of answers.
     pub answers: u64,
     /// Requests to the client, by method.
     pub questions: BTreeMap<String, u64>,
-    /// It begins with a byte order mark.
+    /// Whether the output begins with a byte order mark.
     pub has_mark: bool,
-    /// Lines that end with CR LF.
+    /// The number of lines that end with CR LF.
     pub crlf: u64,
-    /// The longest line.
+    /// The length of the longest line.
     pub longest: u64,
     /// The deepest nesting.
     pub deepest: usize,

@@ -1,8 +1,8 @@
-//! What is read from a server's stdout: which answer belongs to which request, and everything that is not as it should be. Pure.
+//! The reader of a server's stdout: it matches answers to requests, and notes all faults. Pure.
 //!
-//! Where [`unhang_upstream`] repairs what it can for whoever asked, this keeps account of what it would have to repair.
+//! Where [`unhang_upstream`] repairs faults for its caller, this reader keeps account of them.
 //!
-//! Invariants: an answer is matched by its id alone; every fault is counted, and bounded in what is kept of it.
+//! Invariants: an answer is matched by its id alone. Every fault is counted, but only a bounded part of it is kept.
 
 use std::collections::HashMap;
 
@@ -12,28 +12,28 @@ use unhang_wire::{
 
 use super::observations::StdoutSeen;
 
-/// Pieces of a line that are looked at; a hostile line has millions.
+/// The most pieces of a line that are looked at. A hostile line has millions.
 const MOST_PIECES: usize = 1000;
 /// A line shorter than this fits into one write.
 const SHORT_LINE: u64 = 4 << 10;
-/// Questions of a server that are kept until they are answered.
+/// The most questions of a server that are kept until they are answered.
 const MOST_QUESTIONS: usize = 4096;
 
-/// Methods of them that are told apart.
+/// The most methods of such questions that are told apart.
 const MOST_METHODS: usize = 50;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug)]
 pub(super) enum ObservedReply {
     /// A result, as received.
     Result(String),
     /// An error.
     Error(i64, String),
-    /// Something came in its place that cannot be used.
+    /// The answer that came cannot be used.
     Spoilt,
 }
 
-/// What became of an id of ours.
+/// The state of one of our ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestFate {
     Waiting,
@@ -41,31 +41,31 @@ enum RequestFate {
     Cancelled,
 }
 
-/// Reads one server.
+/// The reader of one server's stdout.
 #[derive(Debug)]
 pub(super) struct ResponseReader {
     lines: Lines,
     book: ReaderState,
     begun: bool,
     last_byte: u8,
-    /// Reads, and bytes, of the line that is not whole yet.
+    /// The number of reads, and of bytes, of the line that is not complete yet.
     pieces: u32,
     pending: u64,
 }
 
-/// What was heard, and who waits for what.
+/// The observations, and the requests that wait.
 #[derive(Debug, Default)]
 pub(super) struct ReaderState {
     pub(super) stdout_seen: StdoutSeen,
-    /// Requests of the server that nobody has answered yet.
+    /// Requests of the server that have no answer yet.
     pub(super) questions: Vec<(Id, String)>,
-    /// What is no message may be answered with an error that has no id.
+    /// Whether the server was sent lines that are not messages. It may answer them with an error that has no id.
     pub(super) is_excused: bool,
     fates: HashMap<i64, RequestFate>,
     replies: HashMap<i64, ObservedReply>,
-    /// In which order they came.
+    /// The ids in the order of their answers.
     order: Vec<i64>,
-    /// Since the last answer.
+    /// Notifications since the last answer.
     notifications: u64,
     logs: u64,
 }
@@ -84,12 +84,12 @@ impl ResponseReader {
         &self.book.stdout_seen
     }
 
-    /// Whether anything has come of this request.
+    /// Returns whether there is an outcome of this request.
     pub(super) fn has_reply(&self, id: i64) -> bool {
         self.book.replies.contains_key(&id)
     }
 
-    /// Bytes were read.
+    /// Takes bytes that were read.
     pub(super) fn hear(&mut self, mut bytes: &[u8]) {
         if !std::mem::replace(&mut self.begun, true) {
             self.book.stdout_seen.has_mark = bytes.starts_with(b"\xef\xbb\xbf");
@@ -107,7 +107,7 @@ impl ResponseReader {
         }
     }
 
-    /// Nothing more will come.
+    /// Takes what is left at the end of the stream.
     pub(super) fn finish(&mut self) {
         while let Some(line) = self.lines.finish() {
             self.book.line(line);
@@ -134,22 +134,22 @@ impl ResponseReader {
 }
 
 impl ReaderState {
-    /// A request goes out under this id.
+    /// Notes that a request goes out under this id.
     pub(super) fn ask(&mut self, id: i64) {
         self.fates.insert(id, RequestFate::Waiting);
     }
 
-    /// Nobody waits for it any more.
+    /// Notes that nobody waits for this request any more.
     pub(super) fn cancel(&mut self, id: i64) {
         self.fates.insert(id, RequestFate::Cancelled);
     }
 
-    /// Takes what came of a request.
+    /// Takes the outcome of a request, if there is one.
     pub(super) fn take(&mut self, id: i64) -> Option<ObservedReply> {
         self.replies.remove(&id)
     }
 
-    /// Whether this request was answered, and that other one after it or not at all.
+    /// Returns whether the first request was answered before the other one. It counts as before if the other one was never answered.
     pub(super) fn came_first(&self, id: i64, other: i64) -> bool {
         let position = |wanted: i64| self.order.iter().position(|id| *id == wanted);
         position(id).is_some_and(|first| position(other).is_none_or(|second| first < second))
@@ -276,7 +276,7 @@ impl ReaderState {
         }
     }
 
-    /// An answer came that cannot be used: it can only be meant for that request, or for the one that waits.
+    /// Settles the request that an unusable answer was meant for: the one with this id, or else the only one that waits.
     fn spoil(&mut self, id: Option<&Id>) {
         let mut waiting = self.fates.iter().filter(|(_, fate)| **fate == RequestFate::Waiting);
         let only = match (waiting.next(), waiting.next()) {
@@ -314,17 +314,17 @@ fn refusal(error: &str) -> ObservedReply {
     }
     match serde_json::from_str(error) {
         Ok(ReceivedError { code, message }) => ObservedReply::Error(code, message),
-        // A code beyond 64 bits is none of ours to interpret.
+        // The code does not fit 64 bits, and has no meaning for us.
         Err(_) => ObservedReply::Error(0, error.to_owned()),
     }
 }
 
-/// Methods are short; one that is not would be kept as often as it comes.
+/// Shortens a method. Methods are short, but a long one would be kept as often as it comes.
 fn shortened(method: &str) -> String {
     unhang_core::wording::shortened(method, 60).into_owned()
 }
 
-/// How deep arrays and objects are nested in JSON that is known to be valid.
+/// Returns how deep arrays and objects are nested in valid JSON.
 fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest, mut in_text, mut is_escaped) = (0_usize, 0, false, false);
     for byte in json {

@@ -1,7 +1,7 @@
-//! One session with a server, as a client has it: lists, ping, safe calls, a moment of silence, the end of stdin.
+//! One session with a server, as clients have it: lists, ping, safe calls, a moment of silence, the end of stdin.
 //!
-//! Invariants: a tool is called only if it says that it only reads, and needs no arguments; after the first thing that gets no
-//! answer nothing more is asked.
+//! Invariants: a tool is called only if it says that it only reads, and if it needs no arguments. After the first request without an answer
+//! no more requests are made.
 
 use std::time::Duration;
 
@@ -19,37 +19,37 @@ use super::{
 use unhang_core::config::LIST_PAGES;
 use unhang_upstream::client::in_words::{JobInWords, StatusInWords};
 
-/// Safe tools that are called.
+/// The most safe tools that are called.
 pub(super) const CALLS: usize = 3;
-/// After this a call is no quick one: it is looked at from the side.
+/// A call that takes longer than this is not quick. The doctor then checks whether the server still answers a `ping`.
 pub(super) const QUICK: Duration = Duration::from_millis(500);
-/// A call that takes longer than this keeps a client waiting, which may wonder whether anybody is there.
+/// A call that takes longer than this makes a client wait, and wonder whether the server is still there.
 pub(super) const LONG: Duration = Duration::from_millis(1500);
-/// An answer longer than this is on its way for a while: a cancel may cross it.
+/// An answer of more bytes than this takes a while to arrive, so a cancel may cross it.
 const LONG_ANSWER: u64 = 1 << 20;
-/// When a second call like that is cancelled, and for how long it is listened to then.
+/// When a second call of a slow tool is cancelled, and how long the doctor listens after that.
 const CANCEL_AFTER: Duration = Duration::from_millis(200);
 const AFTER_CANCEL: Duration = Duration::from_millis(1500);
-/// What comes after a call that was given up.
+/// How long the doctor listens after a call that it gave up.
 const AFTERMATH: Duration = Duration::from_millis(300);
-/// How long the server is left alone.
+/// How long the server is left idle.
 pub(super) const IDLE: Duration = Duration::from_secs(2);
-/// How long a job is waited for with one question.
+/// How long one question about a job waits.
 const JOB_LOOK: Duration = Duration::from_secs(5);
-/// Pages that are read of a list; a tenth of what [`LIST_PAGES`] allows shows as well that there is no end.
+/// The most pages that are read of a list. A tenth of [`LIST_PAGES`] is enough to show that there is no end.
 const PAGES: usize = LIST_PAGES / 10;
 
-/// How requests are made.
+/// The way in which requests are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExaminedEra {
     /// After `initialize`.
     Handshake,
-    /// By themselves.
+    /// Each on its own.
     Stateless,
 }
 
 impl ExaminedEra {
-    /// What every server of the era answers.
+    /// Returns a method that every server of the era answers.
     pub(super) fn ping(self) -> &'static str {
         match self {
             ExaminedEra::Handshake => "ping",
@@ -58,7 +58,7 @@ impl ExaminedEra {
     }
 }
 
-/// Has the session with a server that has agreed to it.
+/// Runs the session with a server that has agreed to it.
 pub(super) async fn attend(
     examination: &mut Examination<'_>,
     talk: &mut ExaminedServer,
@@ -77,7 +77,7 @@ pub(super) async fn attend(
     }
 }
 
-/// Keeps what a start wrote, of the start in which most was said.
+/// Keeps what a start wrote: its stderr if it has the most bytes so far, its stdout if it has the most answers so far.
 pub(super) fn remember(seen: &mut Observations, talk: &mut ExaminedServer) {
     let (bytes, longest, last) = talk.stderr();
     if bytes >= seen.stderr_bytes {
@@ -96,7 +96,7 @@ struct DoctorSession<'a, 'b> {
     examination: &'a mut Examination<'b>,
     talk: &'a mut ExaminedServer,
     era: ExaminedEra,
-    /// Processes that held its stdin when it was ready: launchers hand it on.
+    /// The number of processes that held the server's stdin when it was ready. Launchers pass it on.
     baseline: usize,
 }
 
@@ -136,7 +136,7 @@ impl DoctorSession<'_, '_> {
             let params = cursor.as_ref().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
             let result = match self.ask(method, &params).await? {
                 (Ok(result), _) => result,
-                // Nobody declares the templates by themselves, and tools are asked for without a declaration.
+                // Servers do not declare templates separately, and tools are requested without a declaration.
                 (Err(_), _) if method != "resources/list" && method != "prompts/list" => break,
                 (Err((code, message)), _) => {
                     list.fault = Some(ListFault::Refused(code, message));
@@ -173,7 +173,7 @@ impl DoctorSession<'_, '_> {
         self.talk.send("tools/call", &params)
     }
 
-    /// Calls a tool. One that takes its time is looked at from the side: does it answer a `ping` meanwhile?
+    /// Makes a call of a tool. If the call takes long, it checks whether the server answers a `ping` meanwhile.
     async fn call(&mut self, tool: &str) -> Result<(), (String, NoAnswer)> {
         let what = format!("`tools/call` of `{tool}`");
         let limits = self.examination.limits;
@@ -215,7 +215,7 @@ impl DoctorSession<'_, '_> {
                     blocked,
                 });
             }
-            // The rest of it may be well.
+            // The rest of the server may be fine.
             Err(failed @ NoAnswer::Silence(_)) if pinged.is_ok() => self.trouble(what, failed),
             Err(NoAnswer::Spoilt) => {}
             Err(failed) => return Err((what, failed)),
@@ -223,7 +223,8 @@ impl DoctorSession<'_, '_> {
         pinged
     }
 
-    /// What a call comes to with which the server goes on as a job of ours, until this moment; every other answer as it is.
+    /// Follows a call that the server continues as a job of unhang, until this moment, and returns its result. Returns every other answer
+    /// as it is.
     async fn at_its_end(
         &mut self,
         tool: &str,
@@ -266,7 +267,7 @@ impl DoctorSession<'_, '_> {
         self.talk.ask("tools/call", &params, limit).await.map(|(answer, _)| answer)
     }
 
-    /// Calls a slow tool once more, and cancels that.
+    /// Cancels a second call of a slow tool.
     async fn cancel_a_slow_call(&mut self) {
         let slow = self.examination.seen.calls.iter().find(|call| call.took > QUICK && !call.blocked);
         let Some(tool) = slow.map(|call| call.tool.clone()) else { return };
@@ -280,7 +281,7 @@ impl DoctorSession<'_, '_> {
         }
     }
 
-    /// Leaves it alone, and sees whether it is still there.
+    /// Leaves the server idle, and checks whether it still answers.
     async fn idle(&mut self) {
         self.talk.listen(IDLE).await;
         if self.talk.is_over() {
@@ -305,7 +306,7 @@ impl DoctorSession<'_, '_> {
             NoAnswer::Ended(exit) => Some(ServerTrouble::Ended(what, exit)),
             NoAnswer::Mute => Some(ServerTrouble::Mute(what)),
             NoAnswer::Deaf => Some(ServerTrouble::Deaf(what)),
-            // It was noted where it was read.
+            // This was noted by the reader.
             NoAnswer::Spoilt => None,
         });
     }
@@ -323,7 +324,7 @@ impl DoctorSession<'_, '_> {
     }
 }
 
-/// Why a call was refused: by an error, or by a result that says that it is one.
+/// Returns why a call was refused: by an error, or by a result that is marked as an error. Returns `None` if it was not refused.
 pub(super) fn refusal(answer: &ServerReply) -> Option<String> {
     match answer {
         Err((code, message)) => Some(format!("{message} (error {code})")),

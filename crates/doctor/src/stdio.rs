@@ -1,11 +1,13 @@
-//! The examination of a server on stdio: three starts, one after the other, each with questions of its own.
+//! The examination of a server on stdio: three starts, one after the other, each with its own requests.
 //!
-//! 1. The first start is measured alone. A session in the way of most clients: handshake, lists, ping, calls that are safe, a
-//!    moment of silence, the end of stdin.
-//! 2. A client of the stateless revision: `server/discover`, a list without a handshake, and what becomes of a handshake then.
-//! 3. The second measured start; lines that are no messages; SIGTERM.
+//! 1. The first start is measured alone. A session follows, as most clients have it: handshake, lists, ping, safe calls, a moment of
+//!    silence, the end of stdin.
+//! 2. In the second start the doctor is a client of the stateless revision: `server/discover`, a list without a handshake, and a
+//!    handshake after that.
+//! 3. The third start is measured as well. The server then gets lines that are not messages, and SIGTERM.
 //!
-//! Invariants: every wait has a limit; what was seen before a limit passed is kept; each start is ended with all that it started.
+//! Invariants: every wait has a limit. Observations from before a limit passed are kept. Each start is ended with all processes that it
+//! started.
 
 use std::time::Duration;
 
@@ -25,14 +27,14 @@ use unhang_upstream::handshake::{HandshakeRequest, Introduction};
 
 /// How long a server may take to end once it was told to. Clients and SDKs wait 2 to 3 s before they kill it.
 pub(super) const END_PATIENCE: Duration = Duration::from_secs(3);
-/// How long the probe for the stateless revision is still listened to when it is late, for the sake of telling.
+/// How long the doctor still listens to a late probe for the stateless revision, to report how late it is.
 const LATE_PATIENCE: Duration = Duration::from_secs(4);
-/// How long the machine is kept free of other starts while one is measured. One that takes longer is slow by itself.
+/// How long no other server is started while one start is measured. A start that takes longer is slow by itself.
 const QUIET: Duration = Duration::from_millis(1500);
 /// The error of a server that does not speak the revision of a request.
 const WRONG_REVISION: i64 = -32022;
 
-/// Lines that are no messages: broken, of another kind, empty, no text.
+/// Lines that are not messages: broken, of another kind, empty, not text.
 const GARBAGE: [&[u8]; 7] = [
     b"this is no JSON",
     br#"{"jsonrpc":"2.0","id":"#,
@@ -43,7 +45,7 @@ const GARBAGE: [&[u8]; 7] = [
     b"{\"jsonrpc\":\"2.0\",\"method\":\"\xff\xfe\"}",
 ];
 
-/// One examination at work.
+/// One running examination.
 pub(super) struct Examination<'a> {
     pub(super) name: &'a str,
     pub(super) server: &'a ServerSpec,
@@ -54,7 +56,7 @@ pub(super) struct Examination<'a> {
 }
 
 impl Examination<'_> {
-    /// Looks at everything that can be seen.
+    /// Examines everything that can be seen.
     pub(super) async fn run(&mut self) {
         let name = self.name;
         tracing::info!("examining `{name}`: its first start, and a session");
@@ -67,7 +69,7 @@ impl Examination<'_> {
         self.second(era).await;
     }
 
-    /// The first start, and the session in whichever era the server speaks; none where there can be none.
+    /// Makes the first start, and has the session in the era that the server speaks. Returns `None` if no session is possible.
     async fn first(&mut self) -> Option<ExaminedEra> {
         let (talk, answer) = self.start(true, HandshakeRequest::Initialize, self.limits.start_timeout).await;
         let (mut talk, answer) = match (talk, answer) {
@@ -84,7 +86,7 @@ impl Examination<'_> {
                 }
                 let is_silent = matches!(self.seen.cold, Some(StartResult::Silent(_)));
                 self.dismiss(talk).await;
-                // One that knows no handshake may be silent about it.
+                // A server that knows no handshake may stay silent on it.
                 return if is_silent { self.stateless_session(PROBE_PATIENCE).await } else { None };
             }
         };
@@ -106,7 +108,7 @@ impl Examination<'_> {
         }
     }
 
-    /// A session with a server that refuses handshakes.
+    /// Tries a session with a server that refuses handshakes. Returns `None` if no session is possible.
     async fn stateless_session(&mut self, limit: Duration) -> Option<ExaminedEra> {
         let (talk, answer) = self.start_unmeasured(HandshakeRequest::Discover, limit).await;
         let mut talk = talk?;
@@ -122,10 +124,10 @@ impl Examination<'_> {
         capabilities.map(|_| ExaminedEra::Stateless)
     }
 
-    /// What a client of the stateless revision meets.
+    /// Starts the server as a client of the stateless revision does.
     async fn modern(&mut self) {
         let usual = match self.seen.cold {
-            // On a machine that is busier than it was.
+            // The machine may be busier than it was.
             Some(StartResult::Answered(after)) => after * 4,
             _ => Duration::ZERO,
         };
@@ -158,7 +160,7 @@ impl Examination<'_> {
         self.dismiss(Some(talk)).await;
     }
 
-    /// The second measured start, garbage, SIGTERM.
+    /// Makes the second measured start, and sends garbage and SIGTERM.
     async fn second(&mut self, era: ExaminedEra) {
         let ask = if era == ExaminedEra::Handshake {
             HandshakeRequest::Initialize
@@ -189,7 +191,7 @@ impl Examination<'_> {
         self.dismiss(Some(talk)).await;
     }
 
-    /// A measured start: nothing else starts beside it, until it has answered or is slow anyway.
+    /// Measures a start. Nothing else starts beside it until it has answered, or is certainly slow.
     async fn start(
         &mut self,
         is_cold: bool,
@@ -246,14 +248,14 @@ impl Examination<'_> {
         (Some(talk), answer)
     }
 
-    /// Ends a start, and keeps what its stdout and stderr were like where that is not known yet or was a whole session.
+    /// Ends a start, and keeps what it wrote if it is the most so far.
     async fn dismiss(&mut self, talk: Option<ExaminedServer>) {
         let Some(mut talk) = talk else { return };
         talk.kill(self.limits).await;
         session::remember(self.seen, &mut talk);
     }
 
-    /// Parameters as the era wants them.
+    /// Writes params in the form of the era.
     pub(super) fn params(&self, era: ExaminedEra, params: &Value) -> String {
         match era {
             ExaminedEra::Handshake => params.to_string(),
@@ -262,7 +264,7 @@ impl Examination<'_> {
     }
 }
 
-/// The capabilities of a server that answers `server/discover` with the stateless revision.
+/// Returns the capabilities of a server whose answer to `server/discover` has the stateless revision. Returns `None` if it does not.
 fn speaks_stateless(result: &str) -> Option<Value> {
     let mut members: Value = serde_json::from_str(result).ok()?;
     let versions = members["supportedVersions"].as_array()?;

@@ -1,7 +1,7 @@
-//! Which checks an examination did not make, and why. Pure.
+//! The checks that an examination did not make, and why. Pure.
 //!
-//! Invariants: a check that is found was made; which checks a kind of examination leaves out depends on what it can see, and not on what
-//! it happened to find.
+//! Invariants: a check with a finding was made. The view of an examination decides which checks it leaves out, and not the findings that it
+//! happens to have.
 
 use super::{
     Finding,
@@ -12,25 +12,25 @@ use super::{
 /// A check that was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UncheckedCheck {
-    /// Which.
+    /// The check.
     pub check: &'static Check,
-    /// Why not.
+    /// The reason why it was not made.
     pub reason: UncheckedReason,
 }
 
-/// Why a check was not made.
+/// The reason why a check was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UncheckedReason {
-    /// It takes the server's process and its pipes.
+    /// The check needs the server's process and its pipes.
     OverHttp,
     /// The server could not be started or reached, or agreed to no session.
     NoSession,
-    /// The time of the examination was up first.
+    /// The time of the examination was up before.
     NotFinished,
 }
 
 impl UncheckedReason {
-    /// Says it in words for a report.
+    /// Words the reason for a report.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ pub(super) fn unchecked(seen: &Observations, findings: &[Finding], as_client: bo
     let reason = |check: &'static Check| {
         let is_decided_at_the_start = || decided_without_a_session(seen).contains(&check);
         if as_client && check.needs_process && check != checks::INVALID_MESSAGE {
-            // A client sees invalid answers, and nothing else of what a process does.
+            // A client sees invalid answers, and nothing else that a process does.
             Some(UncheckedReason::OverHttp)
         } else if had_session(seen) || is_decided_at_the_start() {
             seen.unfinished_after.map(|_| UncheckedReason::NotFinished)
@@ -68,7 +68,7 @@ fn had_session(seen: &Observations) -> bool {
         || matches!(seen.modern, Some(DiscoverSeen::Spoken { .. }))
 }
 
-/// The checks that are made although there is no session.
+/// Lists the checks that are made even without a session.
 fn decided_without_a_session(seen: &Observations) -> &'static [&'static Check] {
     const NEVER_BEGUN: &[&Check] = &[checks::DID_NOT_FINISH];
     const BEGUN: &[&Check] = &[
