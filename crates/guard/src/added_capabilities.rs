@@ -1,17 +1,18 @@
-//! What is ours beside what the server has, where its calls become jobs: tools about jobs, tasks, and what its tools are listed with.
+//! Additions of the guard to the server's own features, if its calls become jobs: tools about jobs, tasks, and members in its lists of
+//! tools.
 //!
-//! Theory of operation. What the server says of itself and of its tools passes through here on its way to the client. Tools of ours come behind
-//! the last of the server's, under a prefix with which none of its own begins. A server that has tasks keeps them: to its clients calls are
-//! handed over in words alone, so that no task of ours can be taken for one of its own.
+//! Theory of operation. The server's description of itself and of its tools passes through here on its way to the client. Our tools are
+//! added behind the last of the server's tools, under a prefix that none of its own has. A server that has tasks keeps them. Its calls are
+//! then handed over in words alone, so that no task of ours looks like one of its own.
 //!
-//! A client that asks for the list anew when it has changed gets our tools with the first job that it has to ask about, and is told so then.
-//! A client of which that is not known has them from the start.
+//! Some clients ask for the list again when it changes. Such a client is told that it has changed, and gets our tools, with the first job
+//! that it has to ask about. A client that is not known to do so gets our tools from the start.
 //!
 //! # Invariants
 //!
-//! - Where nothing becomes a job nothing passes through here.
-//! - A name is the server's own where it has a tool of that name.
-//! - What is learned of a server is bounded.
+//! - If no calls become jobs, nothing passes through here.
+//! - A name belongs to the server if the server has a tool of that name.
+//! - The facts that are kept about a server are bounded.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -28,38 +29,38 @@ use unhang_core::revision::Revision;
 use unhang_front as front;
 use unhang_tools::{Definition, is_about_jobs, job_report::ToolNames, listed_by_the_guard};
 
-/// What our tools' names may begin with, so that guards behind guards tell theirs apart.
+/// The prefixes that our tools' names may have, so that guards behind guards can tell their tools apart.
 pub(super) const PREFIXES: [&str; 9] = [
     "unhang_", "unhang2_", "unhang3_", "unhang4_", "unhang5_", "unhang6_", "unhang7_", "unhang8_", "unhang9_",
 ];
 
-/// What all of them begin with.
+/// The beginning of all these prefixes.
 const STEM: &str = "unhang";
 
-/// What a client is told that has to ask for the tools anew.
+/// The notification that tells a client to ask for the tools again.
 pub(super) const TOOLS_CHANGED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
-/// Bytes that a result may have to be looked at as a task.
+/// The most bytes of a result that is checked for being a task.
 const MOST_OF_A_TASK: usize = 16 << 10;
 
-/// Names of a server's tools that are kept.
+/// The most names of a server's tools that are kept.
 const MOST_NAMES: usize = 4096;
 
-/// See the module's text.
+/// The additions of the guard. See the module's text.
 #[derive(Debug)]
 pub(super) struct AddedCapabilities {
     names: ToolNames,
-    /// Somebody has been told the names, so that they stay.
+    /// Whether the names have been told to somebody, so that they stay.
     are_fixed: bool,
     /// The server's tools whose names begin as ours may.
     theirs: HashSet<Box<str>>,
-    /// Those that may be called once more.
+    /// The server's tools that may be called once more.
     repeatable: HashSet<Box<str>>,
-    /// Whether the server has tasks of its own, once it has said that.
+    /// Whether the server has tasks of its own, once it has said so.
     has_tasks: Option<bool>,
-    /// The client hears of it when there are other tools, and gets ours once it has a use for them.
+    /// Whether the client follows changes of the list and has no use for our tools yet.
     waits: bool,
-    /// It has had a use for them.
+    /// Whether the client has had a use for our tools.
     are_used: bool,
 }
 
@@ -78,45 +79,45 @@ impl Default for AddedCapabilities {
 }
 
 impl AddedCapabilities {
-    /// Tells how many names are kept: of tools that are called as ours may be, and of those that may be called once more.
+    /// Returns how many names are kept: of tools whose names begin as ours may, and of tools that may be called once more.
     #[cfg(test)]
     pub(super) fn learned(&self) -> (usize, usize) {
         (self.theirs.len(), self.repeatable.len())
     }
 
-    /// Fixes what our tools are called, and returns that.
+    /// Fixes the names of our tools, and returns them.
     pub(super) fn names(&mut self) -> ToolNames {
         self.are_fixed = true;
         self.names
     }
 
-    /// Tells whether this is a tool of ours.
+    /// Returns whether this is a tool of ours.
     pub(super) fn is_ours(&self, tool: &str) -> bool {
         is_about_jobs(tool, self.names) && (!self.theirs.contains(tool) || !stands("their-tool-stays-theirs"))
     }
 
-    /// Tells whether the server says that this tool of its may be called once more without doing anything twice.
+    /// Returns whether the server says that calling this tool once more does nothing twice.
     pub(super) fn is_repeatable(&self, tool: &str) -> bool {
         self.repeatable.contains(tool)
     }
 
-    /// Tells whether the server has tasks of its own, as far as it has said that.
+    /// Returns whether the server has tasks of its own, or `None` if it has not said so yet.
     pub(super) fn has_tasks(&self) -> Option<bool> {
         self.has_tasks.filter(|_| stands("their-tasks-stay-theirs"))
     }
 
-    /// Sets whether our tools are listed as soon as there is a use for them, and not before.
+    /// Sets whether our tools are listed only once there is a use for them.
     pub(super) fn wait_for_use(&mut self, waits: bool) {
         self.waits = waits && !self.are_used;
     }
 
-    /// Notes that there is a use for our tools. True where the client has to be told that they are listed now.
+    /// Notes that there is a use for our tools. Returns true if the client has to be told that they are listed now.
     pub(super) fn note_use(&mut self) -> bool {
         self.are_used = true;
         std::mem::take(&mut self.waits)
     }
 
-    /// Returns the answer to a call, a line, with what is ours beside it, where that is anything.
+    /// Returns the answer to a call, a line, with our additions. Returns `None` if there is nothing to add.
     pub(super) fn with_offers(
         &mut self,
         call: &GuardedCall,
@@ -134,7 +135,7 @@ impl AddedCapabilities {
         Some(Splice::new(Json::new(line)?).set("result", result).apply()?.into_owned().into_bytes())
     }
 
-    /// Returns what the server says of itself, with what is ours.
+    /// Returns the server's description of itself with our additions, or `None` if there are none.
     fn introduced(&mut self, result: Json<'_>, dialect: Dialect, revision: Revision) -> Option<String> {
         let with_tasks = self.with_tasks(result, dialect, revision);
         let told = with_tasks.as_deref().and_then(|text| Json::new(text.as_bytes())).unwrap_or(result);
@@ -142,16 +143,16 @@ impl AddedCapabilities {
         changing.or(with_tasks)
     }
 
-    /// Returns the same with our tasks in this dialect, where they can be offered.
+    /// Adds our tasks in this dialect to the server's description of itself. Returns `None` if they cannot be offered.
     fn with_tasks(&mut self, result: Json<'_>, dialect: Dialect, revision: Revision) -> Option<String> {
         let capabilities = result.member("capabilities")?;
         let has_tasks = match dialect {
-            // For whatever they are.
+            // Any value of this member means that the server has tasks.
             Dialect::Core => capabilities.member("tasks").is_some(),
             Dialect::Extension => tasks::offers_tasks(dialect, capabilities),
         };
         self.has_tasks = Some(has_tasks);
-        // In a handshake that is what this revision has, and no earlier one.
+        // Among the revisions with a handshake, only this one has tasks.
         let is_known = dialect == Dialect::Extension || revision == Revision::V2025November;
         if has_tasks || !is_known || capabilities.member("tools").is_none() {
             return None;
@@ -160,7 +161,7 @@ impl AddedCapabilities {
         Some(Splice::new(result).set("capabilities", with_tasks).apply()?.into_owned())
     }
 
-    /// Returns a page of the server's tools, with ours where it is the last.
+    /// Returns a page of the server's tools. Our tools are added if it is the last page.
     fn listed(&mut self, result: Json<'_>, revision: Revision, copes_with_tasks: bool) -> Option<String> {
         let (page, mut tools) = (result.member("tools")?, Vec::new());
         let has_tasks = self.has_tasks() == Some(true);
@@ -200,7 +201,7 @@ impl AddedCapabilities {
     }
 }
 
-/// Returns what a server says of itself, with a list of tools that changes.
+/// Marks the server's list of tools as one that changes.
 fn with_changing_tools(result: Json<'_>) -> Option<String> {
     let capabilities = result.member("capabilities")?;
     let tools = Splice::new(capabilities.member("tools")?).set("listChanged", "true".to_owned());
@@ -208,7 +209,7 @@ fn with_changing_tools(result: Json<'_>) -> Option<String> {
     Some(Splice::new(result).set("capabilities", capabilities.apply()?).apply()?.into_owned())
 }
 
-/// Tells whether a server answers a call with a task though its client has not declared that it copes with any (SEP-2663).
+/// Returns whether a server answers a call with a task although its client has not declared tasks (SEP-2663).
 pub(super) fn is_undeclared_task(
     call: &GuardedCall,
     outcome: &ResponseOutcome<'_>,
@@ -216,7 +217,7 @@ pub(super) fn is_undeclared_task(
 ) -> bool {
     let ResponseOutcome::Result(result) = outcome else { return false };
     let is_declared = |promotion: &PlannedPromotion| promotion.declares_tasks(client.revision());
-    // A task is short, and what is long is not read once more for this.
+    // A task is short. A long result is not parsed again just for this.
     client.is_modern()
         && result.get().len() <= MOST_OF_A_TASK
         && call.promotion.as_deref().is_some_and(|promotion| !is_declared(promotion))

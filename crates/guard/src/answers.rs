@@ -1,6 +1,6 @@
-//! The way of answers to the client: alone, or together with those of their batch.
+//! The way of answers to the client: alone, or together with the other answers of their batch.
 //!
-//! Invariant: each answer goes to the client exactly once, into its batch where it has one.
+//! Invariant: each answer goes to the client exactly once, within its batch if it has one.
 
 use unhang_core::{
     batch::{BatchId, Batches},
@@ -10,24 +10,24 @@ use unhang_switches::stands;
 
 use super::effects::WrapEffects;
 
-/// The batches that are not yet answered, and the way past them.
+/// The batches without all their answers, and the way past them.
 #[derive(Debug, Default)]
 pub(super) struct BatchedAnswers {
     batches: Batches,
 }
 
 impl BatchedAnswers {
-    /// Opens a batch in which so many answers are awaited. Opens none where that is zero.
+    /// Opens a batch that awaits this many answers. Opens none if the number is zero.
     pub(super) fn open(&mut self, awaited: usize) -> Option<BatchId> {
         (awaited > 0).then(|| self.batches.open(awaited))
     }
 
-    /// Tells whether the array of an answer with so many bytes stays within `limit`.
+    /// Returns whether an array with one more answer of `length` bytes stays within `limit`.
     pub(super) fn has_room(&self, batch: Option<BatchId>, length: usize, limit: usize) -> bool {
         batch.is_none() || self.batches.cost() + length <= limit || !stands("array-bounded")
     }
 
-    /// Sends an answer to the client, or puts it with its batch.
+    /// Sends an answer to the client, or adds it to its batch.
     pub(super) fn send(&mut self, batch: Option<BatchId>, line: &[u8], effects: &mut impl WrapEffects) {
         match batch {
             None => effects.to_client(Class::Kept, line),
@@ -39,7 +39,7 @@ impl BatchedAnswers {
         }
     }
 
-    /// Notes that a request was withdrawn: nothing goes out for it, but its batch may now be complete.
+    /// Notes that a request was withdrawn. It gets no answer, but its batch may now be complete.
     pub(super) fn send_nothing(&mut self, batch: Option<BatchId>, effects: &mut impl WrapEffects) {
         if let Some(array) = batch
             .filter(|_| stands("withdrawn-completes-a-batch"))
@@ -49,7 +49,7 @@ impl BatchedAnswers {
         }
     }
 
-    /// Counts the bytes of answers that wait for their companions.
+    /// Counts the bytes of answers that wait for the rest of their batches.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn cost(&self) -> usize {
         self.batches.cost()

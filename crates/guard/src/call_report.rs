@@ -1,6 +1,6 @@
-//! Why a call gets no answer of its server: which fault, in which words (design 4).
+//! Errors for calls that get no answer of their server: the fault and its wording (design 4).
 //!
-//! Invariant: each sentence names the server, what was awaited and how long, and says what to do.
+//! Invariant: each sentence names the server, the awaited answer and the time, and says what to do.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -18,10 +18,10 @@ use super::{
     supervision::StartFault,
 };
 
-/// What to do about a server that cannot be started.
+/// The hint about a server that cannot be started.
 const START_HINT: &str = "check the command after `unhang wrap --` by running it in a terminal";
 
-/// A call of a server at this time, about which something is to be said.
+/// A call of a server at a moment, as the subject of an error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallReport<'a> {
     pub(super) server: &'a str,
@@ -34,7 +34,7 @@ impl CallReport<'_> {
         self.now.saturating_sub(self.call.since)
     }
 
-    /// Returns the answer to the call that says this.
+    /// Returns the line that answers the call with this error.
     pub(super) fn line(
         &self,
         error_report: ErrorReport<'_>,
@@ -53,8 +53,8 @@ impl CallReport<'_> {
         fault.response(Some(&self.call.client_id))
     }
 
-    /// Says that the deadline of the call has passed, with what to do about it. The `question` is one of the server that is open since the
-    /// call was made.
+    /// Words the error of a call whose deadline has passed: the sentence and the hint. `question` is a request of the server that has been
+    /// open since the call was made.
     pub(super) fn deadline(
         &self,
         client: &ClientProfile,
@@ -64,7 +64,7 @@ impl CallReport<'_> {
     ) -> (String, Cow<'static, str>) {
         let (server, call) = (self.server, self.call);
         let limit = call.limit.unwrap_or_else(|| self.elapsed());
-        // What it asks while it has one call is about that call.
+        // A server that asks something while it has one call asks about that call.
         let question = question.filter(|_| call.sent && &*call.method == "tools/call");
         let mut happened = if let Some(question) = question {
             format!(
@@ -97,14 +97,14 @@ impl CallReport<'_> {
         (happened, hint.into())
     }
 
-    /// Says that the process has ended, as was `told`.
+    /// Words the error of a call whose process has ended, as `told` says.
     pub(super) fn exited(&self, told: &str, restarts: bool) -> ErrorReport<'static> {
         let happened = after_request(told, self.elapsed(), &self.call.method);
         let hint = if restarts { RESTART_HINT } else { "see its stderr" };
         ErrorReport { kind: FaultKind::ServerExited, summary: happened, hint }
     }
 
-    /// Says that the session ends.
+    /// Words the error of a call at the end of the session.
     pub(super) fn shutting_down(&self, cause: &str) -> ErrorReport<'static> {
         let happened = format!(
             "unhang is ending because {cause}; `{}` had not answered `{}` after {}",
@@ -119,7 +119,7 @@ impl CallReport<'_> {
         ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint }
     }
 
-    /// Says that the answer is no valid response.
+    /// Words the error of a call whose answer is not a valid response.
     pub(super) fn bad_response(&self, why: &str) -> ErrorReport<'static> {
         let happened = format!(
             "`{}` answered `{}` with what is no valid response: {why}",
@@ -128,7 +128,7 @@ impl CallReport<'_> {
         ErrorReport { kind: FaultKind::BadResponse, summary: happened, hint: BAD_RESPONSE_HINT }
     }
 
-    /// Says that the answer is over the limit.
+    /// Words the error of a call whose answer is over the limit.
     pub(super) fn too_large(&self, length: u64, limit: usize) -> ErrorReport<'static> {
         let happened = format!(
             "the answer of `{}` to `{}` is {length} bytes long, over the limit of {limit}",
@@ -140,7 +140,7 @@ impl CallReport<'_> {
 }
 
 impl StartFault {
-    /// Says that the server never came up.
+    /// Words the error for a server that never came up.
     pub(super) fn report(&self) -> ErrorReport<'static> {
         ErrorReport { kind: FaultKind::StartFailed, summary: self.happened.clone(), hint: START_HINT }
     }

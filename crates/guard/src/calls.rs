@@ -1,9 +1,9 @@
-//! The calls: requests of the client that wait for their answers, and which id each has on the server's side.
+//! The calls: requests of the client that wait for their answers, and the id of each on the server's side.
 //!
-//! Theory of operation. A call is in flight with the first moment at which anything is to be done about it ([`GuardedCall::next_moment`]); unless
-//! it is over then, it stays in flight with the next one.
+//! Theory of operation. A call is in flight with the first moment at which something has to be done about it
+//! ([`GuardedCall::next_moment`]). Unless the call is over at that moment, it stays in flight with its next moment.
 //!
-//! Invariant: a call goes under the client's own id, unless an answer under that could be taken for another's.
+//! Invariant: a call keeps the client's own id, unless its answer could then be taken for another's.
 
 use std::{cmp::min, collections::HashMap, time::Duration};
 
@@ -23,19 +23,19 @@ use super::{
     stray_answers::{DoubtfulAnswer, StrayAnswer},
 };
 
-/// The part a request plays in the session.
+/// The part that a request plays in the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Initialize,
-    /// `subscriptions/listen`: answered when it ends, so it has no deadline (protocol.md 1.3).
+    /// `subscriptions/listen`. It is answered when it ends, so it has no deadline (protocol.md 1.3).
     Listen,
     Other,
 }
 
-/// A request of the client that waits for its answer. The table's key is the id on the server's side.
+/// A request of the client that waits for its answer. The key of the table is the id on the server's side.
 #[derive(Debug)]
 pub(super) struct GuardedCall {
-    /// What the client calls it; differs from the key only where that would be ambiguous.
+    /// The client's id. It differs from the key only if the client's id would be ambiguous.
     pub client_id: Id,
     pub method: Box<str>,
     pub role: Role,
@@ -43,30 +43,30 @@ pub(super) struct GuardedCall {
     pub deadline: Option<Duration>,
     pub limit: Option<Duration>,
     pub token: Option<Id>,
-    /// What its client hears while the server says nothing, where it wants to hear of that.
+    /// The notifications for a client that wants progress while the server says nothing.
     pub heartbeat: Option<Box<Heartbeat>>,
     pub batch: Option<BatchId>,
-    /// When and of what a job is made, where one may be.
+    /// When and how the call becomes a job, if it may become one.
     pub promotion: Option<Box<PlannedPromotion>>,
-    /// A list that is shown to a client which copes with tasks.
+    /// Whether this is a list of tools for a client that copes with tasks.
     pub copes_with_tasks: bool,
-    /// Its client has had the id of a job; `client_id` is that on the server's side since.
+    /// Whether the client has got the id of a job. From then on `client_id` is the id on the server's side.
     pub is_job: bool,
-    /// The task that it is to its client, once it is one of 2025-11-25.
+    /// The task that the call is to its client, if it is one of 2025-11-25.
     pub task: Option<Box<str>>,
-    /// The line as it goes to the server, kept while it has to be sent later or may have to be sent again.
+    /// The line for the server. It is kept while it has to be sent later or may have to be sent again.
     pub line: Option<Vec<u8>>,
-    /// What was probably its answer, unless a better one comes.
+    /// An unusable answer that was probably meant for this call. A better one may still come.
     pub doubtful_answer: Option<Box<DoubtfulAnswer>>,
     pub sent: bool,
     pub retried: bool,
-    /// Since when it has been held, the last time; and for how long in all, until then.
+    /// The last time since which the call is held. The next field is the time that it was held in all before that.
     pub held_since: Duration,
     pub held_for: Duration,
 }
 
 impl GuardedCall {
-    /// Makes a call that begins now and was not sent yet.
+    /// Makes a call that begins now and is not sent yet.
     pub(super) fn new(
         client_id: Id,
         method: &str,
@@ -97,7 +97,7 @@ impl GuardedCall {
         }
     }
 
-    /// Tells whether a restarted server may be asked this again: it changes nothing, or it is a subscription.
+    /// Returns whether a restarted server may get this call again: it changes nothing, or it is a subscription.
     pub(super) fn may_be_sent_again(&self) -> bool {
         let is_safe = self.method.ends_with("/list")
             || &*self.method == "resources/read"
@@ -105,7 +105,7 @@ impl GuardedCall {
         self.role == Role::Listen || (is_safe && (!self.retried || !stands("sent-again-once")))
     }
 
-    /// Tells when something is to be done about it; never, for a subscription.
+    /// Returns when something has to be done about the call, or `None` for a subscription.
     pub(super) fn next_moment(&self) -> Option<Duration> {
         let heartbeat = self.heartbeat.as_ref().map(|heartbeat| heartbeat.next());
         let promotion = self.promotion.as_ref().and_then(|promotion| promotion.at);
@@ -119,23 +119,23 @@ impl GuardedCall {
     }
 }
 
-/// What is due about a call.
+/// The next thing to do about a call.
 #[derive(Debug)]
 pub(super) enum CallEvent {
-    /// It is time to make a job of it.
+    /// The call should become a job now.
     PromotionDue(Id),
-    /// Its deadline has passed, and it is in flight no more.
+    /// The deadline of the call has passed. It is no longer in flight.
     Expired(Id, Box<GuardedCall>),
 }
 
-/// What becomes of the calls of a server that is gone.
+/// The calls of a server that is gone, sorted by what happens to them.
 #[derive(Debug, Default)]
 pub(super) struct LostCalls {
-    /// They get no other answer than that the server is gone.
+    /// Calls that are answered with the loss of the server.
     pub(super) unanswered: Vec<GuardedCall>,
-    /// They are sent again, in this order.
+    /// Calls that are sent again, in this order.
     pub(super) again: Vec<Id>,
-    /// The bytes of those.
+    /// The bytes of the calls that are sent again.
     pub(super) again_bytes: usize,
 }
 
@@ -143,7 +143,7 @@ pub(super) struct LostCalls {
 #[derive(Debug)]
 pub(super) struct CallTable {
     in_flight: InFlight<GuardedCall>,
-    /// Client's id to the id on the server's side, where they differ.
+    /// Maps the client's id to the id on the server's side, if they differ.
     renamed: HashMap<Id, Id>,
 }
 
@@ -154,8 +154,9 @@ impl Default for CallTable {
 }
 
 impl CallTable {
-    /// Enters a call under its own id, or under one of ours where an answer could be taken for another's: its own is still awaited from an
-    /// earlier, withdrawn request, or the same id in the other type is (servers change types). Gives the id on the server's side.
+    /// Enters a call under its own id, or under one of ours if its answer could be taken for another's. There are two such cases: an
+    /// earlier, withdrawn request still awaits an answer under this id, or the same id in the other type does (servers change types).
+    /// Returns the id on the server's side.
     pub(super) fn register(
         &mut self,
         call: GuardedCall,
@@ -190,12 +191,12 @@ impl CallTable {
         self.in_flight.complete(wire_id)
     }
 
-    /// Ends a call; its late answer is awaited, unless [`CallTable::await_nothing`] says otherwise.
+    /// Ends a call. Its late answer is awaited, unless [`CallTable::await_nothing`] says otherwise.
     pub(super) fn cancel(&mut self, wire_id: &Id) -> Option<GuardedCall> {
         self.in_flight.cancel(wire_id)
     }
 
-    /// Ends the call that an answer of no use is for.
+    /// Ends the call that an unusable answer is for. Returns `None` if no call waits for it.
     pub(super) fn end(&mut self, wire_id: &Id) -> Option<GuardedCall> {
         match self.in_flight.complete(wire_id) {
             Completion::Matched(call) | Completion::Repaired { entry: call, .. } => Some(call),
@@ -203,14 +204,14 @@ impl CallTable {
         }
     }
 
-    /// Ends the only call there is. An answer without an id must be for that.
+    /// Ends the call if it is the only one. An answer without an id must be for that call.
     pub(super) fn end_only(&mut self) -> Option<GuardedCall> {
         let wire_id = self.in_flight.only().map(|(id, _)| id.clone())?;
         self.in_flight.cancel(&wire_id)
     }
 
-    /// Ends the only call there is where an answer without a usable id can be meant for nothing else. Where that is in doubt, its right answer
-    /// may come a moment later.
+    /// Ends the only call if an answer without a usable id can be meant for nothing else. If that is in doubt, the call waits a moment
+    /// longer for its right answer.
     pub(super) fn end_by_stray(&mut self, invalid: &Invalid<'_>, now: Duration) -> Option<GuardedCall> {
         let (wire_id, call) = self.in_flight.only()?;
         let (wire_id, stray_answer) = (wire_id.clone(), StrayAnswer::of(invalid, call));
@@ -227,7 +228,7 @@ impl CallTable {
         }
     }
 
-    /// Ends the call that the client withdraws by its own id, with the id on the server's side.
+    /// Ends the call that the client withdraws by its own id. Returns it with its id on the server's side.
     pub(super) fn withdraw(&mut self, client_id: &Id) -> Option<(Id, GuardedCall)> {
         let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());
         self.in_flight.get(&wire_id).filter(|call| call.client_id == *client_id && !call.is_job)?;
@@ -235,13 +236,13 @@ impl CallTable {
         Some((wire_id, call))
     }
 
-    /// Ends a call, or the wait for its late answer: none comes, since the server never had it or is gone.
+    /// Ends a call, or the wait for its late answer. No answer comes, because the server never had the call or is gone.
     pub(super) fn await_nothing(&mut self, wire_id: &Id) {
         let _never_answered = self.in_flight.complete(wire_id);
     }
 
-    /// Ends the calls that are answered before the server is stopped. A subscription ends when a server hears of the end, and then it is the
-    /// server that answers it. What is a job ends with whoever keeps it.
+    /// Ends the calls that are answered before the server is stopped. A subscription stays if the server hears of the end: the server then
+    /// answers it. A job ends with the job bridge.
     pub(super) fn cancel_for_stop(&mut self, server_hears: bool) -> Vec<GuardedCall> {
         let is_told_now = |call: &GuardedCall| {
             let is_ended_by_server =
@@ -253,8 +254,8 @@ impl CallTable {
         told_now.iter().filter_map(|id| self.cancel(id)).collect()
     }
 
-    /// Has no call become a job from now on. Those that wait for a job which the same call has become go on waiting for that. Gives those
-    /// of which the server was to hear when they are tasks: it hears of them now.
+    /// Keeps all calls from becoming jobs from now on. Calls that wait for a job of the same call go on waiting for it. Returns the calls
+    /// that the server was to get once they were tasks: it gets them now.
     pub(super) fn keep_as_calls(&mut self) -> Vec<Id> {
         let mut unsent = Vec::new();
         let wire_ids: Vec<Id> = self.iter().map(|(wire_id, _)| wire_id.clone()).collect();
@@ -273,8 +274,8 @@ impl CallTable {
         self.in_flight.take_all()
     }
 
-    /// Sorts out the calls of a server that is gone: what is safe to send again stays in flight where there is a restart, and so does what the
-    /// server never had.
+    /// Sorts the calls of a server that is gone. If there is a restart, calls that are safe to send again stay in flight, and so do calls
+    /// that the server never got.
     pub(super) fn sort_out_lost(&mut self, now: Duration, may_restart: bool) -> LostCalls {
         let mut lost = LostCalls::default();
         for (wire_id, mut call) in self.take_all() {
@@ -312,7 +313,7 @@ impl CallTable {
         self.in_flight.iter()
     }
 
-    /// Returns the only call there is. The server must be talking about that.
+    /// Returns the only call, if there is exactly one. The server must be talking about that call.
     pub(super) fn only(&self) -> Option<(&Id, &GuardedCall)> {
         self.in_flight.only()
     }
@@ -333,36 +334,36 @@ impl CallTable {
         self.in_flight.is_free(wire_id)
     }
 
-    /// Tells whether the client waits for an answer under this id of its own.
+    /// Returns whether the client waits for an answer under this id of its own.
     pub(super) fn is_awaited(&self, client_id: &Id) -> bool {
         let is_theirs = |call: &GuardedCall| call.client_id == *client_id && !call.is_job;
         self.renamed.contains_key(client_id) || self.in_flight.get(client_id).is_some_and(is_theirs)
     }
 
-    /// Tells whether the client waits for nothing but what ends with the session.
+    /// Returns whether the client waits only for answers that come with the end of the session.
     pub(super) fn is_idle(&self) -> bool {
         let keeps_nobody_waiting = |call: &GuardedCall| call.is_job && stands("jobs-keep-nobody-waiting");
         self.iter().all(|(_, call)| call.role == Role::Listen || keeps_nobody_waiting(call))
     }
 
-    /// Tells whether the server works on nothing.
+    /// Returns whether the server works on nothing.
     pub(super) fn server_is_idle(&self) -> bool {
         self.iter().all(|(_, call)| call.role == Role::Listen)
     }
 
-    /// Tells when something is to be done about a call.
+    /// Returns when something has to be done about a call.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.in_flight.next_deadline()
     }
 
-    /// Enters the first moment at which anything is to be done about a call, once that has changed.
+    /// Enters the first moment at which something has to be done about a call, after that has changed.
     pub(super) fn note_next_moment(&mut self, wire_id: &Id) {
         if let Some(next) = self.get(wire_id).and_then(GuardedCall::next_moment) {
             self.in_flight.postpone(wire_id, next);
         }
     }
 
-    /// Gives what is due next about a call that has to be dealt with outside; heartbeats beat meanwhile.
+    /// Returns the next event of a call that the session has to handle. Sends heartbeats that are due meanwhile.
     pub(super) fn next_event(
         &mut self,
         now: Duration,
@@ -391,26 +392,26 @@ impl CallTable {
         self.in_flight.expire(now).map(|(wire_id, call)| CallEvent::Expired(wire_id, call.into()))
     }
 
-    /// Notes that a call is held from now on. Gives the bytes of its line.
+    /// Notes that a call is held from now on. Returns the bytes of its line.
     pub(super) fn note_held(&mut self, wire_id: &Id, now: Duration) -> usize {
         let Some(call) = self.in_flight.get_mut(wire_id) else { return 0 };
         call.held_since = now;
         call.line.as_ref().map_or(0, Vec::len)
     }
 
-    /// Notes that a call is held no longer.
+    /// Notes that a call is no longer held.
     pub(super) fn note_released(&mut self, wire_id: &Id, now: Duration) {
         if let Some(call) = self.in_flight.get_mut(wire_id) {
             call.held_for += now.saturating_sub(call.held_since);
         }
     }
 
-    /// Marks a held call as sent and gives the line that the server gets, if it is to get one still: the call may have been cancelled or have
-    /// expired while it was held.
+    /// Marks a held call as sent and returns its line for the server. Returns `None` if the call was sent already, or if it was cancelled
+    /// or has expired while it was held.
     pub(super) fn send_held(&mut self, wire_id: &Id) -> Option<Vec<u8>> {
         let call = self.in_flight.get_mut(wire_id).filter(|call| !call.sent || !stands("held-sent-once"))?;
         call.sent = true;
-        // Only what may be sent a second time is kept beyond the first.
+        // The line is kept only if it may have to be sent a second time.
         if call.may_be_sent_again() { call.line.clone() } else { call.line.take() }
     }
 

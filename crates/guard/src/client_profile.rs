@@ -1,6 +1,6 @@
-//! What the client has told about itself and its session: its name, how it talks, and what a fresh process is told again.
+//! The client's description of itself and of its session: its name, its era, and the messages that a fresh process is told again.
 //!
-//! Invariant: the revision is what the server has answered to the handshake, or what a client without a handshake names.
+//! Invariant: the revision is the one that the server has answered to the handshake, or the one that a client without a handshake names.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use unhang_wire::{self as wire, Id, Json, ResponseOutcome};
 
 use super::from_client::WrapRequest;
 
-/// How the client talks (protocol.md 1.4); the guard mirrors it.
+/// The era of the client (protocol.md 1.4). The guard mirrors it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ClientEra {
     #[default]
@@ -20,7 +20,7 @@ pub(super) enum ClientEra {
     Modern,
 }
 
-/// What is known of the client. See the module's text.
+/// The known facts about the client. See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct ClientProfile {
     era: ClientEra,
@@ -31,17 +31,17 @@ pub(super) struct ClientProfile {
     session: RecordedSession,
 }
 
-/// A request has introduced the client.
+/// The outcome of a request that has introduced the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClientIntroduction {
-    /// An earlier session is over.
+    /// Whether an earlier session is over.
     pub(super) is_new_session: bool,
-    /// The client asks for lists anew when it hears that they have changed.
+    /// Whether the client asks for lists again when it hears that they have changed.
     pub(super) follows_lists: bool,
 }
 
 impl ClientProfile {
-    /// Learns what a request tells about the client and its session.
+    /// Learns from a request about the client and its session. Returns `None` if the request does not introduce the client.
     pub(super) fn learn(&mut self, request: &WrapRequest<'_>) -> Option<ClientIntroduction> {
         let (raw, id_span) = (request.raw, || request.id_span.clone());
         match (request.method, request.params) {
@@ -79,7 +79,7 @@ impl ClientProfile {
         let name = info.and_then(|info| wire::text_member(info, "name"));
         let version = info.and_then(|info| wire::text_member(info, "version"));
         self.call_clock = name.as_deref().and_then(|name| clients::call_clock(name, version.as_deref()));
-        // Without a handshake a client hears of changes only where it listens, and what is listed is not its own affair.
+        // A client without a handshake hears of changes only if it listens. A list is then not its own.
         let follows = name.as_deref().is_some_and(|name| clients::follows_lists(name, version.as_deref()));
         self.name = name;
         ClientIntroduction { is_new_session, follows_lists: follows && self.era == ClientEra::Legacy }
@@ -97,32 +97,32 @@ impl ClientProfile {
         self.session.initialized(raw);
     }
 
-    /// Returns what the client calls itself.
+    /// Returns the client's name.
     pub(super) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Tells how long the client itself waits for a call, where that is known.
+    /// Returns how long the client itself waits for a call, if that is known.
     pub(super) fn call_clock(&self) -> Option<Duration> {
         self.call_clock
     }
 
-    /// Returns the version that the server has answered to the handshake.
+    /// Returns the version in the server's answer to the handshake.
     pub(super) fn negotiated(&self) -> Option<&str> {
         self.negotiated.as_deref()
     }
 
-    /// Tells whether the client talks without a handshake.
+    /// Returns whether the client talks without a handshake.
     pub(super) fn is_modern(&self) -> bool {
         self.era == ClientEra::Modern
     }
 
-    /// Returns the era in which the server answers what the client asks.
+    /// Returns the era of the server's answers.
     pub(super) fn bridge_era(&self) -> Era {
         if self.is_modern() { Era::Modern } else { Era::Legacy }
     }
 
-    /// Returns the revision that the client speaks; the first one, as long as that is not known.
+    /// Returns the revision that the client speaks, or the first one as long as it is unknown.
     pub(super) fn revision(&self) -> Revision {
         let modern = self.modern_version.as_deref().and_then(Revision::of_request);
         modern.or_else(|| self.negotiated_revision()).unwrap_or(Revision::V2024November)
@@ -132,12 +132,12 @@ impl ClientProfile {
         self.negotiated.as_deref().and_then(Revision::of_handshake)
     }
 
-    /// Tells whether its notifications about progress have a message.
+    /// Returns whether notifications about progress have a message in this client's revision.
     pub(super) fn has_progress_messages(&self) -> bool {
         self.is_modern() || self.negotiated_revision().is_some_and(Revision::has_progress_messages)
     }
 
-    /// Tells whether the server may be asked if it lives. Nothing may come before the end of a handshake.
+    /// Returns whether the server may get a health check. Nothing may come before the end of a handshake.
     pub(super) fn allows_probes(&self) -> bool {
         match self.era {
             _ if !stands("asked-after-the-handshake") => true,
@@ -147,7 +147,7 @@ impl ClientProfile {
         }
     }
 
-    /// Returns the cheapest question of the client's era (protocol.md 3.1).
+    /// Returns the cheapest request of the client's era (protocol.md 3.1).
     pub(super) fn probe(&self, id: &Id) -> Vec<u8> {
         let id = id.to_json();
         match &self.modern_version {
@@ -163,7 +163,7 @@ impl ClientProfile {
         .into_bytes()
     }
 
-    /// Returns what a fresh process is told again.
+    /// Returns the messages that a fresh process is told again.
     pub(super) fn session(&self) -> &RecordedSession {
         &self.session
     }

@@ -1,6 +1,6 @@
-//! What is counted in the life of a guard.
+//! Counters of a guard.
 
-/// What was counted in the life of a guard; shown at its end.
+/// The counters of a guard, which are shown at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WrapCounters {
@@ -10,11 +10,11 @@ pub struct WrapCounters {
     pub answered: u64,
     /// Requests that were answered with an error of ours.
     pub faults: u64,
-    /// Lines of the server's stdout that were no messages.
+    /// Lines of the server's stdout that were not messages.
     pub junk: u64,
-    /// Answers whose id had the wrong type and was put right.
+    /// Answers whose id had the wrong type and was repaired.
     pub repaired_ids: u64,
-    /// Answers that nobody had asked for.
+    /// Answers that no request waited for.
     pub unknown_ids: u64,
     /// Answers that came after their request was cancelled or expired.
     pub late_answers: u64,
@@ -22,6 +22,6 @@ pub struct WrapCounters {
     pub dropped_notifications: u64,
     /// Requests that were sent again after a restart.
     pub retried: u64,
-    /// Times the server was started again.
+    /// Restarts of the server.
     pub restarts: u64,
 }

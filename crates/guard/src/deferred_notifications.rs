@@ -1,6 +1,6 @@
 //! Notifications that a client does not get while a call runs (`quiet`, G-13).
 //!
-//! Invariant: the bytes that are kept are bounded.
+//! Invariant: the kept bytes are bounded.
 
 use std::collections::HashSet;
 
@@ -22,8 +22,8 @@ impl DeferredNotifications {
         self.lines.is_empty()
     }
 
-    /// Keeps a notification until the client may hear it. False where it is dropped: log and progress would be stale by then, and what is kept
-    /// is at most `limit` bytes.
+    /// Keeps a notification until the client may get it. Returns false if it is dropped: log messages and progress would be stale by then,
+    /// and at most `limit` bytes are kept.
     pub(super) fn keep(&mut self, class: Class, raw: &[u8], limit: usize) -> bool {
         let is_stale = matches!(class, Class::Log | Class::Progress(_)) && stands("stale-dropped");
         if is_stale || (self.bytes + raw.len() > limit && stands("quiet-bounded")) {
@@ -35,7 +35,7 @@ impl DeferredNotifications {
         true
     }
 
-    /// Delivers what was kept, merged to one of a kind where one says it all. Gives the number of those that were left out.
+    /// Delivers the kept notifications, merging those of a kind if one is enough. Returns how many were left out.
     pub(super) fn release(&mut self, effects: &mut impl WrapEffects) -> u64 {
         let (mut said, mut dropped) = (HashSet::new(), 0);
         self.bytes = 0;
@@ -53,7 +53,7 @@ impl DeferredNotifications {
         dropped
     }
 
-    /// Returns the bytes that are kept: as they are counted, and as they are.
+    /// Returns the number of kept bytes twice: as the counter has it, and summed up.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn kept(&self) -> (usize, usize) {
         (self.bytes, self.lines.iter().map(|(_, line)| line.len()).sum())

@@ -1,7 +1,7 @@
-//! What the client says, and where it goes.
+//! The client's lines, and where they go.
 //!
-//! Invariants: a line that cannot be forwarded is answered here, because real servers stay silent on garbage (contract 4);
-//! an id that is in flight is refused, not forwarded; the server's queue is bounded and its refusal is an answer.
+//! Invariants: a line that cannot be forwarded is answered here, because real servers stay silent on garbage (contract 4). An id that is in
+//! flight is refused, and not forwarded. The server's queue is bounded, and its refusal is an answer.
 
 use std::{ops::Range, time::Duration};
 
@@ -34,7 +34,7 @@ use unhang_core::{
     units::in_words,
 };
 
-/// A request as it came, with what is needed to judge it.
+/// A request as it came, with the data that is needed to judge it.
 pub(super) struct WrapRequest<'a> {
     pub id: Id,
     pub id_span: Range<usize>,
@@ -127,9 +127,9 @@ impl WrapSession {
         self.accept(request, verdict == BreakerVerdict::Trial, effects);
     }
 
-    /// Says why a request is not taken, if it is not.
+    /// Returns why a request is refused, or `None` if it is taken.
     fn refusal(&self, request: &WrapRequest<'_>) -> Option<ErrorReport<'static>> {
-        // Also for what comes behind the request that was the last to be waited for.
+        // This also holds for requests behind the last one that was waited for.
         if let Some(fault) = self.server.start_fault()
             && stands("later-requests-told-of-the-start")
         {
@@ -150,7 +150,7 @@ impl WrapSession {
         None
     }
 
-    /// Says why the server is not asked anything, if it is not.
+    /// Returns why the server gets no requests, or `None` if it gets them.
     fn refusal_of_server(&self, effects: &impl WrapEffects) -> Option<ErrorReport<'static>> {
         let waiting = self.waiting_for_server(effects);
         (waiting > self.limits.queue_bytes && stands("server-backlog-bounded")).then(|| {
@@ -172,7 +172,7 @@ impl WrapSession {
         self.local_jobs.has(client_id) || self.calls.is_awaited(client_id)
     }
 
-    /// Learns what the request tells about the client and its session.
+    /// Learns from a request about the client and its session.
     pub(super) fn learn_from(&mut self, request: &WrapRequest<'_>) {
         let Some(introduction) = self.client.learn(request) else { return };
         if introduction.is_new_session {
@@ -183,7 +183,7 @@ impl WrapSession {
         }
     }
 
-    /// Has a request answered by the local job server.
+    /// Sends a request to the local job server.
     fn ask_job_server(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
         self.learn_from(request);
         let introduction = self.local_jobs.take_introduction().then(|| self.own_id());
@@ -259,7 +259,7 @@ impl WrapSession {
         }
         if is_trial {
             self.breaker.begin_trial(wire_id.clone());
-            // A subscription is answered when it ends; until then it says nothing about the server.
+            // A subscription is answered when it ends. Until then it says nothing about the server.
             if role == Role::Listen && stands("subscription-is-no-trial") {
                 self.breaker.end_trial(self.now);
             }
@@ -272,7 +272,7 @@ impl WrapSession {
         if joins.is_none() && !is_of_a_task {
             return self.send(wire_id, &line, effects);
         }
-        // The server hears of it when it is the task that its client has asked for, or where nothing comes of the job that it waits for.
+        // The server gets the call once it is the task that its client wants, or if nothing comes of the job that it waits for.
         if let Some(call) = self.calls.get_mut(&wire_id) {
             call.line = Some(line.into_owned());
         }
@@ -281,7 +281,7 @@ impl WrapSession {
         }
     }
 
-    /// Has a call wait for a job.
+    /// Makes a call wait for a job.
     fn join(&mut self, wire_id: Id, job: JobId) {
         let order = self.promotion_orders.next();
         if let Some(call) = self.calls.get_mut(&wire_id)
@@ -292,14 +292,14 @@ impl WrapSession {
         }
     }
 
-    /// Returns what decides whether a request may become a job. Returns nothing where nobody keeps jobs.
+    /// Returns the rules that decide whether a request may become a job. Returns `None` if there are no jobs.
     fn promotion_rules(&self) -> Option<PromotionRules<'_>> {
         let added_capabilities = self.added_capabilities.as_deref()?;
         let WrapSession { name: server, limits, client, calls, .. } = self;
         Some(PromotionRules { server, limits, client, calls, added_capabilities })
     }
 
-    /// Tells whether requests of this method have heartbeats. None has with `quiet`, or where nothing becomes a job.
+    /// Returns whether requests of this method have heartbeats. There are none with `quiet`, or if calls never become jobs.
     fn has_heartbeats(&self, method: &str) -> bool {
         let is_wanted = method == "tools/call" && self.limits.promote_after.has_heartbeats();
         is_wanted && !(self.limits.quiet && stands("quiet-guard-without-heartbeats"))
@@ -335,12 +335,12 @@ impl WrapSession {
         self.wake();
     }
 
-    /// Tells how long a request may take.
+    /// Returns how long a request may take, or `None` if it has no limit.
     pub(super) fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
         let limit = match (method, role) {
             (_, Role::Listen) if stands("subscription-without-deadline") => return None,
             (_, Role::Initialize) => self.limits.start_timeout,
-            // `tasks/result` blocks until the task ends, so it is a call too (protocol.md 2.1).
+            // `tasks/result` blocks until the task ends, so it counts as a call (protocol.md 2.1).
             ("tools/call" | "tasks/result", _) => {
                 clients::call_limit(self.client.call_clock(), self.limits.call_timeout)
             }
@@ -368,7 +368,7 @@ impl WrapSession {
         self.forward(raw, effects);
     }
 
-    /// Sends a line that is no request, or holds it until the server is back.
+    /// Sends a line that is not a request, or holds it until the server is back.
     fn forward(&mut self, raw: &[u8], effects: &mut impl WrapEffects) {
         let waiting = self.waiting_for_server(effects);
         if waiting > self.limits.queue_bytes && stands("notifications-bounded") {
@@ -382,13 +382,13 @@ impl WrapSession {
         let line = one_line(raw);
         match self.server.link() {
             ServerLink::Live => effects.to_server(&line),
-            // The replay says it again in its place; twice would be once too often.
+            // The replay repeats this line in its place. Sending it here too would be once too often.
             _ if self.client.session().says(raw) => {}
             _ => self.held_input.hold_line(line.into_owned()),
         }
     }
 
-    /// Withdraws a request of the client. It gets nothing more for that id, and its wait ends now (design 5).
+    /// Withdraws a request of the client. The client gets nothing more for that id, and its wait ends now (design 5).
     fn client_cancels(&mut self, client_id: &Id, raw: &[u8], effects: &mut impl WrapEffects) {
         if !stands("cancelled-is-over") {
             return self.forward(raw, effects);
@@ -399,7 +399,7 @@ impl WrapSession {
             return self.after_call(effects);
         }
         let Some((wire_id, call)) = self.calls.withdraw(client_id) else {
-            // The server may know another request by this id, one that was renamed or is ours.
+            // The server may know another request by this id: one that was renamed, or one of ours.
             if self.calls.contains(client_id) || self.own_requests.contains(client_id) {
                 return;
             }
@@ -415,13 +415,13 @@ impl WrapSession {
                 self.cancel_at_server(&wire_id, "the client cancelled the request", effects);
             }
         } else {
-            // It never reached the server, so there is nobody to tell and no late answer to expect.
+            // The call never reached the server, so no late answer will come.
             self.calls.await_nothing(&wire_id);
         }
         self.after_call(effects);
     }
 
-    /// Tells the server that nobody waits for this any more, best effort.
+    /// Tells the server, if it is up, that nobody waits for this request any more.
     pub(super) fn cancel_at_server(&mut self, wire_id: &Id, reason: &str, effects: &mut impl WrapEffects) {
         if self.server.is_live() {
             let line = compose::cancelled(wire_id, reason);
@@ -518,7 +518,7 @@ impl WrapSession {
         self.refuse(Addressee::nobody(), error_report, effects);
     }
 
-    /// Answers a request of the server in the client's place.
+    /// Sends the server an error in the client's place, in answer to its request.
     pub(super) fn answer_server(
         &mut self,
         server_id: &Id,
@@ -526,7 +526,7 @@ impl WrapSession {
         error_report: ErrorReport<'_>,
         effects: &mut impl WrapEffects,
     ) {
-        // A server that asks and asks and reads nothing would fill the memory with what it is told.
+        // A server that keeps asking without reading would fill the memory with answers.
         if effects.server_backlog() > self.limits.queue_bytes.saturating_mul(2) {
             tracing::warn!(server = self.name, "its request `{method}` is not answered: it does not read");
             return;

@@ -1,10 +1,10 @@
-//! What the server says, and who gets it.
+//! The server's lines, and who gets them.
 //!
-//! Also what becomes of its process: started, told the session again, lost, given up.
+//! The module also handles the events of its process: started, told the session again, lost, given up.
 //!
-//! Invariants: only whole, valid messages that somebody waits for reach the client (promise 2); an answer goes to the
-//! request with its id and to no other; what is filtered is kept, counted and shown. What was in
-//! flight when a process died is answered at once; only lists and reads are sent again, once.
+//! Invariants: only whole, valid messages that somebody waits for reach the client (promise 2). An answer goes to the request with its id
+//! and to no other. Filtered lines are kept, counted and shown. Calls that were in flight when a process died are answered at once.
+//! Only lists and reads are sent again, once.
 
 use std::{ops::Range, time::Duration};
 
@@ -46,8 +46,8 @@ impl WrapSession {
         }
     }
 
-    /// Takes what stood on stdout when it ended. A message without its line ending is a message; half of one is a trace of the
-    /// server's end, which is the better explanation for whoever waits.
+    /// Takes the last text of the server's stdout. A message without its line ending is a message. Half a message is a trace of the
+    /// server's end, and that end is the better explanation for callers that wait.
     pub fn server_last_line(&mut self, now: Duration, line: Line<'_>, effects: &mut impl WrapEffects) {
         let is_whole = matches!(&line, Line::Whole(bytes) if Json::new(bytes).is_some());
         match line {
@@ -72,7 +72,7 @@ impl WrapSession {
                     self.server_notification(raw, &method, params, effects);
                 }
             },
-            // Arrays are split whatever was negotiated; no client minds (protocol.md 3.2).
+            // Arrays are split whatever was negotiated. No client minds (protocol.md 3.2).
             Piece::Batch(pieces) => pieces.into_iter().for_each(|piece| self.server_piece(piece, effects)),
             Piece::Invalid(invalid) => self.server_invalid(&invalid, effects),
             Piece::Junk(bytes) if stands("junk-filtered") => self.quarantine(bytes, "no message", effects),
@@ -92,7 +92,7 @@ impl WrapSession {
             Completion::Matched(own_request) if stands("own-answers-swallowed") => {
                 return self.own_request_answered(own_request, outcome, effects);
             }
-            // A health check that a busy server comes to in the end: it was a sign of life, and nobody waits for more.
+            // A busy server has answered a health check at last. The answer was a sign of life, and nobody waits for more.
             Completion::Late if stands("late-own-answers-swallowed") => return,
             _ => {}
         }
@@ -147,7 +147,7 @@ impl WrapSession {
         self.after_call(effects);
     }
 
-    /// Learns what an answer says about the server and the session.
+    /// Learns from an answer about the server and the session.
     fn learn_from_answer(&mut self, wire_id: &Id, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
         self.counters.answered += 1;
         self.server.answered();
@@ -177,7 +177,7 @@ impl WrapSession {
         }
     }
 
-    /// Does what the end of a call makes possible, however it ended.
+    /// Takes the steps that the end of a call makes possible, however it ended.
     pub(super) fn after_call(&mut self, effects: &mut impl WrapEffects) {
         if !self.deferred_notifications.is_empty() && self.is_idle() {
             self.flush_deferred(effects);
@@ -194,7 +194,7 @@ impl WrapSession {
         effects: &mut impl WrapEffects,
     ) {
         if self.client.is_modern() && stands("stateless-never-asked") {
-            // A stateless server must not ask (protocol.md 1.1); it is told so rather than left waiting.
+            // A stateless server must not ask (protocol.md 1.1). It gets an error instead of waiting.
             self.quarantine(raw, "a request, which revision 2026-07-28 does not allow", effects);
             return self.answer_server(id, method, questions::refusal_by_stateless(method), effects);
         }
@@ -206,7 +206,7 @@ impl WrapSession {
         let is_of_a_task = related.is_some();
         let question =
             ServerQuestion { server_id: id.clone(), is_of_a_task, method: method.into(), since: self.now };
-        // A person may have to answer; a call's patience is the longest there is.
+        // A person may have to answer, so the question gets the longest limit, that of a call.
         let deadline = self.now + self.limits.call_timeout;
         let WrapSession { questions, own_requests, calls, local_jobs, .. } = self;
         let is_free_elsewhere = |id: &Id| calls.is_free(id) && !local_jobs.has(id);
@@ -244,7 +244,7 @@ impl WrapSession {
         let mut raised = None;
         let class = match method {
             "notifications/message" => {
-                // It can only be about the call that the server works on.
+                // The message can only be about the call that the server works on.
                 if let (Some((wire_id, call)), Some(params)) = (self.calls.only(), params)
                     && call.is_job
                 {
@@ -271,7 +271,8 @@ impl WrapSession {
         self.tell_client(class, raised.as_deref().unwrap_or(raw), effects);
     }
 
-    /// Tells whether progress under this token goes to the client. That of a job goes to the job, and what nobody waits for is dropped.
+    /// Returns whether progress under this token goes to the client. Progress of a job goes to the job. Progress that nobody waits for is
+    /// dropped.
     fn passes_progress(
         &mut self,
         token: &Id,
@@ -292,7 +293,7 @@ impl WrapSession {
         false
     }
 
-    /// Tells the client something that it has not asked for.
+    /// Sends the client a notification, or keeps it while a call runs and the client wants quiet.
     pub(super) fn tell_client(&mut self, class: Class, raw: &[u8], effects: &mut impl WrapEffects) {
         if self.limits.quiet && !self.is_idle() && stands("quiet-while-calling") {
             let is_kept = self.deferred_notifications.keep(class, raw, self.limits.queue_bytes);
@@ -302,10 +303,10 @@ impl WrapSession {
         }
     }
 
-    /// Lists our tools, since there is a job about which a client can only ask with them.
+    /// Lists our tools, because the client needs them to ask about a job.
     pub(super) fn list_job_tools(&mut self, effects: &mut impl WrapEffects) {
         if self.added_capabilities.as_mut().is_some_and(|added_capabilities| added_capabilities.note_use()) {
-            // Never shed, as those of servers may be: without it nobody could ask about the job.
+            // This notification is never shed, as those of servers may be. Without it the client could not ask about the job.
             self.tell_client(Class::Kept, TOOLS_CHANGED, effects);
         }
     }
@@ -332,7 +333,7 @@ impl WrapSession {
         }
     }
 
-    /// Tells the client that a request is over which it knows by this id.
+    /// Tells the client that the request with this id is over.
     fn pass_on_cancel(&self, raw: &[u8], server_id: &Id, client_id: &Id, effects: &mut impl WrapEffects) {
         if server_id == client_id {
             effects.to_client(Class::Kept, &one_line(raw));
@@ -371,7 +372,7 @@ impl WrapSession {
                 return self.answer_server(id, method, error_report, effects);
             }
             (Some(id), None) if stands("oversized-answer-told") => self.calls.end(id),
-            // Nobody can be told apart, unless only one waits.
+            // Without an id the answer cannot be assigned, unless only one call waits.
             _ if may_be_an_answer(oversized) => self.calls.end_only(),
             _ => None,
         };
@@ -381,7 +382,7 @@ impl WrapSession {
         }
     }
 
-    /// Ends a call whose answer is of no use, which says nothing about the server either.
+    /// Ends a call whose answer is unusable. This says nothing about the server either.
     pub(super) fn fail_broken(
         &mut self,
         call: &GuardedCall,
@@ -432,7 +433,7 @@ impl WrapSession {
         }
     }
 
-    /// Notes that the process has ended and its last words have been read. `ServerEvent::Gone` comes later.
+    /// Notes that the process has ended and that its last output has been read. `ServerEvent::Gone` comes later.
     pub fn server_exited(&mut self, now: Duration, exit: &Exit, effects: &mut impl WrapEffects) {
         self.now = now;
         let text = exit.to_string();
@@ -473,7 +474,7 @@ impl WrapSession {
         }
     }
 
-    /// Notes that the server can no longer hear us, or be heard, though it lives on. It is of no use any more.
+    /// Notes that the server can no longer read or write, although it still runs. It is useless now.
     pub fn server_deaf(&mut self, now: Duration, why: &'static str) {
         self.now = now;
         if self.server.is_of_use() && stands("deaf-server-replaced") {
@@ -483,7 +484,7 @@ impl WrapSession {
         }
     }
 
-    /// Gives up a server that never came up. Whoever waits is told, and a client that has not asked yet is given the time to.
+    /// Gives up a server that never came up. Waiting calls are answered, and a client that has not asked yet gets time to ask.
     fn give_up_start(&mut self, fault: StartFault, effects: &mut impl WrapEffects) {
         effects.show(&format!("{}; {}", fault.happened, fault.report().hint));
         let waiting = self.calls.take_all();
@@ -501,7 +502,7 @@ impl WrapSession {
         }
     }
 
-    /// Deals with the loss of a server that had worked: answers calls, keeps what is safe to repeat, and plans the restart.
+    /// Handles the loss of a server that had worked: answers calls, keeps those that are safe to repeat, and plans the restart.
     fn lose_server(&mut self, happened: &str, exit: Option<&Exit>, effects: &mut impl WrapEffects) {
         let opened = self.breaker.failed(self.now);
         if stands("dead-replay-forgotten") {

@@ -1,22 +1,22 @@
-//! What waits for the server to be live again, in order.
+//! Input that waits for the server to be live again, in order.
 //!
-//! Invariant: the bytes are counted from the moment something is held until all of it is sent or given up.
+//! Invariant: bytes are counted from the moment they are held until they are all sent or given up.
 
 use std::collections::VecDeque;
 
 use unhang_switches::stands;
 use unhang_wire::Id;
 
-/// Something that waits for the server.
+/// A call or a line that waits for the server.
 #[derive(Debug)]
 pub(super) enum WaitingForServer {
     /// A call, whose line the table of calls keeps.
     Call(Id),
-    /// A line that is no request.
+    /// A line that is not a request.
     Line(Vec<u8>),
 }
 
-/// What waits for the server. See the module's text.
+/// The input that waits for the server. See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct HeldInput {
     waiting: VecDeque<WaitingForServer>,
@@ -29,19 +29,19 @@ impl HeldInput {
         if stands("held-bytes-bounded") { self.bytes } else { 0 }
     }
 
-    /// Holds a call whose line has so many bytes.
+    /// Holds a call whose line has this many bytes.
     pub(super) fn hold_call(&mut self, wire_id: Id, bytes: usize) {
         self.bytes += bytes;
         self.waiting.push_back(WaitingForServer::Call(wire_id));
     }
 
-    /// Holds a line that is no request.
+    /// Holds a line that is not a request.
     pub(super) fn hold_line(&mut self, line: Vec<u8>) {
         self.bytes += line.len();
         self.waiting.push_back(WaitingForServer::Line(line));
     }
 
-    /// Holds calls before all others that wait, with so many bytes together.
+    /// Holds calls in front of all others that wait, with this many bytes together.
     pub(super) fn hold_first(&mut self, calls: Vec<Id>, bytes: usize) {
         self.bytes += bytes;
         for wire_id in calls.into_iter().rev() {
@@ -49,7 +49,7 @@ impl HeldInput {
         }
     }
 
-    /// Gives all that waits, which is sent or given up now.
+    /// Takes everything that waits. The caller sends it or gives it up now.
     pub(super) fn take(&mut self) -> VecDeque<WaitingForServer> {
         self.bytes = 0;
         std::mem::take(&mut self.waiting)

@@ -1,4 +1,4 @@
-//! Who keeps the jobs that calls of a guarded session become, and answers about jobs.
+//! The bridge to the jobs that calls of a guarded session become, and to the answers about jobs.
 //!
 //! ```text
 //! session ─ WrapAction::Promote ─► JobBridge::order ─ the data folder, opened by the first ─ PromotedCalls::adopt ─► BridgeEvent::Adopted
@@ -9,9 +9,9 @@
 //!
 //! # Invariants
 //!
-//! - Nothing is opened, and no file touched, before the first call is slow or somebody asks about jobs.
-//! - Where no job comes of a call it stays one, unless its client has asked for a task, and the log says why.
-//! - What is told of a job never waits for it (`relays`).
+//! - Nothing is opened, and no file is touched, before the first call is slow or the client asks about jobs.
+//! - If a call cannot become a job it stays a call, unless its client has asked for a task. The log says why.
+//! - News for a job never waits for the job (`relays`).
 
 use std::{
     future::pending,
@@ -44,20 +44,20 @@ use unhang_tools::{
     service::{Caller, JobService, JobServiceError},
 };
 
-/// Opens the data folder that jobs lie in. It may wait for the disk.
+/// Opens the data folder of the jobs. It may wait for the disk.
 pub type OpenJobs = Box<dyn FnOnce() -> EngineService + Send>;
 
-/// Calls that may wait for jobs that there are, also after their clients have withdrawn them.
+/// The most calls that may wait for existing jobs, even after their clients have withdrawn them.
 const MOST_JOINING: usize = 1024;
 
-/// The data folder that jobs lie in, opened by the first who needs it.
+/// The data folder of the jobs, opened by its first user.
 struct LazyDataFolder {
     opened: OnceCell<EngineService>,
     open: Mutex<Option<OpenJobs>>,
 }
 
 impl LazyDataFolder {
-    /// Opens the folder once. The first who needs it decides by which names the tools are called.
+    /// Opens the folder once, and returns its service. The first caller decides the names of the tools.
     async fn service(&self, names: ToolNames) -> EngineService {
         let open = || async {
             let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -66,7 +66,7 @@ impl LazyDataFolder {
                 None => None,
             };
             let nobody = || EngineService::new(Err(EngineError::Closed), Default::default());
-            // A panic, which has been told.
+            // A panic, which was reported elsewhere.
             opened.unwrap_or_else(nobody).called_by(names)
         };
         self.opened.get_or_init(open).await.clone()
@@ -77,13 +77,13 @@ impl LazyDataFolder {
     }
 }
 
-/// A call of which a job was to be made.
+/// A call that has a job on the disk now.
 pub(super) struct Adopted {
     pub call: Id,
     pub order: WrapPromotionOrder,
-    /// Of what hears of the call.
+    /// The key of the call's relay.
     relay: u64,
-    /// What its client gets in place of the answer.
+    /// The result that the client gets in place of the answer.
     pub result: String,
     promoted: Promoted,
     who: WhoIsAsked,
@@ -91,7 +91,7 @@ pub(super) struct Adopted {
     calls: PromotedCalls,
 }
 
-/// What a task of the bridge has come to.
+/// The result of a task of the bridge.
 enum BridgeResult {
     Adopted(Box<Adopted>),
     Refused(Id, WrapPromotionOrder, u64, JobServiceError),
@@ -100,37 +100,37 @@ enum BridgeResult {
     Opened(EngineService, ToolNames),
 }
 
-/// What has happened.
+/// An event of the bridge.
 pub(super) enum BridgeEvent {
-    /// There is a job, of which its client is to hear.
+    /// There is a job, and its client should be told.
     Adopted(Box<Adopted>),
-    /// There is none, for this reason.
+    /// There is no job, for this reason.
     Refused(Id, WrapPromotionOrder, JobServiceError),
-    /// The job has ended that a call waited for, or cannot be waited for any longer.
+    /// The job that a call waited for has ended, or the wait has to end.
     Over(Id, WrapPromotionOrder, JobId),
-    /// This has come of a call that waits for a job.
+    /// There is an outcome for a call that waits for a job.
     Joined(Id, WrapPromotionOrder, JoinOutcome),
     /// Nobody waits for this call any more.
     Withdrawn(Id),
-    /// The server is to be asked this, on behalf of a job.
+    /// A job makes one more request to the server.
     Asked(Arc<str>, RepeatedRequest),
     /// The local job server has said something.
     Said,
 }
 
-/// Answers about jobs, once somebody has asked.
+/// The local job server, which answers about jobs once the client has asked.
 enum LazyJobServer {
     Closed,
-    /// With what was said meanwhile.
+    /// It is being opened. The field has the lines that have come meanwhile.
     Opening(Vec<Vec<u8>>),
     Open(Box<LocalJobServer>),
 }
 
-/// See the module's text.
+/// The bridge. See the module's text.
 pub(super) struct JobBridge {
     data_folder: Arc<LazyDataFolder>,
     server: String,
-    /// The only one that there is.
+    /// The key of the only session.
     session: SessionKey,
     limits: Limits,
     relays: CallRelays,
@@ -152,15 +152,15 @@ impl JobBridge {
         }
     }
 
-    /// Returns what calls of this tool have in common.
+    /// Returns the key that all calls of this tool by this client share.
     fn tool_of(&self, client: Option<&str>, tool: &str) -> ToolOfCaller {
         let (caller, client) = (&Caller::owner(), client.unwrap_or_default());
-        // There is one client and one server; the server's own restarts leave nothing that could be joined.
+        // There is one client and one server. Restarts of the server leave no calls that could be joined.
         let call_origin = CallOrigin { caller, session: self.session, client };
         ToolOfCaller::new(&call_origin, &self.server, [0; 8], tool)
     }
 
-    /// Returns the job that the same call has become before.
+    /// Returns the job that the same call has become before, if there is one.
     pub(super) fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
         let calls = self.data_folder.calls().filter(|calls| !calls.same().is_empty())?;
         let params = Json::new(params)?;
@@ -229,19 +229,19 @@ impl JobBridge {
         });
     }
 
-    /// Waits for a job that there is on behalf of a call.
+    /// Waits for an existing job on behalf of a call.
     pub(super) fn join(&mut self, Join { call, order, job, limit }: Join) {
         let calls = self.data_folder.calls().filter(|_| self.tasks.len() < MOST_JOINING);
         self.tasks.spawn(async move {
             if let Some(calls) = calls {
-                // Whatever comes of it is seen when it is read.
+                // The outcome is read later, so errors are ignored here.
                 let _over = calls.join(job, limit).await;
             }
             BridgeResult::Over(call, order, job)
         });
     }
 
-    /// Reads what has come of a job, for a call that still waits for it: from then on it has been read.
+    /// Reads the outcome of a job for a call that still waits for it. From then on the outcome counts as read.
     pub(super) fn read(&mut self, call: Id, order: WrapPromotionOrder, job: JobId) {
         let service = self.data_folder.opened.get().cloned();
         self.tasks.spawn(async move {
@@ -253,7 +253,7 @@ impl JobBridge {
         });
     }
 
-    /// Ends the wait of a call for a job. Unless that has ended, the client is told to go on waiting for it by itself.
+    /// Ends the wait of a call for a job. Unless the job has ended, the client is told to follow it by itself.
     fn still_waits(&mut self, job: JobId, promote: Promote) {
         let Some(service) = self.data_folder.opened.get().cloned() else { return };
         self.tasks.spawn(async move {
@@ -273,7 +273,7 @@ impl JobBridge {
         });
     }
 
-    /// Gives the local job server a line of the client, which calls its tools by these names.
+    /// Passes a line of the client to the local job server, whose tools have these names.
     pub(super) fn serve(&mut self, line: &[u8], names: ToolNames) {
         match &mut self.local_jobs {
             LazyJobServer::Open(local_jobs) => local_jobs.hear(line),
@@ -295,7 +295,7 @@ impl JobBridge {
         }
     }
 
-    /// Returns what the local job server has said since the last look.
+    /// Returns the lines that the local job server has written since the last call.
     pub(super) fn said(&mut self) -> Vec<(Class, Vec<u8>)> {
         match &mut self.local_jobs {
             LazyJobServer::Open(local_jobs) => local_jobs.said(),
@@ -311,12 +311,12 @@ impl JobBridge {
         self.local_jobs = LazyJobServer::Open(local_jobs);
     }
 
-    /// Tells a job of its call.
+    /// Sends news to the job of a call.
     pub(super) fn tell(&mut self, call: &Id, news: JobNews<'_>) {
         self.relays.tell(&self.server, call, news);
     }
 
-    /// Waits for something to happen. Cancel-safe.
+    /// Waits for the next event. Cancel-safe.
     pub(super) async fn event(&mut self) -> BridgeEvent {
         loop {
             tokio::select! {
@@ -332,7 +332,7 @@ impl JobBridge {
                         self.open_job_server(service, names);
                         return BridgeEvent::Said;
                     }
-                    // A panic, which has been told; a call stays one.
+                    // A panic, which was reported elsewhere. The call stays a call.
                     Err(_panic) => {}
                 },
                 event = self.relays.event() => match event {
@@ -344,7 +344,7 @@ impl JobBridge {
         }
     }
 
-    /// Keeps a job of which its client has heard, or forgets one that nobody waits for.
+    /// Keeps a job that its client was told of, or forgets a job that nobody waits for.
     pub(super) fn adopted(&mut self, adopted: Adopted, is_told: bool) {
         let Adopted { call, relay, promoted, who, running_call, calls, .. } = adopted;
         if is_told {
@@ -355,7 +355,7 @@ impl JobBridge {
         calls.forget(async move { Ok(promoted) });
     }
 
-    /// Notes that a request of a job was made, and goes by this id.
+    /// Notes that a request of a job was made under this id.
     pub(super) fn asked(&mut self, call: Id, again: RepeatedRequest) {
         self.relays.insert(call, again);
     }
@@ -377,7 +377,7 @@ impl Adopted {
     }
 }
 
-/// Waits for something to happen at the local job server. Cancel-safe.
+/// Waits for the local job server to do something. Cancel-safe.
 async fn works(local_jobs: &mut LazyJobServer) {
     match local_jobs {
         LazyJobServer::Open(local_jobs) => local_jobs.work().await,
@@ -385,8 +385,8 @@ async fn works(local_jobs: &mut LazyJobServer) {
     }
 }
 
-/// Tells who can be asked what the server asks about a call with these params, once it is a job. Under a handshake the server asks its client by
-/// itself, as before.
+/// Returns who can answer the server's questions about a call with these params, once it is a job. After a handshake the server asks its
+/// client directly, as before.
 fn who_is_asked(params: Json<'_>, promotion_reply: PromotionReply) -> WhoIsAsked {
     let capabilities = || params.member("_meta")?.member(CLIENT_CAPABILITIES).map(Json::get);
     match promotion_reply {
@@ -397,7 +397,7 @@ fn who_is_asked(params: Json<'_>, promotion_reply: PromotionReply) -> WhoIsAsked
     }
 }
 
-/// Returns what a job has come to; nothing where that is of no use to the same call.
+/// Returns the outcome of a job, or `None` if the same call has no use for it.
 async fn result_of(service: &EngineService, job: JobId) -> Option<String> {
     let status = service.promoted()?.join(job, Duration::ZERO).await.ok()?;
     joined(service, &status).await

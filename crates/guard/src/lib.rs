@@ -1,14 +1,15 @@
 //! The guard: one client and one stdio server, and nothing that can hang between them.
 //!
-//! An assembly of two halves. [`wrap_session::WrapSession`] is pure: it is told what happened (a line from either side, a clock
-//! tick, an exit) and answers with what is to be written and done. [`run()`] is the thin shell that owns the
-//! descriptors, the process and the clock. The session can be driven without a process, which is how it is fuzzed.
+//! It consists of two halves. [`wrap_session::WrapSession`] is pure: it is told each event (a line from either side, a clock tick, an exit)
+//! and answers with lines to write and actions to take. [`run()`] is the thin shell that owns the descriptors, the process and the clock.
+//! The session can run without a process, which is how it is fuzzed.
 //!
 //! Invariants
 //! - Every request that the client sends is answered exactly once, or withdrawn by the client (promise 1).
-//! - Payload bytes are forwarded as they came; only an id is ever replaced, and only where it would be ambiguous, and the number of a
-//!   server's progress, where it would be no step forward from a heartbeat of ours. Where calls become jobs (`added_capabilities`), what is ours stands
-//!   beside what the server says of itself and of its tools, and a task that a client wants is between the two of us.
+//! - Payload bytes are forwarded as they came, with two exceptions. An id is replaced if it would be ambiguous. The number of a server's
+//!   progress is replaced if it would not be higher than that of our heartbeat.
+//! - If calls become jobs (`added_capabilities`), our additions stand beside the server's description of itself and of its tools. A task
+//!   that a client asks for is then between the client and the guard.
 //! - Nothing in the session waits. The shell awaits reads, clocks and events, never a write.
 
 mod added_capabilities;

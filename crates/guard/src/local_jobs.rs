@@ -1,7 +1,7 @@
-//! Requests about jobs, which the guard has answered in the place of the server: which ones those are, and which are open.
+//! Requests about jobs, which the guard has answered in place of the server: how they are recognised, and which are open.
 //!
-//! Theory of operation. A local job server ([`front::LocalJobServer`](unhang_front::LocalJobServer)) is another server beside the guarded one, in the same process, which
-//! knows jobs and nothing else. It is opened with the first line for it, and told the session first, if there is one.
+//! Theory of operation. A local job server ([`front::LocalJobServer`](unhang_front::LocalJobServer)) is another server beside the guarded
+//! one, in the same process. It knows jobs and nothing else. The first line for it opens it. If there is a session, it is told that first.
 //!
 //! ```text
 //! client ─ WrapSession::client_line ─ about jobs? ─ WrapEffects::to_job_server ─► the local job server
@@ -10,9 +10,11 @@
 //!
 //! # Invariants
 //!
-//! - The server never hears of what is asked at the local job server, and the local job server of nothing else.
-//! - To the client both are one: an id is in flight once, what it withdraws is over, and the end of the session answers what is open.
-//! - The local job server has limits of its own; where it cannot keep them, since the folder of jobs does not open, they end the wait here.
+//! - The server never gets a request for the local job server, and the local job server gets no others.
+//! - To the client both are one server: an id is in flight once, a withdrawn request is over, and the end of the session answers open
+//!   requests.
+//! - The local job server has limits of its own. It cannot keep them if the folder of jobs does not open. Then the limits here end the
+//!   wait.
 
 use std::time::Duration;
 
@@ -43,29 +45,29 @@ pub(super) struct LocalRequest {
     since: Duration,
 }
 
-/// What is known of the local job server.
+/// The known facts about the local job server.
 #[derive(Debug)]
 pub(super) struct LocalJobs {
     asked: InFlight<LocalRequest>,
     knows_the_session: bool,
-    /// Of the handshake that it has not answered yet, which it does before anything else.
+    /// The id of the handshake that it has not answered yet. It answers that before anything else.
     handshake: Option<Id>,
 }
 
 impl Default for LocalJobs {
     fn default() -> Self {
-        // It answers nothing late: what is over is withdrawn there.
+        // It gives no late answers: a request that is over is withdrawn there.
         Self { asked: InFlight::new(0), knows_the_session: false, handshake: None }
     }
 }
 
 impl LocalRequest {
-    /// Tells whom an answer is for that is given in the place of the local job server.
+    /// Returns the addressee of an answer in place of the local job server's.
     pub(super) fn addressee<'a>(&'a self, client_id: &'a Id) -> Addressee<'a> {
         Addressee::request(client_id, &self.method, self.batch)
     }
 
-    /// Says that the deadline has passed.
+    /// Words the error of a request whose deadline has passed.
     pub(super) fn deadline(&self, now: Duration) -> ErrorReport<'static> {
         let waited = in_words(now.saturating_sub(self.since));
         let happened =
@@ -74,7 +76,7 @@ impl LocalRequest {
         ErrorReport { kind: FaultKind::Deadline, summary: happened, hint }
     }
 
-    /// Says that the session ends.
+    /// Words the error of a request at the end of the session.
     pub(super) fn session_ended(&self, cause: &str) -> ErrorReport<'static> {
         refusal::ended(cause, &self.method)
     }
@@ -85,7 +87,7 @@ impl LocalJobs {
         self.asked.contains(client_id) && stands("job-server-ids-in-flight")
     }
 
-    /// Tells when the next request has waited for too long.
+    /// Returns when the next request has waited for too long.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.asked.next_deadline().filter(|_| stands("job-server-deadline"))
     }
@@ -94,7 +96,7 @@ impl LocalJobs {
         self.asked.len()
     }
 
-    /// Tells whether nobody waits for anything but what ends with the session.
+    /// Returns whether only requests are open that end with the session.
     pub(super) fn is_idle(&self) -> bool {
         self.asked.iter().all(|(_, asked)| asked.role == Role::Listen)
     }
@@ -104,7 +106,7 @@ impl LocalJobs {
         self.knows_the_session = false;
     }
 
-    /// Says why nothing is asked there while so many bytes wait, if it is not.
+    /// Returns why a request is refused while `waiting` bytes wait, or `None` if it is taken.
     pub(super) fn refusal(waiting: usize, limit: usize) -> Option<ErrorReport<'static>> {
         (waiting > limit && stands("job-server-backlog-bounded")).then(|| {
             let happened = format!("the folder of jobs is still being opened; {waiting} bytes wait for that");
@@ -116,12 +118,12 @@ impl LocalJobs {
         })
     }
 
-    /// Tells whether the local job server still has to be told the session. From then on that counts as done.
+    /// Returns whether the local job server still has to be told the session. From then on it counts as told.
     pub(super) fn take_introduction(&mut self) -> bool {
         !std::mem::replace(&mut self.knows_the_session, true)
     }
 
-    /// Tells the local job server the session, as it has come to be with the server, with a handshake under this id.
+    /// Tells the local job server the session as the server knows it, with a handshake under this id.
     pub(super) fn introduce(
         &mut self,
         handshake: Id,
@@ -145,7 +147,7 @@ impl LocalJobs {
         );
     }
 
-    /// Has a request answered there, in `limit`.
+    /// Sends a request to the local job server, which has to answer it within `limit`.
     pub(super) fn ask(
         &mut self,
         request: &WrapRequest<'_>,
@@ -156,12 +158,12 @@ impl LocalJobs {
         let (role, method) = (role_of(request.method), request.method.into());
         let asked = LocalRequest { method, role, batch: request.batch, since: now };
         let deadline = limit.map(|limit| now + limit + VERDICT_SLACK);
-        // One that is in flight was refused.
+        // A request whose id is in flight was refused before.
         let _registered = self.asked.register(request.id.clone(), deadline, asked);
         effects.to_job_server(request.raw, added_capabilities.names());
     }
 
-    /// Ends a request that the client withdraws with the line `raw`; nothing, where the local job server has not got it.
+    /// Ends a request that the client withdraws with the line `raw`. Returns `None` if the local job server does not have it.
     pub(super) fn withdraw(
         &mut self,
         client_id: &Id,
@@ -176,7 +178,8 @@ impl LocalJobs {
         Some(asked)
     }
 
-    /// Ends the request that this answer is for, and gives its batch. Nobody waits for the answer to the handshake.
+    /// Ends the request that this answer is for, and returns its batch. Returns `None` for the answer to the handshake, which nobody waits
+    /// for.
     pub(super) fn answered(&mut self, id: &Id) -> Option<Option<BatchId>> {
         if self.handshake.take_if(|handshake| handshake == id).is_some() {
             return None;
@@ -185,7 +188,7 @@ impl LocalJobs {
         Some(asked.batch)
     }
 
-    /// Ends the next request that has waited for too long, of which the local job server is told.
+    /// Ends the next request that has waited for too long, and withdraws it at the local job server.
     pub(super) fn expire(
         &mut self,
         now: Duration,
@@ -202,14 +205,14 @@ impl LocalJobs {
         Some((id, asked))
     }
 
-    /// Ends all requests, since the session ends: they are answered in the place of the local job server.
+    /// Ends all requests at the end of the session. The caller answers them in place of the local job server.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (Id, LocalRequest)> + use<> {
         self.asked.take_all().into_iter().filter(|_| stands("job-server-answered-at-the-end"))
     }
 }
 
 impl AddedCapabilities {
-    /// Tells whether a request is about jobs, so that the local job server answers it.
+    /// Returns whether a request is about jobs, so that the local job server answers it.
     pub(super) fn is_about_jobs(&self, method: &str, params: Json<'_>) -> bool {
         let has_tasks = self.has_tasks();
         let is_of_a_job = |id: Json<'_>| id.text().is_some_and(|id| names_a_job(&id));
@@ -218,7 +221,7 @@ impl AddedCapabilities {
                 params.member("name").and_then(Json::text).is_some_and(|name| self.is_ours(&name))
             }
             "resources/read" => text_member(params, "uri").is_some_and(|uri| job_of(&uri).is_some()),
-            // Who has not said what it has may have some: then what is named as no job of ours can be is its own.
+            // A server that has not told its features may have tasks. Then a task whose id cannot be one of our jobs is its own.
             tasks::GET | tasks::RESULT | tasks::CANCEL | tasks::UPDATE => {
                 has_tasks.map_or_else(|| params.member("taskId").is_some_and(is_of_a_job), |has| !has)
             }
@@ -231,17 +234,17 @@ impl AddedCapabilities {
     }
 }
 
-/// Returns the part that a request plays which the local job server answers.
+/// Returns the role of a request that the local job server answers.
 pub(super) fn role_of(method: &str) -> Role {
     if method == "subscriptions/listen" { Role::Listen } else { Role::Other }
 }
 
-/// Tells whether a job may be called so.
+/// Returns whether this can be the id of a job.
 fn names_a_job(id: &str) -> bool {
     id.parse::<JobId>().is_ok()
 }
 
-/// Tells whether a subscription is about tasks of ours and nothing else.
+/// Returns whether a subscription is about tasks of ours and nothing else.
 fn is_about_jobs_alone(notifications: Json<'_>) -> bool {
     let (mut has_ours, mut has_others) = (false, false);
     notifications.each_member(|name, wanted| match name.text().as_deref() {

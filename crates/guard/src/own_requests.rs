@@ -1,6 +1,6 @@
 //! Requests of the guard itself to the server: the replayed session and health checks.
 //!
-//! Invariant: an id of the guard is nobody else's at the moment, nor that of a request whose answer may still come.
+//! Invariant: no other request in flight has an id of the guard, and no request whose answer may still come.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use unhang_wire::{Completion, Id, InFlight};
 pub(super) enum OwnRequest {
     /// The replayed `initialize`.
     Handshake,
-    /// Replayed level and subscriptions, and health checks: any answer will do.
+    /// The replayed level and subscriptions, and health checks. Any answer will do.
     AnyAnswer,
 }
 
@@ -31,7 +31,7 @@ impl Default for OwnRequests {
 }
 
 impl OwnRequests {
-    /// Gives an id that is free here and, as `is_free_elsewhere` says, for the requests of others.
+    /// Returns an id that is free here and, as `is_free_elsewhere` says, among other requests.
     pub(super) fn next_id(&mut self, is_free_elsewhere: impl Fn(&Id) -> bool) -> Id {
         loop {
             self.last += 1;
@@ -52,7 +52,7 @@ impl OwnRequests {
         let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::AnyAnswer);
     }
 
-    /// Enters the requests with which a fresh process is told the session after the handshake. Gives the lines.
+    /// Enters the requests that tell a fresh process the session after the handshake. Returns their lines.
     pub(super) fn replay(
         &mut self,
         session: &RecordedSession,
@@ -70,7 +70,7 @@ impl OwnRequests {
         self.in_flight.complete(id)
     }
 
-    /// Ends requests whose deadline has passed, until one of them is a handshake, and gives that.
+    /// Ends requests whose deadline has passed, until one of them is a handshake. Returns its id, or `None` if there is none.
     pub(super) fn expire_handshake(&mut self, now: Duration) -> Option<Id> {
         loop {
             let (id, request) = self.in_flight.expire(now)?;
@@ -86,7 +86,7 @@ impl OwnRequests {
         self.register_handshake(id, deadline);
     }
 
-    /// Forgets what a process was asked that has ended.
+    /// Forgets the requests to a process that has ended.
     pub(super) fn forget_all(&mut self) {
         let _forgotten = self.in_flight.take_all();
     }

@@ -1,6 +1,6 @@
-//! The session's effects in a running guard: the queues with the descriptors behind them, the process, and whoever keeps jobs.
+//! The session's effects in a running guard: the queues with their descriptors, the process, and the job bridge.
 //!
-//! Invariant: nothing here waits. What the kernel does not take stays in a queue.
+//! Invariant: nothing here waits. Bytes that the kernel does not take stay in a queue.
 
 use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -27,21 +27,21 @@ pub(super) struct ProcessEffects {
     pub(super) to_client: ToClient,
     pub(super) process: Option<ServerProcess>,
     pub(super) to_server: Queue,
-    /// What the line that is being dealt with stands in.
+    /// The memory of the line that is being handled.
     pub(super) memory: Option<Arc<Vec<u8>>>,
-    /// What is gathered for the server.
+    /// The most bytes that are gathered for the server.
     gathered: usize,
     pub(super) tail: Tail,
     pub(super) notices: LossyWriter,
-    /// Where slow calls become jobs.
+    /// The bridge through which slow calls become jobs.
     pub(super) bridge: Option<JobBridge>,
 }
 
 impl ProcessEffects {
-    /// Effects without a process, for a client that reads from this descriptor.
+    /// Makes effects without a process, for a client that reads from this descriptor.
     ///
     /// # Errors
-    /// When the descriptor cannot be used at all.
+    /// Fails if the descriptor cannot be used at all.
     pub(super) fn new(
         client_output: OwnedFd,
         limits: &Limits,
@@ -60,7 +60,7 @@ impl ProcessEffects {
         })
     }
 
-    /// Hands the server what was gathered for it.
+    /// Writes the gathered lines to the server.
     pub(super) fn flush_server(&mut self) {
         if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
             self.to_server.flush(input);

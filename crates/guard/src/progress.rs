@@ -1,13 +1,13 @@
-//! Tokens of progress: which call each is of, and calls whose clients hear that they are waited for while the server says nothing.
+//! Progress tokens: the call of each token, and heartbeats for clients whose server says nothing.
 //!
-//! Theory of operation. Which call a token is of is kept in tables beside the calls, in which what is over stays until there are too many of
-//! those: it is found to be over by the call that is not there. The beats themselves are moments of the call ([`GuardedCall::next_moment`]).
+//! Theory of operation. Tables beside the calls keep the call of each token. Entries of calls that are over stay until there are too many.
+//! Such an entry is recognised by its missing call. The beats themselves are moments of the call ([`GuardedCall::next_moment`]).
 //!
 //! # Invariants
 //!
-//! - A call without a token costs one look for it, and nothing else.
-//! - Two calls in flight with one token, which a client must not make, have one heartbeat between them, so that what goes out for the token
-//!   increases all the same.
+//! - A call without a token costs one lookup and nothing else.
+//! - Two calls in flight with the same token, which a client must not make, share one heartbeat. So the progress under the token increases
+//!   all the same.
 //! - Each table is bounded.
 
 use std::{
@@ -22,27 +22,27 @@ use unhang_wire::{Id, Json, progress_token, text_member};
 
 use super::calls::{CallTable, GuardedCall};
 
-/// How many tokens are kept at least before those are looked for whose calls are over.
+/// The number of tokens that are always kept. Beyond it, tokens of calls that are over are removed.
 const FEW: usize = 16;
 
-/// Whom progress under a token is for.
+/// The addressee of progress under a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProgressAddressee<'a> {
-    /// The job that the call of this id on the server's side has become.
+    /// The job that this call has become. The id is the one on the server's side.
     Job(&'a Id),
     /// Nobody any more.
     Nobody,
     Client,
 }
 
-/// The tokens. See the module's text.
+/// The progress tokens. See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct ProgressTokens {
-    /// Those of requests that were cancelled or have expired.
+    /// Tokens of requests that were cancelled or have expired.
     ended: VecDeque<Id>,
-    /// Those of calls with a heartbeat, with the id on the server's side. Of calls that are over some are left.
+    /// Tokens of calls with a heartbeat, with the id on the server's side. Some of these calls are over.
     heartbeats: HashMap<Id, Id>,
-    /// Those of calls that are jobs, with the id on the server's side. Of jobs that are over some are left.
+    /// Tokens of calls that are jobs, with the id on the server's side. Some of these jobs are over.
     jobs: HashMap<Id, Id>,
 }
 
@@ -63,7 +63,7 @@ impl ProgressTokens {
         }
     }
 
-    /// Notes that a request is made with this token: one must be unique only among the requests in flight.
+    /// Notes that a request is made with this token. A token has to be unique only among the requests in flight.
     pub(super) fn revive(&mut self, token: Option<&Id>) {
         if let Some(token) = token
             && stands("reused-token-lives")
@@ -73,16 +73,16 @@ impl ProgressTokens {
         }
     }
 
-    /// Gives this token to the job that a call has become.
+    /// Assigns this token to the job that a call has become.
     pub(super) fn give_to_job(&mut self, token: Id, wire_id: &Id, calls: &CallTable) {
-        // Tokens of jobs that have ended are as many at most as there are of others.
+        // There are at most as many tokens of ended jobs as of others.
         if self.jobs.len() > 2 * calls.len() && stands("tokens-of-jobs-bounded") {
             self.jobs.retain(|_, wire_id| calls.get(wire_id).is_some_and(|call| call.is_job));
         }
         self.jobs.insert(token, wire_id.clone());
     }
 
-    /// Tells whom progress under this token is for.
+    /// Returns the addressee of progress under this token.
     pub(super) fn addressee(&self, token: &Id) -> ProgressAddressee<'_> {
         match self.jobs.get(token) {
             Some(wire_id) => ProgressAddressee::Job(wire_id),
@@ -93,7 +93,7 @@ impl ProgressTokens {
         }
     }
 
-    /// Begins the heartbeat of a call that has come in flight, where its client wants to hear of progress.
+    /// Begins the heartbeat of a call that has come in flight, if its client wants progress.
     pub(super) fn begin_heartbeat(
         &mut self,
         (wire_id, params): (&Id, Json<'_>),
@@ -102,7 +102,7 @@ impl ProgressTokens {
         has_messages: bool,
     ) {
         let Some(token) = progress_token(params) else { return };
-        // Progress of a task goes on after the answer, and is no affair of ours then.
+        // Progress of a task goes on after the answer, and is not our affair then.
         let is_task = params.member("task").is_some();
         if is_task || self.call_of(&token, calls).is_some() && stands("one-heartbeat-for-a-token") {
             return;
@@ -119,7 +119,7 @@ impl ProgressTokens {
 
     fn remember_heartbeat(&mut self, token: Id, wire_id: &Id, calls: &CallTable) {
         self.heartbeats.insert(token, wire_id.clone());
-        // Those that are over are as many as those in flight before they are looked for, so that each is looked at once or twice.
+        // The search begins once as many are over as in flight, so each entry is looked at once or twice.
         if self.heartbeats.len() > FEW + 2 * calls.len() && stands("tokens-of-heartbeats-bounded") {
             self.heartbeats.retain(|token, wire_id| {
                 calls.get(wire_id).is_some_and(|call| call.has_heartbeat_under(token))
@@ -127,14 +127,14 @@ impl ProgressTokens {
         }
     }
 
-    /// Returns the call in flight with a heartbeat whose token this is.
+    /// Returns the call in flight that has a heartbeat under this token.
     fn call_of(&self, token: &Id, calls: &CallTable) -> Option<&Id> {
         let wire_id = self.heartbeats.get(token)?;
         calls.get(wire_id).is_some_and(|call| call.has_heartbeat_under(token)).then_some(wire_id)
     }
 
-    /// Notes how far the server says that the call of this token is, in these `params` of the message `raw`. Gives the message that goes out
-    /// in place of it, where its number is no step forward from a heartbeat.
+    /// Notes the progress that the server reports for the call of this token, in the `params` of the message `raw`. If its number is not
+    /// higher than that of a heartbeat, returns the message that replaces it.
     pub(super) fn raised(
         &self,
         token: &Id,
@@ -150,7 +150,7 @@ impl ProgressTokens {
         Some(line.into_owned().into_bytes())
     }
 
-    /// Tells how many tokens are kept of ended requests, of heartbeats and of jobs.
+    /// Returns how many tokens are kept of ended requests, of heartbeats and of jobs.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn kept(&self) -> (usize, usize, usize) {
         (self.ended.len(), self.heartbeats.len(), self.jobs.len())

@@ -1,18 +1,20 @@
 //! Calls that become jobs before their clients give them up, while the server goes on with them undisturbed.
 //!
-//! Theory of operation. A call that may become a job knows the moment ([`PlannedPromotion`]). Then the owner is asked to make a job of it
-//! ([`WrapAction::Promote`](super::effects::WrapAction::Promote)), which takes a write to the disk, and meanwhile it is a call like any other: whichever comes first is the answer, the
-//! server's own or the job ([`WrapSession::promoted`](super::wrap_session::WrapSession::promoted)). From then on it stays in flight under its id on the server's side, and who keeps the job
-//! takes the place of the client ([`WrapEffects::to_job`]). The call of a client that has asked for a task (2025-11-25) is kept from the server
-//! until there is one, so that no answer comes first and no question is about nothing; where there can be none it is refused.
+//! Theory of operation. A call that may become a job knows the moment ([`PlannedPromotion`]). At that moment the owner is asked to make a
+//! job of it ([`WrapAction::Promote`](super::effects::WrapAction::Promote)), which takes a write to the disk. Meanwhile it is a call like
+//! any other. The first of two becomes the answer: the server's own, or the job
+//! ([`WrapSession::promoted`](super::wrap_session::WrapSession::promoted)). From then on the call stays in flight under its id on the
+//! server's side, and the job bridge takes the place of the client ([`WrapEffects::to_job`]). If a client has asked for a task
+//! (2025-11-25), the server gets the call only once there is a task. So no answer comes first, and every question has a task. If there can
+//! be no task, the call is refused.
 //!
 //! # Invariants
 //!
-//! - The client gets one answer, and the id of a job only when the owner has said that there is one.
-//! - To the server nothing has happened.
-//! - What is a job keeps nobody waiting: neither the end of the session nor what a client wants to hear only between calls.
-//! - While the client is asked something it may be about the call, which stays one.
-//! - Once the client's stdin has ended every call stays one: a job would end with the session, and nobody could ask about it.
+//! - The client gets one answer. It gets the id of a job only after the owner has said that there is one.
+//! - The server notices nothing.
+//! - A job keeps nobody waiting: neither the end of the session, nor notifications that a client wants only between calls.
+//! - While the client is asked something the call stays a call, because the question may be about it.
+//! - Once the client's stdin has ended every call stays a call: a job would end with the session, and nobody could ask about it.
 
 use std::time::Duration;
 
@@ -38,25 +40,25 @@ use unhang_core::{
 use unhang_front::PromotionReply;
 use unhang_tools::{job_report::ToolNames, service::JobServiceError};
 
-/// When a job is made of a call, and of what.
+/// The plan to make a job of a call.
 #[derive(Debug)]
 pub(super) struct PlannedPromotion {
-    /// When; not any more, where this says nothing.
+    /// When the call becomes a job; `None` once that is past or ruled out.
     pub at: Option<Duration>,
-    /// As they came.
+    /// The params of the call as they came.
     params: Box<[u8]>,
     promotion_reply: PromotionReply,
     /// The job that the same call has become before, which this one waits for.
     joins: Option<JobId>,
-    /// What was asked for about it last. Another call may have its id by the time that it comes to something.
+    /// The last order about the call. By the time of its outcome, another call may have the same id.
     order: Option<WrapPromotionOrder>,
 }
 
-/// Tells what was asked for about calls apart.
+/// The number of an order about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrapPromotionOrder(u64);
 
-/// What was asked for about calls so far.
+/// The orders about calls so far.
 #[derive(Debug, Default)]
 pub(super) struct PromotionOrders {
     last: u64,
@@ -69,64 +71,64 @@ impl PromotionOrders {
     }
 }
 
-/// A call that is handed over: a job is to be made of it, or it waits for one that there is.
+/// A call that is handed over: it becomes a job, or it waits for an existing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promote {
-    /// Its id on the server's side.
+    /// The call's id on the server's side.
     pub call: Id,
-    /// What this is.
+    /// The number of this order.
     pub order: WrapPromotionOrder,
-    /// Its params, as they came.
+    /// The call's params, as they came.
     pub params: Box<[u8]>,
-    /// For how long its client has waited.
+    /// For how long the client has waited.
     pub elapsed: Duration,
-    /// What the client calls itself.
+    /// The client's name.
     pub client: Option<String>,
-    /// The revision that it speaks.
+    /// The revision that the client speaks.
     pub revision: Revision,
-    /// What it gets in place of the answer.
+    /// The form of the reply that the client gets in place of the answer.
     pub(super) promotion_reply: PromotionReply,
-    /// What it calls the tools about jobs.
+    /// The names of the tools about jobs.
     pub names: ToolNames,
     /// Whether the server says that the tool may be called once more.
     pub is_repeatable: bool,
-    /// The job that it waits for.
+    /// The job that the call waits for.
     pub joins: Option<JobId>,
 }
 
 /// A call that is answered by the job that the same call has become before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join {
-    /// Its id on the server's side.
+    /// The call's id on the server's side.
     pub call: Id,
-    /// What this is.
+    /// The number of this order.
     pub order: WrapPromotionOrder,
     /// The job.
     pub job: JobId,
-    /// How long it may wait for that.
+    /// How long the call may wait for the job.
     pub limit: Duration,
 }
 
-/// What has come of such a call.
+/// The outcome for a call that waits for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinOutcome {
     /// The result of the job.
     Answer(String),
-    /// It still runs, and this is what its client gets in place of the answer.
+    /// The job still runs, and this is the result that the client gets in place of the answer.
     Still(String),
-    /// There is nothing to wait for: it is a call like any other.
+    /// There is no job to wait for: the call is like any other.
     Nothing,
 }
 
 impl PlannedPromotion {
-    /// Tells whether its client copes with tasks of the extension.
+    /// Returns whether the client copes with tasks of the extension.
     pub(super) fn declares_tasks(&self, revision: Revision) -> bool {
-        // Once they are with whoever makes a job of it, nobody knows any more.
+        // Once the params are handed over with an order, this can no longer be told.
         Json::new(&self.params)
             .is_none_or(|params| PromotionReply::of(params, revision) != PromotionReply::Words)
     }
 
-    /// Tells whether its client has asked for a task of ours. The server does not hear of that.
+    /// Returns whether the client has asked for a task of ours. The server does not hear of that.
     pub(super) fn is_of_a_task(&self) -> bool {
         self.promotion_reply == PromotionReply::Task(Dialect::Core)
     }
@@ -138,14 +140,14 @@ pub(super) struct PromotedCall {
     pub(super) client_id: Id,
     pub(super) batch: Option<BatchId>,
     pub(super) token: Option<Id>,
-    /// Its client has asked for a task.
+    /// Whether the client has asked for a task.
     pub(super) is_a_task: bool,
-    /// Its client can ask about the job with our tools alone.
+    /// Whether the client can ask about the job only with our tools.
     pub(super) is_in_words: bool,
 }
 
 impl GuardedCall {
-    /// Makes a call on behalf of a job, with these params, that begins now and was not sent yet.
+    /// Makes a call on behalf of a job, with these params. It begins now and is not sent yet.
     pub(super) fn of_job(wire_id: &Id, params: &str, now: Duration, limit: Duration) -> Self {
         let id = wire_id.to_json();
         let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#);
@@ -153,12 +155,12 @@ impl GuardedCall {
         GuardedCall { is_job: true, line: Some(line.into_bytes()), ..call }
     }
 
-    /// Tells whether its server is asked only when it is the task that its client has asked for.
+    /// Returns whether the server gets the call only once it is the task that the client has asked for.
     pub(super) fn waits_for_its_task(&self) -> bool {
         !self.sent && self.promotion.as_deref().is_some_and(PlannedPromotion::is_of_a_task)
     }
 
-    /// Tells whether it is time to make a job of it. That is true once, unless its client is asked something.
+    /// Returns whether the call should become a job now. That is true once, unless the client is being asked something.
     pub(super) fn is_due(&mut self, now: Duration, client_is_asked: bool) -> bool {
         let deadline = self.deadline;
         let Some(promotion) = &mut self.promotion else { return false };
@@ -166,28 +168,28 @@ impl GuardedCall {
         is_due(&mut promotion.at, now, is_asked, deadline)
     }
 
-    /// Tells whether this is still the call of which this was asked for.
+    /// Returns whether this is still the call that the order was about.
     pub(super) fn is_of(&self, order: WrapPromotionOrder) -> bool {
         let is_of =
             |promotion: &PlannedPromotion| promotion.order == Some(order) || !stands("order-is-of-its-call");
         self.promotion.as_deref().is_some_and(is_of)
     }
 
-    /// Tells whether it still waits for the job that this was about.
+    /// Returns whether the call still waits for the job that the order was about.
     pub(super) fn waits_for_a_job(&self, order: WrapPromotionOrder) -> bool {
         self.is_of(order) && self.promotion.as_deref().is_some_and(|promotion| promotion.joins.is_some())
     }
 
-    /// Has it wait for a job. Its server hears of it only where nothing comes of that. True where somebody has to wait for the job on its
-    /// behalf.
+    /// Makes the call wait for a job. The server gets the call only if nothing comes of that. Returns true if the bridge has to wait for
+    /// the job on its behalf.
     pub(super) fn join(&mut self, job: JobId, order: WrapPromotionOrder) -> bool {
         let Some(promotion) = &mut self.promotion else { return false };
         (promotion.joins, promotion.order) = (Some(job), Some(order));
-        // Who has asked for a task gets the one that there is, which is handed over at once.
+        // A client that has asked for a task gets the existing one, which is handed over at once.
         !promotion.is_of_a_task()
     }
 
-    /// Has it wait for no job any more, since nothing comes of that. From then on it may become one itself, if calls still may.
+    /// Ends the wait for a job of which nothing comes. From then on the call may become a job itself, if calls still may.
     pub(super) fn join_nothing(&mut self, now: Duration, may_become_a_job: bool) {
         if let Some(promotion) = &mut self.promotion {
             promotion.joins = None;
@@ -198,8 +200,8 @@ impl GuardedCall {
         }
     }
 
-    /// Has it stay a call to its end; what was ordered for it is of no use any more. True where its server has not heard of it yet because
-    /// it was to be a task first.
+    /// Keeps the call a call to its end. Orders about it have no effect any more. Returns true if the server has not got the call yet
+    /// because it was to be a task first.
     pub(super) fn keep_as_call(&mut self) -> bool {
         let is_unsent = self.waits_for_its_task();
         match &mut self.promotion {
@@ -209,7 +211,7 @@ impl GuardedCall {
         is_unsent
     }
 
-    /// Gives what is asked of whoever makes a job of it, now that its time has come.
+    /// Returns the order to make a job of the call, now that its time has come.
     pub(super) fn order_promotion(
         &mut self,
         wire_id: &Id,
@@ -220,7 +222,7 @@ impl GuardedCall {
         let elapsed = now.saturating_sub(self.since);
         let promotion = self.promotion.as_mut()?;
         let (params, order) = match (promotion.joins, promotion.order) {
-            // There may be nothing to wait for, and then it becomes a job itself.
+            // If there is no job to wait for, the call becomes one itself and needs its params.
             (Some(_), Some(order)) => (promotion.params.clone(), order),
             _ => (std::mem::take(&mut promotion.params), orders.next()),
         };
@@ -240,7 +242,7 @@ impl GuardedCall {
         })
     }
 
-    /// Makes it the call of a job, which may take `limit` in all, and gives what its client has to hear of that.
+    /// Turns the call into that of a job, which may take `limit` in all. Returns the data for the client's reply.
     pub(super) fn become_job(&mut self, wire_id: &Id, job: &str, limit: Duration) -> PromotedCall {
         let reply = self.promotion.take().map(|promotion| promotion.promotion_reply);
         let is_a_task = reply == Some(PromotionReply::Task(Dialect::Core));
@@ -257,7 +259,7 @@ impl GuardedCall {
         }
     }
 
-    /// Says that it cannot be the task that its client has asked for.
+    /// Words the error of a call that cannot be the task that its client has asked for.
     pub(super) fn not_kept(&self, why: &JobServiceError) -> ErrorReport<'static> {
         let line = self.line.as_deref().and_then(Json::new);
         let tool = line.and_then(|line| text_member(line.member("params")?, "name")).unwrap_or_default();
@@ -265,7 +267,7 @@ impl GuardedCall {
     }
 }
 
-/// What decides whether a request may become a job, where somebody keeps jobs.
+/// The rules that decide whether a request may become a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PromotionRules<'a> {
     pub(super) server: &'a str,
@@ -280,12 +282,12 @@ impl PromotionRules<'_> {
         PromotionReply::of(params, self.client.revision())
     }
 
-    /// Tells whether this is a list of tools for a client that copes with tasks.
+    /// Returns whether this is a list of tools for a client that copes with tasks.
     pub(super) fn is_list_for_tasks(&self, method: &str, params: Option<Json<'_>>) -> bool {
         method == "tools/list" && params.is_some_and(|params| self.reply_to(params) != PromotionReply::Words)
     }
 
-    /// Plans when a request becomes a job that may take `limit` as a call; never, for most.
+    /// Plans when a request becomes a job. As a call it may take `limit`. Returns `None` for most requests, which never become jobs.
     pub(super) fn plan(
         &self,
         method: &str,
@@ -297,9 +299,9 @@ impl PromotionRules<'_> {
         let has_tasks = self.added_capabilities.has_tasks() == Some(true);
         let promotion_reply = if has_tasks { PromotionReply::Words } else { self.reply_to(params) };
         let after = match promotion_reply {
-            // It is what its client has asked for, which waits for that alone.
+            // The client has asked for a task and waits for that alone.
             PromotionReply::Task(Dialect::Core) => Duration::ZERO,
-            // A task is between the client and a server that has some.
+            // This task is between the client and a server that has tasks.
             PromotionReply::Words if has_tasks && params.member("task").is_some() => return None,
             _ if limit.is_some_and(|limit| after >= limit) => return None,
             _ => after,
@@ -311,7 +313,7 @@ impl PromotionRules<'_> {
         Some(PlannedPromotion { at, params, promotion_reply, joins: None, order: None }.into())
     }
 
-    /// Tells whether these can be kept until the call is answered. What is large is bounded for all calls together.
+    /// Returns whether these params can be kept until the call is answered. Large ones are bounded for all calls together.
     fn has_room_for(&self, params: Json<'_>) -> bool {
         let length = params.get().len();
         if length <= RETRY_BYTES || !stands("kept-params-bounded") {
@@ -329,7 +331,7 @@ impl PromotionRules<'_> {
         has_room
     }
 
-    /// Gives the job that the same call has become before.
+    /// Returns the job that the same call has become before, if this one may join it.
     pub(super) fn same_call(
         &self,
         promotion: &PlannedPromotion,
@@ -342,7 +344,7 @@ impl PromotionRules<'_> {
         joins.then(|| effects.same_call(self.client.name(), &promotion.params)).flatten()
     }
 
-    /// Says why a call cannot be the task that its client has asked for, where there is no room for it.
+    /// Returns why a call cannot be the task that its client has asked for, if there is no room for it.
     pub(super) fn refusal_of_task(
         &self,
         method: &str,
@@ -351,7 +353,7 @@ impl PromotionRules<'_> {
         let params =
             params.filter(|_| method == "tools/call" && self.added_capabilities.has_tasks() != Some(true))?;
         self.limits.promote_after.moment(self.client.call_clock())?;
-        // The room is asked for first: nearly every call has it, and the kind of its caller costs a look into its parameters.
+        // The room is checked first: nearly every call has room, and the kind of reply costs a look into the params.
         let is_refused =
             !self.has_room_for(params) && self.reply_to(params) == PromotionReply::Task(Dialect::Core);
         is_refused.then(|| ErrorReport {
@@ -362,7 +364,7 @@ impl PromotionRules<'_> {
     }
 }
 
-/// Returns the params of a question that can only be about a call which is a task to its client. They name the task.
+/// Returns the params of a question, with the task named, if it can only be about a call that is a task to its client.
 pub(super) fn related(calls: &CallTable, line: &[u8]) -> Option<String> {
     let (_, call) = calls.only()?;
     let task = call.task.as_ref()?;
@@ -370,17 +372,17 @@ pub(super) fn related(calls: &CallTable, line: &[u8]) -> Option<String> {
     stands("question-of-a-task-says-so").then(|| tasks::related(params, task))
 }
 
-/// Returns the line of such a call as its server is to have it.
+/// Returns the line of such a call without its task, as the server gets it.
 pub(super) fn without_task(line: &[u8]) -> Option<Vec<u8>> {
     with_params(line, PromotionReply::Task(Dialect::Core).without_task(Json::new(line)?.member("params")?)?)
 }
 
-/// Returns a message with these params.
+/// Replaces the params of a message.
 pub(super) fn with_params(line: &[u8], params: String) -> Option<Vec<u8>> {
     Some(Splice::new(Json::new(line)?).set("params", params).apply()?.into_owned().into_bytes())
 }
 
-/// Returns a client's response without the task that it says it is about; nothing, where it says none.
+/// Removes the task from a client's response. Returns `None` if it names none.
 pub(super) fn unrelated(line: &[u8]) -> Option<Vec<u8>> {
     let line = Json::new(line)?;
     let result = tasks::unrelated(line.member("result")?)?.into_owned();

@@ -1,6 +1,6 @@
 //! Requests of the server that wait for the client's answer.
 //!
-//! Invariant: the client knows each by an id under which it owes no other answer.
+//! Invariant: the client knows each question by an id under which it owes no other answer.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use unhang_wire::{Completion, Id, InFlight, InvalidReason, RegisterError, compos
 
 use super::{effects::WrapEffects, own_requests::OwnRequests};
 
-/// A request of the server. The table's key is the id on the client's side.
+/// A request of the server. The key of the table is the id on the client's side.
 #[derive(Debug)]
 pub(super) struct ServerQuestion {
     pub server_id: Id,
-    /// It went out as one about a task of ours, of which the server is not to hear.
+    /// Whether the question went out as one about a task of ours, which the server does not hear of.
     pub is_of_a_task: bool,
     pub method: Box<str>,
     pub since: Duration,
 }
 
 impl ServerQuestion {
-    /// Says that the client did not answer in time.
+    /// Words the error of a question that the client did not answer in time.
     pub(super) fn deadline(&self, now: Duration) -> ErrorReport<'static> {
         let waited = in_words(now.saturating_sub(self.since));
         ErrorReport {
@@ -53,8 +53,8 @@ impl ServerQuestions {
         self.in_flight.is_empty()
     }
 
-    /// Enters a question under the server's own id, or under one of ours where the client still owes an answer to an earlier one, of a process
-    /// that is gone. Gives that.
+    /// Enters a question under the server's own id. If the client still owes an answer under that id, to a question of a process that is
+    /// gone, it gets an id of ours. Returns that new id, or `None` if the server's own is used.
     pub(super) fn register(
         &mut self,
         question: ServerQuestion,
@@ -75,7 +75,7 @@ impl ServerQuestions {
         self.in_flight.complete(client_side_id)
     }
 
-    /// Gives the next question that the client did not answer in time.
+    /// Takes out the next question that the client did not answer in time.
     pub(super) fn expire(&mut self, now: Duration) -> Option<(Id, ServerQuestion)> {
         self.in_flight.expire(now)
     }
@@ -92,7 +92,7 @@ impl ServerQuestions {
         self.in_flight.contains(client_side_id)
     }
 
-    /// Says why the server may not ask once more now under this id, if it may not.
+    /// Returns why the server may not ask now under this id, or `None` if it may.
     pub(super) fn refusal(
         &self,
         server: &str,
@@ -115,12 +115,12 @@ impl ServerQuestions {
         self.in_flight.iter().find(|(_, question)| question.server_id == *server_id).map(|(id, _)| id)
     }
 
-    /// Gives a question that was asked at this time or later.
+    /// Returns a question that was asked at this time or later.
     pub(super) fn asked_since(&self, since: Duration) -> Option<&ServerQuestion> {
         self.in_flight.iter().map(|(_, question)| question).find(|question| question.since >= since)
     }
 
-    /// Ends a question that the server withdraws. Gives its id on the client's side.
+    /// Ends a question that the server withdraws. Returns its id on the client's side, or `None` if it is not open.
     pub(super) fn withdraw(&mut self, server_id: &Id) -> Option<Id> {
         let client_side_id =
             self.asked_as(server_id).cloned().filter(|_| stands("withdrawn-question-is-over"))?;
@@ -128,7 +128,7 @@ impl ServerQuestions {
         Some(client_side_id)
     }
 
-    /// Withdraws what a process asked that is gone; an answer of the client goes nowhere then.
+    /// Withdraws the questions of a process that is gone. Answers of the client go nowhere then.
     pub(super) fn withdraw_all(&mut self, effects: &mut impl WrapEffects) {
         let ids: Vec<Id> = self.in_flight.iter().map(|(id, _)| id.clone()).collect();
         for id in ids.into_iter().filter(|_| stands("dead-questions-withdrawn")) {
@@ -139,7 +139,7 @@ impl ServerQuestions {
     }
 }
 
-/// Says that what the server asked is no valid request.
+/// Words the error of a question that is not a valid request.
 pub(super) fn refusal_of_invalid(reason: InvalidReason) -> ErrorReport<'static> {
     ErrorReport {
         kind: FaultKind::InvalidRequest,
@@ -148,7 +148,7 @@ pub(super) fn refusal_of_invalid(reason: InvalidReason) -> ErrorReport<'static> 
     }
 }
 
-/// Says that what the server asked is over the limit.
+/// Words the error of a question that is over the limit.
 pub(super) fn refusal_of_oversized(length: u64) -> ErrorReport<'static> {
     ErrorReport {
         kind: FaultKind::TooLarge,
@@ -157,14 +157,14 @@ pub(super) fn refusal_of_oversized(length: u64) -> ErrorReport<'static> {
     }
 }
 
-/// Says why a client of a revision without questions is not asked.
+/// Words the error of a question to a client whose revision has no questions.
 pub(super) fn refusal_by_stateless(method: &str) -> ErrorReport<'static> {
     let happened = format!("`{method}` cannot be asked of a client of revision 2026-07-28");
     let hint = "answer with resultType input_required instead";
     ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint }
 }
 
-/// Returns the answer to a question of the server in the client's place.
+/// Returns the line that answers a question of the server in the client's place.
 pub(super) fn refusal_line(
     server: &str,
     server_id: &Id,

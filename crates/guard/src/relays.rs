@@ -1,10 +1,10 @@
-//! What hears of the calls that are jobs, or are to become some, and what jobs want of the server.
+//! Relays between calls and their jobs: news of calls for jobs, and requests of jobs to the server.
 //!
 //! # Invariants
 //!
-//! - What is told of a job never waits for it.
+//! - News for a job never waits for the job.
 //! - Requests of jobs wait in a bounded queue.
-//! - A relay is that of one request, also where a later one has the same id.
+//! - A relay belongs to one request, even if a later one has the same id.
 
 use std::{
     collections::HashMap,
@@ -29,10 +29,10 @@ use unhang_upstream::{
     question::ASIDES,
 };
 
-/// Requests of jobs that may wait to be made. Each job has one at a time.
+/// The most requests of jobs that may wait to be made. Each job has one at a time.
 const MOST_FOLLOW_UPS: usize = 1024;
 
-/// What a job hears of its call by.
+/// The sending ends for a job that waits for its call.
 struct Relay {
     key: u64,
     answer: oneshot::Sender<ServerAnswer>,
@@ -40,24 +40,24 @@ struct Relay {
     aside: mpsc::Sender<SideMessage>,
 }
 
-/// A further request to the server on behalf of a job, which is to be made.
+/// A further request to the server on behalf of a job, which is still to be made.
 struct FollowUpRequest {
     params: Arc<str>,
     relay: Relay,
 }
 
-/// What hears of a request that was made once more.
+/// The relay of a request that was made once more.
 pub(super) struct RepeatedRequest(Relay);
 
-/// What has happened about calls that are jobs.
+/// An event of calls that are jobs.
 pub(super) enum RelayEvent {
     /// Nobody waits for this call any more.
     Withdrawn(Id),
-    /// The server is to be asked this, on behalf of a job.
+    /// A job makes one more request to the server.
     Asked(Arc<str>, RepeatedRequest),
 }
 
-/// What hears of calls, by their ids on the server's side.
+/// The relays of calls, by their ids on the server's side.
 pub(super) struct CallRelays {
     relays: HashMap<Id, Relay>,
     sender: BridgeSender,
@@ -65,18 +65,18 @@ pub(super) struct CallRelays {
 }
 
 impl CallRelays {
-    /// Makes relays with a queue in which so many requests of jobs can wait.
+    /// Makes relays with a queue for this many requests of jobs.
     pub(super) fn new(most: usize) -> CallRelays {
         let (sender, follow_ups) = BridgeSender::new(most);
         CallRelays { relays: HashMap::new(), sender, follow_ups }
     }
 
-    /// Returns the way on which a job asks for more.
+    /// Returns the sender through which a job asks for more.
     pub(super) fn source(&self) -> BridgeSender {
         self.sender.clone()
     }
 
-    /// Has a job hear of this call. Gives what it waits for, and the key of what hears of it.
+    /// Opens a relay for this call. Returns the receiving end for the job, and the key of the relay.
     pub(super) fn open(&mut self, call: Id) -> (PendingCall, u64) {
         let (pending_call, relay) = self.sender.open();
         let key = relay.key;
@@ -84,19 +84,19 @@ impl CallRelays {
         (pending_call, key)
     }
 
-    /// Has a job hear of a request of its own, which was made and goes by this id.
+    /// Adds the relay of a job's own request, which was made under this id.
     pub(super) fn insert(&mut self, call: Id, again: RepeatedRequest) {
         self.relays.insert(call, again.0);
     }
 
-    /// Forgets what hears of this call, unless another has its id by now.
+    /// Forgets the relay of this call, unless another call has its id by now.
     pub(super) fn forget(&mut self, call: &Id, relay: u64) {
         if self.relays.get(call).is_some_and(|known| known.key == relay) {
             self.relays.remove(call);
         }
     }
 
-    /// Tells a job of its call.
+    /// Sends news to the job of a call.
     pub(super) fn tell(&mut self, server: &str, call: &Id, news: JobNews<'_>) {
         let raw = |params: &[u8]| {
             let text = String::from_utf8(params.to_vec()).ok()?;
@@ -107,7 +107,7 @@ impl CallRelays {
                 if let Some(relay) = self.relays.remove(call)
                     && let Some(outcome) = outcome(server, line)
                 {
-                    // Nobody may wait for it any more.
+                    // The job may not wait for it any more.
                     let _gone =
                         relay.answer.send(ServerAnswer { era, server_info: None, outcome, asked_for: None });
                 }
@@ -119,18 +119,18 @@ impl CallRelays {
             }
             JobNews::Log(params) => {
                 if let (Some(relay), Some(params)) = (self.relays.get(call), raw(params)) {
-                    // Where there are too many on their way it is lost.
+                    // If too many are on their way, this one is lost.
                     let _lossy = relay.aside.try_send(SideMessage::Logged(params));
                 }
             }
         }
     }
 
-    /// Waits for something to happen. Cancel-safe.
+    /// Waits for the next event. Cancel-safe.
     pub(super) async fn event(&mut self) -> RelayEvent {
         loop {
             tokio::select! {
-                // What was withdrawn meanwhile is not asked at all.
+                // A request that was withdrawn meanwhile is not made at all.
                 Some(FollowUpRequest { params, relay }) = self.follow_ups.recv() => if !relay.answer.is_closed() {
                     return RelayEvent::Asked(params, RepeatedRequest(relay));
                 },
@@ -152,19 +152,19 @@ impl CallRelays {
 #[derive(Clone)]
 pub(super) struct BridgeSender {
     follow_ups: mpsc::Sender<FollowUpRequest>,
-    /// Rung when somebody waits no more.
+    /// Rung when a job stops waiting.
     withdrawn: Arc<Notify>,
     last_key: Arc<AtomicU64>,
 }
 
 impl BridgeSender {
-    /// Makes a queue in which so many requests of jobs can wait, and its other end.
+    /// Makes a queue for this many requests of jobs. Returns both ends.
     fn new(most: usize) -> (BridgeSender, mpsc::Receiver<FollowUpRequest>) {
         let (follow_ups, taken) = mpsc::channel(most.clamp(1, MOST_FOLLOW_UPS));
         (BridgeSender { follow_ups, withdrawn: Arc::default(), last_key: Arc::default() }, taken)
     }
 
-    /// Makes what a job waits for, and what hears of its request.
+    /// Makes the receiving end for a job, and the relay of its request.
     fn open(&self) -> (PendingCall, Relay) {
         let key = self.last_key.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
@@ -172,7 +172,7 @@ impl BridgeSender {
         let (aside, said) = mpsc::channel(ASIDES);
         let waiting = AwaitedAnswer { answered, is_over: false, withdrawn: Arc::clone(&self.withdrawn) };
         let answering = Box::pin(async move {
-            // All of it moves in, so that its end is that of the wait.
+            // The whole value moves in, so that it is dropped when the wait ends.
             let mut waiting = waiting;
             let answered = (&mut waiting.answered).await;
             waiting.is_over = true;
@@ -182,12 +182,12 @@ impl BridgeSender {
     }
 }
 
-/// Says that there is no answer, for this reason.
+/// Makes an answer that says why there is none.
 fn unanswered(why: Error) -> ServerAnswer {
     ServerAnswer { era: Era::Legacy, server_info: None, outcome: Err(why), asked_for: None }
 }
 
-/// An answer that a job waits for. Dropped before it came, it tells that nobody waits any more.
+/// An answer that a job waits for. If it is dropped before the answer came, it tells that the job no longer waits.
 struct AwaitedAnswer {
     answered: oneshot::Receiver<ServerAnswer>,
     is_over: bool,
@@ -219,7 +219,7 @@ impl CallSource for BridgeSender {
     }
 }
 
-/// Returns what a response says; nothing where it is none.
+/// Reads the outcome of a response. Returns `None` if the line is not a response.
 fn outcome(server: &str, line: &[u8]) -> Option<Result<Box<RawValue>, Error>> {
     let piece = read(line).next()?;
     let Piece::Message(Message { body: Body::Response { outcome, .. }, .. }) = piece else { return None };

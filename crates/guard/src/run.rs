@@ -1,13 +1,13 @@
 //! The shell around the session: descriptors, the process, the clock.
 //!
-//! Theory of operation. One task, one `select!`. Reads feed the session; the session writes through [`ProcessEffects`], which
-//! gathers short lines until everything that was read at once has been dealt with, and hands long ones to the kernel at
-//! once; what the kernel does not take waits in a queue. No branch awaits a write, so neither direction can wait for the
-//! other. The server's stderr is read by a thread of its own and never passes here.
+//! Theory of operation. There is one task with one `select!`. Reads feed the session, and the session writes through [`ProcessEffects`].
+//! That gathers short lines until everything that was read at once is handled, and hands long ones to the kernel at once. Bytes that the
+//! kernel does not take wait in a queue. No branch awaits a write, so neither direction can wait for the other. A thread of its own reads
+//! the server's stderr, which never passes here.
 //!
-//! Invariants: one server process at a time; after [`WrapAction::Exit`] what the client has written is refused, nothing is
-//! read any more, and what waits for the client is delivered for as long as it reads, within [`EXIT_LIMIT`] from what
-//! ended the session; dropping the process lets its lifeline end the tree.
+//! Invariants: there is one server process at a time. After [`WrapAction::Exit`] lines that the client has written are refused, and nothing
+//! is read any more. Lines that wait for the client are delivered for as long as it reads, within [`EXIT_LIMIT`] from the event that ended
+//! the session. When the process is dropped, its lifeline ends the tree.
 
 use std::{future::pending, io, os::fd::OwnedFd, time::Duration};
 
@@ -41,29 +41,28 @@ use unhang_core::{
 };
 use unhang_upstream::process::{ProcessEvent, ServerProcess, awaited};
 
-/// What a guard needs.
+/// The parts that a guard needs.
 pub struct GuardSpec {
-    /// What the server is called in errors, logs and file names.
+    /// The server's name in errors, logs and file names.
     pub name: String,
     /// The server's limits.
     pub limits: Limits,
-    /// How the server is started.
+    /// The command of the server.
     pub server: ServerSpec,
-    /// Where the client writes to us; shared with the client, so it is never made non-blocking in place.
+    /// The descriptor that the client writes to. It is shared with the client, so it is never made non-blocking in place.
     pub client_input: OwnedFd,
-    /// Where the client reads from us.
+    /// The descriptor that the client reads from.
     pub client_output: OwnedFd,
-    /// Where the server's stderr and our own notices are copied to, lossily.
+    /// The place for copies of the server's stderr and of our own notices, which may be lost.
     pub notices: LossyWriter,
-    /// What slow calls become jobs with; without it they do not.
+    /// The function that opens the folder of jobs. Without it slow calls do not become jobs.
     pub jobs: Option<OpenJobs>,
 }
 
-/// Guards one server until the client or a [`Stop`] ends it. Returns the exit code (design 4). A second `Stop` ends it at
-/// once.
+/// Guards one server until the client or a [`Stop`] ends it. Returns the exit code (design 4). A second `Stop` ends it at once.
 ///
 /// # Errors
-/// Only when the client's descriptors cannot be used at all.
+/// Fails if the client's descriptors cannot be used at all.
 pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result<u8> {
     let mut shell = GuardLoop::new(spec)?;
     let mut timer = Box::pin(sleep_until(Instant::now()));
@@ -100,13 +99,13 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
     };
     tokio::select! {
         () = shell.finish() => {}
-        // Nobody wants to wait for the last answers any more; the outcome stays.
+        // Nobody wants to wait for the last answers any more. The outcome stays.
         Some(_) = stops.recv(), if stands("signal-ends-delivery") => {}
     }
     Ok(code)
 }
 
-/// Waits for something to happen about jobs. Where there are none nothing does. Cancel-safe.
+/// Waits for the next event of jobs. Without a bridge it waits for ever. Cancel-safe.
 async fn bridge_event(bridge: &mut Option<JobBridge>) -> job_bridge::BridgeEvent {
     match bridge {
         Some(bridge) => bridge.event().await,
@@ -120,17 +119,17 @@ struct GuardLoop {
     origin: Instant,
     from_client: FromClient,
     server_lines: Lines,
-    /// When memory that long lines needed is looked at.
+    /// When to look at memory that long lines needed.
     release_at: Option<Instant>,
-    /// What only the start needed of the program's code is no longer in memory.
+    /// Whether code that only the start needed has been removed from memory.
     is_settled: bool,
     server: ServerSpec,
     name: String,
     limits: Limits,
     ending: bool,
-    /// Why jobs end that end with the session.
+    /// The reason that is given to jobs that end with the session.
     jobs_end: CallsEnd,
-    /// By when the process has to be gone, once something has ended the session.
+    /// When the process has to be gone, once something has ended the session.
     ends_by: Option<Deadline>,
 }
 
@@ -161,7 +160,7 @@ impl GuardLoop {
         self.origin.elapsed()
     }
 
-    /// Carries out what the session wants; returns the exit code at the end.
+    /// Carries out the session's actions. Returns the exit code at the end.
     fn act(&mut self) -> Option<u8> {
         while let Some(action) = self.wrap_session.next_action() {
             match action {
@@ -214,11 +213,11 @@ impl GuardLoop {
         None
     }
 
-    /// Tells when [`GuardLoop::tick`] is due.
+    /// Returns when [`GuardLoop::tick`] is due.
     fn next_tick(&mut self) -> Option<Instant> {
         if self.from_client.lines.is_large() || self.server_lines.is_large() {
             self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
-            // From here on memory goes to messages. By now everything a session begins with has been done once.
+            // From here on memory goes to messages. By now everything that a session begins with has been done once.
             if !std::mem::replace(&mut self.is_settled, true) {
                 give_back_code();
             }
@@ -243,7 +242,7 @@ impl GuardLoop {
         }
     }
 
-    /// Notes that the server has closed its stdin. What it has read it may still answer; what lies in the pipe nobody will read.
+    /// Notes that the server has closed its stdin. It may still answer requests that it has read. Nobody will read the rest in the pipe.
     fn input_closed(&mut self) {
         if let Some(process) = &mut self.effects.process {
             process.input_closed = true;
@@ -256,7 +255,7 @@ impl GuardLoop {
         self.wrap_session.stop(self.now(), exit::DONE, "the client reads no more", &mut self.effects);
     }
 
-    /// Draws the consequences of a write that failed. Whoever writes next notices that.
+    /// Handles failed writes. The write that failed has only noted that the peer is gone.
     fn notice_lost_peers(&mut self) {
         if self.effects.to_client.peer_gone() && !self.ending && stands("failed-write-to-client-ends") {
             self.client_gone();
@@ -271,8 +270,8 @@ impl GuardLoop {
         self.client_read(outcome);
     }
 
-    /// Refuses what the client has written by now. Whoever has been allowed to write is answered, so this is the last thing before its way
-    /// to us is closed.
+    /// Refuses the lines that the client has written by now. The client was allowed to write them, so they are answered. This is the last
+    /// step before its way to us is closed.
     fn refuse_the_rest(&mut self) {
         let deadline = Deadline::after(FLUSH_LIMIT);
         while !self.from_client.ended && !deadline.is_past() && self.wrap_session.reads_client(&self.effects)
@@ -301,7 +300,7 @@ impl GuardLoop {
         }
     }
 
-    /// Sets the deadline of the end. The diagnostics after us need a moment of it.
+    /// Sets the deadline of the end. The diagnostics after this process need a moment of it.
     fn begin_end(&mut self) {
         self.ends_by.get_or_insert_with(|| Deadline::after(EXIT_LIMIT - FLUSH_LIMIT));
     }
@@ -321,7 +320,7 @@ impl GuardLoop {
         self.server_read(read);
     }
 
-    /// Takes what was read from the server; true when there may be more at once.
+    /// Takes the result of a read from the server. Returns true if there may be more at once.
     fn server_read(&mut self, read: io::Result<usize>) -> bool {
         match read {
             Ok(count @ 1..) => {
@@ -342,7 +341,7 @@ impl GuardLoop {
         }
     }
 
-    /// Deals with the end of the server's stdout. A server that goes closes it a moment before; one that lives on is of no use.
+    /// Handles the end of the server's stdout. A server that ends closes it a moment before. A server that goes on running is useless.
     fn output_ended(&mut self) {
         let now = self.now();
         let Some(process) = &mut self.effects.process else { return };
@@ -376,8 +375,8 @@ impl GuardLoop {
         }
     }
 
-    /// Reads what the dead process wrote, which is in the pipes already, without waiting for their end, which
-    /// somebody else may hold open (processes.md 1.3).
+    /// Reads the last output of the dead process, which is in the pipes already. It does not wait for the end of the pipes, which another
+    /// process may hold open (processes.md 1.3).
     async fn last_words(&mut self) {
         if let Some(process) = &mut self.effects.process {
             process.exited = true;
@@ -398,7 +397,7 @@ impl GuardLoop {
         }
     }
 
-    /// Passes on what the local job server has said.
+    /// Passes on the lines of the local job server.
     fn hear_job_server(&mut self) {
         let Some(bridge) = &mut self.effects.bridge else { return };
         let said = bridge.said();
@@ -410,7 +409,7 @@ impl GuardLoop {
         }
     }
 
-    /// Deals with what has happened about jobs.
+    /// Handles an event of the job bridge.
     fn job_event(&mut self, event: job_bridge::BridgeEvent) {
         let now = self.now();
         match event {
@@ -449,7 +448,7 @@ impl GuardLoop {
         }
     }
 
-    /// Refuses what the client has written meanwhile, delivers what waits for it, and ends what is a job.
+    /// Refuses the lines that the client has written meanwhile, delivers the lines that wait for it, and ends the jobs.
     async fn finish(mut self) {
         self.begin_end();
         self.refuse_the_rest();

@@ -1,6 +1,6 @@
 //! The breaker that leaves a failing server alone, and the request that tries whether the server works again.
 //!
-//! Invariant: at most one request is the trial, and it ends with that request, however that ends.
+//! Invariant: at most one request is the trial. The trial ends with that request, however that ends.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl ServerBreaker {
         Self { breaker: Breaker::new(limits, seed), trial: None, cooldown: limits.breaker_cooldown }
     }
 
-    /// Asks whether a request may go to the server.
+    /// Decides whether a request may go to the server.
     pub(super) fn ask(&mut self, now: Duration) -> BreakerVerdict {
         self.breaker.ask(now)
     }
@@ -39,7 +39,7 @@ impl ServerBreaker {
         self.trial = Some(wire_id);
     }
 
-    /// Ends the trial if it is this request, which says nothing about the server: the next may try.
+    /// Ends the trial if it is this request, without judging the server. The next request may try.
     pub(super) fn settle_trial(&mut self, wire_id: &Id, now: Duration) {
         if self.trial.as_ref() == Some(wire_id) {
             self.end_trial(now);
@@ -58,14 +58,14 @@ impl ServerBreaker {
         self.breaker.succeeded();
     }
 
-    /// Notes the death of the server. True where it is left alone from now on.
+    /// Notes the death of the server. Returns true if the server is left alone from now on.
     pub(super) fn failed(&mut self, now: Duration) -> bool {
         let opened = stands("deaths-counted") && self.breaker.failed(now);
         self.trial = None;
         opened
     }
 
-    /// Tells how long the next start waits.
+    /// Returns how long the next start waits.
     pub(super) fn delay(&mut self) -> Duration {
         self.breaker.delay()
     }
@@ -74,7 +74,7 @@ impl ServerBreaker {
         self.breaker.failures()
     }
 
-    /// Tells when it is worth another try, where the server is left alone.
+    /// Returns when another try is worthwhile, if the server is left alone.
     pub(super) fn retry_after(&self, kind: FaultKind, now: Duration) -> Option<Duration> {
         let phase = self.breaker.phase(now);
         match phase {
@@ -84,7 +84,7 @@ impl ServerBreaker {
         }
     }
 
-    /// Says why a request is not sent while the server is left alone for another `wait`.
+    /// Words the refusal of a request while the server is left alone for another `wait`.
     pub(super) fn refusal(&self, server: &str, wait: Duration) -> ErrorReport<'static> {
         let summary = format!(
             "`{server}` failed {} times in a row and is left alone for another {}",
@@ -94,12 +94,12 @@ impl ServerBreaker {
         ErrorReport { kind: FaultKind::BreakerOpen, summary, hint: MEND_HINT }
     }
 
-    /// Says why a call gets no answer whose server is gone.
+    /// Words the error of a call whose server is gone.
     pub(super) fn loss(&self, happened: &str) -> ErrorReport<'static> {
         let kind = if self.breaker.is_open() { FaultKind::BreakerOpen } else { FaultKind::ServerExited };
         ErrorReport { kind, summary: happened.to_owned(), hint: MEND_HINT }
     }
 }
 
-/// What to do about a server that keeps failing.
+/// The hint about a server that keeps failing.
 const MEND_HINT: &str = "mend what error.data.stderrTail shows, then try again";

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use unhang_switches::stands;
 
-/// How far the session is on its way out.
+/// The stage of the session on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrapPhase {
     Running,
-    /// The client has ended; what is in flight may still be answered.
+    /// The client has ended. Requests in flight may still be answered.
     Draining {
         until: Duration,
     },
-    /// The server never came up, and nobody has been told yet.
+    /// The server never came up, and no request has been told of that yet.
     Unstartable {
         until: Duration,
     },
@@ -31,7 +31,7 @@ pub(super) enum WrapPhase {
 }
 
 impl WrapPhase {
-    /// Tells when the next stage begins at the latest.
+    /// Returns when the next stage begins at the latest.
     pub(super) fn next_tick(self) -> Option<Duration> {
         match self {
             WrapPhase::Draining { until, .. } if stands("eof-grace-ends") => Some(until),
@@ -41,7 +41,7 @@ impl WrapPhase {
         }
     }
 
-    /// Tells whether requests may still be answered.
+    /// Returns whether requests may still be answered.
     pub(super) fn serves(self) -> bool {
         matches!(self, WrapPhase::Running | WrapPhase::Draining { .. })
     }

@@ -1,6 +1,6 @@
-//! Answers that name no call: whether they can be meant for the one that waits.
+//! Answers that name no call, and whether they can be meant for the one that waits.
 //!
-//! Invariant: what no server would say in the place of an answer ends no call, for the answer itself may be the next line.
+//! Invariant: only a line that a server would send in place of an answer ends a call, because the answer itself may be the next line.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use super::calls::{GuardedCall, Role};
 /// Requests whose result is an empty object.
 const EMPTY_RESULTS: [&str; 4] = ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
 
-/// An answer that was probably that of the one call that waited.
+/// An unusable answer that was probably meant for the one call that waited.
 #[derive(Debug)]
 pub(super) struct DoubtfulAnswer {
-    /// What is wrong with it.
+    /// The rule that it breaks.
     pub(super) why: String,
-    /// How long a better one may come.
+    /// Until when a better answer may come.
     pub(super) until: Duration,
 }
 
-/// What an answer without a usable id is to the one call that waits.
+/// The meaning of an answer without a usable id for the one call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StrayAnswer {
-    /// Its answer, which is of no use.
+    /// It is the call's answer, but unusable.
     Certain,
-    /// Its answer, unless a better one is right behind.
+    /// It is the call's answer, unless a better one comes right behind it.
     Doubtful,
-    /// None.
+    /// It is not the call's answer.
     Foreign,
 }
 
@@ -38,7 +38,7 @@ impl StrayAnswer {
         if invalid.shape != MessageShape::Response || !stands("answer-without-id-told") {
             return StrayAnswer::Foreign;
         }
-        // A server that could not read a request answers it with an error under `null`. A result is of a request that was read.
+        // A server that could not read a request answers it with an error under `null`. A result belongs to a request that was read.
         let result = Json::new(invalid.raw).and_then(|message| message.member("result"));
         let Some(result) = result.filter(|_| invalid.raw_id == Some("null")) else {
             return StrayAnswer::Certain;
@@ -52,7 +52,7 @@ impl StrayAnswer {
     }
 }
 
-/// Tells whether a line over the limit can be an answer whose id cannot be read. Text is none, however long it is.
+/// Returns whether a line over the limit can be an answer whose id cannot be read. Text cannot be one, however long it is.
 pub(super) fn may_be_an_answer(oversized: &Oversized) -> bool {
     let is_nameless = oversized.id.is_none() && oversized.method.is_none();
     is_nameless && oversized.shape == MessageShape::Response && stands("oversized-line-without-id-told")

@@ -4,8 +4,8 @@
 //! Live ──exit──► Down ──delay, demand──► (spawn) ──► Replaying ──handshake answered──► Live
 //! ```
 //!
-//! Invariants: there is at most one process; nothing is restarted over and over while nobody asks; a caller's deadline never
-//! stops a server (promise 8).
+//! Invariants: there is at most one process. No server is restarted over and over while nobody needs it. A caller's deadline never stops a
+//! server (promise 8).
 
 use std::time::Duration;
 
@@ -22,20 +22,20 @@ use unhang_switches::stands;
 pub(super) enum ServerLink {
     /// Lines go straight through.
     Live,
-    /// A fresh process is being told the session; lines are held.
+    /// A fresh process is being told the session. Lines are held.
     Replaying,
-    /// No process; lines are held.
+    /// There is no process. Lines are held.
     Down,
 }
 
-/// Why the server never came up.
+/// The reason why the server never came up.
 #[derive(Clone, Debug)]
 pub(super) struct StartFault {
     pub happened: String,
     pub exit: Option<String>,
 }
 
-/// What is known of the process. See the module's text.
+/// The known facts about the process. See the module's text.
 #[derive(Debug)]
 pub(super) struct ServerSupervision {
     link: ServerLink,
@@ -45,11 +45,11 @@ pub(super) struct ServerSupervision {
     start_expired: bool,
     start_fault: Option<StartFault>,
     stop_asked: bool,
-    /// Why the process is of no use any more, where it lives on.
+    /// Why the process is useless, if it still runs.
     useless: Option<Uselessness>,
     restart_at: Option<Duration>,
     restart_not_before: Duration,
-    /// One restart without anybody asking; earned anew by each answered request.
+    /// Whether one restart is allowed although nobody needs the server. Each answered request earns it anew.
     may_restart_unasked: bool,
     health: Health,
 }
@@ -82,7 +82,7 @@ impl ServerSupervision {
         self.health = Health::new(limits, now);
     }
 
-    /// Notes that there is no process any more, nor anything that it left behind.
+    /// Notes that the process and everything that it left behind are gone.
     pub(super) fn gone(&mut self) {
         self.process_alive = false;
     }
@@ -99,32 +99,32 @@ impl ServerSupervision {
         self.link == ServerLink::Live
     }
 
-    /// Tells whether there is a process, or what it left behind.
+    /// Returns whether there is a process, or anything that it left behind.
     pub(super) fn is_process_alive(&self) -> bool {
         self.process_alive
     }
 
-    /// Tells whether there is a process that is not being stopped.
+    /// Returns whether there is a process that is not being stopped.
     pub(super) fn is_of_use(&self) -> bool {
         self.process_alive && !self.stop_asked
     }
 
-    /// Notes that the process is to be stopped. False where that was asked before.
+    /// Notes that the process should be stopped. Returns false if that was noted before.
     pub(super) fn ask_to_stop(&mut self) -> bool {
         !std::mem::replace(&mut self.stop_asked, true)
     }
 
-    /// Notes why the process is of no use any more, for whoever is told of its end.
+    /// Notes why the process is useless, for the report of its end.
     pub(super) fn note_useless(&mut self, now: Duration, why: &'static str) {
         self.useless = Some(Uselessness { since: now, why });
     }
 
-    /// Tells why we ended the process, where it was us and it has ended now.
+    /// Returns why the guard ended the process, if it did and the process has ended now.
     pub(super) fn reason_of_end(&self, now: Duration, stop_grace: Duration) -> Option<&'static str> {
         self.useless?.reason_of_end(now, stop_grace)
     }
 
-    /// Notes that the process is of no use any more: what is asked from now on waits for the next one.
+    /// Notes that the process is useless. Requests from now on wait for the next one.
     pub(super) fn replace(&mut self) {
         if stands("nothing-for-the-stopped") {
             self.link = ServerLink::Down;
@@ -140,29 +140,30 @@ impl ServerSupervision {
         self.answered_ever
     }
 
-    /// Notes that the server works: it may be restarted once more without anybody asking.
+    /// Notes that the server works: it may be restarted once more although nobody needs it.
     pub(super) fn earn_restart(&mut self) {
         self.may_restart_unasked = true;
     }
 
-    /// Notes that the server did not answer a request of the client in time, whichever: a client of 2026-07-28 shakes no hands.
+    /// Notes that the server did not answer some request of the client in time. It need not be a handshake: a client of 2026-07-28 makes
+    /// none.
     pub(super) fn start_expired(&mut self) {
         self.start_expired = true;
     }
 
-    /// Returns the exit code of a session whose client has ended. It tells of a server that was asked and never answered anything.
+    /// Returns the exit code of a session whose client has ended. It shows whether the server got requests and never answered any.
     pub(super) fn code_of_drained(&self, is_asked_still: bool) -> u8 {
         let is_silent = !self.answered_ever && (self.start_expired || is_asked_still);
         if is_silent && stands("silent-start-told-by-exit") { exit::DEADLINE } else { exit::DONE }
     }
 
-    /// Tells for how long the process has run.
+    /// Returns for how long the process has run.
     pub(super) fn age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.spawned_at)
     }
 
-    /// Returns the longest that a request may take for which `limit` is meant: a server that is still starting has until its start deadline, whatever
-    /// is asked first.
+    /// Returns how long a request with this `limit` may take. A server that is still starting has until its start deadline, whatever the
+    /// first request is.
     pub(super) fn with_start(&self, limit: Duration, now: Duration, start_timeout: Duration) -> Duration {
         if self.answered_ever || !stands("start-deadline-for-all") {
             return limit;
@@ -174,11 +175,11 @@ impl ServerSupervision {
     pub(super) fn give_up_start(&mut self, fault: StartFault) {
         self.start_fault = Some(fault);
         self.link = ServerLink::Down;
-        // It may have been deaf before, and somebody may have asked for the next one.
+        // The server may have been deaf before, and somebody may have needed the next one.
         self.restart_at = None;
     }
 
-    /// Says why the server never came up, once it is given up.
+    /// Returns why the server never came up, once it is given up.
     pub(super) fn start_fault(&self) -> Option<&StartFault> {
         self.start_fault.as_ref()
     }
@@ -187,20 +188,20 @@ impl ServerSupervision {
     pub(super) fn lost(&mut self, now: Duration, delay: Duration, may_restart: bool) {
         self.link = ServerLink::Down;
         self.restart_not_before = now + delay;
-        // Somebody may have asked for the next process while this one was still being stopped.
+        // Somebody may have needed the next process while this one was still being stopped.
         let early_wish = self.restart_at.filter(|_| may_restart || !stands("no-start-while-fenced-off"));
         let waits = if stands("early-wish-waits") { self.restart_not_before } else { now };
         self.restart_at = early_wish.map(|at| at.max(waits));
     }
 
-    /// Takes the one restart without anybody asking. False where it was taken before, unless somebody does ask.
+    /// Takes the one restart that needs no reason. Returns false if it was taken before, unless somebody needs the server.
     pub(super) fn take_restart(&mut self, is_asked_for: bool) -> bool {
         let may_restart = is_asked_for || self.may_restart_unasked || !stands("restarted-unasked-once");
         self.may_restart_unasked &= !may_restart;
         may_restart
     }
 
-    /// Plans a start as soon as the back-off allows, since somebody needs the server. True where none was planned.
+    /// Plans a start as soon as the back-off allows, because somebody needs the server. Returns true if none was planned.
     pub(super) fn wake(&mut self, now: Duration) -> bool {
         let is_asleep = self.link == ServerLink::Down && self.restart_at.is_none();
         if is_asleep {
@@ -210,12 +211,12 @@ impl ServerSupervision {
         is_asleep
     }
 
-    /// Tells when the next process is to be started.
+    /// Returns when the next process should be started.
     pub(super) fn next_start(&self) -> Option<Duration> {
         self.restart_at.filter(|_| !self.process_alive || !stands("one-process-at-a-time"))
     }
 
-    /// Takes a start that is due.
+    /// Takes a start that is due. Returns false if none is.
     pub(super) fn take_due_start(&mut self, now: Duration) -> bool {
         let is_due = self.next_start().is_some_and(|at| now >= at);
         if is_due {
@@ -224,12 +225,12 @@ impl ServerSupervision {
         is_due
     }
 
-    /// Notes that anything came from the server.
+    /// Notes that the server has sent anything.
     pub(super) fn life(&mut self, now: Duration) {
         self.health.life(now);
     }
 
-    /// Tells when [`ServerSupervision::check_health`] is due.
+    /// Returns when [`ServerSupervision::check_health`] is due.
     pub(super) fn next_health_check(&self) -> Duration {
         self.health.next_tick()
     }

@@ -1,11 +1,11 @@
 //! The guard's state and its life: pure, driven by events, without a clock or a descriptor of its own.
 //!
-//! Theory of operation. The owner tells the session what happened, with the time since its start, and hands in an
-//! [`WrapEffects`] through which lines leave at once. After each event the owner carries out the [`WrapAction`]s that have come up
-//! and asks [`WrapSession::next_tick`] when to call [`WrapSession::tick`] at the latest.
+//! Theory of operation. The owner tells the session each event, with the time since its start, and hands in a [`WrapEffects`] through which
+//! lines leave at once. After each event the owner carries out the [`WrapAction`]s that have come up. It asks [`WrapSession::next_tick`]
+//! when to call [`WrapSession::tick`] at the latest.
 //!
-//! The state lies in parts, each in the file of its subject. The session wires them: here is what time, the owner and whoever keeps jobs have
-//! to say, in `from_client` what the client says, and in `from_server` what the server does.
+//! The state lies in parts, each in the file of its subject. The session connects them. This file has the events of time, of the owner and
+//! of the job bridge. `from_client` has those of the client, and `from_server` those of the server.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -64,7 +64,7 @@ pub struct WrapSession {
     pub(super) deferred_notifications: DeferredNotifications,
 
     // Jobs.
-    /// What is ours beside what the server has, where somebody keeps jobs.
+    /// The additions of the guard to the server's features, if calls may become jobs.
     pub(super) added_capabilities: Option<Box<AddedCapabilities>>,
     pub(super) local_jobs: LocalJobs,
     pub(super) promotion_orders: PromotionOrders,
@@ -105,18 +105,18 @@ impl WrapSession {
         }
     }
 
-    /// Adds somebody who keeps jobs.
+    /// Lets slow calls become jobs.
     #[must_use]
     pub fn with_jobs(self) -> WrapSession {
         WrapSession { added_capabilities: Some(Box::default()), ..self }
     }
 
-    /// Returns what is to be done next, until there is nothing.
+    /// Returns the next action, or `None` if there is none.
     pub fn next_action(&mut self) -> Option<WrapAction> {
         self.actions.pop_front()
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counters so far.
     pub fn counters(&self) -> WrapCounters {
         self.counters
     }
@@ -126,23 +126,23 @@ impl WrapSession {
         self.calls.len() + self.local_jobs.len()
     }
 
-    /// Tells whether the client may be read. Where it does not read either, its own errors would pile up.
+    /// Returns whether the client may be read. If it does not read either, its own errors would pile up.
     pub fn reads_client(&self, effects: &impl WrapEffects) -> bool {
         effects.client_backlog() <= self.limits.queue_bytes.saturating_mul(2)
             || !stands("unreading-client-unread")
     }
 
-    /// Tells whether the server may be read. It is held back while the client does not read (promise 3).
+    /// Returns whether the server may be read. It is held back while the client does not read (promise 3).
     pub fn reads_server(&self, effects: &impl WrapEffects) -> bool {
         effects.client_backlog() <= self.limits.queue_bytes || !stands("server-held-back")
     }
 
-    /// Tells whether the server may be judged. While it is held back its answers may have come, and nobody reads them.
+    /// Returns whether the server may be judged. While it is held back its answers may wait unread.
     fn is_judged(&self, effects: &impl WrapEffects) -> bool {
         self.reads_server(effects) || !stands("held-back-is-not-judged")
     }
 
-    /// Tells when [`WrapSession::tick`] is due at the latest.
+    /// Returns when [`WrapSession::tick`] is due at the latest.
     pub fn next_tick(&self) -> Option<Duration> {
         let health = self.watches_health() && stands("health-checked");
         [
@@ -181,7 +181,7 @@ impl WrapSession {
         }
     }
 
-    /// Notes that the client's stdin ended. What is in flight may still be answered for a while.
+    /// Notes that the client's stdin ended. Requests in flight may still be answered for a while.
     pub fn client_end(&mut self, now: Duration, effects: &mut impl WrapEffects) {
         self.now = now;
         match self.phase {
@@ -197,7 +197,7 @@ impl WrapSession {
         }
     }
 
-    /// Ends now: a signal, or the client reads no more. What is in flight is answered first.
+    /// Ends the session now: a signal came, or the client no longer reads. Requests in flight are answered first.
     pub fn stop(&mut self, now: Duration, code: u8, cause: &str, effects: &mut impl WrapEffects) {
         self.now = now;
         if matches!(self.phase, WrapPhase::Stopping { .. } | WrapPhase::Closed)
@@ -222,12 +222,12 @@ impl WrapSession {
         }
     }
 
-    /// Tells whether the client waits for nothing but what ends with the session.
+    /// Returns whether the client waits only for answers that come with the end of the session.
     pub(super) fn is_idle(&self) -> bool {
         self.calls.is_idle() && self.local_jobs.is_idle()
     }
 
-    /// Lets the server go once the client has ended and nothing is in flight.
+    /// Stops the server once the client has ended and nothing is in flight.
     pub(super) fn stop_if_drained(&mut self, effects: &mut impl WrapEffects) {
         if let WrapPhase::Draining { .. } = self.phase
             && (self.is_idle() || !stands("drained-before-the-stop"))
@@ -253,33 +253,33 @@ impl WrapSession {
                 self.fail_call(&call, error_report, None, effects);
             }
             self.end_local_requests("the session is over", effects);
-            // A start that was due in the same moment would be for nobody.
+            // A start that was due at the same moment would be useless.
             self.actions.retain(|action| *action != WrapAction::StartServer);
             self.actions.push_back(WrapAction::Exit(code));
         }
     }
 
-    /// Answers what the local job server has in its place, since the session ends.
+    /// Refuses the requests at the local job server in its place, because the session ends.
     fn end_local_requests(&mut self, cause: &str, effects: &mut impl WrapEffects) {
         for (id, asked) in self.local_jobs.take_all() {
             self.refuse(asked.addressee(&id), asked.session_ended(cause), effects);
         }
     }
 
-    /// Has the process stopped.
+    /// Orders the process to be stopped.
     pub(super) fn ask_to_stop(&mut self) {
         if self.server.ask_to_stop() {
             self.actions.push_back(WrapAction::StopServer);
         }
     }
 
-    /// Has a process replaced that is of no use any more.
+    /// Orders a useless process to be replaced.
     pub(super) fn replace_server(&mut self) {
         self.ask_to_stop();
         self.server.replace();
     }
 
-    /// Has the server started, if it is down, since somebody needs it.
+    /// Plans a start of the server, if it is down, because somebody needs it.
     pub(super) fn wake(&mut self) {
         self.counters.restarts += u64::from(self.server.wake(self.now));
     }
@@ -313,7 +313,7 @@ impl WrapSession {
         self.stop_if_drained(effects);
     }
 
-    /// Ends a call whose deadline has passed: its caller is told, the server is told, a late answer goes nowhere.
+    /// Ends a call whose deadline has passed. The caller and the server are told. A late answer goes nowhere.
     fn call_expired(&mut self, wire_id: &Id, mut call: GuardedCall, effects: &mut impl WrapEffects) {
         if let Some(answer) = call.doubtful_answer.take() {
             self.progress_tokens.end(call.token.take());
@@ -332,7 +332,8 @@ impl WrapSession {
         self.progress_tokens.end(call.token.take());
         self.server.start_expired();
         if call.role == Role::Initialize && stands("handshake-never-cancelled") {
-            // Never cancelled (protocol.md 3.1), and never killed for it: a slow start may be an installation (peers.md 3.1 I).
+            // A handshake is never cancelled (protocol.md 3.1), and the server is never killed for it: a slow start may be an installation
+            // (peers.md 3.1 I).
         } else if call.sent && stands("expired-cancelled-at-server") {
             self.cancel_at_server(wire_id, "unhang: no answer in time", effects);
         } else {
@@ -340,7 +341,7 @@ impl WrapSession {
         }
     }
 
-    /// Has a job made of a call whose time has come.
+    /// Orders a job to be made of a call whose time has come.
     fn promote(&mut self, wire_id: &Id) {
         let WrapSession { promotion_orders: orders, client, now, .. } = self;
         if let Some((call, added_capabilities)) =
@@ -351,8 +352,8 @@ impl WrapSession {
         }
     }
 
-    /// Notes that a call is a job now, on the disk; `result` is what its client gets in place of the server's. False where nobody waits for that any
-    /// more, so that the job is of no use.
+    /// Notes that a call is a job on the disk now. `result` is the client's answer in place of the server's. Returns false if nobody waits
+    /// for that any more, so that the job is useless.
     pub fn promoted(
         &mut self,
         now: Duration,
@@ -374,7 +375,7 @@ impl WrapSession {
         );
         let is_kept_back = promoted.is_a_task && !call.sent;
         self.calls.note_next_moment(wire_id);
-        // Others are not kept waiting for what it says about the server: that may take hours.
+        // Other requests do not wait for this one's verdict on the server, which may take hours.
         self.breaker.settle_trial(wire_id, self.now);
         self.calls.forget_name(&promoted.client_id);
         if let Some(token) = promoted.token {
@@ -390,7 +391,7 @@ impl WrapSession {
         true
     }
 
-    /// Notes that there can be no job of a call. Whoever has asked for a task is told so, and its server has not been asked.
+    /// Notes that a call cannot become a job. A client that has asked for a task is told so. The server has not got that call.
     pub fn not_promoted(
         &mut self,
         now: Duration,
@@ -411,12 +412,12 @@ impl WrapSession {
         }
     }
 
-    /// Tells whether a call still waits for the job that this was about.
+    /// Returns whether a call still waits for the job that the order was about.
     pub fn waits_for_a_job(&self, wire_id: &Id, order: WrapPromotionOrder) -> bool {
         self.calls.get(wire_id).is_some_and(|call| call.waits_for_a_job(order))
     }
 
-    /// Takes what has come of a call that waits for a job.
+    /// Takes the outcome for a call that waits for a job.
     pub fn joined(
         &mut self,
         now: Duration,
@@ -430,7 +431,7 @@ impl WrapSession {
         let Some(call) = self.calls.get_mut(wire_id).filter(is_theirs) else { return };
         let is_job_still = matches!(outcome, JoinOutcome::Still(_));
         match outcome {
-            // The job ends with the session, so nobody is told to ask later.
+            // The job ends with the session, so the client is not told to ask later.
             JoinOutcome::Still(_) if !may_become_a_job => {}
             JoinOutcome::Answer(result) | JoinOutcome::Still(result) => {
                 let (client_id, batch, token) = (call.client_id.clone(), call.batch, call.token.take());
@@ -465,7 +466,7 @@ impl WrapSession {
         self.after_call(effects);
     }
 
-    /// Notes that nobody wants the result of a call that is a job, or was to become one, any more.
+    /// Notes that nobody wants the result of a call any more that is a job, or was to become one.
     pub fn job_withdrawn(&mut self, now: Duration, wire_id: &Id, effects: &mut impl WrapEffects) {
         self.now = now;
         if self.calls.get(wire_id).is_some_and(|call| call.is_job)
@@ -480,7 +481,7 @@ impl WrapSession {
         }
     }
 
-    /// Asks the server once more, on behalf of a job, with what it wanted to know first. Gives the id of the request there.
+    /// Makes one more request to the server on behalf of a job, with the answers to its questions. Returns the id of the request.
     pub fn ask_for_job(&mut self, now: Duration, params: &str, effects: &mut impl WrapEffects) -> Id {
         self.now = now;
         let wire_id = self.own_id();
@@ -490,7 +491,7 @@ impl WrapSession {
         wire_id
     }
 
-    /// Tells whether health is watched: the server is up, the handshake is done, and nothing is in flight either way.
+    /// Returns whether health is watched: the server is up, the handshake is done, and nothing is in flight either way.
     fn watches_health(&self) -> bool {
         self.client.allows_probes()
             && self.server.is_live()
@@ -506,7 +507,7 @@ impl WrapSession {
             Advice::Probe => {
                 let id = self.own_id();
                 let line = self.client.probe(&id);
-                // Its deadline only cleans up; the misses are counted by `Health`.
+                // The deadline only cleans up. `Health` counts the misses.
                 self.own_requests.register(id, self.now + self.limits.health_interval);
                 effects.to_server(&line);
             }
@@ -519,7 +520,7 @@ impl WrapSession {
         }
     }
 
-    /// Keeps a line of stdout that was no message, counts it and shows it (promise 2).
+    /// Keeps a line of stdout that was not a message, counts it and shows it (promise 2).
     pub(super) fn quarantine(&mut self, line: &[u8], why: &str, effects: &mut impl WrapEffects) {
         self.counters.junk += 1;
         let text = self.junk.keep(line);
@@ -527,23 +528,23 @@ impl WrapSession {
         effects.show(&format!("`{}` wrote to stdout what is {why}: {text}", self.name));
     }
 
-    /// Delivers what was kept back while a call ran.
+    /// Delivers the notifications that were kept back while a call ran.
     pub(super) fn flush_deferred(&mut self, effects: &mut impl WrapEffects) {
         self.counters.dropped_notifications += self.deferred_notifications.release(effects);
     }
 
-    /// Gives an id for a request of our own that nobody else uses at the moment, nor did for one whose answer may still come.
+    /// Returns an id for a request of our own. No other request in flight has it, and no request whose answer may still come.
     pub(super) fn own_id(&mut self) -> Id {
         let WrapSession { own_requests, calls, questions, local_jobs, .. } = self;
         own_requests.next_id(|id| calls.is_free(id) && questions.is_free(id) && !local_jobs.has(id))
     }
 
-    /// Returns what can be said about a call.
+    /// Returns a call with the data for an error about it.
     pub(super) fn report<'a>(&'a self, call: &'a GuardedCall) -> CallReport<'a> {
         CallReport { server: &self.name, call, now: self.now }
     }
 
-    /// Answers a call that will get no other answer.
+    /// Refuses a call that will get no other answer.
     pub(super) fn fail_call(
         &mut self,
         call: &GuardedCall,
@@ -562,7 +563,7 @@ impl WrapSession {
         self.refuse_with(call.batch, &line, effects);
     }
 
-    /// Answers a message that never became a call.
+    /// Refuses a message that never became a call.
     pub(super) fn refuse(
         &mut self,
         to: Addressee<'_>,

@@ -1,8 +1,7 @@
-//! What the client is owed, learnt from the lines alone (promises 1, 2 and 8).
+//! The answers that the client is owed, learnt from the lines alone (promises 1, 2 and 8).
 //!
-//! Invariants: a request is owed one answer from the moment its line is handed over; once it is answered or withdrawn, one
-//! more is a fault. Where a request may be answered or not (it was withdrawn out of a batch that is being answered),
-//! either is taken.
+//! Invariants: a request is owed one answer from the moment its line is handed over. After the answer or the withdrawal, one more is a
+//! fault. A request that was withdrawn out of a batch while the batch is answered may be answered or not.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -17,45 +16,45 @@ use unhang_wire::{
 use super::speech::{PROGRESS, number};
 use unhang_core::{fault::FaultKind, limits::Limits};
 
-/// A request that was not answered yet.
+/// A request without an answer so far.
 #[derive(Clone, Debug)]
 struct UnansweredRequest {
     number: Option<u64>,
     since: Duration,
-    /// When it must have been answered.
+    /// When the answer has to be there.
     latest: Option<Duration>,
     token: Option<Id>,
-    /// How many requests had used the token when this one did.
+    /// The number of requests that had used the token, this one included.
     token_use: u64,
     batch: Option<u64>,
-    /// Silence is fine too.
+    /// Whether silence is fine too.
     optional: bool,
 }
 
-/// The client's books.
+/// The model of the client: the answers that it is owed.
 #[derive(Debug)]
 pub(super) struct ClientModel {
     limits: Limits,
     owed: HashMap<Id, Vec<UnansweredRequest>>,
-    /// Answers without a usable id: those that must come, and those that may.
+    /// The number of answers without a usable id: of those that must come, and of those that may.
     nameless: (usize, usize),
     /// Requests of the server that the client may answer, the newest last.
     pub(super) asked: Vec<Id>,
     dead_tokens: HashSet<Id>,
-    /// How many requests have used each token.
+    /// The number of requests that have used each token.
     token_uses: HashMap<Id, u64>,
     batches: u64,
-    /// By token, the highest progress of those for which some did not come from the server, since the token was used last.
+    /// The highest progress by token, since the token was used last. Only tokens with progress that did not come from the server are here.
     beaten: HashMap<Id, f64>,
 }
 
-/// What the books need to know when the client says something.
+/// The facts that the model needs when the client says something.
 #[derive(Clone, Copy)]
 pub(super) struct SendContext {
     pub(super) now: Duration,
-    /// The server has answered something, so that it counts as started.
+    /// Whether the server has answered something, so that it counts as started.
     pub(super) started: bool,
-    /// Batches are taken apart; otherwise each is refused as a whole.
+    /// Whether batches are taken apart. Otherwise each is refused as a whole.
     pub(super) takes_batches: bool,
 }
 
@@ -73,7 +72,7 @@ impl ClientModel {
         }
     }
 
-    /// A line of the client, of one piece, is about to be handed to the guard.
+    /// Enters a line of the client, of one piece, before it is handed to the guard.
     pub(super) fn says(&mut self, line: &Line<'_>, moment: SendContext) {
         match line {
             Line::Oversized(oversized) => match (&oversized.id, oversized.shape) {
@@ -87,8 +86,8 @@ impl ClientModel {
         }
     }
 
-    /// Whether the line is a batch with an id that an earlier batch still waits for. A client that says this cannot tell
-    /// the arrays apart that it gets, and nor can the books.
+    /// Returns whether the line is a batch with an id that an earlier batch still waits for. Such a client cannot tell its arrays of
+    /// answers apart, and neither can this model.
     pub(super) fn would_mix_batches(&self, line: &Line<'_>) -> bool {
         let Line::Whole(bytes) = line else { return false };
         let waits = |id: &Id| {
@@ -181,13 +180,13 @@ impl ClientModel {
         self.nameless.1 += 1;
     }
 
-    /// An answer that is none; it may be for the server, or be answered without an id.
+    /// Enters an answer that is not valid. It may be for the server, or be answered without an id.
     fn broken_answer(&mut self, id: Option<&Id>) {
         self.nameless.1 += 1;
         id.into_iter().for_each(|id| self.answered(id));
     }
 
-    /// The longest that a request may take (design 3).
+    /// Returns the longest that a request may take, or `None` if it has no limit (design 3).
     fn time_limit(&self, method: &str, started: bool) -> Option<Duration> {
         let own = match method {
             "subscriptions/listen" => return None,
@@ -202,13 +201,14 @@ impl ClientModel {
         let Some(entries) = self.owed.get_mut(id) else { return };
         let withdrawn: Vec<_> = entries.extract_if(.., |owed| !in_batch && owed.batch.is_none()).collect();
         entries.iter_mut().for_each(|owed| owed.optional = true);
-        // What had ended already was not ended by this.
+        // Requests that had ended already were not ended by this.
         let ended = withdrawn.into_iter().filter(|owed| !owed.optional);
         ended.for_each(|owed| self.bury(&owed));
     }
 
-    /// No progress may come for its token, unless a client that ought to know better has used it for another request too: one that
-    /// is still open, or one that came later, when this one had been given up and only its batch was still to be answered.
+    /// Notes that no progress may come for the token of an ended request. A faulty client may have used the token for another request too:
+    /// one that is still open, or a later one, made after this one was given up and while its batch was still to be answered. The token
+    /// then stays alive.
     fn bury(&mut self, ended: &UnansweredRequest) {
         let still_used =
             |token: &Id| self.owed.values().flatten().any(|owed| owed.token.as_ref() == Some(token));
@@ -217,7 +217,7 @@ impl ClientModel {
         self.dead_tokens.extend(dead.cloned());
     }
 
-    /// The client has answered the server.
+    /// Notes that the client has answered the server.
     fn answered(&mut self, id: &Id) {
         let variant = id.variant();
         let exact = self.asked.iter().position(|asked| asked == id);
@@ -225,8 +225,8 @@ impl ClientModel {
         found.into_iter().for_each(|position| drop(self.asked.remove(position)));
     }
 
-    /// The guard has said something to the client. Numbers in `suspicious` were sent under an id that was not theirs;
-    /// `hushed` is when nothing but answers may come while a call runs.
+    /// Checks a line that the guard has sent to the client. Numbers in `suspicious` were sent under an id that was not theirs. If `hushed`,
+    /// only answers may come while a call runs.
     pub(super) fn hears(&mut self, now: Duration, line: &[u8], suspicious: &HashSet<u64>, hushed: bool) {
         let text = String::from_utf8_lossy(line);
         let pieces: Vec<_> = read(line).collect();
@@ -254,7 +254,7 @@ impl ClientModel {
             Piece::Message(Message { body: Body::Notification { method, params }, .. }) => {
                 self.hears_note(method, *params, hushed);
             }
-            // JSON-RPC's own answer to what has no usable id.
+            // This is JSON-RPC's own answer to a message without a usable id.
             Piece::Invalid(Invalid {
                 reason: InvalidReason::BadId,
                 raw_id: Some(_),
@@ -268,7 +268,7 @@ impl ClientModel {
         }
     }
 
-    /// An array answers one batch whole: what is missing was withdrawn, or had no id.
+    /// Checks an array, which answers one whole batch. Missing answers belong to requests that were withdrawn or had no id.
     fn hears_batch(&mut self, now: Duration, pieces: &[Piece<'_>], suspicious: &HashSet<u64>) {
         let mut answers = Vec::new();
         for piece in pieces {
@@ -280,7 +280,7 @@ impl ClientModel {
                 _ => panic!("only answers are put together: {piece:?}"),
             }
         }
-        // Those that fit one request alone choose first.
+        // Answers that fit only one request choose first.
         answers.sort_by_key(|answer| answer.number.is_none());
         let open: BTreeSet<u64> = self.owed.values().flatten().filter_map(|owed| owed.batch).collect();
         let fit =
@@ -293,7 +293,7 @@ impl ClientModel {
         answers.iter().zip(settled).for_each(|(answer, owed)| self.settle(now, answer, &owed));
     }
 
-    /// The requests of a batch that these answers would settle, if they settle it whole.
+    /// Returns the requests of a batch that these answers would settle, if they settle the whole batch.
     fn fit(&self, answers: &[HeardAnswer], batch: u64, trusting: bool) -> Option<Vec<UnansweredRequest>> {
         let mut open = self.owed.clone();
         let take = |answer: &HeardAnswer| answer.take(open.get_mut(&answer.id)?, Some(batch), trusting);
@@ -330,13 +330,13 @@ impl ClientModel {
         }
         let chatter = matches!(method, "notifications/message" | "notifications/progress")
             || method.ends_with("/list_changed");
-        // A subscription has no limit, and is no call.
+        // A subscription has no limit, and is not a call.
         let runs = |owed: &UnansweredRequest| !owed.optional && owed.latest.is_some();
         let disturbs = hushed && chatter && self.owed.values().flatten().any(runs);
         assert!(!disturbs, "`{method}` while a call runs (G-13)");
     }
 
-    /// What a server says of its progress is known; everything else is a heartbeat, or was raised above one.
+    /// Checks a progress notification. The numbers of servers are known. All others are heartbeats, or were raised above one.
     fn hears_progress(&mut self, params: Json<'_>) {
         let number = params.member("progress").and_then(|progress| progress.get().parse::<f64>().ok());
         let Some((token, number)) = wire::notified_token(params).zip(number) else { return };
@@ -344,7 +344,7 @@ impl ClientModel {
         let is_servers = params.member("progress").is_some_and(|progress| PROGRESS.contains(&progress.get()));
         assert!(is_servers || is_open, "a heartbeat of {token}, which nobody waits for");
         if !is_open {
-            // Progress that comes too late is the server's own affair.
+            // Late progress is the server's own affair.
             self.beaten.remove(&token);
         } else if let Some(highest) = self.beaten.get_mut(&token) {
             assert!(number > *highest, "progress of {token} goes from {highest} to {number}");
@@ -354,7 +354,7 @@ impl ClientModel {
         }
     }
 
-    /// The clock's ticks up to now have been given: nothing may be late.
+    /// Checks that no answer is late, once the clock's ticks up to now have been given.
     pub(super) fn check_deadlines(&self, now: Duration) {
         for (id, entries) in &self.owed {
             let late =
@@ -363,7 +363,7 @@ impl ClientModel {
         }
     }
 
-    /// The guard has ended: everything is answered.
+    /// Checks that everything is answered, once the guard has ended.
     pub(super) fn check_end(&self) {
         for (id, entries) in &self.owed {
             assert!(entries.iter().all(|owed| owed.optional), "{id} was never answered: {entries:?}");
@@ -372,15 +372,15 @@ impl ClientModel {
     }
 }
 
-/// An answer as the client hears it.
+/// An answer as the client gets it.
 #[derive(Debug)]
 struct HeardAnswer {
     id: Id,
-    /// Whose answer it is, if it says so.
+    /// The number of the request that it answers, if it has one.
     number: Option<u64>,
-    /// It may say so wrongly.
+    /// Whether that number may be wrong.
     suspicious: bool,
-    /// A deadline has passed.
+    /// Whether it says that a deadline has passed.
     gives_up: bool,
 }
 
@@ -395,8 +395,8 @@ impl HeardAnswer {
         HeardAnswer { id: id.clone(), number, suspicious, gives_up }
     }
 
-    /// Takes the request that this answers; without a number that is the newest, as a refusal would be. `trusting` takes a
-    /// suspicious answer for that of any.
+    /// Takes the request that this answers. An answer without a number takes the newest, as a refusal would. If `trusting`, a suspicious
+    /// answer may take any request.
     fn take(
         &self,
         entries: &mut Vec<UnansweredRequest>,
@@ -411,5 +411,5 @@ impl HeardAnswer {
     }
 }
 
-/// 95 % of the shortest clock of any client that is known.
+/// 95 % of the shortest clock of all known clients.
 const SHORTEST_CLOCK: Duration = Duration::from_millis(28_500);

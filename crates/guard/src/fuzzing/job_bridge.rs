@@ -1,7 +1,7 @@
-//! Whoever keeps jobs and answers about them, as far as the session has to do with that.
+//! A model of the job bridge, as far as the session notices it.
 //!
-//! Invariants: what it does and when follows from the numbers of the requests, so that the same bytes are the same life; it does nothing that
-//! the real one would not do; a job has one answer.
+//! Invariants: the numbers of the requests decide what it does and when, so that the same bytes give the same life. It does nothing that
+//! the real bridge would not do. A job has one answer.
 
 use std::{collections::HashMap, mem::take};
 
@@ -16,38 +16,38 @@ use super::{
     speech::number,
 };
 
-/// What it does in the course of a life.
+/// An event of the model.
 pub(super) enum TestBridgeEvent {
-    /// There is a job, and this is what the client gets.
+    /// There is a job, and this is the result for the client.
     Promotes(Id, WrapPromotionOrder, String),
-    /// There can be none.
+    /// The call cannot become a job.
     Refuses(Id, WrapPromotionOrder),
     Joins(Id, WrapPromotionOrder, JoinOutcome),
     /// Nobody wants the job any more.
     Withdraws(Id),
-    /// A job has an answer that asks for more.
+    /// The answer of a job asks for more.
     AsksAgain,
 }
 
-/// See the module's text.
+/// The model of the job bridge. See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct TestJobBridge {
-    /// Calls of which jobs are to be made, with their numbers, and after how many events they are.
+    /// Calls that were ordered to become jobs, with their numbers. The first number counts the events until then.
     ordered: Vec<(u64, (Id, WrapPromotionOrder), u64)>,
-    /// Calls that wait for jobs, and after how many events something comes of that.
+    /// Calls that wait for jobs. The number counts the events until the outcome.
     joining: Vec<(u64, (Id, WrapPromotionOrder))>,
-    /// Calls that are jobs, and after how many events nobody wants them any more.
+    /// Calls that are jobs. The number counts the events until nobody wants them any more.
     jobs: HashMap<Id, u64>,
     turns: u64,
-    /// The local job server has been asked this.
+    /// The lines that the local job server has got.
     asked: Vec<Vec<u8>>,
-    /// Jobs whose answers ask for more.
+    /// The number of jobs whose answers ask for more.
     again: usize,
-    /// How often the server was asked on behalf of a job.
+    /// How often a job made the server get one more request.
     pub(super) asked_again: usize,
 }
 
-/// Events after which nobody wants a job, for most of them.
+/// The number for a job that somebody always wants, which is most of them.
 const NEVER: u64 = u64::MAX;
 
 impl TestJobBridge {
@@ -68,7 +68,7 @@ impl TestJobBridge {
         is_same.then(|| "abcdefgh2345".parse().ok()).flatten()
     }
 
-    /// What it does after an event.
+    /// Returns the events of the model after an event of the life.
     pub(super) fn events(&mut self) -> Vec<TestBridgeEvent> {
         self.turns += 1;
         let mut events = Vec::new();
@@ -118,7 +118,7 @@ impl TestJobBridge {
     pub(super) fn hears(&mut self, call: &Id, news: JobNews<'_>) {
         assert!(self.jobs.contains_key(call), "{news:?} of {call}, which is no job, or not any more");
         if let JobNews::Answer(_, line) = news {
-            // As a server does that asks for something first.
+            // Some servers ask for something first.
             self.again += usize::from(line.len() % 3 == 0 && self.asked_again < 10);
             let is_answer = |piece: &Piece<'_>| {
                 matches!(piece, Piece::Message(Message { body: Body::Response { .. }, .. }))
@@ -132,7 +132,7 @@ impl TestJobBridge {
         self.asked.push(line.to_vec());
     }
 
-    /// What the local job server says to what it was asked.
+    /// Returns the answers of the local job server.
     pub(super) fn answers(&mut self) -> Vec<Vec<u8>> {
         let (mut answers, mut withdrawn) = (Vec::new(), Vec::new());
         let asked = take(&mut self.asked);

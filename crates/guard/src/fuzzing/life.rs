@@ -1,7 +1,7 @@
-//! Lets a story happen to a session, in the order in which the shell would see it, and checks the promises on the way.
+//! Runs a story with a session, in the order in which the shell would see it, and checks the promises on the way.
 //!
-//! Invariants: the session is told nothing that the shell would not tell it: one side is read only while the session reads
-//! it, ticks come when they are due or later, a process is started only after the one before it is gone.
+//! Invariants: the session is told nothing that the shell would not tell it. One side is read only while the session reads it. Ticks come
+//! when they are due, or later. A process is started only after the previous one is gone.
 
 use std::time::Duration;
 
@@ -27,26 +27,26 @@ use unhang_core::{
 };
 use unhang_tools::service::JobServiceError;
 
-/// What is read at once. Small, because each byte of it may be worth an error message.
+/// The bytes that are read at once. It is a small number, because each byte may cause an error message.
 const READ: usize = 256;
 
-/// What may come on top of a limit in bytes: for each byte that was read, an error message.
+/// The bytes that may come on top of a limit: one error message for each byte that was read.
 const SLACK: usize = 128 << 10;
 
-/// The same for the server, which gets an error message for whole requests only.
+/// The same for the server, which gets error messages for whole requests only.
 const SERVER_SLACK: usize = 16 << 10;
 
-/// The server's process.
+/// The model of the server's process.
 struct ProcessModel {
     output: Vec<u8>,
     lines: Lines,
     pub output_ended: bool,
     pub exited: bool,
-    /// Since when nothing came from it.
+    /// The time since which the process has been silent.
     silent_since: Duration,
-    /// It has been without work since then.
+    /// Whether the process has been without work since then.
     rested: bool,
-    /// It closed one of its pipes.
+    /// Whether the process has closed one of its pipes.
     deaf: bool,
 }
 
@@ -64,7 +64,7 @@ impl ProcessModel {
     }
 }
 
-/// A session, its world, and what is known about both from outside.
+/// A session, its world, and the facts that are known about both from outside.
 pub(super) struct SessionSimulation {
     limits: Limits,
     wrap_session: WrapSession,
@@ -134,7 +134,7 @@ impl SessionSimulation {
         self.end(script.by_signal);
     }
 
-    /// Ends it, whatever state it is in.
+    /// Ends the life, whatever state it is in.
     fn end(&mut self, by_signal: bool) {
         if by_signal {
             self.signal();
@@ -172,7 +172,7 @@ impl SessionSimulation {
                 self.wait(tick.saturating_sub(*before));
             }
             ScriptEvent::Oversleep(length) => {
-                // A way out that is begun late takes as long all the same.
+                // An end that begins late takes just as long.
                 self.over_by = self.over_by.map(|by| by + *length);
                 self.pass(*length);
             }
@@ -254,7 +254,7 @@ impl SessionSimulation {
         }
     }
 
-    /// As the shell reports an exit: what was written before it is read first.
+    /// Ends the process as the shell reports an exit: output from before is read first.
     fn dies(&mut self) {
         if self.process.as_ref().is_some_and(|process| !process.exited) {
             if let Some(process) = &mut self.process {
@@ -274,7 +274,7 @@ impl SessionSimulation {
             self.world.server.says(&line, self.now);
             self.wrap_session.server_last_line(self.now, line, &mut self.world);
         }
-        // Half a message is no message, though it may end in one.
+        // Half a message is not a message, although it may end in one.
         self.world.server.forgives();
     }
 
@@ -302,7 +302,7 @@ impl SessionSimulation {
         self.codes.extend(codes);
     }
 
-    /// Lets everything that can happen without time happen.
+    /// Lets everything happen that needs no time.
     fn settle(&mut self) {
         loop {
             self.lose_peers();
@@ -370,8 +370,8 @@ impl SessionSimulation {
         self.wrap_session.server_spawned(self.now, &mut self.world);
     }
 
-    /// A server is stopped at the end, when it is of no use, or when it is idle and hangs; never because one caller's
-    /// patience is over (promise 8).
+    /// Checks that a server is stopped for a good reason: at the end, when it is useless, or when it is idle and hangs. It is never stopped
+    /// because one caller ran out of patience (promise 8).
     fn check_stop(&self) {
         let Some(process) = self.process.as_ref().filter(|process| !process.exited) else { return };
         if self.wrap_session.phase != WrapPhase::Running
@@ -390,7 +390,7 @@ impl SessionSimulation {
         assert!(!at_work, "it is stopped although it is at work");
     }
 
-    /// Reads a little from the client, as the shell would; false when there is nothing to read.
+    /// Reads a little from the client, as the shell would. Returns false if there is nothing to read.
     fn read_client(&mut self) -> bool {
         if self.client_ended || !self.wrap_session.reads_client(&self.world) {
             return false;
@@ -436,12 +436,12 @@ impl SessionSimulation {
         }
     }
 
-    /// Reads a little from the server; false when there is nothing to read.
+    /// Reads a little from the server. Returns false if there is nothing to read.
     fn read_server(&mut self) -> bool {
         let Some(process) = self.process.as_mut().filter(|process| !process.output.is_empty()) else {
             return false;
         };
-        // What a dead process wrote is read all the same; the shell waits for nobody then.
+        // The output of a dead process is always read: the shell no longer holds it back.
         if !process.exited && !self.wrap_session.reads_server(&self.world) {
             return false;
         }
@@ -462,7 +462,7 @@ impl SessionSimulation {
         true
     }
 
-    /// Whoever keeps jobs does what it comes to.
+    /// Lets the job bridge act.
     fn keeps(&mut self) {
         for event in self.world.bridge.events() {
             match event {
@@ -494,7 +494,7 @@ impl SessionSimulation {
         self.job_server_answers();
     }
 
-    /// It answers before any time passes.
+    /// Passes on the answers of the local job server, before any time passes.
     fn job_server_answers(&mut self) {
         for line in self.world.bridge.answers() {
             self.wrap_session.job_server_line(self.now, &Class::Kept, &line, &mut self.world);
@@ -512,7 +512,7 @@ impl SessionSimulation {
         }
     }
 
-    /// Time passes, with every tick that is due on the way.
+    /// Lets time pass, with every tick that is due on the way.
     fn wait(&mut self, length: Duration) {
         let end = self.now + length;
         let mut at_once = 0;
@@ -536,7 +536,7 @@ impl SessionSimulation {
             return;
         }
         self.world.client.check_deadlines(self.now);
-        // What a process asked is withdrawn when it ends, though what it left behind is still being swept.
+        // The questions of a process are withdrawn when it ends, even while its remains are still being swept.
         let lives = self.process.as_ref().is_some_and(|process| !process.exited);
         if lives && self.wrap_session.phase.serves() {
             self.world.server.check_deadlines(self.now, self.limits.call_timeout);
@@ -544,7 +544,7 @@ impl SessionSimulation {
         assert!(self.over_by.is_none_or(|by| self.now <= by), "it should have ended by {:?}", self.over_by);
     }
 
-    /// Whatever is said, what is kept is bounded (promise 3).
+    /// Checks that everything that is kept is bounded, whatever was said (promise 3).
     fn check_sizes(&self) {
         let limit = self.limits.queue_bytes;
         let wrap_session = &self.wrap_session;
@@ -569,7 +569,7 @@ impl SessionSimulation {
         let (_, quiet) = wrap_session.deferred_notifications.kept();
         assert!(quiet <= limit, "{quiet} bytes are kept quiet");
         assert!(wrap_session.answers.cost() <= self.limits.max_message + SLACK, "answers of batches pile up");
-        // Where the server never came up, nothing is asked under any name any more.
+        // If the server never came up, renamed requests are not asked again.
         let names = wrap_session.calls.renamed();
         assert!(
             names <= wrap_session.calls.len() || wrap_session.server.start_fault().is_some(),

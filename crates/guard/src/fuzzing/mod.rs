@@ -1,15 +1,13 @@
-//! A guard's life as bytes tell it, with the promises as invariants: what the property test and the fuzz target run.
+//! A guard's life as bytes tell it, with the promises as invariants. The property test and the fuzz target run it.
 //!
-//! Theory of operation. `script` turns any bytes into events. `life` lets them happen to a real [`WrapSession`] between
-//! two real queues, in the order in which the shell would see them, with a clock that is only a number. `client` and
-//! `server` keep, from the lines alone, what each side is owed; they panic when a promise is broken. `docs/reference/
-//! fuzzing.md` lists what is checked.
+//! Theory of operation. `script` turns any bytes into events. `life` lets them happen to a real [`WrapSession`] between two real queues, in
+//! the order in which the shell would see them. Its clock is only a number. `client` and `server` keep what each side is owed, from the
+//! lines alone, and panic when a promise is broken. `docs/reference/fuzzing.md` lists the checks.
 //!
-//! `bridge` stands for whoever keeps jobs and answers about them.
+//! `job_bridge` stands for the job bridge, which keeps jobs and answers about them.
 //!
-//! Invariants: compiled for tests and under the feature `fuzzing` only; the same bytes give the same life; what is judged
-//! is what crosses the session's edge, and its fields are looked into for their size alone, or to learn which of two
-//! allowed things it chose.
+//! Invariants: this is compiled for tests and under the feature `fuzzing` only. The same bytes give the same life. Only the session's edge
+//! is judged. Its fields are read only for their size, or to learn which of two allowed ways it chose.
 //!
 //! [`WrapSession`]: super::wrap_session::WrapSession
 
@@ -24,10 +22,10 @@ mod test_world;
 pub use script::FuzzScript;
 
 impl FuzzScript {
-    /// Lives it, to its end.
+    /// Runs the whole life.
     ///
     /// # Panics
-    /// When a promise is broken.
+    /// Panics when a promise is broken.
     pub fn live(&self) {
         life::SessionSimulation::new(self).live(self);
     }

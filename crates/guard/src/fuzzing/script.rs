@@ -1,7 +1,7 @@
-//! From bytes to events.
+//! The way from bytes to events.
 //!
-//! Invariants: every sequence of bytes is a story; where the bytes end, what remains to be chosen is the first choice; a
-//! byte that is changed changes what it stands for and little else, so that mutations of a good story are good stories.
+//! Invariants: every sequence of bytes is a story. After the last byte, every remaining choice is the first one. A changed byte changes its
+//! own event and little else, so that mutations of a good story are good stories.
 
 use std::{fmt, time::Duration};
 
@@ -47,20 +47,20 @@ impl<'a> Script<'a> {
 /// A whole life: limits, then events.
 pub struct FuzzScript {
     pub(super) limits: Limits,
-    /// The handshake is done before anything else happens.
+    /// Whether the handshake is done before anything else happens.
     pub(super) shaken: bool,
-    /// The end comes by a signal, not by the client's end of input.
+    /// Whether the end comes by a signal, and not by the client's end of input.
     pub(super) by_signal: bool,
-    /// Somebody keeps jobs, which slow calls become.
+    /// Whether slow calls become jobs.
     pub(super) makes_jobs: bool,
     pub(super) events: Vec<ScriptEvent>,
 }
 
-/// The most events in one life: enough for anything to follow from anything, and a bound on the time that one takes.
+/// The most events in one life. It is enough for any sequence of events, and it bounds the time of a life.
 const MAX_EVENTS: usize = 400;
 
 impl fmt::Debug for FuzzScript {
-    /// One event a line, for a person who has to follow it.
+    /// Writes one event a line, for a person who has to follow it.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FuzzScript { limits, shaken, by_signal, makes_jobs, events } = self;
         writeln!(formatter, "{limits:?}, shaken: {shaken}, by a signal: {by_signal}, jobs: {makes_jobs}")?;
@@ -69,7 +69,7 @@ impl fmt::Debug for FuzzScript {
 }
 
 impl FuzzScript {
-    /// The story that the bytes tell; all bytes tell one.
+    /// Reads the story that the bytes tell. All bytes tell one.
     pub fn read(bytes: &[u8]) -> FuzzScript {
         let script = &mut Script { bytes };
         let mut limits = limits(script);
@@ -86,7 +86,7 @@ impl FuzzScript {
     }
 }
 
-/// Small limits are reached often, so they come first.
+/// Chooses the limits. Small limits are reached often, so they come first.
 fn limits(script: &mut Script<'_>) -> Limits {
     let defaults = Limits::default();
     let seconds = Duration::from_secs;
@@ -103,25 +103,25 @@ fn limits(script: &mut Script<'_>) -> Limits {
     }
 }
 
-/// One thing that happens.
+/// One event of a life.
 #[derive(Debug)]
 pub(super) enum ScriptEvent {
-    /// The client writes; how the lines are put together is said first.
+    /// The client writes lines. The first field says how they are put together.
     Client(Packing, Vec<ClientWord>),
     Server(Packing, Vec<ServerWord>),
     /// Time passes, with every tick that is due on the way.
     Wait(Duration),
     /// Time passes up to the next tick, or to this much before it.
     UntilTick(Duration),
-    /// Time passes and the clock's tick is late.
+    /// Time passes, and the clock's tick is late.
     Oversleep(Duration),
     Process(ProcessStep),
-    /// The client takes so many bytes more.
+    /// The client takes this many more bytes.
     ClientReads(usize),
     ClientEnds,
     ClientGone,
     Signal,
-    /// The server stops reading, or reads on.
+    /// The server stops reading, or goes on.
     ServerReads(usize),
     /// The server computes, or does not.
     Busy(bool),
@@ -131,7 +131,7 @@ pub(super) enum ScriptEvent {
     Obeys(bool),
 }
 
-/// What the server's process does.
+/// An event of the server's process.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ProcessStep {
     Dies,
@@ -141,7 +141,7 @@ pub(super) enum ProcessStep {
     ClosesStdin,
 }
 
-/// How what one side says at once is written.
+/// The form in which the words of one side are written.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Packing {
     Lines,
@@ -161,7 +161,7 @@ impl fmt::Debug for Raw {
     }
 }
 
-/// What the client says; ids and tokens are numbers of [`IDS`](super::speech::IDS).
+/// A word of the client. Ids and tokens are indices of [`IDS`](super::speech::IDS).
 #[derive(Clone, Debug)]
 pub(super) enum ClientWord {
     Request {
@@ -176,10 +176,10 @@ pub(super) enum ClientWord {
     Raw(Raw),
 }
 
-/// What the server says.
+/// A word of the server.
 #[derive(Clone, Debug)]
 pub(super) enum ServerWord {
-    /// Answers one of what it was asked, counted from the newest.
+    /// Answers one of its open requests, counted from the newest.
     Answer(u8, ScriptedAnswer),
     Ask {
         id: u8,
@@ -197,7 +197,7 @@ pub(super) enum ServerWord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScriptedAnswer {
     Well,
-    /// As the one revision with batches, where it is a handshake that is answered.
+    /// A good answer. If it answers a handshake, it names the one revision with batches.
     OldRevision,
     Error,
     Twice,

@@ -1,7 +1,7 @@
-//! What the server was asked and is owed, learnt from the lines alone (promises 2 and 6).
+//! The requests that the server has, and the answers that it is owed, learnt from the lines alone (promises 2 and 6).
 //!
-//! Invariants: within one process no two requests in flight have one id; what the server did not ask is not answered, and
-//! nothing that an earlier process asked; what is not safe to repeat is sent once, ever.
+//! Invariants: within one process no two requests in flight have the same id. The server gets no answer to a question that it did not ask,
+//! or that an earlier process asked. A request that is not safe to repeat is sent once, ever.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,14 +22,14 @@ pub(super) struct OpenRequest {
 #[derive(Debug)]
 struct UnansweredQuestion {
     since: Duration,
-    /// It was withdrawn, or could not be told.
+    /// Whether the question was withdrawn, or could not be passed on.
     optional: bool,
 }
 
-/// The server's books; most are closed with its process.
+/// The model of the server. Most of it ends with the process.
 #[derive(Debug, Default)]
 pub(super) struct ServerModel {
-    /// The newest last.
+    /// The open requests, the newest last.
     pub(super) asked: Vec<OpenRequest>,
     owed: HashMap<Id, Vec<UnansweredQuestion>>,
     /// How often each numbered request was sent, to any process.
@@ -39,13 +39,13 @@ pub(super) struct ServerModel {
 }
 
 impl ServerModel {
-    /// Another process knows nothing of what the one before it was asked.
+    /// Forgets the requests of the previous process, which a new one does not know.
     pub(super) fn restarted(&mut self) {
         self.asked.clear();
         self.owed.clear();
     }
 
-    /// A line of the server is about to be handed to the guard.
+    /// Enters a line of the server before it is handed to the guard.
     pub(super) fn says(&mut self, line: &Line<'_>, now: Duration) {
         match line {
             Line::Oversized(oversized) => match (&oversized.id, &oversized.method) {
@@ -97,7 +97,7 @@ impl ServerModel {
         }
     }
 
-    /// The guard has said something to the server.
+    /// Checks a line that the guard has sent to the server.
     pub(super) fn hears(&mut self, line: &[u8], requests: &HashMap<u64, ScriptedRequest>) {
         let text = String::from_utf8_lossy(line);
         let pieces: Vec<_> = read(line).collect();
@@ -129,7 +129,7 @@ impl ServerModel {
         let sent = self.sent.entry(number).or_default();
         *sent += 1;
         let most = match method {
-            // Told again to every process, as parts of the session.
+            // These are told again to every process, as parts of the session.
             "initialize" | "logging/setLevel" | "resources/subscribe" | "subscriptions/listen" => u32::MAX,
             "tools/list" | "resources/read" => 2,
             _ => 1,
@@ -137,12 +137,12 @@ impl ServerModel {
         assert!(*sent <= most, "sent {sent} times, which is not safe (X-14): {text}");
     }
 
-    /// The server no longer reads or is not heard any more: not all that it asked can be answered.
+    /// Notes that the server no longer reads or is no longer heard, so its questions may stay unanswered.
     pub(super) fn forgives(&mut self) {
         self.owed.values_mut().flatten().for_each(|owed| owed.optional = true);
     }
 
-    /// The clock's ticks up to now have been given: nothing that the server asked may be late.
+    /// Checks that no question of the server is late, once the clock's ticks up to now have been given.
     pub(super) fn check_deadlines(&self, now: Duration, timeout: Duration) {
         for (id, entries) in &self.owed {
             let late = entries.iter().find(|owed| !owed.optional && owed.since + timeout <= now);

@@ -1,13 +1,13 @@
-//! What the two sides say, in words of the protocol.
+//! The words of both sides, in the protocol's form.
 //!
-//! Invariants: each request and each good answer carries a number of its own, so that what arrives can be told apart;
-//! nothing here depends on the session.
+//! Invariants: each request and each good answer carries a number of its own, so that arrivals can be told apart. Nothing here depends on
+//! the session.
 
 use unhang_wire::{Id, Json, Line, Piece, read};
 
 use super::script::{Packing, ScriptedAnswer};
 
-/// Ids that both sides use; few, so that they repeat, and among them those that the guard might use itself.
+/// The ids that both sides use. They are few, so that they repeat, and some of them are ids that the guard might use itself.
 pub(super) const IDS: [&str; 8] =
     ["1", "2", "3", "\"1\"", "\"a\"", "\"unhang-2\"", "\"unhang-3\"", "18446744073709551616"];
 
@@ -39,7 +39,7 @@ const SERVER_NOTES: [&str; 6] = [
     "notifications/other",
 ];
 
-/// How far a server says that it is: not as far as with any heartbeat, and farther than with the first ones.
+/// The progress that a server reports: lower than that of any heartbeat, and higher than that of the first ones.
 pub(super) const PROGRESS: [&str; 2] = ["0", "1"];
 
 /// Clients with and without a known clock.
@@ -49,7 +49,7 @@ pub(super) fn pick(from: &[&'static str], which: u8) -> &'static str {
     from[usize::from(which) % from.len()]
 }
 
-/// A request of the client; what stands before and behind its id must arrive as it is.
+/// A request of the client. The text before and behind its id must arrive unchanged.
 #[derive(Debug)]
 pub(super) struct ScriptedRequest {
     pub(super) before: String,
@@ -106,7 +106,7 @@ pub(super) fn ask(id: u8, method: u8) -> Vec<u8> {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{}}}}"#).into_bytes()
 }
 
-/// The answer to a request with this id and this number.
+/// Writes an answer to a request with this id and this number.
 pub(super) fn answer(id: &Id, number: Option<u64>, kind: ScriptedAnswer, max_message: usize) -> Vec<u8> {
     let other = id.variant().unwrap_or_else(|| id.clone());
     let version = if kind == ScriptedAnswer::OldRevision { "2025-03-26" } else { "2025-11-25" };
@@ -123,7 +123,7 @@ pub(super) fn answer(id: &Id, number: Option<u64>, kind: ScriptedAnswer, max_mes
         ScriptedAnswer::NoOutcome => format!(r#"{{"jsonrpc":"2.0","id":{id}}}"#),
         ScriptedAnswer::NoVersion => format!(r#"{{"id":{id},"result":{result}}}"#),
         ScriptedAnswer::Cut => well[..well.len() - 2].to_owned(),
-        // Only where the limit is small: the life is about what follows, not about its size.
+        // A line over the limit is only made if the limit is small: the life is about its consequences, not about its size.
         ScriptedAnswer::TooLong if max_message < 1000 => {
             let filling = "x".repeat(max_message);
             format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"filling":"{filling}"}}}}"#)
@@ -137,7 +137,7 @@ pub(super) fn answer(id: &Id, number: Option<u64>, kind: ScriptedAnswer, max_mes
     .into_bytes()
 }
 
-/// Puts what is said at once together.
+/// Puts words together that are said at once.
 pub(super) fn pack(packing: Packing, words: &[Vec<u8>]) -> Vec<u8> {
     match packing {
         Packing::Lines => [words.join(&b'\n'), b"\n".to_vec()].concat(),
@@ -147,14 +147,14 @@ pub(super) fn pack(packing: Packing, words: &[Vec<u8>]) -> Vec<u8> {
     }
 }
 
-/// The number that a request or a good answer carries.
+/// Reads the number that a request or a good answer carries.
 pub(super) fn number(raw: Json<'_>) -> Option<u64> {
     let digits = raw.get().strip_prefix(r#"{"number":"#)?;
     digits.split([',', '}']).next()?.parse().ok()
 }
 
-/// The pieces of a line as lines of their own, where there are several: the books are kept from one to the next. Arrays
-/// of the server are split, whatever was negotiated.
+/// Cuts a line with several pieces into lines of its own, because the models are checked after each. If `splits`, arrays are split too: the
+/// guard splits those of the server, whatever was negotiated.
 pub(super) fn parts(line: &Line<'_>, splits: bool) -> Vec<Option<Vec<u8>>> {
     let Line::Whole(bytes) = line else { return vec![None] };
     let pieces: Vec<_> = read(bytes).collect();

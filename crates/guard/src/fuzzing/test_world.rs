@@ -1,7 +1,7 @@
-//! The world around the session: two queues with pipes behind them, and both sides' books.
+//! The world around the session: two queues with pipes behind them, and the models of both sides.
 //!
-//! Invariants: lines go through real queues; what was put into one comes out in order, and what does not is of a class
-//! that may be shed (promise 3).
+//! Invariants: lines go through real queues. Lines come out in the order in which they were put in. A line that does not come out is of a
+//! class that may be shed (promise 3).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,7 +26,7 @@ use unhang_core::{
 };
 use unhang_tools::job_report::ToolNames;
 
-/// The way to one side: takes what that side has room for.
+/// The way to one side, which takes as many bytes as that side has room for.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) room: usize,
@@ -68,7 +68,7 @@ impl Expected {
         self.0.push_back((class, line.to_vec()));
     }
 
-    /// Compares what has come out with what was put in.
+    /// Compares the lines that have come out with those that were put in.
     fn take(&mut self, pipe: &mut Pipe) {
         while let Some(end) = pipe.taken.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pipe.taken.drain(..=end).collect();
@@ -88,7 +88,7 @@ impl Expected {
     }
 }
 
-/// The world.
+/// The world around the session.
 #[derive(Debug)]
 pub(super) struct TestWorld {
     pub(super) now: Duration,
@@ -96,7 +96,7 @@ pub(super) struct TestWorld {
     pub(super) server: ServerModel,
     pub(super) requests: HashMap<u64, ScriptedRequest>,
     pub(super) bridge: TestJobBridge,
-    /// The server speaks, and nothing but answers may come of it while a call runs.
+    /// Whether the server is speaking in a quiet guard: only answers may reach the client while a call runs.
     pub(super) hushed: bool,
     pub(super) to_client: Queue,
     pub(super) client_pipe: Pipe,
@@ -104,7 +104,7 @@ pub(super) struct TestWorld {
     pub(super) server_pipe: Pipe,
     pub(super) busy: bool,
     pub(super) processor: Duration,
-    /// What the line that is being dealt with stands in.
+    /// The memory of the line that is being handled.
     pub(super) memory: Option<Arc<Vec<u8>>>,
     gathered: usize,
     client_expects: Expected,
@@ -138,14 +138,14 @@ impl TestWorld {
         self.server_pipe.taken.clear();
     }
 
-    /// A fresh process reads from an empty pipe.
+    /// Empties the way to the server, because a fresh process reads from an empty pipe.
     pub(super) fn restarted(&mut self) {
         self.to_server.clear();
         self.server_pipe = Pipe::new();
         self.server.restarted();
     }
 
-    /// At the end, with a client that reads everything: nothing that must arrive is missing.
+    /// Checks at the end, with a client that reads everything, that no line is missing that must arrive.
     pub(super) fn check_delivered(&mut self) {
         self.client_pipe.room = usize::MAX;
         self.flush();
