@@ -1,4 +1,4 @@
-//! What was typed. Every limit is a flag, an environment variable and a default, declared once.
+//! The command line. Every limit is a flag, an environment variable and a default, declared once.
 
 pub(crate) mod client;
 pub(crate) mod doctor;
@@ -113,7 +113,7 @@ pub(crate) struct WrapArguments {
     /// What to call the server in errors and logs [default: from the command]
     #[arg(long, env = "UNHANG_NAME", hide_env = true, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    // Without the `--` it is taken too, from the first word that is no flag: some clients swallow the first `--` that they
+    // clap also takes the command without the `--`, from the first word that is not a flag. Some clients swallow the first `--` that they
     // are given.
     /// The server's command and its arguments, after `--`
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
@@ -221,20 +221,20 @@ pub(crate) struct Zoo {
 /// Parses the command line and the environment.
 ///
 /// # Errors
-/// Whatever clap finds wrong, with its suggestion; also the requests for help and version.
+/// Fails with the error of clap and its suggestion; also for requests for help and version.
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     parse_from(&std::env::args_os().collect::<Vec<_>>())
 }
 
 fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
     Arguments::try_parse_from(words).map_err(|error| match error.kind() {
-        // A suggestion is for people, who know nothing of the hidden commands.
+        // A suggestion is for people, who do not know the hidden commands.
         ErrorKind::InvalidSubcommand => shown().try_get_matches_from(words).err().unwrap_or(error),
         _ => error,
     })
 }
 
-/// Returns the parser without its hidden commands: completions and manual pages do not name these.
+/// Returns the parser without its hidden commands, because completions and manual pages do not name these.
 pub(crate) fn shown() -> clap::Command {
     let whole = Arguments::command();
     let commands = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();

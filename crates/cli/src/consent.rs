@@ -1,17 +1,17 @@
-//! Consent to the files of a project: whoever can put a file into a folder must not thereby run commands of whoever works there.
+//! Consent to the files of a project. Somebody who puts a file into a folder must not thereby run commands as the person who works there.
 //!
 //! # Theory of operation
 //!
 //! A file of a project counts after somebody has consented to its content: at a terminal, by `unhang trust`, or for one run by `--trust`.
-//! The consent lies in the data folder, `trust/<key>.json`, one file a consent, put in its place in one step, so that two processes need no
-//! lock. It is for a path without links, for the folder in which the file's relative paths begin, and for the SHA-256 of the bytes that
-//! were parsed, and of those of the files of variables that it names.
+//! The consent lies in the data folder, `trust/<key>.json`. Each consent is a file of its own, replaced in one step, so that two processes
+//! need no lock. A consent is for a path without links, and for the folder in which the file's relative paths begin. It also has the
+//! SHA-256 of the bytes that were parsed, and of those of the files of variables that it names.
 //!
 //! Invariants
 //!
-//! - What is consented to is what was read: nothing is read a second time.
-//! - Values of variables and headers are kept as hashes; what is shown to a person steers no terminal.
-//! - What cannot be read as a consent is none, and nor is what another user could have written.
+//! - The consent is to the bytes that were read: nothing is read a second time.
+//! - Values of variables and headers are kept as hashes. Text that a person sees cannot steer a terminal.
+//! - A file that cannot be read as a consent does not count, nor does a file that another user could have written.
 
 use std::{
     collections::BTreeMap,
@@ -36,9 +36,9 @@ use unhang_terminal::{failure::CommandFailure, progress, text::escaped};
 
 use crate::data_folder;
 
-/// The form of what is kept.
+/// The version of the stored form.
 const FORMAT: u32 = 1;
-/// The largest consent that is read. A file of a client may have many servers.
+/// The size in bytes of the largest consent that is read. A file of a client may have many servers.
 const MAX_RECORD: u64 = 16 << 20;
 
 /// A file of a project, as it was read.
@@ -46,46 +46,46 @@ const MAX_RECORD: u64 = 16 << 20;
 pub(crate) struct ProjectFile {
     /// Its path without links.
     pub(crate) path: PathBuf,
-    /// Where it was found, or how it was named: the same, but for links.
+    /// The path where it was found, or as it was named: the same path, but with links.
     pub(crate) named: PathBuf,
-    /// Where its relative paths begin.
+    /// The folder in which its relative paths begin.
     pub(crate) folder: PathBuf,
-    /// Of the bytes that were parsed.
+    /// The SHA-256 of the bytes that were parsed.
     pub(crate) sha256: String,
-    /// The files of variables that it names, each with the SHA-256 of its bytes; without any, where it could not be read.
+    /// The files of variables that it names, each with the SHA-256 of its bytes. The digest is empty if the file could not be read.
     pub(crate) env_files: BTreeMap<String, String>,
-    /// What it declares.
+    /// The declarations in the file.
     pub(crate) declarations: Vec<Declaration>,
 }
 
-/// What is kept of a consent.
+/// A consent as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Consent {
     format: u32,
-    /// The file.
+    /// The path of the file without links.
     pub(crate) path: String,
-    /// Where it was found, which may be a link; earlier consents do not say it.
+    /// The path where the file was found, which may be a link. Earlier consents do not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named: Option<String>,
-    /// Where its relative paths begin.
+    /// The folder in which the file's relative paths begin.
     pub(crate) folder: String,
-    /// Of its bytes.
+    /// The SHA-256 of the file's bytes.
     pub(crate) sha256: String,
-    /// Files of variables, each with the SHA-256 of its bytes.
+    /// The files of variables, each with the SHA-256 of its bytes.
     env_files: BTreeMap<String, String>,
-    /// When it was given.
+    /// The time of the consent.
     pub(crate) consented_at: String,
-    /// What it was given for.
+    /// The declarations that were consented to.
     declarations: Vec<ConsentedDeclaration>,
 }
 
 impl Consent {
-    /// What it was given for, as a person calls it.
+    /// Returns the path of the file as a person knows it.
     pub(crate) fn named(&self) -> &str {
         self.named.as_deref().unwrap_or(&self.path)
     }
 
-    /// Whether it is for this file as it is now.
+    /// Returns whether the consent is for this file with its present content.
     pub(crate) fn covers(&self, file: &ProjectFile) -> bool {
         let is_same =
             self.path == file.path.to_string_lossy() && self.folder == file.folder.to_string_lossy();
@@ -99,7 +99,7 @@ struct ConsentedDeclaration {
     kind: String,
     name: String,
     how: String,
-    /// Names, each with the SHA-256 of what is written behind it.
+    /// The names of variables, each with the SHA-256 of its value.
     environment: BTreeMap<String, String>,
     rest: String,
 }
@@ -108,7 +108,7 @@ impl ConsentedDeclaration {
     fn of(declaration: &Declaration) -> ConsentedDeclaration {
         let Declaration { kind, name, how, environment, rest } = declaration;
         let hashed = |(name, value): (&String, &String)| {
-            // With its name, so that the same value elsewhere is not seen to be the same.
+            // The hash includes the name, so that nobody can see the same value elsewhere.
             (name.clone(), sha256(format!("{name}\0{value}").as_bytes()))
         };
         let environment = environment.iter().map(hashed).collect();
@@ -124,7 +124,7 @@ impl ConsentedDeclaration {
 }
 
 impl ProjectFile {
-    /// By what its consent is found: path and folder.
+    /// Returns the name of the file with the consent, made of path and folder.
     fn key(&self) -> String {
         let parts = [self.path.as_os_str().as_bytes(), self.folder.as_os_str().as_bytes()];
         format!("{}.json", &sha256(&parts.join(&0))[..32])
@@ -143,7 +143,7 @@ impl ProjectFile {
         }
     }
 
-    /// What it is called, and where it is where that is a link.
+    /// Returns the path for a person, and for a link also its target.
     pub(crate) fn shown(&self) -> String {
         let link = if self.named == self.path {
             String::new()
@@ -153,7 +153,7 @@ impl ProjectFile {
         escaped(&format!("{}{link}", self.named.to_string_lossy()))
     }
 
-    /// What it declares, a line each.
+    /// Lists the declarations of the file, each on a line.
     pub(crate) fn told(&self) -> String {
         let lines = self.declarations.iter().map(|one| format!("  {}\n", line(one)));
         let text: String = lines.collect();
@@ -161,7 +161,7 @@ impl ProjectFile {
     }
 }
 
-/// A declaration as a person is shown it.
+/// Describes a declaration for a person.
 fn line(declaration: &Declaration) -> String {
     let Declaration { kind, name, how, environment, .. } = declaration;
     let names: Vec<String> = environment.keys().map(|name| declaration.told(name)).collect();
@@ -169,26 +169,27 @@ fn line(declaration: &Declaration) -> String {
     escaped(&format!("{kind} {name}: {how}{with}"))
 }
 
-/// The consents that are kept.
+/// The stored consents.
 pub(crate) struct Consents {
     folder: Option<PathBuf>,
 }
 
 impl Consents {
-    /// Those of the data folder that the environment names.
+    /// Opens the consents in the data folder that the environment names.
     ///
     /// # Errors
-    /// Another user could have put one there, or the working folder decides which folder that is.
+    /// Fails if another user could have put a consent there, or if the working folder decides which folder that is.
     pub(crate) fn open() -> Result<Consents, CommandFailure> {
         Ok(Consents { folder: data_folder::check()?.map(|folder| folder.join("trust")) })
     }
 
-    /// What was consented to of this file; perhaps not what it says now.
+    /// Returns the consent to this file, perhaps to an earlier content, or `None` if there is none.
     fn earlier(&self, file: &ProjectFile) -> Option<Consent> {
         self.read(&self.folder.as_ref()?.join(file.key()))
     }
 
-    /// In a folder that is ours alone nobody exchanges it between the look at its owner and the reading; it may be of the time before.
+    /// Reads a consent. Returns `None` if it cannot be read, or if another user could have written it. In a folder of this user alone,
+    /// nobody exchanges the file between the check of its owner and the read. But the file may be older than that protection.
     fn read(&self, path: &Path) -> Option<Consent> {
         let found = fs::symlink_metadata(path).ok()?;
         if !data_folder::is_of(geteuid().as_raw(), found.uid(), found.mode()) {
@@ -199,7 +200,7 @@ impl Consents {
         let read = serde_json::from_slice(&bytes).ok().filter(|consent: &Consent| consent.format == FORMAT);
         read.map(|mut consent| {
             for known in &mut consent.declarations {
-                // Earlier ones have URLs in them as they were written.
+                // Earlier consents have URLs with their secret parts.
                 if ["http://", "https://"]
                     .iter()
                     .any(|scheme| known.how.trim_start_matches('\'').starts_with(scheme))
@@ -211,12 +212,12 @@ impl Consents {
         })
     }
 
-    /// Whether this file was consented to as it is.
+    /// Returns whether somebody has consented to this file with its present content.
     fn cover(&self, file: &ProjectFile) -> bool {
         self.earlier(file).is_some_and(|consent| consent.covers(file))
     }
 
-    /// Keeps the consent to this file as it is.
+    /// Keeps the consent to this file with its present content.
     pub(crate) fn give(&self, file: &ProjectFile) -> Result<(), CommandFailure> {
         let Some(folder) = &self.folder else {
             return Err(CommandFailure::usage(
@@ -237,7 +238,7 @@ impl Consents {
         replace(folder, &file.key(), &text, Durability::Disk).map_err(|error| failed(&error))
     }
 
-    /// All that are kept, by their paths.
+    /// Returns all stored consents with their paths, in the order of the files' names.
     pub(crate) fn all(&self) -> Vec<(PathBuf, Consent)> {
         let entries = self.folder.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
         let paths = entries
@@ -249,10 +250,10 @@ impl Consents {
     }
 }
 
-/// Demands that somebody has consented to these files, and asks where there is a terminal. It waits for a person.
+/// Demands that somebody has consented to these files, and asks if there is a terminal. It waits for the person.
 ///
 /// # Errors
-/// Nobody has, or they said no.
+/// Fails if nobody has consented, or if the person says no.
 pub(crate) fn demand(files: &[ProjectFile]) -> Result<(), CommandFailure> {
     if files.is_empty() {
         return Ok(());
@@ -284,7 +285,7 @@ pub(crate) fn demand(files: &[ProjectFile]) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// A file in front of the question.
+/// Describes a file for the question.
 fn shown(file: &ProjectFile, earlier: Option<&Consent>) -> String {
     let path = file.shown();
     match earlier {
@@ -315,7 +316,7 @@ fn refusal(files: &[&ProjectFile], earlier: &[Option<Consent>]) -> CommandFailur
         .filter_map(|(file, earlier)| Some(changes(earlier.as_ref()?, file)))
         .collect();
     let changed = if changed.is_empty() { changed } else { format!(":\n{}", changed.trim_end()) };
-    // For the link, where it is one: a consent to what it points to is for another folder.
+    // The command names the link, if the file is one: a consent to its target is for another folder.
     let trust: Vec<String> =
         files.iter().map(|file| format!("`unhang trust {}`", data_folder::quoted(&file.named))).collect();
     CommandFailure {
@@ -330,7 +331,7 @@ fn refusal(files: &[&ProjectFile], earlier: &[Option<Consent>]) -> CommandFailur
     }
 }
 
-/// What is other than what was consented to, a line each.
+/// Lists the differences from the content that was consented to, each on a line.
 fn changes(earlier: &Consent, now: &ProjectFile) -> String {
     let mut lines = Vec::new();
     let known = |one: &Declaration| {

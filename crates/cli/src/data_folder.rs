@@ -1,8 +1,8 @@
-//! Where unhang keeps its files (design 6): `$UNHANG_HOME`, else `$XDG_STATE_HOME/unhang`, else `~/.local/state/unhang`.
+//! The folder in which unhang keeps its files (design 6): `$UNHANG_HOME`, else `$XDG_STATE_HOME/unhang`, else `~/.local/state/unhang`.
 //!
-//! Invariant: no command keeps anything in a folder that another user owns or can write to. Such a user could replace the commands of
-//! queued jobs, the tokens of servers, the consents to files of projects, and the socket that windows meet at. Nor does a command keep
-//! anything in a place that the working folder decides.
+//! Invariant: no command keeps anything in a folder that another user owns or can write to. Such a user could replace queued
+//! jobs' commands, servers' tokens, consents to files of projects, and the socket at which windows meet. Nor does a command keep
+//! anything in a place that depends on the working folder.
 
 use std::{
     fs, io,
@@ -16,7 +16,7 @@ use unhang_terminal::{failure::CommandFailure, text::escaped};
 /// The kind of the error for a folder that another user owns or can write to.
 pub(crate) const UNSAFE: &str = "unsafe_data_folder";
 
-/// The folders in the data folder. Whoever can write to one of them is as dangerous as if the whole were theirs.
+/// The folders in the data folder. A user who can write to one of them is as dangerous as one who can write to the whole.
 const INSIDE: [&str; 7] = ["gateway", "jobs", "lists", "logs", "state", "tokens", "trust"];
 
 /// The variable that names the data folder.
@@ -25,8 +25,8 @@ const VARIABLE: &str = "UNHANG_HOME";
 /// The bits of a mode that let the group and all others write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// The data folder, if the environment names any. One that another user owns or can write to is refused, and one that the working folder
-/// decides on. One that is not there yet is made for its owner alone.
+/// Returns the data folder, or `None` if the environment names none. Refuses a folder that another user owns or can write to, and one that
+/// depends on the working folder. A folder that does not exist yet is later made for its owner alone.
 pub(crate) fn check() -> Result<Option<PathBuf>, CommandFailure> {
     if let Some(relative) = variable(VARIABLE).filter(|path| !path.is_absolute()) {
         let message = format!(
@@ -40,17 +40,18 @@ pub(crate) fn check() -> Result<Option<PathBuf>, CommandFailure> {
     folder.as_deref().map_or(Ok(()), check_folder).map(|()| folder)
 }
 
-/// Refuses this folder, or one in it, where another user owns it or can write to it.
+/// Refuses this folder, or one in it, if another user owns it or can write to it.
 fn check_folder(folder: &Path) -> Result<(), CommandFailure> {
     let inside = INSIDE.iter().map(|name| folder.join(name));
     std::iter::once(folder.to_owned()).chain(inside).try_for_each(|path| {
         match fs::metadata(&path) {
-            // Where it is ours it is told by whoever wants to use it. No mode makes a folder of it.
+            // If a file of this user is there, the command that uses it reports that. Otherwise the error is not about the mode, because no
+            // mode makes a folder of a file.
             Ok(found) if !found.is_dir() => {
                 judge(&path, found.uid(), geteuid().as_raw(), found.mode()).map_err(|_| no_folder(&path))
             }
             Ok(found) => judge(&path, found.uid(), geteuid().as_raw(), found.mode()),
-            // What is not there is made, and what cannot be looked at is told by whoever wants to use it.
+            // A missing folder is made later. If a folder cannot be examined, its use reports the error.
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
                     tracing::debug!("{} cannot be looked at: {error}", path.display());
@@ -68,12 +69,12 @@ fn no_folder(path: &Path) -> CommandFailure {
     CommandFailure { kind: "no_data_folder", ..CommandFailure::usage(message, Some(&hint)) }
 }
 
-/// Whether another user than this one could have written what has this owner and this mode.
+/// Returns whether no user other than `own` could have written a file with this owner and this mode.
 pub(crate) fn is_of(own: u32, owner: u32, mode: u32) -> bool {
     owner == own && mode & OTHERS_WRITE == 0
 }
 
-/// Judges a folder by its owner, by who we are, and by its mode.
+/// Judges a folder by its owner, by the user of this process, and by its mode.
 fn judge(path: &Path, owner: u32, own: u32, mode: u32) -> Result<(), CommandFailure> {
     let (shown, quoted) = (escaped(&path.display().to_string()), quoted(path));
     let (why, hint) = if owner != own {
@@ -93,19 +94,19 @@ fn judge(path: &Path, owner: u32, own: u32, mode: u32) -> Result<(), CommandFail
     Err(CommandFailure { kind: UNSAFE, ..CommandFailure::usage(message, Some(&hint)) })
 }
 
-/// The path as a shell takes it.
+/// Returns the path as a shell takes it.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = escaped(&path.display().to_string());
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// The data folder, if the environment names any. Only [`check`] tells why there is none where the variable has a relative path.
+/// Returns the data folder, or `None` if the environment names none. If the variable has a relative path, only [`check`] gives the reason.
 pub(crate) fn data_folder() -> Option<PathBuf> {
     folder_from(variable)
 }
 
-/// Says why the environment names no data folder.
+/// Returns the reason why the environment names no data folder.
 pub(crate) fn absence() -> String {
     absence_from(variable)
 }

@@ -1,7 +1,7 @@
-//! Where diagnostics go: the server's log file, our stderr, and the exit code of a bug.
+//! The sinks of diagnostics: the server's log file, the stderr of this process, and the exit code of a bug.
 //!
-//! Invariants: nothing here blocks the data path; both sinks have a thread and a bounded buffer of their own (promise 3); nothing that
-//! was configured as a secret is in any line.
+//! Invariants: nothing here blocks the data path. Both sinks have a thread and a bounded buffer of their own (promise 3). No line contains
+//! a value that was configured as a secret.
 
 mod json;
 
@@ -32,44 +32,44 @@ use crate::{
     data_folder::{self, data_folder},
 };
 
-/// Text that may wait for a stderr that nobody reads.
+/// The number of bytes that may wait for a stderr that nobody reads.
 const NOTICES_BYTES: usize = 256 << 10;
-/// Text that may wait for the disk.
+/// The number of bytes that may wait for the disk.
 const LOG_BYTES: usize = 1 << 20;
-/// Bytes that the log of a command may have.
+/// The number of bytes that the log of a command may have.
 const COMMAND_LOG_BYTES: u64 = 1 << 20;
-/// How long the thread that drains a server may wait for the disk, once, before it goes on without logging.
+/// The time that the thread that drains a server may wait for the disk, once, before it goes on without logging.
 const LOG_PATIENCE: Duration = Duration::from_millis(100);
-/// How long what was said last may take to leave at the end.
+/// The time that the last messages may take to leave at the end.
 const LAST_FLUSH: Duration = Duration::from_millis(200);
 
-/// What to do about a log that was asked for and cannot be kept.
+/// The hint for a person who asked for a log that cannot be kept.
 pub(crate) const LOG_HINT: &str = "name a file that can be written with --log-file, or leave it out";
 
-/// Which log is kept.
+/// The log to keep.
 pub(crate) struct KeptLog<'a> {
-    /// What is logged.
+    /// The name of the server or command in the log's file name.
     pub(crate) name: &'a str,
-    /// Bytes that it may have on the disk.
+    /// The number of bytes that it may have on the disk.
     pub(crate) cap: u64,
-    /// Where it goes and how it is written.
+    /// The place and the format of the log.
     pub(crate) logging: &'a Logging,
-    /// Whether our stderr can be the place: not where a server's own goes to it.
+    /// Whether the log may go to stderr: not if a server's own stderr goes there.
     pub(crate) may_be_stderr: bool,
 }
 
 /// The sinks of one run.
 pub(crate) struct Diagnostics {
-    /// Our stderr.
+    /// The stderr of this process.
     pub(crate) notices: LossyWriter,
     log: Option<LossyWriter>,
     format: LogFormat,
-    /// Events go to stderr.
+    /// Whether events go to stderr.
     is_on_stderr: bool,
     redaction: Redaction,
 }
 
-/// What is left out of every line, once it is known. Clones are the same.
+/// The secrets that are left out of every line, once they are known. Clones share them.
 #[derive(Clone, Default)]
 struct Redaction(Arc<RwLock<Secrets>>);
 
@@ -79,7 +79,7 @@ impl Redaction {
     }
 }
 
-/// Says this in one line.
+/// Sends this text to a sink, as one line.
 fn say(sink: &LossyWriter, format: LogFormat, redaction: &Redaction, level: &str, text: &str) {
     let text = redaction.hide(text);
     let line = match format {
@@ -90,10 +90,10 @@ fn say(sink: &LossyWriter, format: LogFormat, redaction: &Redaction, level: &str
 }
 
 impl Diagnostics {
-    /// Opens the log and becomes the process's tracing subscriber. Without a log folder the run goes on, and says so.
+    /// Opens the log and becomes the process's tracing subscriber. Without a log folder the run goes on, and a notice says so.
     ///
     /// # Errors
-    /// Why the log cannot be where somebody wants it to be.
+    /// Fails with the reason why the log cannot be in the place that a person chose.
     pub(crate) fn start(log: &KeptLog<'_>, verbose: bool) -> Result<Diagnostics, String> {
         let &KeptLog { name, cap, logging: Logging { log_format: format, log_file }, may_be_stderr } = log;
         let format = *format;
@@ -130,7 +130,7 @@ impl Diagnostics {
         }
         let level = if verbose { Level::DEBUG } else { Level::INFO };
         let on_stderr = diagnostics.is_on_stderr.then(|| diagnostics.notices.clone());
-        // Without a file stderr has all of it.
+        // Without a file, stderr gets everything.
         let sinks = Sinks {
             shows_servers: diagnostics.log.is_none() && may_be_stderr,
             ..diagnostics.sinks(on_stderr)
@@ -139,9 +139,9 @@ impl Diagnostics {
         Ok(diagnostics)
     }
 
-    /// Becomes the process's tracing subscriber for a command that comes home soon, without a log: what goes wrong in the
-    /// background is said on stderr, and what servers write there to whoever wants to know everything. Where a program reads
-    /// JSON on stderr, and did not ask for more, a log has what goes wrong.
+    /// Becomes the process's tracing subscriber for a command that soon ends, without a log. Failures in the background go to stderr, and
+    /// with `verbose` also the stderr of servers. If a program reads JSON on stderr, and `verbose` is not set, a log gets the failures
+    /// instead.
     pub(crate) fn of_command(verbose: bool, is_json: bool) -> Diagnostics {
         let sink: Box<dyn Write + Send> =
             if is_json && !verbose { Box::new(LateLog::default()) } else { Box::new(StderrSink::new(false)) };
@@ -154,22 +154,22 @@ impl Diagnostics {
         diagnostics
     }
 
-    /// From now on these are in no line, and neither are those of before: whoever has them may still say so.
+    /// Hides these secrets in every line from now on. The earlier ones stay hidden: a server that has them may still write them.
     pub(crate) fn hide(&self, secrets: impl Iterator<Item = Secrets>) {
         let mut known = self.redaction.0.write().unwrap_or_else(PoisonError::into_inner);
         let secrets: Vec<Secrets> = secrets.chain([known.clone()]).collect();
         *known = Secrets::of_all(&secrets);
     }
 
-    /// Says this to whoever looks at stderr.
+    /// Prints this text on stderr.
     pub(crate) fn notice(&self, text: &str) {
         self.say("INFO", text);
     }
 
-    /// Says this to whoever looks at stderr, and in the log.
+    /// Prints this text on stderr, and logs it.
     pub(crate) fn warn(&self, text: &str) {
         tracing::warn!("{text}");
-        // Where events are on stderr it stands there already.
+        // If events go to stderr, the text is there already.
         if !(self.is_on_stderr && self.format == LogFormat::Json) {
             self.say("WARN", text);
         }
@@ -179,13 +179,13 @@ impl Diagnostics {
         say(&self.notices, self.format, &self.redaction, level, text);
     }
 
-    /// The same for what goes on beside: what is said by it is said to whoever looks at stderr.
+    /// Returns a sink for background work, whose messages go to stderr.
     pub(crate) fn notices(&self) -> Notices {
         let (sink, format, redaction) = (self.notices.clone(), self.format, self.redaction.clone());
         Notices::new(move |text| say(&sink, format, &redaction, "WARN", text))
     }
 
-    /// Lets what was said last leave, bounded.
+    /// Waits, bounded, until the last messages have left.
     pub(crate) fn finish(&self) {
         self.notices.flush(LAST_FLUSH);
         if let Some(log) = &self.log {
@@ -199,7 +199,7 @@ impl Diagnostics {
             notices,
             shows_servers: false,
             event_loop: thread::current().id(),
-            // JSON has its texts redacted before they are quoted.
+            // JSON events redact their texts before these are quoted.
             redaction: (self.format == LogFormat::Text).then(|| self.redaction.clone()),
         }
     }
@@ -227,14 +227,14 @@ fn open_log(name: &str, cap: u64) -> io::Result<LogFile> {
     Ok(file)
 }
 
-/// The log of a command that seldom has anything to log: it is opened for the first line.
+/// The log of a command that seldom logs anything: the first line opens it.
 #[derive(Default)]
 struct LateLog(Option<LogFile>);
 
 impl Write for LateLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0.is_none() {
-            // Nothing is kept in a folder that is another's too.
+            // Nothing is kept in a folder that another user can write to.
             data_folder::check().map_err(|failure| io::Error::other(failure.message))?;
             self.0 = Some(open_log("command", COMMAND_LOG_BYTES)?);
         }
@@ -246,14 +246,14 @@ impl Write for LateLog {
     }
 }
 
-/// Hands each event to the log, and to stderr where that was asked for.
+/// The maker of writers that send each event to the log, and to stderr if that was asked for.
 struct Sinks {
     log: Option<LossyWriter>,
     notices: Option<LossyWriter>,
-    /// What servers write goes to stderr as well.
+    /// Whether the stderr of servers goes to stderr as well.
     shows_servers: bool,
     event_loop: ThreadId,
-    /// What is left out of a line, where it was not before.
+    /// The secrets to leave out of a line, unless they were left out before.
     redaction: Option<Redaction>,
 }
 
@@ -271,9 +271,9 @@ impl<'a> MakeWriter<'a> for Sinks {
     }
 
     fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Event<'a> {
-        // Where a guard copies what its server wrote to stderr, it does so whether or not we are verbose.
+        // If a guard copies its server's stderr, it does so whether or not the run is verbose.
         let is_servers = matches!(metadata.target(), "unhang::stderr" | "unhang::junk");
-        // What the libraries below say of each step helps nobody.
+        // The low-level events of libraries help nobody.
         let is_ours = metadata.target().starts_with("unhang") || *metadata.level() <= Level::WARN;
         Event { sinks: self, to_notices: is_ours && (!is_servers || self.shows_servers), to_log: is_ours }
     }
@@ -285,7 +285,7 @@ impl Write for Event<'_> {
         let hidden = self.sinks.redaction.as_ref().map(|redaction| redaction.hide(&text));
         let event = hidden.as_ref().map_or(written, |hidden| hidden.as_bytes());
         if let Some(log) = self.sinks.log.as_ref().filter(|_| self.to_log) {
-            // A burst of stderr is worth a moment's wait; the data path never waits.
+            // A thread that drains stderr may wait a moment in a burst; the data path never waits.
             if thread::current().id() == self.sinks.event_loop {
                 log.send(event);
             } else {
@@ -303,7 +303,7 @@ impl Write for Event<'_> {
     }
 }
 
-/// A panic is a bug of ours: it is reported in words that a user can pass on.
+/// Reports each panic as a bug of unhang, in words that a user can pass on.
 pub(crate) fn report_bugs() {
     std::panic::set_hook(Box::new(|panic| {
         tracing::error!("bug: {panic}");

@@ -1,18 +1,19 @@
-//! What a job inherits of our environment (design 6): a small set that is of use everywhere, and nothing that may be a secret.
+//! The variables that a job inherits from this process (design 6): a small set that is useful everywhere, without anything that may be a
+//! secret.
 //!
-//! Invariant: the environment is read here alone for this; the libraries are handed what they may see (promise 4).
+//! Invariant: this module alone reads the environment for this. The libraries get the variables that they may see (promise 4).
 
 use std::{env, ffi::OsString};
 
-/// The variables, besides those that begin with `LC_`.
+/// The inherited variables, besides those that begin with `LC_`.
 const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
 
-/// Those of our variables that a job inherits.
+/// Returns the variables of this process that a job inherits.
 pub(crate) fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
     chosen(env::vars_os())
 }
 
-/// All of our variables: for whom the author of a file, or whoever types a command, wants it so.
+/// Returns all variables of this process, for jobs of which the author of a file, or the person who types a command, wants it so.
 pub(crate) fn all_variables() -> impl Iterator<Item = (OsString, OsString)> {
     env::vars_os()
 }

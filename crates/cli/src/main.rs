@@ -1,4 +1,4 @@
-//! The binary `unhang`. Parse, run, map to an exit code.
+//! The binary `unhang`. It parses the command line, runs the command, and maps the outcome to an exit code.
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
@@ -18,7 +18,7 @@ mod signals;
 use arguments::Arguments;
 
 fn main() -> ExitCode {
-    // They come first: they have to stay small, so they see neither the argument parser nor the runtime.
+    // Lifelines and supervisors come first: they have to stay small, so they touch neither the argument parser nor the runtime.
     if let Some(code) = own_program::small_process() {
         return code;
     }

@@ -1,4 +1,4 @@
-//! Our own binary, which also is the lifeline of a server and the shim of a job.
+//! unhang's own binary, which also is the lifeline of a server and the supervisor of a job.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use unhang::{
     process::{lifeline, lookup::this_program, server::LifelineCommand},
 };
 
-/// Lives as one of the small processes, if the arguments say so.
+/// Runs as a lifeline or a supervisor and returns its exit code, if the arguments ask for that. Returns `None` otherwise.
 pub(crate) fn small_process() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     match words.next()? {
@@ -16,7 +16,7 @@ pub(crate) fn small_process() -> Option<ExitCode> {
     }
 }
 
-/// As the lifeline of a server.
+/// Returns the command that runs this binary as the lifeline of a server.
 pub(crate) fn lifeline_command() -> LifelineCommand {
     LifelineCommand { program: this_program(), arguments: vec![lifeline::ARGUMENT.into()] }
 }

@@ -1,19 +1,19 @@
-//! What to call a server whose command is all that is known.
+//! The name of a server of which only the command is known.
 //!
 //! Invariant: the name is short, printable and safe in a file name.
 
 use std::{ffi::OsString, path::Path};
 
-/// Programs that start the real server named by a later word.
+/// The programs that start the real server, which a later word names.
 const LAUNCHERS: &[&str] = &[
     "npx", "bunx", "pnpx", "uvx", "uv", "pipx", "npm", "bun", "deno", "node", "python", "python3", "docker",
     "podman", "env", "sh", "bash",
 ];
 
-/// Words of launchers that are no server yet.
+/// The words of launchers that are not the server yet.
 const VERBS: &[&str] = &["run", "exec", "tool", "dlx", "x", "-m", "-c"];
 
-/// The program's name, or for a launcher that of what it launches: `npx -y @scope/server-time` is `server-time`.
+/// Returns the program's name, or for a launcher the name of the program that it starts: `npx -y @scope/server-time` is `server-time`.
 pub(crate) fn server_name(command: &[OsString]) -> String {
     let mut words = command.iter().map(|word| word.to_string_lossy());
     let program = words.next().unwrap_or_default();
@@ -21,7 +21,7 @@ pub(crate) fn server_name(command: &[OsString]) -> String {
     let chosen = if LAUNCHERS.contains(&stem.as_str()) {
         words
             .find(|word| !word.starts_with('-') && !VERBS.contains(&word.as_ref()))
-            // A script that stands there itself is no name.
+            // The text of a script is not a name.
             .filter(|word| !word.contains(char::is_whitespace))
             .map(|word| last_part(&word))
     } else {
@@ -40,7 +40,7 @@ pub(crate) fn server_name(command: &[OsString]) -> String {
     if safe.trim_matches(['.', '-']).is_empty() { "server".to_owned() } else { safe }
 }
 
-/// The last part of a path or package name, without a version or a script's ending.
+/// Returns the last part of a path or package name, without a version or a script's extension.
 fn last_part(word: &str) -> String {
     let last = Path::new(word)
         .file_name()

@@ -1,4 +1,4 @@
-//! The signals that ask us to end, as something to wait for.
+//! The signals that ask this process to end, as a channel to wait for.
 
 use std::{fs::File, io};
 
@@ -8,14 +8,15 @@ use tokio::{
 };
 use unhang::guard::Stop;
 
-/// Turns signals into stops. A hang-up is the client's terminal going away, so it ends us as SIGTERM does.
+/// Turns signals into stops. A hang-up means that the client's terminal goes away, so it ends the process as SIGTERM does.
 pub(crate) fn signals() -> io::Result<mpsc::Receiver<Stop>> {
     let (sender, receiver) = stops()?;
     forward(SignalKind::hangup(), sender, || Stop::Terminate)?;
     Ok(receiver)
 }
 
-/// The same for whoever reads a configuration anew on a hang-up. It still ends us where it is about a terminal that we have had.
+/// Turns signals into stops, and passes on hang-ups, after which a server reads its configuration again. A hang-up still ends the process
+/// if it had a terminal and has lost it.
 pub(crate) fn signals_and_hangups() -> io::Result<(mpsc::Receiver<Stop>, mpsc::Receiver<()>)> {
     let (sender, receiver) = stops()?;
     let (tell, hangups) = mpsc::channel(1);
@@ -25,7 +26,7 @@ pub(crate) fn signals_and_hangups() -> io::Result<(mpsc::Receiver<Stop>, mpsc::R
         while signals.recv().await.is_some() {
             match had_terminal && !has_terminal() {
                 true => drop(sender.send(Stop::Terminate).await),
-                // Several at once are one.
+                // Several hang-ups at once count as one.
                 false => drop(tell.try_send(())),
             }
         }
@@ -33,7 +34,7 @@ pub(crate) fn signals_and_hangups() -> io::Result<(mpsc::Receiver<Stop>, mpsc::R
     Ok((receiver, hangups))
 }
 
-/// Whether a terminal is ours.
+/// Returns whether this process has a terminal.
 fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
@@ -48,7 +49,7 @@ fn stops() -> io::Result<(mpsc::Sender<Stop>, mpsc::Receiver<Stop>)> {
 fn forward(kind: SignalKind, sender: mpsc::Sender<Stop>, stop: fn() -> Stop) -> io::Result<()> {
     let mut signals = signal(kind)?;
     tokio::spawn(async move {
-        // The receiver has gone when what was waiting has ended.
+        // The receiver is dropped when the work that waited for it has ended.
         while signals.recv().await.is_some() && sender.send(stop()).await.is_ok() {}
     });
     Ok(())

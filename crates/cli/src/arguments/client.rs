@@ -1,4 +1,4 @@
-//! What can be typed after the commands that ask servers: `servers`, `tools`, `resources`, `prompts`, `ping`, `call`, `read`, `prompt`.
+//! The arguments of the commands that ask servers: `servers`, `tools`, `resources`, `prompts`, `ping`, `call`, `read`, `prompt`.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -8,7 +8,7 @@ use unhang_terminal::failure::Format;
 
 use super::{files::Files, limits::AskingLimits, number::whole_number};
 
-/// The end of the help of each of them, with its examples.
+/// The end of each command's help, with its examples.
 macro_rules! ending {
     ($examples:literal) => {
         concat!(
@@ -50,7 +50,7 @@ pub(crate) struct AdHoc {
     pub(crate) cwd: Option<PathBuf>,
 }
 
-/// A header, as HTTP writes it or with `=`. A name can have neither sign.
+/// Parses a header, as HTTP writes it or with `=`. Neither sign can stand in a name.
 fn header(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once([':', '=']).ok_or("write NAME: VALUE")?;
     if name.trim().is_empty() {
@@ -242,7 +242,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// How many requests run at the same time.
+    /// Returns how many requests run at the same time.
     pub(crate) fn jobs(&self) -> usize {
         usize::from(self.jobs)
     }

@@ -1,4 +1,4 @@
-//! What can be typed after `unhang doctor`.
+//! The arguments of `unhang doctor`.
 
 use std::{ffi::OsString, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Which files of servers and settings a command reads.
+//! The flags that choose which files of servers and settings a command reads.
 
 use std::path::PathBuf;
 
@@ -16,17 +16,17 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// The same for whoever reads.
+    /// Returns the choice for the code that reads the files.
     pub(crate) fn choice(&self) -> FileChoice {
         FileChoice { config: self.config.clone(), trusts_project: self.trust }
     }
 }
 
-/// Which files are read, as the command line says.
+/// The choice of files that the command line makes.
 #[derive(Clone, Debug)]
 pub(crate) struct FileChoice {
-    /// This one alone. To name it is to consent to it.
+    /// The only file to read. To name it is to consent to it.
     pub(crate) config: Option<PathBuf>,
-    /// Files of the project count in this run, whoever has consented to them.
+    /// Whether the files of the project count in this run without a kept consent.
     pub(crate) trusts_project: bool,
 }

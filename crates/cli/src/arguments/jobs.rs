@@ -1,4 +1,4 @@
-//! What can be typed after `unhang job` and `unhang state`.
+//! The arguments of `unhang job` and `unhang state`.
 
 use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
@@ -73,7 +73,7 @@ pub(crate) struct JobLimits {
 }
 
 impl JobLimits {
-    /// The same as the file would say it.
+    /// Returns the limits as settings, in the form that the file has.
     pub(crate) fn settings(&self) -> JobSettings {
         let &JobLimits { max_concurrent, memory_limit, retention } = self;
         let memory_limit = memory_limit.map(u32::from);
@@ -179,7 +179,7 @@ impl FromStr for JobReference {
         match text.parse() {
             Ok(id) => Ok(JobReference::Id(id)),
             Err(_) if text == "last" => Ok(JobReference::Last),
-            // A beginning is what could become an id.
+            // A text is the beginning of an id if letters can complete it to a valid one.
             Err(error) => {
                 let is_beginning = || format!("{text:a<12}").parse::<JobId>().is_ok();
                 let beginning = (!text.is_empty() && is_beginning()).then(|| text.to_owned());

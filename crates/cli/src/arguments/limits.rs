@@ -1,7 +1,7 @@
-//! The limits that can be typed. Each is described once, here, for help, manual pages, completions and the reference.
+//! The limits on the command line. Each is described once, here, for help, manual pages, completions and the reference.
 //!
-//! Invariants: the flag's name is the key in unhang.toml, and in capitals behind `UNHANG_` the environment variable; a text
-//! ends with the default, which a test compares with `unhang_core::config`; nothing is put in the place of what was not said.
+//! Invariants: the flag's name is the key in unhang.toml, and in capitals after `UNHANG_` the environment variable. A text ends with the
+//! default, which a test compares with `unhang_core::config`. A limit that was not given stays unset.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ pub(crate) struct GuardLimits {
     quiet: bool,
 }
 
-/// Reads what an environment variable says of a flag without a value.
+/// Reads the value that an environment variable gives for a flag without a value.
 fn parse_switch(text: &str) -> Result<bool, String> {
     match &*text.to_ascii_lowercase() {
         "true" | "yes" | "on" | "1" | "t" | "y" => Ok(true),
@@ -174,7 +174,7 @@ impl ClientLimits {
 }
 
 impl AskingLimits {
-    /// The same as a file would say it.
+    /// Returns the limits as settings, in the form that a file has.
     pub(crate) fn settings(self) -> LimitSettings {
         let mut settings = LimitSettings::default();
         self.call.say(&mut settings);
@@ -184,7 +184,7 @@ impl AskingLimits {
 }
 
 impl SessionLimits {
-    /// The same as a file would say it.
+    /// Returns the limits as settings, in the form that a file has.
     pub(crate) fn settings(self) -> LimitSettings {
         let mut settings = LimitSettings::default();
         self.call.say(&mut settings);
@@ -194,14 +194,14 @@ impl SessionLimits {
         settings
     }
 
-    /// The limits that these arguments mean, with the defaults of all others.
+    /// Returns the limits that these arguments set, with the defaults of all others.
     pub(crate) fn limits(self) -> Limits {
         over_the_defaults(&self.settings())
     }
 }
 
 impl GuardLimits {
-    /// The limits that these arguments mean.
+    /// Returns the limits that these arguments set, with the defaults of all others.
     pub(crate) fn limits(self) -> Limits {
         let Self { restart_delay, breaker_failures, breaker_cooldown, .. } = self;
         let Self { health_interval, stderr_tail, stderr_log, quiet, .. } = self;

@@ -1,4 +1,4 @@
-//! What can be typed after `login` and `logout`.
+//! The arguments of `login` and `logout`.
 
 use std::time::Duration;
 

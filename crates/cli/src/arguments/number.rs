@@ -1,10 +1,10 @@
-//! Whole numbers on the command line, refused in our own words.
+//! Whole numbers on the command line, with error texts of unhang's own.
 
 use std::{fmt::Display, str::FromStr};
 
 use clap::builder::TypedValueParser;
 
-/// Takes whole numbers within these bounds.
+/// Makes a parser that takes whole numbers within these bounds.
 pub(crate) fn whole_number<T>(least: T, most: T) -> impl TypedValueParser<Value = T>
 where
     T: Bounded,
@@ -22,9 +22,9 @@ where
     }
 }
 
-/// A kind of whole number.
+/// A type of whole numbers.
 pub(crate) trait Bounded: FromStr + PartialOrd + Display + Copy + Send + Sync + 'static {
-    /// The largest.
+    /// The largest number of the type.
     const LAST: Self;
 }
 

@@ -1,4 +1,4 @@
-//! What can be typed after `unhang trust`.
+//! The arguments of `unhang trust`.
 
 use unhang_terminal::failure::Format;
 

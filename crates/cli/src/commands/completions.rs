@@ -1,6 +1,6 @@
-//! `unhang completions`: what makes a shell complete the commands and flags, from the declaration itself.
+//! `unhang completions`: scripts with which a shell completes the commands and flags, made from their declaration.
 //!
-//! Invariants: what is hidden is not completed.
+//! Invariants: hidden commands and flags are not completed.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
-//! `unhang conformance-client URL`: the client that the official conformance suite runs in each of its scenarios. It does what any
-//! client does: connects, lists everything, calls each tool, reads each resource, gets each prompt, and answers what it is asked.
+//! `unhang conformance-client URL`: the client that the official conformance suite runs in each of its scenarios. Like any client, it
+//! connects, lists everything, calls each tool, reads each resource, gets each prompt, and answers the server's questions.
 //!
-//! Invariants: it is the client of the library and nothing else; which scenario it is in changes nothing of what it does, but for
-//! the calls and the credentials that a scenario hands over in `MCP_CONFORMANCE_CONTEXT`.
+//! Invariants: the command is the client of the library and nothing else. The scenario changes nothing of its behaviour, except the calls
+//! and the credentials that `MCP_CONFORMANCE_CONTEXT` hands over.
 
 use std::{
     env, fs,
@@ -31,7 +31,7 @@ use unhang_terminal::failure::CommandFailure;
 use super::engine::to_its_end;
 use crate::arguments::ConformanceClient;
 
-/// What the suite's server is called.
+/// The name of the suite's server.
 const SERVER: &str = "the suite";
 
 /// Runs one scenario.
@@ -39,7 +39,7 @@ pub(super) fn run(ConformanceClient { url }: &ConformanceClient, verbose: bool) 
     to_its_end(None, verbose, async || {
         let context = context()?;
         let address = Address { url: url.clone(), headers: Vec::new(), uses_proxies: false, socket: None };
-        // Each scenario is a world of its own.
+        // Scenarios share no tokens.
         let tokens = env::temp_dir().join(format!("unhang-conformance-{}", process::id()));
         let authorization = Some(authorization(url, &context, &tokens)?);
         let client = Client::start(ClientSpec {
@@ -50,13 +50,13 @@ pub(super) fn run(ConformanceClient { url }: &ConformanceClient, verbose: bool) 
         });
         let outcome = use_everything(&client, &context).await;
         client.dispose().await;
-        // Most scenarios have left nothing there.
+        // Most scenarios leave nothing there.
         let _none = fs::remove_dir_all(&tokens);
         outcome.map(|()| exit::DONE).map_err(CommandFailure::from)
     })
 }
 
-/// The document about us that the suite knows of, and where it sends browsers. Nobody listens there.
+/// The client metadata document that the suite knows, and the address to which it redirects browsers. Nobody listens there.
 const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.json";
 const REDIRECT: &str = "http://localhost:3000/callback";
 
@@ -86,7 +86,7 @@ fn authorization(url: &str, context: &Value, tokens: &Path) -> Result<Authorizat
     .map_err(failed)
 }
 
-/// What the suite hands over.
+/// Returns the context that the suite hands over, or `null` if it hands over none.
 fn context() -> Result<Value, CommandFailure> {
     match env::var("MCP_CONFORMANCE_CONTEXT") {
         Ok(text) => serde_json::from_str(&text).map_err(|error| {
@@ -123,7 +123,7 @@ async fn items(client: &Client, list: ServerList) -> Result<Vec<Value>, Error> {
     Ok(items.iter().map(|item| serde_json::from_str(item.get()).unwrap_or_default()).collect())
 }
 
-/// That a server refuses something is its affair; everything else is a failure.
+/// Passes over a server's refusal, which is not a failure of the client. Fails with any other error.
 fn refused(outcome: Result<Box<RawValue>, Error>) -> Result<(), Error> {
     match outcome {
         Err(Error::Server(error)) => {
@@ -138,7 +138,7 @@ fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }
 
-/// A call of a tool, with whatever its schema allows.
+/// Makes a call of a tool, with arguments that its schema allows.
 fn call(tool: &Value) -> Value {
     json!({ "name": tool["name"], "arguments": sample(&tool["inputSchema"]) })
 }
@@ -162,7 +162,7 @@ fn sample(schema: &Value) -> Value {
     }
 }
 
-/// Accepts what it is asked, with the defaults that the question has (SEP-1034).
+/// A listener that accepts every question, with the defaults that the question has (SEP-1034).
 struct AcceptingListener;
 
 impl ServerListener for AcceptingListener {

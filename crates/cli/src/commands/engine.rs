@@ -1,9 +1,9 @@
-//! What the commands about jobs and the state share: the engine on the data folder, how errors are told, how data is printed.
+//! The shared parts of the commands about jobs and the state: the engine on the data folder, its errors, and the printing of data.
 //!
 //! Invariants
 //!
 //! - No server is needed, and none is started: each command opens the data folder itself.
-//! - A command comes home: what blocks has a limit, and nothing waits for the runtime at the end.
+//! - A command ends by itself: blocking work has a limit, and nothing waits for the runtime at the end.
 //! - One place maps the errors of the engine to exit codes (R-14).
 
 use std::{
@@ -33,23 +33,23 @@ use unhang_terminal::{failure::CommandFailure, failure::Format, output};
 use super::client::{beside, files::job_settings};
 use crate::{arguments::jobs::Common, data_folder, diagnostics::Diagnostics};
 
-/// How long the folder may take to be opened. It takes milliseconds; other processes may hold the database for ten seconds.
+/// The time that the folder may take to be opened. Opening takes milliseconds, but other processes may hold the database for ten seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a command comes to: its exit code, or what went wrong.
+/// The outcome of a command: its exit code, or its failure.
 pub(super) type CommandOutcome = Result<u8, CommandFailure>;
 
-/// One command at work.
+/// The state of one command at work.
 pub(super) struct JobContext {
-    /// How the engine is to work.
+    /// The options of the engine.
     pub(super) options: EngineOptions,
-    /// What the configuration file says of jobs.
+    /// The settings of jobs in the configuration file.
     pub(super) of_file: JobSettings,
     format: Option<Format>,
     opened: RefCell<Vec<Engine>>,
 }
 
-/// Lets a command work to its end, and tells what went wrong.
+/// Runs a command to its end, and prints any error.
 pub(super) fn run(
     common: &Common,
     verbose: bool,
@@ -63,7 +63,7 @@ pub(super) fn run(
     })
 }
 
-/// Lets anything that waits work to its end, and tells what went wrong.
+/// Runs work that may wait to its end, and prints any error.
 pub(super) fn to_its_end(
     format: Option<Format>,
     verbose: bool,
@@ -74,7 +74,7 @@ pub(super) fn to_its_end(
     let runtime = runtime.map_err(|error| CommandFailure::system("events cannot be waited for", &error));
     let outcome = runtime.and_then(|runtime| {
         let outcome = runtime.block_on(work());
-        // Nothing that is still running may hold the end up (C-59).
+        // Work that still runs must not delay the end (C-59).
         runtime.shutdown_background();
         outcome
     });
@@ -86,15 +86,15 @@ pub(super) fn to_its_end(
     code
 }
 
-/// How the engine is to work on the data folder that the environment names: as each of `layers` says, over those before it.
+/// Returns the options of the engine on the data folder that the environment names. Each of `layers` overrides those before it.
 pub(super) fn options(layers: &[JobSettings]) -> Result<EngineOptions, CommandFailure> {
     let mut options = EngineOptions::new(wanted_data_folder("jobs")?, ShimCommand::this_program());
     layers.iter().for_each(|layer| layer.apply(&mut options));
     Ok(options)
 }
 
-/// The data folder that the environment names, or what to do where it names none and there is something to keep, or where another
-/// user could change what is kept.
+/// Returns the data folder that the environment names. Fails with a hint if it names none, because there is something to keep. Also fails
+/// if another user could change the content.
 pub(super) fn wanted_data_folder(what: &str) -> Result<PathBuf, CommandFailure> {
     data_folder::check()?.ok_or_else(|| CommandFailure {
         code: exit::USAGE,
@@ -116,7 +116,7 @@ impl JobContext {
         Ok(Self { options, of_file, format: common.output, opened: RefCell::default() })
     }
 
-    /// Opens the data folder, and says what was found amiss.
+    /// Opens the data folder, and reports problems that it found there.
     pub(super) async fn engine(&self) -> Result<Engine, CommandFailure> {
         let options = self.options.clone();
         let (engine, opened) = self.blocking("be opened", move || Engine::open(options)).await?;
@@ -139,13 +139,13 @@ impl JobContext {
         Ok(self.keep(engine))
     }
 
-    /// Remembers an engine, so that it is closed at the end.
+    /// Keeps an engine, so that it is closed at the end.
     pub(super) fn keep(&self, engine: Engine) -> Engine {
         self.opened.borrow_mut().push(engine.clone());
         engine
     }
 
-    /// Lets what this command has given a slot be started before we go.
+    /// Closes the engines. Jobs to which this command has given a slot are started before it ends.
     async fn close(&self) {
         for engine in self.opened.take() {
             if let Err(error) = engine.close().await {
@@ -154,7 +154,7 @@ impl JobContext {
         }
     }
 
-    /// Does what may wait for the disk, within a limit.
+    /// Runs work that may wait for the disk, within a limit.
     pub(super) async fn blocking<T: Send + 'static>(
         &self,
         what: &str,
@@ -163,7 +163,7 @@ impl JobContext {
         tracing::debug!("waiting for the data folder {} to {what}", self.options.folder.display());
         match timeout(OPEN_LIMIT, spawn_blocking(work)).await {
             Ok(Ok(done)) => done.map_err(|error| failure(&error)),
-            // A panic, which has been told.
+            // The thread panicked, which has been reported.
             Ok(Err(_)) => Err(failure(&JobError::Closed)),
             Err(_) => Err(CommandFailure {
                 code: exit::DEADLINE,
@@ -179,13 +179,13 @@ impl JobContext {
         }
     }
 
-    /// How a report is printed: text for a person who looks, JSON for whoever reads on.
+    /// Returns the format for a report: text on a terminal, else JSON.
     pub(super) fn report_format(&self) -> Format {
         let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
         self.format.unwrap_or(unsaid)
     }
 
-    /// How something is printed that already is what was asked for: an id, a log, a document.
+    /// Returns the format for output that is the requested thing itself: an id, a log, a document.
     pub(super) fn plain_format(&self) -> Format {
         self.format.unwrap_or(Format::Text)
     }
@@ -198,7 +198,7 @@ impl JobContext {
         }
     }
 
-    /// Tells of something that went wrong beside others that went well.
+    /// Reports an error about one item, while others went well.
     pub(super) fn complain(&self, failure: &CommandFailure) {
         failure.print(self.format);
     }
@@ -206,22 +206,22 @@ impl JobContext {
 
 /// Prints a document.
 pub(super) fn json(document: &impl Serialize) -> u8 {
-    // Nothing that is printed has keys that are no text.
+    // No printed document has keys that are not text.
     let text = serde_json::to_string_pretty(document).unwrap_or_default();
     output::write_json(&format!("{text}\n")).err().unwrap_or(exit::DONE)
 }
 
-/// Prints a document on one line, as one of several. The exit code where nobody reads it.
+/// Prints a document on one line, as one of several. Fails with the exit code if nobody reads it.
 pub(super) fn json_line(document: &impl Serialize) -> Result<(), u8> {
     let text = serde_json::to_string(document).unwrap_or_default();
     output::write_json(&format!("{text}\n"))
 }
 
-/// Columns of a terminal that everybody has.
+/// The width in columns that every terminal has.
 const COLUMNS: u16 = 80;
 
-/// A table without lines between its cells, as wide as [`COLUMNS`]. The first `unbroken` columns are never wrapped, even where they
-/// are wider.
+/// Makes a table without lines between its cells, as wide as [`COLUMNS`]. The first `unbroken` columns are never wrapped, even if that
+/// makes the table wider.
 pub(super) fn table(head: impl Into<Row>, unbroken: usize) -> Table {
     let mut table = Table::new();
     table
@@ -235,12 +235,12 @@ pub(super) fn table(head: impl Into<Row>, unbroken: usize) -> Table {
     table
 }
 
-/// The lines of a table without the blanks around them.
+/// Returns the lines of a table without the blanks around them.
 pub(super) fn lines(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end())).collect()
 }
 
-/// Lines of words behind an indent, none wider than [`COLUMNS`] but where a word is.
+/// Wraps words into lines with an indent. No line is wider than [`COLUMNS`], unless a single word is.
 pub(super) fn wrapped_in(indent: &str, text: &str) -> String {
     let mut lines = String::new();
     let mut line = String::new();
@@ -261,14 +261,14 @@ pub(super) fn wrapped_in(indent: &str, text: &str) -> String {
     lines
 }
 
-/// A word as it would be typed: what a shell would split stands in quotes.
+/// Returns a word as a person would type it: if a shell would split it, it is in quotes.
 pub(super) fn quoted_word(word: &str) -> String {
     let is_plain = !word.is_empty()
         && word.chars().all(|character| character.is_alphanumeric() || "-_./=:,@%+".contains(character));
     if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// At most so many characters of a text, the last of which says that there were more.
+/// Shortens a text to at most so many characters. If something is missing, the last character is an ellipsis.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
@@ -276,7 +276,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// Whether what is printed is set off by marks and colours: on a terminal that has them, unless NO_COLOR says otherwise.
+/// The marks and colours that a stream can show: those of its terminal, unless NO_COLOR forbids colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TerminalMarks {
     has_marks: bool,
@@ -293,10 +293,10 @@ pub(super) enum TerminalColour {
 }
 
 impl TerminalMarks {
-    /// As a file or a pipe has them: not at all.
+    /// No marks and no colours, as in a file or a pipe.
     pub(super) const NONE: TerminalMarks = TerminalMarks { has_marks: false, has_colours: false };
 
-    /// What stdout can show.
+    /// Returns the marks and colours that stdout can show.
     pub(super) fn of_stdout() -> TerminalMarks {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -304,23 +304,23 @@ impl TerminalMarks {
         TerminalMarks { has_marks, has_colours: has_marks && !is_dumb && !is_set("NO_COLOR") }
     }
 
-    /// The mark, where there are any.
+    /// Returns the mark with a space, or nothing if the stream has no marks.
     pub(super) fn mark(self, mark: char) -> String {
         if self.has_marks { format!("{mark} ") } else { String::new() }
     }
 
-    /// The text in this colour, where there are any.
+    /// Returns the text in this colour, or unchanged if the stream has no colours.
     pub(super) fn paint(self, colour: TerminalColour, text: &str) -> String {
         if self.has_colours { format!("\u{1b}[{}m{text}\u{1b}[0m", colour as u8) } else { text.to_owned() }
     }
 }
 
-/// `1 job`, `2 jobs`.
+/// Formats a count with its noun: `1 job`, `2 jobs`.
 pub(super) fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// How an error of the engine is told.
+/// Makes the failure that reports an error of the engine.
 pub(super) fn failure(error: &JobError) -> CommandFailure {
     let code = match error {
         JobError::NoSuchJob(_) | JobError::Removed(_) | JobError::MissingState(_) => exit::NOT_FOUND,

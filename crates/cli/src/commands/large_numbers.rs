@@ -1,10 +1,10 @@
-//! Whole numbers that JSON can write and a number of 64 bits cannot hold: reading them would change them without a word.
+//! Whole numbers that JSON can write and a number of 64 bits cannot hold. To read them would change them without a word.
 //!
-//! Invariants: pure; what stands in a text of the JSON is no number. Fractions and exponents are approximations, and stay what they are.
+//! Invariants: pure. Digits in a JSON string are not a number. Fractions and exponents are approximations, and are accepted.
 
 use unhang_terminal::failure::CommandFailure;
 
-/// The first of them in this JSON.
+/// Returns the first such number in this JSON, or `None`.
 pub(crate) fn in_json(json: &[u8]) -> Option<&str> {
     let mut rest = json;
     loop {
@@ -22,9 +22,9 @@ pub(crate) fn in_json(json: &[u8]) -> Option<&str> {
     }
 }
 
-/// What is said of one that stands in `location`.
+/// Returns the error text about such a number in `location`.
 pub(crate) fn told(number: &str, location: &str) -> String {
-    /// Digits that are shown.
+    /// The number of digits that are shown.
     const SHOWN: usize = 60;
     let dots = if number.len() > SHOWN { "…" } else { "" };
     let shown = &number[..number.len().min(SHOWN)];
@@ -33,12 +33,12 @@ pub(crate) fn told(number: &str, location: &str) -> String {
     )
 }
 
-/// Refuses JSON that has one.
+/// Refuses JSON that has such a number.
 pub(crate) fn refuse(json: &[u8], location: &str) -> Result<(), CommandFailure> {
     in_json(json).map_or(Ok(()), |number| Err(CommandFailure::usage(told(number, location), None)))
 }
 
-/// The length of the text at the beginning, with its quotes.
+/// Returns the length of the string at the beginning, with its quotes.
 fn of_text(json: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = json.get(at) {
@@ -51,7 +51,7 @@ fn of_text(json: &[u8]) -> usize {
     json.len()
 }
 
-/// The length of the number at the beginning.
+/// Returns the length of the number at the beginning.
 fn of_number(json: &[u8]) -> usize {
     let is_part = |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
     json.iter().position(|byte| !is_part(byte)).unwrap_or(json.len())

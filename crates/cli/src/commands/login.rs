@@ -1,8 +1,8 @@
-//! `unhang login` and `unhang logout`: a person consents in a browser, and takes it back.
+//! `unhang login` and `unhang logout`: a person gives consent in a browser, and takes it back.
 //!
 //! Invariants
 //!
-//! - No token is printed; what the page to log in on has in its address is of no use without what stays here.
+//! - No token is printed. The address of the login page is useless without the secrets that stay in this process.
 //! - Each wait has a limit, and a signal ends all of them.
 
 use std::{
@@ -33,7 +33,7 @@ use crate::{
     signals::signals,
 };
 
-/// A login, as it is told.
+/// The report about a login.
 #[derive(Serialize)]
 struct LoginReport<'a> {
     server: &'a str,
@@ -41,11 +41,11 @@ struct LoginReport<'a> {
     scopes: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
-    /// Whether it goes on after that without a person.
+    /// Whether the login is renewed after that without a person.
     is_renewed: bool,
 }
 
-/// A logout, as it is told.
+/// The report about a logout.
 #[derive(Serialize)]
 struct ToldOut<'a> {
     server: &'a str,
@@ -121,9 +121,9 @@ async fn logged_out(common: &LoginCommon) -> CommandOutcome {
     })
 }
 
-/// A server that is spoken to over HTTP.
+/// A server that unhang reaches over HTTP.
 struct Remote {
-    /// As it is told: a URL is without what may be secret in it.
+    /// The name in messages: a URL is without its secret parts.
     name: String,
     url: String,
     settings: ClientSettings,
@@ -164,7 +164,7 @@ impl Remote {
     }
 }
 
-/// The tokens of a server, as they are kept on this machine.
+/// Makes the authorization of a server, with the tokens that are kept on this machine.
 pub(super) fn authorization(
     name: String,
     url: String,
@@ -183,12 +183,12 @@ fn format(common: &LoginCommon) -> Format {
     common.output.unwrap_or(unsaid)
 }
 
-/// To the second, as people and programs read it.
+/// Formats a time to the second, as people and programs read it.
 fn moment(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// How an error of a login is told.
+/// Makes the failure that reports an error of a login.
 fn failure(error: &AuthorizationError) -> CommandFailure {
     let code = match error {
         AuthorizationError::NoUrl { .. } => exit::USAGE,
@@ -215,7 +215,7 @@ fn failure(error: &AuthorizationError) -> CommandFailure {
     CommandFailure { code, kind: error.kind(), message: error.to_string(), hint, data: None }
 }
 
-/// Names what to do about an error of a login, where its sentence does not.
+/// Returns the next step after an error of a login, or `None` if the error's text names it already.
 fn next_step(error: &AuthorizationError) -> Option<&'static str> {
     match error {
         AuthorizationError::Deadline { .. } => {

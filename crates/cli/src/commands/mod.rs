@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, each in a file of its own.
 
 use std::{panic, process::ExitCode};
 
@@ -21,9 +21,9 @@ mod state;
 mod trust;
 mod wrap;
 
-/// Runs a command to its exit code. A panic is the exit code of a bug.
+/// Runs a command and returns its exit code. After a panic that is the exit code of a bug.
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
-    // A write beyond `ulimit -f` is an error that can be told, and not the end of this process (F-95).
+    // A write beyond `ulimit -f` becomes an error that unhang can report, and does not end this process (F-95).
     file_limit::ignore_signal();
     let verbose = arguments.verbose;
     let run = move || match arguments.command {
@@ -50,6 +50,6 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::ConformanceClient(client) => conformance::run(&client, verbose),
         Command::Zoo(zoo) => unhang_zoo::command(&zoo.words),
     };
-    // The default hook has told the person already; what is left is the code.
+    // The default hook has printed the panic already, so only the exit code is left to set.
     panic::catch_unwind(panic::AssertUnwindSafe(run)).unwrap_or(ExitCode::from(exit::BUG))
 }

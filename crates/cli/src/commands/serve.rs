@@ -1,7 +1,7 @@
-//! `unhang serve`: the servers and tools of unhang.toml, jobs and state in front of one MCP client over pipes, or of many over HTTP.
+//! `unhang serve`: the servers and tools of unhang.toml, jobs and state, for one MCP client over pipes or for many over HTTP.
 //!
-//! Invariants: nothing that is wrong in the file is passed over in silence; a data folder that cannot be used is told at the start
-//! and by every tool, and the session goes on (design 7); what jobs would end with is said once, when the first is accepted.
+//! Invariants: every error in the file is reported. If the data folder cannot be used, a message at the start and every tool say so, and
+//! the session goes on (design 7). A message says once, when the first job is accepted, with what jobs would end.
 
 mod access;
 mod listening;
@@ -64,17 +64,17 @@ use crate::{
     signals::signals_and_hangups,
 };
 
-/// What the client may tell its model about the whole.
+/// The instructions about jobs that the client may give its model.
 const ABOUT_JOBS: &str = "Tools that answer with a job_id work in the background: follow them with get_job_status every 5 to \
     10 seconds, with other work in between, and fetch what they leave with get_job_results.";
 
-/// The same of what is kept between jobs.
+/// The instructions about the state that jobs share.
 const ABOUT_STATE: &str = "Results can be kept in named state fields, from which other jobs start.";
 
-/// Between an end of a child and the look at those that are not our own.
+/// The pause between the end of a child and the search for adopted processes that have ended.
 const REAP_PAUSE: Duration = Duration::from_secs(1);
 
-/// Serves the client until it or a signal ends the session.
+/// Serves clients until the client or a signal ends the session.
 pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     if serve.print_config_schema {
         return output::data(&format!("{:#}\n", file_schema()));
@@ -82,9 +82,9 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     if let Err(failure) = data_folder::check() {
         return failure.print(None);
     }
-    // Each client over HTTP has a descriptor. Where the limit stays as it was there are fewer of them.
+    // Each client over HTTP needs a descriptor. If the limit cannot be raised, fewer clients can connect.
     let raised = descriptors::raise();
-    // It comes before the first thread.
+    // The sockets are taken before the first thread starts.
     let handed = match HandedSockets::take() {
         Ok(handed) => handed,
         Err(why) => {
@@ -104,7 +104,7 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     if let Err(error) = raised {
         diagnostics.warn(&format!("the limit of open files cannot be raised: {error}"));
     }
-    // Should a lifeline itself be killed, what it guarded comes to us.
+    // If a lifeline itself is killed, this process adopts the processes that it guarded.
     if let Err(error) = adopt_orphans() {
         tracing::debug!("orphans cannot be adopted on this system: {error}");
     }
@@ -114,7 +114,7 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
         // Clients wait for this thread, while jobs keep the processors busy.
         ask_for_short_turns();
         let code = runtime.block_on(served(serve, limits, prepared, handed, &diagnostics));
-        // Nothing that is still running may hold the end up (C-59).
+        // Work that still runs must not delay the end (C-59).
         runtime.shutdown_background();
         code
     });
@@ -128,7 +128,7 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     }
 }
 
-/// Why nothing is served, and the exit code for it.
+/// The reason why nothing is served, and its exit code.
 struct ServeFailure {
     why: String,
     code: u8,
@@ -151,7 +151,7 @@ impl From<String> for ServeFailure {
     }
 }
 
-/// Serves one client over our pipes, or many over HTTP.
+/// Serves one client over stdin and stdout, or many over HTTP.
 async fn served(
     serve: &Serve,
     limits: Limits,
@@ -187,7 +187,7 @@ async fn served(
         let definitions = toolbox.definitions();
         definitions.iter().any(|tool| tool.name == name && tool.listing != ToolListing::Nowhere)
     };
-    // What names a tool that is not listed would lead a model astray.
+    // Instructions that name an unlisted tool would mislead a model.
     let told = [("get_job_status", ABOUT_JOBS), ("get_state", ABOUT_STATE)];
     let told: Vec<&str> = told.iter().filter(|(tool, _)| is_listed(tool)).map(|(_, text)| *text).collect();
     let instructions = (!told.is_empty()).then(|| told.join(" "));
@@ -201,7 +201,7 @@ async fn served(
     })
     .await;
     let (servers, ending) = (Some(sharing.servers()), sharing.end());
-    // All that is served is served by this thread.
+    // This one thread serves everything.
     tokio::spawn(reap());
     let awake = sharing.servers();
     tokio::spawn(async move { awake.stay_awake().await });
@@ -212,7 +212,7 @@ async fn served(
         }
     });
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
-    // Over pipes there is one client, and who it is, is known.
+    // Over pipes there is only one client, and its identity is known.
     let tells_callers_apart = listening.is_none();
     let behind = front::SessionJobs { service: Arc::clone(&service), tells_callers_apart };
     let (stops, hangups) = signals_and_hangups().map_err(|error| ServeFailure::of_streams(&error))?;
@@ -285,20 +285,21 @@ async fn served(
     })
 }
 
-/// Takes note of the ends of those that came to us: shims that were started by others, for their jobs outlive whoever accepted them.
+/// Reaps the processes that this one has adopted: supervisors that another process started, because jobs outlive the process that accepted
+/// them.
 async fn reap() {
     let Ok(mut ends) = signal(SignalKind::child()) else { return };
     while ends.recv().await.is_some() {
-        // Several at once are one, and a job that ends is in no hurry to be forgotten.
+        // Several signals at once arrive as one, and an ended job can wait to be reaped.
         sleep(REAP_PAUSE).await;
-        // It cannot panic.
+        // `reap_orphans` cannot panic.
         let _reaped = spawn_blocking(reap_orphans).await;
     }
 }
 
-/// Ends what stands behind a session. Each has a limit of its own.
+/// Ends everything behind a session. Each part has a limit of its own.
 async fn end(service: Arc<EngineService>, why: CallsEnd, sharing: Sharing, telemetry: Option<Telemetry>) {
-    // Before their servers: what ends them is our end, and not that of a server.
+    // Promoted calls end before their servers, so that the end of this process ends them, and not the end of a server.
     if let Some(promoted) = service.promoted() {
         promoted.end(why).await;
     }
@@ -311,7 +312,7 @@ async fn end(service: Arc<EngineService>, why: CallsEnd, sharing: Sharing, telem
         tokio::join!(timeout(STOP_LIMIT, service.close()), sharing.close(), traces_end);
 }
 
-/// What stands behind a session.
+/// Everything behind a session.
 struct PreparedServe {
     path: PathBuf,
     current: Current,
@@ -319,26 +320,27 @@ struct PreparedServe {
     table: Table,
     service: Arc<EngineService>,
     lineup: ServerSet,
-    /// Where other windows with the same servers are met.
+    /// The place where this window meets others with the same servers.
     meeting_point: Option<MeetingPoint>,
-    /// For those who come over HTTP.
+    /// The settings for clients over HTTP.
     http_settings: Option<PreparedHttp>,
-    /// Where requests are told.
+    /// The collector that is told of requests.
     telemetry: Option<TelemetrySpec>,
 }
 
-/// Why nothing is served where no file was named. The file of the working folder is not taken: whoever starts us there did not choose it.
+/// Returns the reason why nothing is served if no file was named. The file of the working folder does not count: whatever program started
+/// unhang there did not choose it.
 fn nothing_to_serve() -> String {
     let quoted = |path: &Path| escaped(&format!("--config {}", path.display()));
     let here = Some(Path::new(FILE)).filter(|path| path.is_file()).map(quoted);
-    // It is not served by itself: one of these servers may be what has started us.
+    // A client's file is not served by itself: one of its servers may have started this process.
     let of_clients = clients_of_user().iter().map(|path| quoted(path)).collect::<Vec<_>>();
     let choices: Vec<String> = here.into_iter().chain(of_clients).collect();
     let how = if choices.is_empty() { "--config FILE".to_owned() } else { choices.join(" or ") };
     format!("there is no {FILE} in ~/.config/unhang, and no other file is served by itself; name one: {how}")
 }
 
-/// What jobs end with, where there is anything.
+/// Lists in words everything with which jobs end, or returns `None` if there is nothing.
 fn ties_in_words() -> Option<String> {
     let ties: Vec<String> = ties().iter().map(ToString::to_string).collect();
     (!ties.is_empty()).then(|| format!("jobs do not outlive everything here: {}", ties.join("; ")))

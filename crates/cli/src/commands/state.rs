@@ -1,4 +1,4 @@
-//! `unhang state`: the named documents that jobs start from and leave their results in.
+//! `unhang state`: the named documents from which jobs start, and in which they leave their results.
 
 use std::{
     ffi::OsStr,
@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// Does what was asked for.
+/// Runs the verb that was typed.
 pub(super) fn run(state: StateArguments, verbose: bool) -> ExitCode {
     let StateArguments { common, verb } = state;
     engine::run(&common, verbose, async |context| match verb {
@@ -85,7 +85,7 @@ async fn set(context: &JobContext, field: Field, text: &OsStr) -> CommandOutcome
     Ok(exit::DONE)
 }
 
-/// The document that was typed, or that lies where it was said to.
+/// Reads the document that was typed, or that is in the named file or on stdin.
 fn read(text: &OsStr) -> Result<Value, CommandFailure> {
     let (bytes, source) = match text.as_bytes() {
         b"-" => (read_limited(io::stdin().lock(), "stdin")?, "stdin".to_owned()),

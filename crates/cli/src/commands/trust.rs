@@ -1,6 +1,6 @@
-//! `unhang trust`: consent to the files of a project, told, and taken back.
+//! `unhang trust`: gives consent to the files of a project, lists it, and takes it back.
 //!
-//! Invariant: nothing of a file is run, asked or expanded here.
+//! Invariant: nothing in a file is run, asked or expanded here.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use crate::{
     consent::{Consent, Consents},
 };
 
-/// A consent, as it is told.
+/// The report about a consent.
 #[derive(Serialize)]
 struct TrustReport {
     path: String,
@@ -87,7 +87,7 @@ fn listed() -> Result<(Vec<TrustReport>, String), CommandFailure> {
     Ok((told, text))
 }
 
-/// How a consent and its file stand to each other now.
+/// Makes the report about a consent, with its status compared with the file now.
 fn of(consent: Consent) -> TrustReport {
     let named = Path::new(consent.named());
     let files = project_files(named).unwrap_or_default();
@@ -131,7 +131,7 @@ fn removed(path: &Path) -> Result<(Vec<TrustReport>, String), CommandFailure> {
     Ok((told, text))
 }
 
-/// The path as consents know it: a link to a file is meant itself, and a folder, or what is gone, is called without links.
+/// Returns the path as consents know it. A link to a file stays, but the path of a folder, or to something that is gone, has no links.
 fn whole(path: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     match (absolute.is_dir(), absolute.parent(), absolute.file_name()) {

@@ -30,7 +30,7 @@ use crate::{
 /// Guards the server until the client or a signal ends it.
 pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
     if let Some(url) = wrap.command[0].to_str().filter(|word| is_url(word)) {
-        // The rest of it may be secret.
+        // The rest of the URL may be secret.
         let shown = without_secrets(url.split(['?', '#']).next().unwrap_or_default());
         let message = format!("`{}` is a URL, and `unhang wrap` guards a command", escaped(&shown));
         let hint = "write it as `url` under [servers.NAME] of unhang.toml and give the client `unhang serve --config unhang.toml`; \
@@ -54,7 +54,7 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
     if let Some(why) = limits.promote_after.in_vain(limits.call_timeout) {
         diagnostics.warn(&why);
     }
-    // Should the lifeline itself be killed, what it guarded comes to us.
+    // If the lifeline itself is killed, this process adopts the processes that it guarded.
     if let Err(error) = adopt_orphans() {
         tracing::debug!("orphans cannot be adopted on this system: {error}");
     }
@@ -71,10 +71,10 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
         };
         let notices = diagnostics.notices.clone();
         let spec = GuardSpec { name, limits, server, client_input, client_output, notices, jobs: jobs() };
-        // From here on it lives as long as its client, and of its code it needs a small part.
+        // From here on the guard lives as long as its client, and needs a small part of its code.
         give_back_code();
         let code = runtime.block_on(async { guard::run(spec, signals()?).await });
-        // Nothing that is still running may hold the end up (C-59).
+        // Work that still runs must not delay the end (C-59).
         runtime.shutdown_background();
         code
     });
@@ -96,7 +96,7 @@ fn is_url(word: &str) -> bool {
     word.starts_with("http://") || word.starts_with("https://")
 }
 
-/// Opens what slow calls become jobs with; nothing, where there is no place for it.
+/// Returns the function that opens the engine for slow calls, or `None` if there is no place for jobs.
 fn jobs() -> Option<OpenJobs> {
     let options =
         options(&[]).map_err(|failure| tracing::info!("no call becomes a job: {}", failure.message));

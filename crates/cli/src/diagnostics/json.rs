@@ -1,6 +1,6 @@
-//! Events as JSON, one object a line: `time`, `level`, `target`, `message` and `fields`.
+//! Events as JSON, one object on each line: `time`, `level`, `target`, `message` and `fields`.
 //!
-//! Invariants: each line is one whole object; nothing secret is in any text of it.
+//! Invariants: each line is one whole object, and none of its texts contains a secret.
 
 use std::{
     fmt::{self, Debug},
@@ -19,7 +19,7 @@ use tracing_subscriber::{
 
 use super::Redaction;
 
-/// Writes events as JSON.
+/// A formatter that writes events as JSON.
 pub(super) struct JsonEvents {
     pub(super) redaction: Redaction,
 }
@@ -46,19 +46,19 @@ where
     }
 }
 
-/// An event without fields.
+/// Makes an event without fields.
 pub(super) fn line(level: &str, target: &str, message: &str) -> Value {
     let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
     json!({ "time": time, "level": level, "target": target, "message": message })
 }
 
-/// What is told where a part was lost, as text that somebody reads line by line.
+/// Makes the event about a lost part, as the text of a line.
 pub(super) fn loss(bytes: u64) -> String {
     let message = format!("{bytes} bytes dropped, nobody was reading");
     format!("{}\n", line("WARN", "unhang", &message))
 }
 
-/// What an event says.
+/// The content of an event.
 struct Fields<'a> {
     redaction: &'a Redaction,
     message: String,

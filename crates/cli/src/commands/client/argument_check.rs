@@ -1,7 +1,6 @@
-//! Arguments compared with what a tool or a prompt says that it takes, before it is called.
+//! Compares arguments with the declaration of a tool or a prompt, before the request goes out.
 //!
-//! Invariants: pure. Nobody is refused because a schema cannot be understood; a name is unknown only where the schema lists all that
-//! there are.
+//! Invariants: pure. A schema that the check cannot understand refuses nobody. A name counts as unknown only if the schema lists all names.
 
 use serde_json::{Map, Value};
 use unhang::{tools::ArgumentSchema, wording::nearest};

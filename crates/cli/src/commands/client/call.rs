@@ -1,6 +1,7 @@
 //! `unhang call`, `read` and `prompt`: one request to one server, and its result on stdout.
 //!
-//! Invariants: a tool that does not exist is not called; a result that says that the tool failed is exit code 1, whatever it says besides.
+//! Invariants: the command never calls a tool that the server does not list. If a result says that the tool failed, the exit code is 1,
+//! whatever else the result says.
 
 use std::{
     fs,
@@ -44,7 +45,7 @@ pub(in crate::commands) fn call(
     run(&request.common, &request.ad_hoc, verbose, async |context| {
         ServerTarget::take(request, "tool")?;
         context.check_save(request)?;
-        // The writer of a pipe may take its time, and the command needs no server for that.
+        // The writer of a pipe may be slow, and the command needs no server to read from it.
         let given = match json.clone() {
             Some(json) => object_within(json, context.timeout()).await?,
             None => Map::new(),
@@ -52,7 +53,7 @@ pub(in crate::commands) fn call(
         let (client, tool, pairs) = context.asked(request, "tool").await?;
         client.ready().await?;
         let (since, limits) = (Instant::now(), client.limits());
-        // The list is part of the call, and has the limit of its own request besides.
+        // The list of tools is part of the call, and also has the limit of its own request.
         let timeout = Some(limits.request_timeout.min(limits.call_timeout));
         let listing = RequestOptions { timeout, since: Some(since), ..RequestOptions::default() };
         let declared = one_of(&client, ServerList::Tools, "tool", tool, &listing).await?;
@@ -111,7 +112,7 @@ pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitC
     })
 }
 
-/// The job that this resource tells of, where it did not complete.
+/// Returns a failure if this resource is a job that ended without completing, else `None`.
 pub(super) fn not_completed(uri: &str, read: &RawValue) -> Option<CommandFailure> {
     let job = JobResource::read(uri, read).filter(JobResource::has_failed)?;
     let cause = job.cause.map_or_else(String::new, |cause| format!(": {cause}"));
@@ -144,7 +145,7 @@ fn writer<'a>(request: &'a RequestArguments, name: &'a str) -> Writer<'a> {
     Writer::new(request.save.as_deref().unwrap_or(Path::new(".")), name)
 }
 
-/// Refuses a folder in which nothing can be saved, before anything is asked for that cannot be had again.
+/// Refuses a folder in which nothing can be saved, before the command asks for something that it cannot get again.
 fn check_folder(folder: &Path) -> Result<(), CommandFailure> {
     let unusable = |why: &str| {
         CommandFailure::usage(format!("--save {}: {why}", escaped(&folder.display().to_string())), None)
@@ -161,13 +162,13 @@ fn parsed(result: &RawValue) -> Value {
     serde_json::from_str(result.get()).unwrap_or_default()
 }
 
-/// Servers have used both for what they do not have (protocol.md 1.3).
+/// Returns whether servers have used this error code for something that they do not have (protocol.md 1.3).
 fn is_unknown(code: i64) -> bool {
     matches!(code, -32002 | -32602)
 }
 
 impl ClientContext<'_> {
-    /// The server that is asked, what it is asked for, and the words behind that.
+    /// Returns the client of the server to ask, the name of the item to ask for, and the words after that.
     async fn asked<'a>(
         &self,
         request: &'a RequestArguments,
@@ -179,7 +180,7 @@ impl ClientContext<'_> {
         Ok((self.client(&target).await?, first, rest))
     }
 
-    /// Refuses `--save` with `--output json`: JSON is the result as received, with the data in it, and would save nothing.
+    /// Refuses `--save` with `--output json`. JSON is the result as received, with the data in it, and would save nothing.
     fn check_save(&self, request: &RequestArguments) -> Result<(), CommandFailure> {
         if request.save.is_none() || self.format != Some(Format::Json) {
             return Ok(());
@@ -189,12 +190,13 @@ impl ClientContext<'_> {
         Err(CommandFailure::usage(message, Some(hint)))
     }
 
-    /// Returns the form in which the result of this request is printed. `--save` asks for text, off a terminal too: only text saves files.
+    /// Returns the format in which the result of this request is printed. `--save` asks for text, off a terminal too, because only text
+    /// saves files.
     fn format_of(&self, request: &RequestArguments) -> Format {
         if request.save.is_some() { Format::Text } else { self.format() }
     }
 
-    /// Prints a result as received, or as text, which fails where the writer cannot save a part of it.
+    /// Prints a result as received, or as text. Returns [`exit::FAILED`] if the writer could not save a part of it.
     async fn print_result(
         &self,
         request: &RequestArguments,
@@ -209,7 +211,7 @@ impl ClientContext<'_> {
         if writer.tell_unsaved() { exit::FAILED } else { printed }
     }
 
-    /// Makes a request, and shows a person who looks how long it takes and how far it is.
+    /// Makes a request. On a terminal, it shows how long the request takes and how far it is.
     async fn with_progress(
         &self,
         request: impl AsyncFnOnce(&RequestOptions) -> Result<Box<RawValue>, Error>,
@@ -218,13 +220,13 @@ impl ClientContext<'_> {
             RequestOptions { background: Some(self.background.clone()), ..RequestOptions::default() };
         let result =
             if io::stderr().is_terminal() { shown(request, options).await } else { request(&options).await };
-        // It goes on with nothing that we still wait for.
+        // The request is over, so the command waits for nothing in the background.
         self.background.send_replace(None);
         result
     }
 }
 
-/// The names of what a server lists.
+/// Returns the names of the items that a server lists.
 async fn listed(client: &Client, list: ServerList, member: &str) -> Result<Vec<String>, Error> {
     let items = client.list(list, &RequestOptions::default()).await?;
     let name = |item: &RawValue| {
@@ -234,7 +236,7 @@ async fn listed(client: &Client, list: ServerList, member: &str) -> Result<Vec<S
     Ok(items.iter().filter_map(|item| name(item)).collect())
 }
 
-/// The item of this name.
+/// Returns the item of this name. Fails with the names that are known if the server lists no such item.
 pub(super) async fn one_of(
     client: &Client,
     list: ServerList,
@@ -262,7 +264,7 @@ pub(super) async fn one_of(
     Err(unknown(client, what, name, &names, None))
 }
 
-/// Adds to the error of a call how much of its time the list of tools took.
+/// Adds to the error of a call how much of its time the list of tools took, if that was long.
 fn behind_a_list(mut error: Error, listed: Duration) -> Error {
     if let Error::Failure(failure) = &mut error
         && failure.kind == FaultKind::Deadline
@@ -273,12 +275,12 @@ fn behind_a_list(mut error: Error, listed: Duration) -> Error {
     error
 }
 
-/// A request that takes less needs no line that says so.
+/// The time that a request may take before a line tells how long it takes.
 const QUICK: Duration = Duration::from_millis(500);
-/// How often the elapsed time is drawn anew.
+/// The interval at which the elapsed time is drawn anew.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How many names are told where none is near.
+/// The number of names that an error lists if none of them is similar.
 const NAMES: usize = 10;
 
 fn unknown(client: &Client, what: &str, name: &str, known: &[String], said: Option<&str>) -> CommandFailure {
@@ -332,7 +334,7 @@ async fn shown(
     result
 }
 
-/// How far it is, as the server says.
+/// Returns the progress that the server reports, in words.
 fn progress_words(params: &Value) -> String {
     let (done, total) = (params["progress"].as_f64(), params["total"].as_f64());
     let share = match (done, total) {

@@ -1,8 +1,7 @@
-//! Results of servers as a person reads them.
+//! The results of servers, as a person reads them.
 //!
-//! Invariants: names and titles stay on their line, and the printer keeps texts from steering a terminal; what is no text goes to a
-//! file of a name that was free, which is told. A part that cannot be saved is lost, so
-//! the writer reports it as an error.
+//! Invariants: names and titles stay on their line, and the printer keeps texts from steering a terminal. Data that is not text goes to a
+//! file of a free name, which the text tells. A part that cannot be saved is lost, so the writer reports it as an error.
 
 use unhang_terminal::{output, text::escaped};
 
@@ -16,33 +15,33 @@ use std::{
 use data_encoding::BASE64;
 use serde_json::Value;
 
-/// Files that are tried before it is given up to find a free name.
+/// The number of files that are tried before the search for a free name ends.
 const MOST_FILES: u32 = 10_000;
 
-/// Makes text of results.
+/// A maker of text out of results.
 pub(in crate::commands) struct Writer<'a> {
-    /// Where files go.
+    /// The folder for files.
     folder: &'a Path,
-    /// What their names begin with.
+    /// The beginning of the files' names.
     name: &'a str,
     /// Messages about the parts that could not be saved.
     unsaved: RefCell<Vec<String>>,
 }
 
 impl<'a> Writer<'a> {
-    /// One whose files go to this folder, under names that begin so.
+    /// Makes a writer that saves files in this folder, under names with this beginning.
     pub(in crate::commands) fn new(folder: &'a Path, name: &'a str) -> Self {
         Self { folder, name, unsaved: RefCell::default() }
     }
 
-    /// Tells what could not be saved, and whether there was anything.
+    /// Reports the parts that could not be saved, and returns whether there were any.
     pub(in crate::commands) fn tell_unsaved(&self) -> bool {
         let unsaved = self.unsaved.take();
         unsaved.iter().for_each(|message| output::error(message, Some("--save names the folder for it")));
         !unsaved.is_empty()
     }
 
-    /// The text of a tool's result.
+    /// Returns the text of a tool's result.
     pub(in crate::commands) fn tool(&self, result: &Value) -> String {
         let mut text = self.all(&result["content"]);
         if text.is_empty()
@@ -53,13 +52,13 @@ impl<'a> Writer<'a> {
         text
     }
 
-    /// The text of a resource.
+    /// Returns the text of a resource.
     pub(in crate::commands) fn resource(&self, result: &Value) -> String {
         let contents = result["contents"].as_array().map(Vec::as_slice).unwrap_or_default();
         contents.iter().map(|content| self.embedded(content)).collect()
     }
 
-    /// The text of a prompt: what it is for, and its messages.
+    /// Returns the text of a prompt: its description and its messages.
     pub(in crate::commands) fn prompt(&self, result: &Value) -> String {
         let described = result["description"].as_str().map(|description| lines(description.trim_end()));
         let messages = result["messages"].as_array().into_iter().flatten().map(|message| {
@@ -101,7 +100,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Saves what is no text, and says where.
+    /// Saves data that is not text, and returns a line that names the file.
     fn file(&self, base64: &str, mime_type: &str, kind: &str) -> String {
         let compact: String = base64.split_ascii_whitespace().collect();
         let saved = BASE64
@@ -129,7 +128,7 @@ impl<'a> Writer<'a> {
                 Ok(mut file) => match file.write_all(bytes) {
                     Ok(()) => return Ok(path),
                     Err(error) => {
-                        // A part of it looks like the whole.
+                        // A part of a file looks like the whole.
                         let _nothing_more_can_be_done = fs::remove_file(&path);
                         return Err(named(&path, &error));
                     }
@@ -148,12 +147,12 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", whole.as_deref().unwrap_or(path).display()))
 }
 
-/// A text that ends with its line. The printer keeps it from steering a terminal.
+/// Returns the text with a line feed at its end. The printer keeps it from steering a terminal.
 fn lines(text: &str) -> String {
     format!("{text}{}", if text.ends_with('\n') { "" } else { "\n" })
 }
 
-/// The ending of a file of this type.
+/// Returns the file name extension for this type.
 fn ending(mime_type: &str) -> &str {
     match mime_type.split(';').next().unwrap_or_default().trim() {
         "image/png" => "png",

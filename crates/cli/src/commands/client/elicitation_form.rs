@@ -1,7 +1,7 @@
-//! The form that a server wants to have filled in (`elicitation/create`, mode `form`), as a person is asked for it field by field.
+//! The form that a server wants to have filled in (`elicitation/create`, mode `form`). A person is asked for it field by field.
 //!
-//! Invariants: pure; the fields come in the order in which the server wrote them; what was typed becomes a value of the field's type or
-//! is asked for again.
+//! Invariants: pure. The fields come in the order in which the server wrote them. Typed text becomes a value of the field's type, or the
+//! person is asked again.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use serde_json::Value;
 
 use crate::commands::large_numbers;
 
-/// What a server asks a person.
+/// A server's question to a person.
 #[derive(Deserialize)]
 pub(super) struct FormQuestion {
     #[serde(default)]
     pub(super) message: String,
-    /// Where to go, in the mode `url`.
+    /// The address to open, in the mode `url`.
     pub(super) url: Option<String>,
     #[serde(default, rename = "requestedSchema")]
     schema: Schema,
@@ -32,7 +32,7 @@ struct Schema {
     required: Vec<String>,
 }
 
-/// Members in the order in which they stand there.
+/// Members in the order of the document.
 #[derive(Default)]
 struct Properties(Vec<(String, Value)>);
 
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for Properties {
 }
 
 impl FormQuestion {
-    /// What is to be filled in.
+    /// Returns the fields to fill in.
     pub(super) fn fields(&self) -> Vec<FormField> {
         let Schema { properties, required } = &self.schema;
         let field = |(name, schema): &(String, Value)| FormField::read(name, schema, required.contains(name));
@@ -67,13 +67,13 @@ impl FormQuestion {
     }
 }
 
-/// One thing to fill in.
+/// One field of the form.
 #[derive(Debug)]
 pub(super) struct FormField {
     pub(super) name: String,
     title: String,
     kind: FieldKind,
-    /// Empty where anything may be typed.
+    /// The values to choose from; empty if anything may be typed.
     choices: Vec<FieldChoice>,
     default: Option<Value>,
     is_needed: bool,
@@ -81,12 +81,12 @@ pub(super) struct FormField {
 
 #[derive(Debug)]
 enum FieldKind {
-    /// With what kind of text it is, where that is said.
+    /// A text, with its format if the schema names one.
     Text(String),
     Number,
     Integer,
     Boolean,
-    /// Some of the choices.
+    /// Several of the choices.
     Several,
 }
 
@@ -111,7 +111,7 @@ impl FormField {
         FormField { name: name.to_owned(), title, kind, choices, default, is_needed }
     }
 
-    /// What the person is asked.
+    /// Returns the question for the person.
     pub(super) fn prompt(&self) -> String {
         let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let default = match &self.default {
@@ -124,10 +124,10 @@ impl FormField {
         format!("{} ({}){default}: ", self.title, self.expected())
     }
 
-    /// The value of what was typed; none where the field is left out.
+    /// Returns the value of the typed text. Returns `None` if the field is left out.
     ///
     /// # Errors
-    /// What has to be typed in its place.
+    /// Fails with a text that says what to type instead.
     pub(super) fn value(&self, typed: &str) -> Result<Option<Value>, String> {
         if typed.is_empty() {
             return match (&self.default, self.is_needed) {
@@ -183,7 +183,7 @@ impl FormField {
     }
 }
 
-/// What may be chosen: `enum`, with names beside it in the way of 2025-06-18, or `oneOf` and `anyOf` with titles.
+/// Returns the values to choose from: `enum`, with `enumNames` beside it as in 2025-06-18, or `oneOf` and `anyOf` with titles.
 fn choices(schema: &Value) -> Vec<FieldChoice> {
     let choice = |value: &Value, title: &Value| {
         let value = value.as_str()?.to_owned();

@@ -1,11 +1,11 @@
-//! Which servers are configured, and where: our own file, and the files of MCP clients as they are (peers.md 5).
+//! The configured servers and their files: unhang's own file, and the files of MCP clients as they are (peers.md 5).
 //!
 //! Invariants
 //!
-//! - The first of a name counts; what is behind it is known as well, so that nobody looks for it in vain.
-//! - A client's file that cannot be read spoils no other; it is told of. Our own file, and one that was named, must be right.
-//! - A file of a project counts after consent to the bytes that were parsed; one of the user, and one that was named, need none.
-//! - No file is written, and none is read beyond [`MAX_FILE`], nor one that is no plain file: to open a pipe would wait for its writer.
+//! - The first server of a name counts. The later ones are listed as well, so that nobody looks for them in vain.
+//! - A client's file that cannot be read spoils no other; a warning names it. unhang's own file, and a named file, must be right.
+//! - A file of a project counts after consent to the bytes that were parsed. A file of the user and a named file need none.
+//! - unhang writes no file, and reads none beyond [`MAX_FILE`]. It reads only plain files: to open a pipe would wait for its writer.
 
 use std::{
     cell::RefCell,
@@ -28,10 +28,10 @@ use crate::{
     consent::{ProjectFile, demand},
 };
 
-/// What our own file is called.
+/// The name of unhang's own file.
 pub(crate) const FILE: &str = "unhang.toml";
 
-/// The largest file that is read. Claude Code keeps its history in its own, which can have many megabytes.
+/// The size in bytes of the largest file that is read. Claude Code keeps its history in its own file, which can have many megabytes.
 const MAX_FILE: u64 = 64 << 20;
 
 /// A server that was found.
@@ -39,20 +39,20 @@ const MAX_FILE: u64 = 64 << 20;
 pub(crate) struct FoundServer {
     pub(crate) name: String,
     pub(crate) settings: Result<ServerSettings, Complaint>,
-    /// The file, as it is told.
+    /// The file, as messages name it.
     pub(crate) source: String,
-    /// It is switched off there.
+    /// Whether the file switches the server off.
     pub(crate) is_disabled: bool,
-    /// Another file comes first with a server of this name.
+    /// Whether an earlier file has a server of this name.
     pub(crate) is_shadowed: bool,
 }
 
-/// All servers that were found, and what was wrong on the way.
+/// All servers that were found, and the problems on the way.
 #[derive(Debug, Default)]
 pub(crate) struct ConfiguredServers {
     pub(crate) servers: Vec<FoundServer>,
     warnings: Vec<String>,
-    /// The files that could not be read, each with the reason: nobody knows which servers they hold.
+    /// The files that could not be read, each with the reason. Nobody knows which servers they hold.
     unread: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ fn demand_unless_trusted(choice: &FileChoice, files: &[ProjectFile]) -> Result<(
 }
 
 impl ConfiguredServers {
-    /// Reads the named file alone, or all that are known. It may ask a person, and waits for them.
+    /// Reads the named file alone, or all known files. It may ask a person, and waits for the answer.
     pub(crate) fn find(choice: &FileChoice) -> Result<ConfiguredServers, CommandFailure> {
         let mut known = ConfiguredServers::default();
         if let Some(path) = &choice.config {
@@ -78,7 +78,7 @@ impl ConfiguredServers {
             match ConfigFile::read(&location.path) {
                 Ok(document) => match known.read_foreign(&document, &location) {
                     Ok(project) => of_project.extend(project),
-                    // Files such as Gemini's settings are there without any server as well.
+                    // Files such as Gemini's settings exist without any server as well.
                     Err(complaint)
                         if complaint.key.is_empty() && complaint.text.starts_with("has none of the keys") => {
                     }
@@ -94,7 +94,7 @@ impl ConfiguredServers {
         Ok(known)
     }
 
-    /// Reads a file that must be right. It is given as well where it needs consent.
+    /// Reads a file that must be right. Returns it if it needs consent.
     fn read_ours(&mut self, location: &ConfigLocation) -> Result<Option<ProjectFile>, CommandFailure> {
         let usage = |why| CommandFailure::usage(why, None);
         let told = location.path.display().to_string();
@@ -112,7 +112,7 @@ impl ConfiguredServers {
         document.of_project(location).map_err(|complaint| usage(complaint.to_string()))
     }
 
-    /// Reads a client's file. It is given as well where it needs consent: it has servers, and is one of the project.
+    /// Reads a client's file. Returns it if it needs consent, that is, if it has servers and belongs to the project.
     fn read_foreign(
         &mut self,
         document: &ConfigFile,
@@ -148,50 +148,50 @@ impl ConfiguredServers {
         });
     }
 
-    /// Says which files could not be read, where no server was found: then one of them may hold the server that somebody looks for.
+    /// Returns the files that could not be read, if no server was found: one of them may hold the server that somebody looks for.
     pub(crate) fn unread_alone(&self) -> Option<String> {
         (self.servers.is_empty() && !self.unread.is_empty()).then(|| self.unread.join("; "))
     }
 
-    /// Tells what was wrong on the way. Where no server was found, the error that follows names the files that could not be read.
+    /// Prints the warnings. If no server was found, the error that follows names the files that could not be read.
     pub(crate) fn tell_warnings(&self) {
         let unread = self.unread.iter().filter(|_| self.unread_alone().is_none());
         self.warnings.iter().chain(unread).for_each(|warning| output::error(warning, None));
     }
 
-    /// The one of this name.
+    /// Returns the server of this name, or `None`.
     pub(crate) fn named(&self, name: &str) -> Option<&FoundServer> {
         let mut named = self.servers.iter().filter(|found| found.name == name);
-        // One that is switched off is better than none: somebody asks for it by its name.
+        // Somebody asks for the server by its name, so a disabled one is better than none.
         named.clone().find(|found| !found.is_disabled).or_else(|| named.next())
     }
 
-    /// Those that count.
+    /// Returns the servers that count: those that are neither disabled nor shadowed.
     pub(crate) fn in_use(&self) -> impl Iterator<Item = &FoundServer> {
         self.servers.iter().filter(|found| !found.is_disabled && !found.is_shadowed)
     }
 }
 
-/// What a file that was named says.
+/// The content of a named file.
 pub(crate) enum NamedFile {
-    /// It is ours.
+    /// unhang's own file.
     Ours(Box<Loaded>),
-    /// It is that of a client, which has servers alone.
+    /// A client's file, which has only servers.
     Clients(Vec<ForeignServer>),
 }
 
-/// Gives what a variable holds.
+/// A function that returns the value of a variable.
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// Reads a file that was named: ours, or any client's as it is, with variables that hold what `lookup` says.
+/// Reads a named file: unhang's own, or any client's as it is. `lookup` gives the values of variables.
 pub(crate) fn read_named_with(path: &Path, lookup: &Lookup<'_>) -> Result<NamedFile, String> {
     let document =
         ConfigFile::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     document.named(path, lookup)
 }
 
-/// What our own file says of jobs, with what looks wrong in it: the named one, else that of the project or of the user; nothing where there is none.
-/// It may ask a person, and waits for them.
+/// Reads the settings of jobs from unhang's own file, with complaints about suspicious entries. The file is the named one, else that of the
+/// project or of the user; without a file the settings are the defaults. It may ask a person, and waits for the answer.
 pub(crate) fn job_settings(choice: &FileChoice) -> Result<(JobSettings, Vec<Complaint>), CommandFailure> {
     let usage = |why| CommandFailure::usage(why, None);
     let location = match &choice.config {
@@ -203,13 +203,13 @@ pub(crate) fn job_settings(choice: &FileChoice) -> Result<(JobSettings, Vec<Comp
     let document =
         ConfigFile::read(&location.path).map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
     if document.is_of_client(&location.path) {
-        // It says nothing of jobs; that it can be read at all is looked at all the same.
+        // A client's file has no settings of jobs. The command still checks that it can be read.
         let servers = document.named(&location.path, &|name| env::var(name).ok());
         return servers.map(|_| (JobSettings::default(), Vec::new())).map_err(usage);
     }
     let read = JobSettings::read(&document.text, &told).map_err(|complaint| usage(complaint.to_string()))?;
     if location.is_of_project && !speaks_of_jobs(&document.text) {
-        // Nothing in it counts here.
+        // Nothing in the file counts for jobs.
         return Ok(read);
     }
     let project = document.of_project(&location).map_err(|complaint| usage(complaint.to_string()))?;
@@ -217,10 +217,10 @@ pub(crate) fn job_settings(choice: &FileChoice) -> Result<(JobSettings, Vec<Comp
     Ok(read)
 }
 
-/// A file that was read once. Whatever is asked of it is asked of the same bytes.
+/// A file that was read once, so that every question to it is about the same bytes.
 struct ConfigFile {
     text: String,
-    /// The files of variables that were read for it, each with the SHA-256 of its bytes; without any, where it could not be read.
+    /// The files of variables that were read for it, each with the SHA-256 of its bytes. The digest is empty if the file could not be read.
     env_files: RefCell<BTreeMap<String, String>>,
 }
 
@@ -229,19 +229,19 @@ impl ConfigFile {
         Ok(ConfigFile { text: read_at_most(path)?, env_files: RefCell::default() })
     }
 
-    /// Whether a client wrote it, and not a person for us.
+    /// Returns whether a client wrote the file, and not a person for unhang.
     fn is_of_client(&self, path: &Path) -> bool {
         let is_codex = || self.text.lines().any(|line| line.trim_start().starts_with("[mcp_servers"));
         let is_json = match path.extension().and_then(|extension| extension.to_str()) {
             Some("toml") => false,
             Some("json" | "jsonc") => true,
-            // Called otherwise, it is known by how it begins: with an object, or a comment in front of one.
+            // A file with another name is known by its beginning: an object, or a comment in front of one.
             _ => self.text.trim_start().starts_with(['{', '/']),
         };
         is_json || is_codex()
     }
 
-    /// What it says as a file that was named.
+    /// Reads the content as that of a named file.
     fn named(&self, path: &Path, lookup: &Lookup<'_>) -> Result<NamedFile, String> {
         let told = path.display().to_string();
         let folder =
@@ -254,7 +254,7 @@ impl ConfigFile {
         named.map_err(|complaint| complaint.to_string())
     }
 
-    /// The servers of a client's file.
+    /// Returns the servers of a client's file.
     fn servers(
         &self,
         told: &str,
@@ -270,14 +270,14 @@ impl ConfigFile {
         read_foreign(&self.text, ForeignFile { file: told, project, env_file: &env_file }, lookup)
     }
 
-    /// It as a file that needs consent; none where it is the user's own.
+    /// Returns the file as one that needs consent, or `None` if it is the user's own.
     fn of_project(&self, location: &ConfigLocation) -> Result<Option<ProjectFile>, Complaint> {
         if !location.is_of_project {
             return Ok(None);
         }
         let path = location.path.canonicalize().unwrap_or_else(|_| location.path.clone());
         let folder = location.project.canonicalize().unwrap_or_else(|_| location.project.clone());
-        // The folder without links and what is below it as it is called there: so a link is found again, and its project with it.
+        // The path is the folder without links, and below it the name as it was given. So a link is found again, and its project with it.
         let named = std::path::absolute(&location.path).unwrap_or_else(|_| location.path.clone());
         let named = match named.strip_prefix(&location.project) {
             Ok(below) => folder.join(below),
@@ -289,13 +289,13 @@ impl ConfigFile {
     }
 }
 
-/// Where a file lies, and whose it is.
+/// The place of a file, and whether it belongs to a project.
 #[derive(Clone, Debug)]
 struct ConfigLocation {
     path: PathBuf,
-    /// Where its relative paths begin.
+    /// The folder in which its relative paths begin.
     project: PathBuf,
-    /// Somebody else may have put it there: it needs consent.
+    /// Whether somebody else may have put the file there, so that it needs consent.
     is_of_project: bool,
 }
 
@@ -306,11 +306,11 @@ impl ConfigLocation {
     }
 }
 
-/// The folder in which we work, which may be a project of somebody.
+/// The folder in which the command works, which may be somebody's project.
 struct WorkingFolder {
     folder: PathBuf,
     home: Option<PathBuf>,
-    /// What lies in it is the user's own.
+    /// Whether it is the home folder, whose files are the user's own.
     is_home: bool,
 }
 
@@ -325,7 +325,7 @@ impl WorkingFolder {
         Ok(WorkingFolder { folder, home, is_home })
     }
 
-    /// Our own file here, else the one of the user.
+    /// Returns unhang's own file in this folder, else that of the user, else `None`.
     fn own_file(&self) -> Option<ConfigLocation> {
         let here =
             ConfigLocation { path: FILE.into(), project: self.folder.clone(), is_of_project: !self.is_home };
@@ -334,12 +334,12 @@ impl WorkingFolder {
             .or_else(|| own_file_of_user().map(ConfigLocation::of_user))
     }
 
-    /// Where clients keep their servers: first those of the project, then those of the user.
+    /// Lists the files in which clients keep their servers: first those of the project, then those of the user.
     fn files_of_clients(&self) -> Vec<ConfigLocation> {
         let of_project = OF_PROJECT.iter().map(|name| self.folder.join(name));
         let of_project = of_project.map(|path| (path, !self.is_home));
         let of_user = files_of_user(self.home.as_deref()).into_iter().map(|path| (path, false));
-        // Where the project is the home folder, the same file would be there twice.
+        // If the project is the home folder, the same file would be there twice.
         let mut seen = std::collections::HashSet::new();
         let files = of_project.chain(of_user).filter(|(path, _)| seen.insert(path.clone()));
         files
@@ -348,7 +348,8 @@ impl WorkingFolder {
     }
 }
 
-/// The files of a project in this folder, or this file, as what needs consent. What the file says is looked at, and nothing is done with it.
+/// Reads the files of a project in this folder, or this one file, as files that need consent. It looks at their content, but does nothing
+/// with it.
 pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, CommandFailure> {
     let usage = |why: String| CommandFailure::usage(why, None);
     let cannot = |error: io::Error| usage(format!("{} cannot be read: {error}", path.display()));
@@ -362,7 +363,7 @@ pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, CommandFail
         });
         locations.filter(|location| is_there(&location.path)).collect()
     } else {
-        // As it was named: a link is found where it lies, and so is its project.
+        // A link keeps the path that was given: unhang finds it where it lies, and so its project.
         let named = std::path::absolute(path).map_err(cannot)?;
         let folder = folder_of(&named).map_err(cannot)?;
         let above = |name: &&&str| {
@@ -395,30 +396,30 @@ pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, CommandFail
     Ok(found)
 }
 
-/// Our own file of the user: in the folder of settings, else directly in the home folder. Nobody else puts a file there.
+/// Returns the user's own unhang.toml: in the folder of settings, else directly in the home folder. Nobody else puts a file there.
 pub(crate) fn own_file_of_user() -> Option<PathBuf> {
     let home = variable("HOME");
     let settings = variable("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
     let in_settings = settings.map(|folder| folder.join("unhang").join(FILE));
     let found =
         [in_settings, home.map(|home| home.join(FILE))].into_iter().flatten().find(|path| path.is_file())?;
-    // As people call it who are there.
+    // A path in the current folder is shown relative to that.
     let here = env::current_dir().ok();
     Some(here.and_then(|here| Some(found.strip_prefix(here).ok()?.to_owned())).unwrap_or(found))
 }
 
-/// Files of the user's clients that are there.
+/// Lists the files of the user's clients that exist.
 pub(crate) fn clients_of_user() -> Vec<PathBuf> {
     files_of_user(variable("HOME").as_deref()).into_iter().filter(|path| path.is_file()).collect()
 }
 
-/// The folder of a file, as a whole path.
+/// Returns the folder of a file as an absolute path.
 pub(crate) fn folder_of(file: &Path) -> io::Result<PathBuf> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::path::absolute(folder)
 }
 
-/// Clients keep the files of a project in a hidden folder of it.
+/// Returns the project of a folder. Clients keep the files of a project in a hidden folder, whose parent is the project.
 fn project_of(folder: &Path) -> PathBuf {
     let is_hidden = folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
     folder.parent().filter(|_| is_hidden).unwrap_or(folder).to_owned()
@@ -428,7 +429,7 @@ fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// Below the folder of a project.
+/// The files of clients below the folder of a project.
 const OF_PROJECT: [&str; 7] = [
     ".mcp.json",
     ".cursor/mcp.json",
@@ -439,7 +440,7 @@ const OF_PROJECT: [&str; 7] = [
     "opencode.jsonc",
 ];
 
-/// Where clients keep the servers of the user.
+/// Lists the files in which clients keep the servers of the user.
 fn files_of_user(home: Option<&Path>) -> Vec<PathBuf> {
     const OF_USER: [&str; 6] = [
         ".claude.json",
@@ -449,7 +450,7 @@ fn files_of_user(home: Option<&Path>) -> Vec<PathBuf> {
         ".codex/config.toml",
         ".copilot/mcp-config.json",
     ];
-    /// Below the folder in which programs keep their settings.
+    /// Files below the folder in which programs keep their settings.
     const OF_PROGRAMS: [&str; 5] = [
         "Claude/claude_desktop_config.json",
         "Code/User/mcp.json",

@@ -1,6 +1,7 @@
-//! What goes on in the background once a command has waited for it long enough: whether it lives on, and what fetches its result.
+//! Calls that go on in the background after a command has stopped waiting: whether each lives on, and which command fetches its result.
 //!
-//! Invariant: it is said to live on only where that is known: its server is not ours to end, or the data folder has it running.
+//! Invariant: a message says that a call lives on only if that is certain. Either its server does not end with this command, or the data
+//! folder says that the job runs.
 
 use std::time::Duration;
 
@@ -20,32 +21,33 @@ use unhang_terminal::{failure::CommandFailure, text::escaped};
 use super::ClientContext;
 use crate::commands::engine;
 
-/// How long the data folder may take to say how a job is.
+/// The time that the data folder may take to tell the state of a job.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
 /// A call that goes on in the background.
 pub(super) struct BackgroundCall {
     unfinished: UnfinishedCall,
-    /// Its server was not started by us, and does not end with us.
+    /// Whether this command did not start its server, which then does not end with the command.
     is_remote: bool,
-    /// What we were told to end by while we waited for it; nothing where it took too long.
+    /// The signal that ended the wait; `None` if the wait took too long.
     stop: Option<Stop>,
 }
 
-/// What becomes of it.
+/// The fate of the call.
 enum BackgroundFate {
-    /// It goes on, and this fetches what comes of it.
+    /// The call goes on, and this command line fetches its result.
     GoesOn(String),
-    /// It has ended well since.
+    /// The call has completed since.
     Completed,
-    /// It is over, or will be when its server ends, for this reason.
+    /// The call is over, or will be when its server ends, for this reason.
     Ends(&'static str),
-    /// Its server ends with us, and this shows whether it does too: what jobs outlive depends on the machine.
+    /// The server ends with this command, and this command line shows whether the call does too. It depends on the machine whether jobs
+    /// outlive their server.
     Uncertain(String),
 }
 
 impl ClientContext<'_> {
-    /// Tells of what a server goes on with when its fate is known, and of everything else now.
+    /// Makes a failure of an error. A call that goes on in the background is kept until its fate is known.
     pub(super) fn failed(&self, error: Error) -> CommandFailure {
         if let Error::Unfinished(unfinished) = &error {
             self.left.replace(BackgroundCall::behind(&error, self.is_remote(&unfinished.server)));
@@ -55,18 +57,18 @@ impl ClientContext<'_> {
 }
 
 impl BackgroundCall {
-    /// What this error leaves behind at a server, which may not be ours.
+    /// Returns the call that this error leaves behind at a server, which may be remote. Returns `None` for any other error.
     pub(super) fn behind(error: &Error, is_remote: bool) -> Option<Self> {
         let Error::Unfinished(unfinished) = error else { return None };
         Some(BackgroundCall { unfinished: UnfinishedCall::clone(unfinished), is_remote, stop: None })
     }
 
-    /// What is left behind because we are to end.
+    /// Makes the call that is left behind because the command has to end.
     pub(super) fn broken_off(unfinished: UnfinishedCall, is_remote: bool, stop: Stop) -> Self {
         BackgroundCall { unfinished, is_remote, stop: Some(stop) }
     }
 
-    /// How it is told, now that the servers that were started have ended.
+    /// Makes the failure to print after the servers that were started have ended.
     pub(super) async fn told(self) -> CommandFailure {
         let fate = match self.found().await {
             Some(status) if status.record.status == JobState::Completed => BackgroundFate::Completed,
@@ -79,7 +81,7 @@ impl BackgroundCall {
         self.with(fate)
     }
 
-    /// The same while they still run.
+    /// Makes the failure to print while the servers still run.
     pub(super) async fn told_beforehand(self) -> CommandFailure {
         let ends = "it ends with the server, which this command has started";
         let fate = match self.found().await {
@@ -89,7 +91,7 @@ impl BackgroundCall {
         self.with(fate)
     }
 
-    /// The job in the data folder of this command, unless its server is elsewhere.
+    /// Finds the job in the data folder of this command. Returns `None` if its server is elsewhere.
     async fn found(&self) -> Option<JobStatus> {
         if self.is_remote || matches!(self.unfinished.what, Background::CancelledTask) {
             return None;
@@ -97,7 +99,7 @@ impl BackgroundCall {
         let id: JobId = self.unfinished.job.parse().ok()?;
         let options = EngineOptions { keeps_recorded_limits: true, ..engine::options(&[]).ok()? };
         let opened = spawn_blocking(move || {
-            // Nothing is made where nothing was.
+            // If no job folder exists, the command must not make one.
             let is_there = options.folder.join("jobs").join(id.as_str()).is_dir();
             is_there.then(|| Engine::open(options).ok()).flatten().map(|(engine, _)| engine)
         });

@@ -1,6 +1,6 @@
-//! `unhang tools`, `resources` and `prompts`: what one server has, or all of them.
+//! `unhang tools`, `resources` and `prompts`: the lists of one server, or of all.
 //!
-//! Invariants: servers are asked side by side; one that fails is told of on stderr and keeps no other from being listed.
+//! Invariants: servers are asked side by side. A server that fails is reported on stderr and keeps no other from being listed.
 
 use std::{
     io::{self, IsTerminal},
@@ -23,11 +23,11 @@ use crate::{
     commands::engine::{CommandOutcome, lines, table, wrapped_in},
 };
 
-/// Characters of a URI that leave room for what it is beside it.
+/// The number of characters of a URI that leave room for its description beside it.
 const LONGEST_IN_TABLE: usize = 40;
 
 impl ServerTarget {
-    /// The server that a list is of; none where it is of all.
+    /// Returns the server whose list is wanted, or `None` for all servers.
     pub(super) fn of(listing: &ListArguments) -> Option<ServerTarget> {
         match &listing.server {
             Some(name) => Some(ServerTarget::Named(name.clone())),
@@ -37,7 +37,7 @@ impl ServerTarget {
     }
 }
 
-/// Lists what one server has, or all.
+/// Lists the items of one server, or of all.
 pub(in crate::commands) fn list(list: ServerList, listing: &ListArguments, verbose: bool) -> ExitCode {
     run(&listing.common, &listing.ad_hoc, verbose, async |context| {
         listed(context, list, ServerTarget::of(listing)).await
@@ -107,12 +107,12 @@ async fn listed(
     Ok(if code == exit::DONE { printed } else { code })
 }
 
-/// A list, with the templates of resources behind the resources.
+/// Returns a list. The templates of resources follow the resources.
 async fn all_of(client: &Client, list: ServerList) -> Result<Vec<Box<RawValue>>, Error> {
     let options = RequestOptions::default();
     let mut items = client.list(list, &options).await?;
     if list == ServerList::Resources {
-        // Servers that have resources need not know templates.
+        // Servers that have resources may not know templates.
         match client.list(ServerList::ResourceTemplates, &options).await {
             Ok(templates) => items.extend(templates),
             Err(Error::Server(error)) => tracing::debug!("{error}"),
@@ -122,7 +122,7 @@ async fn all_of(client: &Client, list: ServerList) -> Result<Vec<Box<RawValue>>,
     Ok(items)
 }
 
-/// Asks every configured server the same, side by side. What failed has been told; the code says whether anything did.
+/// Asks every configured server the same, side by side. Failures are printed on the way, and the code says whether there were any.
 pub(super) async fn each<T: Send + 'static>(
     context: &ClientContext<'_>,
     ask: impl AsyncFn(Client) -> Result<T, Error> + Clone + 'static,
@@ -166,7 +166,7 @@ pub(super) async fn each<T: Send + 'static>(
     Ok((found.into_iter().map(|(_, name, answer)| (name, answer)).collect(), code))
 }
 
-/// Items as the server gave them.
+/// Joins items as the server gave them.
 fn array(items: &[Box<RawValue>]) -> String {
     let items: Vec<&str> = items.iter().map(|item| item.get()).collect();
     format!("[{}]\n", items.join(",\n"))
@@ -176,7 +176,8 @@ fn parsed(items: &[Box<RawValue>]) -> Vec<Value> {
     items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect()
 }
 
-/// The list for a person. What does not fit a terminal is told on lines of its own; a program that reads on gets one line each.
+/// Makes the list for a person. On a terminal, a URI that is too long for the table gets lines of its own. A program gets one line for each
+/// item.
 fn text(list: ServerList, items: &[Value], with_server: bool, fits: bool) -> String {
     let what = match list {
         ServerList::Tools => "tools",
@@ -190,7 +191,7 @@ fn text(list: ServerList, items: &[Value], with_server: bool, fits: bool) -> Str
     let rows: Vec<[String; 3]> = items.iter().map(|item| row(list, item)).collect();
     let longest = rows.iter().map(|[_, name, _]| name.chars().count()).max().unwrap_or_default();
     if fits && what == "resources" && longest > LONGEST_IN_TABLE {
-        // A URI that is broken cannot be copied.
+        // A URI that is broken across lines cannot be copied.
         return rows.iter().map(|row| below_each_other(row, with_server)).collect();
     }
     let header = with_server.then_some("SERVER").into_iter().chain([title, "DESCRIPTION"]);
@@ -209,7 +210,7 @@ fn below_each_other([server, uri, described]: &[String; 3], with_server: bool) -
     format!("{uri}{server}\n{}", wrapped_in("    ", described))
 }
 
-/// The server, the name and what it is, of one item.
+/// Returns the server, the name and the description of one item.
 fn row(list: ServerList, item: &Value) -> [String; 3] {
     let text = |name: &str| item[name].as_str().unwrap_or_default();
     let name = match list {
@@ -222,12 +223,12 @@ fn row(list: ServerList, item: &Value) -> [String; 3] {
     let described = described
         .filter(|_| list != ServerList::Tools || !text("description").is_empty())
         .unwrap_or_default();
-    // One paragraph is what a table has room for.
+    // A table has room for one paragraph.
     let first = described.trim().split("\n\n").next().unwrap_or_default().split_whitespace();
     [escaped(text("server")), escaped(&name), escaped(&first.collect::<Vec<_>>().join(" "))]
 }
 
-/// The arguments of a tool: those that it needs, then the others in brackets.
+/// Returns the arguments of a tool: first the required ones, then the others in brackets.
 fn signature(schema: &Value) -> String {
     let Some(properties) = schema["properties"].as_object() else { return String::new() };
     let is_needed = |name: &str| {

@@ -1,10 +1,10 @@
-//! The commands that ask servers: what they share.
+//! The shared parts of the commands that ask servers.
 //!
 //! Invariants
 //!
-//! - A command comes home by itself, whatever the servers do: each wait has a limit, and so has the end (C-74).
-//! - However it ends, every server that it started is ended, and the exit code is that of the outcome.
-//! - Data goes to stdout, everything else to stderr; nobody reading it is a quiet end.
+//! - A command ends by itself, whatever the servers do: each wait has a limit, and so has the end (C-74).
+//! - However it ends, it ends every server that it started, and the exit code is that of the outcome.
+//! - Data goes to stdout, everything else to stderr. If nobody reads it, the command ends quietly.
 
 mod argument_check;
 mod batch;
@@ -67,27 +67,27 @@ use crate::{
     signals::signals,
 };
 
-/// One command at work.
+/// The state of one command at work.
 pub(super) struct ClientContext<'a> {
     pool: ServerPool,
-    /// What was typed for a server that is in no file.
+    /// The flags for a server that is in no file.
     ad_hoc: &'a AdHoc,
-    /// Which files are read.
+    /// The choice of files to read.
     choice: FileChoice,
     known: OnceCell<ConfiguredServers>,
     limits: LimitSettings,
     format: Option<Format>,
-    /// What went on in the background when it was waited for no longer.
+    /// The call that went on in the background when the command stopped waiting for it.
     left: RefCell<Option<BackgroundCall>>,
-    /// What goes on in the background while it is waited for.
+    /// The call that goes on in the background while the command waits for it.
     background: watch::Sender<Option<UnfinishedCall>>,
-    /// The servers that are reached over HTTP.
+    /// The names of the servers that are reached over HTTP.
     remote: RefCell<HashSet<String>>,
     /// The servers of examinations, which the pool does not have.
     pub(super) examinations: Arc<Starts>,
 }
 
-/// Lets a command work to its end, ends its servers, and tells what went wrong.
+/// Runs a command to its end, ends its servers, and prints any error.
 pub(super) fn run(
     common: &ServerCommon,
     ad_hoc: &AdHoc,
@@ -106,7 +106,7 @@ pub(super) fn run(
             }
         };
         context.end(&mut stops).await;
-        // Whether it goes on without us is known only now.
+        // Only now it is known whether the call goes on without this command.
         match context.left.take() {
             Some(left) => tokio::select! {
                 told = left.told() => Err(told),
@@ -117,17 +117,17 @@ pub(super) fn run(
     })
 }
 
-/// Which server is meant.
+/// The server that a command line names.
 pub(super) enum ServerTarget {
-    /// One that is configured, or a URL.
+    /// A configured server, or a URL.
     Named(String),
-    /// This command.
+    /// The command of a server.
     Command(Vec<OsString>),
 }
 
 impl ServerTarget {
-    /// Takes it from the words of a command line, with what is asked of it and the words behind that: it is the first word, where no
-    /// command follows.
+    /// Takes the server from the words of a command line, and returns the item to ask for and the words after it too. The server is the
+    /// first word if no command follows.
     fn take<'a>(
         request: &'a RequestArguments,
         what: &str,
@@ -174,7 +174,8 @@ impl<'a> ClientContext<'a> {
         }
     }
 
-    /// The servers that are configured. Read when somebody needs them: a command behind `--` does not, whatever is wrong in a file.
+    /// Returns the configured servers. It reads the files only when they are needed: a command after `--` does not need them, whatever is
+    /// wrong in a file.
     pub(super) async fn known(&self) -> Result<&ConfiguredServers, CommandFailure> {
         if let Some(known) = self.known.get() {
             return Ok(known);
@@ -184,7 +185,7 @@ impl<'a> ClientContext<'a> {
         Ok(self.known.get_or_init(|| known))
     }
 
-    /// The server that is meant, which is started now.
+    /// Starts the server that is meant, and returns its client.
     async fn client(&self, target: &ServerTarget) -> Result<Client, CommandFailure> {
         match target {
             ServerTarget::Command(command) => self.launch(self.of_command(command)?),
@@ -196,7 +197,7 @@ impl<'a> ClientContext<'a> {
         }
     }
 
-    /// What was typed for a server that is in no file has no place in one that is.
+    /// Refuses flags that are for servers in no file, because the server of this name is in one.
     pub(super) fn demand_no_ad_hoc(&self, name: &str) -> Result<(), CommandFailure> {
         let AdHoc { header, env, cwd } = self.ad_hoc;
         if header.is_empty() && env.is_empty() && cwd.is_none() {
@@ -209,18 +210,18 @@ impl<'a> ClientContext<'a> {
         Err(CommandFailure::usage(message, Some("change them in the file that `unhang servers` names")))
     }
 
-    /// A configured server, which is started now.
+    /// Starts a configured server, and returns its client.
     fn start(&self, found: &FoundServer) -> Result<Client, CommandFailure> {
         self.launch(self.of_file(found)?)
     }
 
-    /// The configured server of this name.
+    /// Returns the configured server of this name.
     pub(super) async fn named(&self, name: &str) -> Result<&FoundServer, CommandFailure> {
         let known = self.known().await?;
         known.named(name).ok_or_else(|| no_such_server(known, name))
     }
 
-    /// How a server is reached whose command was typed.
+    /// Makes the specification of a server whose command was typed.
     pub(super) fn of_command(&self, command: &[OsString]) -> Result<ClientSpec, CommandFailure> {
         let name = server_name(command);
         server_launch::by_command(
@@ -232,24 +233,24 @@ impl<'a> ClientContext<'a> {
         )
     }
 
-    /// How a configured server is reached.
+    /// Makes the specification of a configured server.
     pub(super) fn of_file(&self, found: &FoundServer) -> Result<ClientSpec, CommandFailure> {
         let settings = found.settings.as_ref();
         let settings = settings.map_err(|complaint| CommandFailure::usage(complaint.to_string(), None))?;
         server_launch::by_settings(settings, &self.limits, Arc::new(TerminalUser::new(&settings.name)))
     }
 
-    /// How a server is reached whose URL was typed.
+    /// Makes the specification of a server whose URL was typed.
     pub(super) fn of_url(&self, url: &str) -> Result<ClientSpec, CommandFailure> {
         let mut name = server_launch::url_name(url)?;
         while self.pool.names().contains(&name) {
-            // It differs in what is not shown.
+            // The two URLs differ in a part that the name does not show.
             name.push('\'');
         }
         server_launch::by_url(&name, url, self.ad_hoc, &self.limits, Arc::new(TerminalUser::new(&name)))
     }
 
-    /// Whether the server of this name is not a process of ours.
+    /// Returns whether the server of this name is not a process that this command started.
     fn is_remote(&self, name: &str) -> bool {
         self.remote.borrow().contains(name)
     }
@@ -263,7 +264,7 @@ impl<'a> ClientContext<'a> {
         self.pool.client(&name).map_err(CommandFailure::from)
     }
 
-    /// Says that the work was broken off, and keeps in mind what may go on without it.
+    /// Tells that the work was broken off, and keeps the call that may go on without this command.
     fn stop(&self, stop: Stop) {
         let name = if stop == Stop::Interrupt { "interrupted" } else { "told to end" };
         progress::end();
@@ -278,7 +279,7 @@ impl<'a> ClientContext<'a> {
         }));
     }
 
-    /// Ends every server. A second signal ends us at once; their lifelines go on without us.
+    /// Ends every server. After a second signal the command ends at once, and the servers' lifelines go on without it.
     async fn end(&self, stops: &mut mpsc::Receiver<Stop>) {
         tracing::debug!("waiting for the servers to end");
         tokio::select! {
@@ -290,7 +291,7 @@ impl<'a> ClientContext<'a> {
         }
     }
 
-    /// Says what is no error, or not yet one. Whoever reads JSON on stderr has it in the log.
+    /// Prints a message that is not an error, or not yet. If stderr is for JSON, the message goes to the log.
     fn say(&self, text: &str) {
         match self.format {
             Some(Format::Json) => tracing::warn!("{text}"),
@@ -298,7 +299,7 @@ impl<'a> ClientContext<'a> {
         }
     }
 
-    /// How long whoever writes a file may keep us waiting before anything is asked: no longer than a server may.
+    /// Returns how long a command waits for the writer of a file before it asks anything: no longer than for a server.
     pub(super) fn timeout(&self) -> Duration {
         let request = self.limits.request_timeout.unwrap_or(REQUEST_TIMEOUT);
         self.limits.call_timeout.map_or(request, |call| call.min(request))
@@ -309,9 +310,9 @@ impl<'a> ClientContext<'a> {
         self.format.unwrap_or(unsaid)
     }
 
-    /// Prints data, beside everything else: a reader that stops reading does not keep us from ending.
+    /// Prints data on another thread, so that a reader that stops reading does not keep the command from ending.
     pub(super) async fn print(&self, data: Vec<u8>) -> u8 {
-        // A panic has been told.
+        // The panic has been reported.
         spawn_blocking(move || output::bytes(&data)).await.unwrap_or(exit::BUG)
     }
 
@@ -321,7 +322,7 @@ impl<'a> ClientContext<'a> {
         printed.map_or(exit::BUG, |written| written.err().unwrap_or(exit::DONE))
     }
 
-    /// The same for JSON.
+    /// Prints JSON that is text already.
     pub(super) async fn print_raw_json(&self, json: String) -> u8 {
         let printed = spawn_blocking(move || output::write_json(&json)).await;
         printed.map_or(exit::BUG, |written| written.err().unwrap_or(exit::DONE))
@@ -329,22 +330,22 @@ impl<'a> ClientContext<'a> {
 
     /// Prints a document.
     pub(super) async fn print_json(&self, document: &impl Serialize) -> u8 {
-        // Nothing that is printed has keys that are no text.
+        // No printed document has keys that are not text.
         let text = serde_json::to_string_pretty(document).unwrap_or_default();
         self.print_raw_json(format!("{text}\n")).await
     }
 }
 
-/// The servers that are configured. A person may be asked for their consent, beside the event loop, so that a signal is heard meanwhile.
+/// Finds the configured servers, on another thread. It may ask a person for consent, and a signal is heard meanwhile.
 pub(super) async fn find(choice: FileChoice) -> Result<ConfiguredServers, CommandFailure> {
     beside(move || ConfiguredServers::find(&choice)).await
 }
 
-/// Does what may wait for a disk or for a person on another thread.
+/// Runs work that may wait for a disk or a person, on another thread.
 pub(super) async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CommandFailure> + Send + 'static,
 ) -> Result<T, CommandFailure> {
-    // A panic has been told.
+    // The panic has been reported.
     let bug = |_| CommandFailure {
         code: exit::BUG,
         kind: "bug",
@@ -355,7 +356,7 @@ pub(super) async fn beside<T: Send + 'static>(
     spawn_blocking(work).await.map_err(bug)?
 }
 
-/// The same with a file that may be a pipe, whose writer is waited for no longer than this.
+/// Runs work on a file that may be a pipe, on another thread. It waits no longer than this limit for the writer.
 pub(super) async fn read_within<T: Send + 'static>(
     file: &str,
     limit: Duration,
@@ -364,7 +365,7 @@ pub(super) async fn read_within<T: Send + 'static>(
     timeout(limit, beside(work)).await.unwrap_or_else(|_| Err(unread(file, limit)))
 }
 
-/// A file that was not read in time.
+/// Makes the failure about a file that was not read in time.
 pub(super) fn unread(file: &str, limit: Duration) -> CommandFailure {
     CommandFailure {
         code: exit::DEADLINE,
@@ -375,10 +376,10 @@ pub(super) fn unread(file: &str, limit: Duration) -> CommandFailure {
     }
 }
 
-/// Hints at what to do about a file that could not be read.
+/// The hint about a file that could not be read.
 const UNREAD_HINT: &str = "correct the file, name another with --config, or give the command after `--`";
 
-/// There is nobody to ask.
+/// Makes the failure of a command that finds no server to ask.
 pub(super) fn no_server(known: &ConfiguredServers) -> CommandFailure {
     if let Some(unread) = known.unread_alone() {
         let message = format!("no server is configured in a file that can be read: {unread}");

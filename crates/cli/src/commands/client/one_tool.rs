@@ -1,6 +1,6 @@
-//! One tool as a person reads it: what it says of itself, and each argument with its type, its choices and what it means.
+//! One tool, as a person reads it: its description, and each argument with its type, choices and meaning.
 //!
-//! Invariants: pure; what a server wrote steers no terminal.
+//! Invariants: pure; text from a server cannot steer a terminal.
 
 use serde_json::Value;
 
@@ -8,12 +8,12 @@ use unhang_terminal::text::escaped;
 
 use crate::commands::engine::{quoted_word, wrapped_in};
 
-/// Choices that are told; more are counted.
+/// The number of choices that are listed; the rest is only counted.
 const MOST_CHOICES: usize = 20;
-/// What the description of an argument is set in by.
+/// The indent of an argument's description.
 const INDENT: &str = "      ";
 
-/// The whole page. `server` is what is typed in its place, nothing where a command was given.
+/// Makes the whole page. `server` is the word to type for the server, or `None` if a command was given.
 pub(super) fn page(tool: &Value, server: Option<&str>) -> String {
     let name = tool["name"].as_str().unwrap_or_default();
     let mut page = match tool["title"].as_str().or(tool["annotations"]["title"].as_str()) {
@@ -40,7 +40,7 @@ pub(super) fn page(tool: &Value, server: Option<&str>) -> String {
     page
 }
 
-/// The line for each property, those first that are needed.
+/// Makes the line for each property, the required ones first.
 fn fields(schema: &Value) -> Vec<String> {
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
     let is_needed = |name: &str| {
@@ -66,9 +66,9 @@ fn fields(schema: &Value) -> Vec<String> {
     fields.into_iter().map(|(_, field)| field).collect()
 }
 
-/// What a value has to be: `string`, `a | b`, `array of integer, 1 to 10 items`.
+/// Returns the type of a value in words: `string`, `a | b`, `array of integer, 1 to 10 items`.
 fn kind(property: &Value, root: &Value, depth: usize) -> String {
-    /// Types within types that are told.
+    /// The number of nested types that are described.
     const DEEPEST: usize = 4;
     if depth > DEEPEST {
         return "...".to_owned();
@@ -107,7 +107,7 @@ fn kind(property: &Value, root: &Value, depth: usize) -> String {
     format!("{named}{format}{}", bounds(property))
 }
 
-/// The bounds that a schema sets: `, 1 to 10`.
+/// Returns the bounds that a schema sets: `, 1 to 10`.
 fn bounds(property: &Value) -> String {
     let unit = [
         ("minimum", "maximum", ""),
@@ -136,7 +136,7 @@ fn hints(annotations: &Value) -> Vec<&'static str> {
     told.into_iter().filter(is_said).map(|(.., words)| words).collect()
 }
 
-/// How it is called: what it needs, with a value of the type.
+/// Returns an example of a call: the required arguments, each with a value of its type.
 fn example(name: &str, server: Option<&str>, schema: &Value) -> String {
     let needed = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let value = |name: &str| {

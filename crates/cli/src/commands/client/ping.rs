@@ -1,4 +1,4 @@
-//! `unhang ping`: how long servers take to give a sign of life, once they are ready.
+//! `unhang ping`: the time that a server takes to answer a ping, once it is ready.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -44,7 +44,7 @@ async fn pinged(context: &ClientContext<'_>, listing: &ListArguments) -> Command
 
 impl PingResult {
     fn new(server: String, took: Duration) -> Self {
-        // Microseconds are as fine as anybody can tell.
+        // Finer times than microseconds mean nothing.
         Self { server, ms: (took.as_secs_f64() * 1e6).round() / 1e3 }
     }
 

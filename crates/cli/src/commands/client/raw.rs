@@ -1,13 +1,13 @@
-//! Results as the bytes that they are about, for files and pipes: texts as they are, and what is no text decoded.
+//! Results as bytes, for files and pipes: texts as they are, and other data decoded.
 //!
-//! Invariants: pure; nothing is added to a single content, and between several only the end of a line where one is missing.
+//! Invariants: pure. A single content stays as it is. Between several, the only addition is a line feed if one is missing.
 
 use data_encoding::BASE64;
 use serde_json::Value;
 use unhang::exit;
 use unhang_terminal::failure::CommandFailure;
 
-/// The bytes of a tool's result: its content, or where it has none what it has for programs, as JSON.
+/// Returns the bytes of a tool's result: its content, or its structured content as JSON if it has no other.
 pub(super) fn of_tool(result: &Value) -> Result<Vec<u8>, CommandFailure> {
     let content = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     match (content, result.get("structuredContent")) {
@@ -16,7 +16,7 @@ pub(super) fn of_tool(result: &Value) -> Result<Vec<u8>, CommandFailure> {
     }
 }
 
-/// The bytes of a resource.
+/// Returns the bytes of a resource.
 pub(super) fn of_resource(result: &Value) -> Result<Vec<u8>, CommandFailure> {
     joined(result["contents"].as_array().into_iter().flatten().map(embedded))
 }

@@ -1,15 +1,15 @@
-//! What the schema of a tool's arguments says of each of them, as far as that can be read without a value.
+//! The schema of a tool's arguments, as far as it can be read without a value.
 //!
-//! Invariants: pure, and of bounded depth, whatever refers to what. Only references within the schema are followed; what cannot be
-//! followed says nothing.
+//! Invariants: pure, and of bounded depth, whatever refers to what. Only references within the schema are followed. A reference that cannot
+//! be followed says nothing.
 
 use serde_json::{Value, json};
 use unhang::tools::ArgumentSchema;
 
-/// How many references are followed to one schema.
+/// The number of references that are followed for one schema.
 const MOST_REFERENCES: usize = 16;
 
-/// Words of a schema by which it may have more names than its `properties`.
+/// The words of a schema through which it may have more names than its `properties`.
 const MORE_NAMES: [&str; 9] = [
     "$ref",
     "$dynamicRef",
@@ -22,8 +22,8 @@ const MORE_NAMES: [&str; 9] = [
     "unevaluatedProperties",
 ];
 
-/// A schema behind its references into the whole, and in place of an `allOf` with one part that part: generators write both for a type
-/// that has a name.
+/// Resolves a schema's references into the whole, and replaces an `allOf` with one part by that part. Generators write both for a type that
+/// has a name.
 pub(super) fn resolved<'a>(schema: &'a Value, whole: &'a Value) -> &'a Value {
     let mut schema = schema;
     for _ in 0..MOST_REFERENCES {
@@ -45,7 +45,7 @@ pub(super) fn resolved<'a>(schema: &'a Value, whole: &'a Value) -> &'a Value {
     schema
 }
 
-/// The schema of the argument of this name.
+/// Returns the schema of the argument of this name, or `None` if there is none.
 pub(super) fn property<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let stated = resolved(schema, schema);
     let listed = stated["properties"].get(name);
@@ -61,7 +61,7 @@ pub(super) fn property<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     listed.or_else(by_pattern).or_else(further).map(|property| resolved(property, schema))
 }
 
-/// The names of all arguments, where the schema lists all that there may be.
+/// Returns the names of all arguments, or `None` if the schema allows more names than it lists.
 pub(super) fn names(schema: &Value) -> Option<Vec<&str>> {
     let stated = resolved(schema, schema);
     let takes_more = stated.get("additionalProperties").is_some_and(|more| *more != false)

@@ -1,7 +1,7 @@
-//! How servers are reached: by the command or the URL that was typed, or as a file says.
+//! The ways to reach servers: by the command or the URL that was typed, or by the settings in a file.
 //!
-//! Invariants: flags go above the file, and the file above the defaults; a server that is wrong before anybody was asked is the fault
-//! of whoever configured it.
+//! Invariants: flags override the file, and the file overrides the defaults. If a server's specification is wrong before any request, the
+//! error blames the configuration.
 
 use std::{ffi::OsString, fmt::Display, path::PathBuf, sync::Arc};
 
@@ -19,7 +19,8 @@ use crate::{
     job_environment::inherited, own_program::lifeline_command,
 };
 
-/// A server by its command, which gets our environment and folder but for what was typed.
+/// Makes the specification of a server with this command. The server gets this process's environment and folder, apart from those that were
+/// typed.
 pub(super) fn by_command(
     name: &str,
     command: &[OsString],
@@ -42,7 +43,7 @@ pub(super) fn by_command(
     let environment = if ad_hoc.env.is_empty() {
         Environment::Inherit
     } else {
-        // Of two with the same name the later counts.
+        // Of two variables with the same name, the later one counts.
         let typed = ad_hoc.env.iter().map(|(name, value)| (name.into(), value.into()));
         Environment::Exactly(std::env::vars_os().chain(typed).collect())
     };
@@ -50,7 +51,7 @@ pub(super) fn by_command(
     Ok(spec(name, Endpoint::Stdio(server), &LimitSettings::default(), flags, listener))
 }
 
-/// A configured server.
+/// Makes the specification of a configured server.
 pub(in crate::commands) fn by_settings(
     settings: &ServerSettings,
     flags: &LimitSettings,
@@ -63,7 +64,7 @@ pub(in crate::commands) fn by_settings(
                 true => std::env::vars_os().collect(),
                 false => inherited().collect(),
             };
-            // Of two with the same name the later counts.
+            // Of two variables with the same name, the later one counts.
             variables.extend(environment.iter().map(|(name, value)| (name.into(), value.into())));
             let arguments = arguments.iter().map(OsString::from).collect();
             let environment = Environment::Exactly(variables);
@@ -79,7 +80,7 @@ pub(in crate::commands) fn by_settings(
     Ok(spec(name, endpoint, limits, flags, listener))
 }
 
-/// A server by its URL.
+/// Makes the specification of a server with this URL.
 pub(super) fn by_url(
     name: &str,
     url: &str,
@@ -92,18 +93,18 @@ pub(super) fn by_url(
         return Err(CommandFailure::usage(message, Some("--header sends a header to a URL")));
     }
     let address = checked(url, &ad_hoc.header)?;
-    // As it is told in errors: whoever is to log in sees what of it to add.
+    // Errors show the URL in this form, so that a person who has to log in sees which part of it to add.
     let server = remote(&without_secrets(url), address, None, ClientSettings::default(), flags)?;
     Ok(spec(name, Endpoint::Http(server), &LimitSettings::default(), flags, listener))
 }
 
-/// What a server is called of which only the URL is known.
+/// Returns the name of a server of which only the URL is known.
 pub(super) fn url_name(url: &str) -> Result<String, CommandFailure> {
     Ok(checked(url, &[])?.shown())
 }
 
 fn checked(url: &str, headers: &[(String, String)]) -> Result<Address, CommandFailure> {
-    // The rest may be secret. Upper case is as good as lower case in a scheme.
+    // The rest of the URL may be secret. Schemes may be in upper case.
     let scheme = url.split("://").next().unwrap_or_default();
     if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
         let message = format!("`{}://` is no URL of http:// or https://", escaped(scheme));
@@ -114,7 +115,7 @@ fn checked(url: &str, headers: &[(String, String)]) -> Result<Address, CommandFa
     Ok(address)
 }
 
-/// A server somewhere, with the login that there may be. Nobody is asked to log in here.
+/// Makes a server over HTTP, with the login that there may be. Nobody is asked to log in here.
 fn remote(
     name: &str,
     address: Address,
@@ -129,9 +130,9 @@ fn remote(
         authorization(name.to_owned(), address.url.clone(), oauth, answer, nobody)
     });
     let authorization = match authorization {
-        // Nobody uses tokens that another user could have put there.
+        // Tokens are not used if another user could have put them there.
         Some(Err(failure)) if failure.kind == UNSAFE => return Err(failure),
-        // Without a home there are no logins, and servers that want none all the same.
+        // Without a home there are no logins, but a server may not want one.
         other => other.and_then(Result::ok),
     };
     Ok(HttpServer { address, dialect, authorization })
@@ -157,17 +158,17 @@ fn spec(
     ClientSpec { name: name.to_owned(), endpoint, limits, listener }
 }
 
-/// A server somewhere. The proxies of the environment are for it, as for other programs.
+/// Makes the address of a server over HTTP. It uses the proxies of the environment, as other programs do.
 pub(super) fn address(url: String, headers: Vec<(String, String)>) -> Address {
     Address { url, headers, uses_proxies: true, socket: None }
 }
 
-/// Wrong before anybody was asked.
+/// Makes the failure about an address that is wrong before any request.
 fn unusable(what: &str, error: &impl Display) -> CommandFailure {
     CommandFailure::usage(format!("{what} cannot be asked: {error}"), None)
 }
 
-/// Its limits come with the rest of what is known of it.
+/// Makes the specification of a server process. `spec` sets its limits, when all settings are known.
 fn process(
     program: OsString,
     arguments: Vec<OsString>,

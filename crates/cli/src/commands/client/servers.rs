@@ -1,4 +1,4 @@
-//! `unhang servers`: what is configured, and where. Nothing is started.
+//! `unhang servers`: the configured servers and their files. The command starts none of them.
 
 use std::{env, path::Path, process::ExitCode};
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// A server as it is listed.
+/// A server in the list.
 #[derive(Serialize)]
 struct ServerRow {
     name: String,
@@ -29,12 +29,12 @@ struct ServerRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     source: String,
-    /// Why it is not used, where it is not.
+    /// The reason why the server is not used, if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     unused: Option<String>,
 }
 
-/// The longest that a name, a command or a source is in the table. JSON has them whole.
+/// The number of characters that the table shows of a name, a command or a source. JSON has them whole.
 const NAME: usize = 40;
 const CELL: usize = 400;
 
@@ -43,7 +43,7 @@ pub(in crate::commands) fn servers(servers: &ServersArguments, verbose: bool) ->
     run(&servers.common, &AdHoc::default(), verbose, async |context: &ClientContext<'_>| {
         let known = context.known().await?;
         if known.unread_alone().is_some() {
-            // An empty list would say that there is nothing to find.
+            // An empty list would say that no server is configured.
             return Err(no_server(known));
         }
         let listed: Vec<ServerRow> = known.servers.iter().map(ServerRow::new).collect();
@@ -64,7 +64,7 @@ impl ServerRow {
         };
         let settings: Option<&ServerSettings> = found.settings.as_ref().ok();
         let transport = settings.map(|settings| &settings.transport);
-        // Variables, headers and queries are where secrets are kept; the file has them, and nobody needs them here.
+        // Variables, headers and queries may hold secrets, so the list leaves them out. The file has them.
         let (command, args, url) = match transport {
             Some(Transport::Stdio { command, arguments, .. }) => {
                 (Some(command.clone()), arguments.clone(), None)
@@ -117,7 +117,7 @@ fn text(listed: &[ServerRow]) -> String {
     lines(&table)
 }
 
-/// A file as a person calls it, below the current folder or their own.
+/// Shortens the path of a file, relative to the current folder or to the home folder.
 fn short(source: &str, here: Option<&Path>, home: Option<&Path>) -> String {
     let below = |folder: Option<&Path>| Path::new(source).strip_prefix(folder?).ok();
     match (below(here), below(home)) {

@@ -1,7 +1,7 @@
 //! The person in front of the terminal, as far as servers may talk to them.
 //!
-//! Invariants: nobody is asked where there is no terminal, and the server is told that its question was declined; what a server writes
-//! steers no terminal.
+//! Invariants: without a terminal nobody is asked, and the server gets the answer that its question was declined. Text from a server cannot
+//! steer the terminal.
 
 use std::{
     future::Future,
@@ -20,21 +20,21 @@ use unhang_terminal::{output, progress, text::escaped};
 
 use super::elicitation_form::FormQuestion;
 
-/// Held while somebody is asked.
+/// The lock that is held while a person is asked.
 static TERMINAL: Mutex<()> = Mutex::const_new(());
 
-/// The JSON-RPC error for a question that is none.
+/// The JSON-RPC error for a question that cannot be read.
 const INVALID_PARAMS: i32 = -32602;
 
-/// Whether the terminal belongs to a question.
+/// Returns whether a question occupies the terminal.
 pub(super) fn is_asking() -> bool {
     TERMINAL.try_lock().is_err()
 }
 
-/// Hears a server's messages and answers its questions, at the terminal where there is one.
+/// The listener that receives a server's messages and answers its questions, at the terminal if there is one.
 pub(super) struct TerminalUser {
     server: String,
-    /// How many questions were declined because there is no terminal.
+    /// The number of questions that were declined because there is no terminal.
     declined: AtomicU64,
 }
 
@@ -89,16 +89,16 @@ impl ServerListener for TerminalUser {
             let params = params.map_or_else(|| "{}".to_owned(), |params| params.get().to_owned());
             let question: FormQuestion = serde_json::from_str(&params)
                 .map_err(|error| (INVALID_PARAMS, format!("the question cannot be read: {error}")))?;
-            // One question at a time, whoever asks.
+            // One question at a time, whichever server asks.
             let _turn = TERMINAL.lock().await;
-            // Whoever is asked may take their time. A panic has been told.
+            // The person may take their time. If the thread panicked, that has been reported.
             let asked = spawn_blocking(move || ask(&server, &question)).await;
             Ok(asked.unwrap_or_else(|_| json!({ "action": "cancel" })))
         })
     }
 }
 
-/// Asks, line by line. The end of input cancels.
+/// Asks a person, line by line. The end of input cancels.
 fn ask(server: &str, question: &FormQuestion) -> Value {
     progress::end();
     say(&format!("\n`{}` asks: {}\n", escaped(server), escaped(&question.message)));
@@ -123,7 +123,7 @@ fn ask(server: &str, question: &FormQuestion) -> Value {
     }
 }
 
-/// What was typed into each field; none where the input ended.
+/// Asks for each field, and returns the values. Returns `None` if the input ended.
 fn filled_in(question: &FormQuestion) -> Option<Map<String, Value>> {
     let mut content = Map::new();
     for field in question.fields() {

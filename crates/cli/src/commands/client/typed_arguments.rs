@@ -1,7 +1,7 @@
-//! Arguments of a tool from what was typed: `key=value`, each typed by the tool's schema, above a JSON object.
+//! The arguments of a tool from typed words: `key=value`, each typed by the tool's schema, above a JSON object.
 //!
-//! Invariants: nothing is guessed where the schema says what a value is; what cannot be that is an error of the user's, told before the
-//! tool is called (C-26), unless they do not want it compared. No number is changed: what does not fit into 64 bits is refused.
+//! Invariants: nothing is guessed if the schema gives the type of a value. A value of another type is an error of the user, printed before
+//! the tool is called (C-26), unless `--no-check` is given. No number is changed: a number that does not fit into 64 bits is refused.
 
 use std::{
     fs,
@@ -16,15 +16,16 @@ use unhang_terminal::failure::CommandFailure;
 use super::{beside, read_within, schema::property};
 use crate::commands::large_numbers;
 
-/// The longest JSON that is read for arguments. A message cannot be longer.
+/// The size in bytes of the longest JSON that is read for arguments. A message cannot be longer.
 const MAX_JSON: u64 = 64 << 20;
 
-/// The arguments of a prompt, which are texts.
+/// Returns the arguments of a prompt, which are texts.
 pub(super) fn texts(pairs: &[String]) -> Result<Map<String, Value>, CommandFailure> {
     pairs.iter().map(|pair| split(pair).map(|(key, text)| (key.to_owned(), text.into()))).collect()
 }
 
-/// All arguments of a tool: what was given as `key=value` goes above the object. What does not fit its type is refused where that `is_checked`.
+/// Returns all arguments of a tool. A `key=value` pair overrides the object. If `is_checked`, a value that does not fit its type is
+/// refused.
 pub(super) fn arguments(
     mut arguments: Map<String, Value>,
     pairs: &[String],
@@ -48,7 +49,8 @@ fn split(pair: &str) -> Result<(&str, &str), CommandFailure> {
     })
 }
 
-/// The JSON object in a text, a file or stdin. The writer of a pipe is waited for within a limit, and a person who types is not.
+/// Reads the JSON object from a text, a file or stdin. The wait for the writer of a pipe has a limit, the wait for a person who types has
+/// none.
 pub(super) async fn object_within(
     from: String,
     limit: Duration,
@@ -62,7 +64,7 @@ pub(super) async fn object_within(
     }
 }
 
-/// The JSON object in a text, a file or stdin. It may wait for whoever writes it.
+/// Reads the JSON object from a text, a file or stdin. It may wait for the writer.
 fn object(from: &str) -> Result<Map<String, Value>, CommandFailure> {
     let read = |what: &str, reader: &mut dyn Read| {
         let mut text = String::new();
@@ -99,10 +101,10 @@ fn object(from: &str) -> Result<Map<String, Value>, CommandFailure> {
     }
 }
 
-/// One value, of the type that the schema asks for; JSON if it is any, where it asks for none.
+/// Returns one value, of the type that the schema asks for. If the schema asks for none, a text that is valid JSON becomes that.
 fn value(key: &str, text: &str, schema: Option<&Value>, is_checked: bool) -> Result<Value, CommandFailure> {
     let json: Option<Value> = serde_json::from_str(text).ok();
-    // A text is never read as a number, so that it is not changed either.
+    // A text is never read as a number, so it is not changed either.
     let whole = |value: Value| match value {
         Value::String(_) => Ok(value),
         _ => large_numbers::refuse(text.as_bytes(), &format!("the argument `{key}`")).map(|()| value),
@@ -136,7 +138,7 @@ fn value(key: &str, text: &str, schema: Option<&Value>, is_checked: bool) -> Res
     ))
 }
 
-/// The types that a schema allows, as far as it says them at its top.
+/// Returns the types that a schema allows, as far as it gives them at its top.
 fn types(schema: &Value) -> Vec<String> {
     let names = |value: &Value| match value {
         Value::String(name) => vec![name.clone()],
@@ -151,7 +153,7 @@ fn types(schema: &Value) -> Vec<String> {
     if let Some(choices) = choices {
         return choices.iter().flat_map(|choice| names(&choice["type"])).collect();
     }
-    // What may only be one of some texts is a text.
+    // A value that has to be one of some texts is a text.
     let words = schema.get("enum").and_then(Value::as_array);
     match words {
         Some(words) if words.iter().all(Value::is_string) => vec!["string".to_owned()],

@@ -1,6 +1,6 @@
 //! The act of promise 7: the server is killed in the middle of the work.
 //!
-//! Invariant: what is told of the end was seen at a moment when no server was there, and then asked of a new one.
+//! Invariant: the end of the job was seen at a moment without a server, and then a new server was asked about it.
 
 use std::{fs, io, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
     promises::{DemoRoute, step_deadline},
 };
 
-/// A tool that works for a while, says how far it is, and leaves a result.
+/// A tool that works for a while, reports its progress, and leaves a result.
 const CONFIGURATION: &str = r#"
 [jobs]
 memory-limit = 100
@@ -37,7 +37,7 @@ pub(super) async fn durable(way: DemoRoute) -> io::Result<HalfResult> {
     }
 }
 
-/// The work is done in the call, as it is without jobs.
+/// Does the work in the call, as a server without jobs does.
 async fn in_the_call(home: &Home) -> io::Result<HalfResult> {
     let mut peer = DemoPeer::start_in(home.path(), &["zoo", "well-behaved"])?;
     peer.shake_hands(step_deadline()).await?;
@@ -56,8 +56,8 @@ async fn in_the_call(home: &Home) -> io::Result<HalfResult> {
 
 async fn as_a_job(home: &Home) -> io::Result<HalfResult> {
     fs::write(home.path().join("unhang.toml"), CONFIGURATION)?;
-    // What runs below our lifeline ends with what the lifeline holds. So the server has a host, as it would have a client,
-    // which lives on without it.
+    // A process below the demonstration's lifeline ends with the lifeline's server. So the server has a host, as it would have a client,
+    // and the host outlives it.
     let log = home.path().join("wire").to_str().unwrap_or_default().to_owned();
     let mut first = DemoPeer::start_in(
         home.path(),
@@ -103,7 +103,7 @@ async fn as_a_job(home: &Home) -> io::Result<HalfResult> {
     })
 }
 
-/// Our own binary with the configuration in the home, which is the current folder of both servers.
+/// Returns the command line of unhang's own binary with the configuration in the home, which is the current folder of both servers.
 fn served() -> [&'static str; 4] {
     ["/proc/self/exe", "serve", "--config", "unhang.toml"]
 }

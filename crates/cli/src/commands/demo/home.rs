@@ -1,4 +1,4 @@
-//! A folder of its own for each server that keeps something, removed in the end.
+//! A folder for each server that keeps something. The demonstration removes it in the end.
 
 use std::{
     fs::{self, DirBuilder},
@@ -11,17 +11,17 @@ use std::{
 use unhang::process::deadline::Deadline;
 use unhang_zoo::processes::{self, WatchedProcess};
 
-/// How long the lifelines may take to end what they hold, before it is killed.
+/// The time that the lifelines may take to end their servers before those are killed.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long the killed may take to be gone.
+/// The time that killed processes may take to be gone.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// What all processes of this demonstration have in their environment, and its folders in front of their names.
+/// Returns the mark of this demonstration. All its processes have it in their environment, and the names of its folders begin with it.
 pub(super) fn mark() -> String {
     format!("unhang-demo-{}-", std::process::id())
 }
 
-/// Lets everything end that the dropped acts have started, and removes its folders. Bounded.
+/// Waits until everything ends that the dropped acts have started, and removes its folders. Bounded.
 pub(super) async fn clear() {
     let mark = mark();
     let left = || processes::marked(&mark);
@@ -38,14 +38,14 @@ pub(super) async fn clear() {
         left.iter().for_each(WatchedProcess::kill);
         Deadline::after(Duration::from_millis(20)).sleep().await;
     }
-    // What was just killed may still have added to a folder while that was emptied.
+    // A process that was just killed may have added a file to a folder while that was emptied.
     let limit = Deadline::after(LIMIT);
     while !remove_folders(&mark) && !limit.is_past() {
         Deadline::after(Duration::from_millis(20)).sleep().await;
     }
 }
 
-/// Removes the folders of this mark. Whether there were none.
+/// Removes the folders with this mark. Returns whether there were none.
 fn remove_folders(mark: &str) -> bool {
     let folders = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     let is_ours = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(mark.as_bytes());
@@ -55,19 +55,19 @@ fn remove_folders(mark: &str) -> bool {
     ours.is_empty()
 }
 
-/// A folder for the data of one server, removed in the end. Its path is in the environment of the server.
+/// A folder for the data of one server, removed on drop. The server has its path in the environment.
 pub(super) struct Home(PathBuf);
 
 impl Home {
-    /// One of this name, which nobody else here has.
+    /// Makes a folder of this name, which no other part of the demonstration uses.
     pub(super) fn new(which: &str) -> io::Result<Home> {
         let folder = std::env::temp_dir().join(format!("{}{which}", mark()));
-        // It must not be there already: the folder for temporary files belongs to everybody.
+        // The folder must not exist already: the folder for temporary files belongs to everybody.
         DirBuilder::new().mode(0o700).create(&folder)?;
         Ok(Home(folder))
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }

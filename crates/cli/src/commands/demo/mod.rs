@@ -1,10 +1,10 @@
 //! `unhang demo`: the eight promises, live, on bundled servers that misbehave.
 //!
-//! Each row is run twice at the same time, over a bare connection and through unhang, with the same client and the same
-//! patience. What the table says is what happened, never what should have.
+//! Each row is run twice at the same time, over a bare connection and through unhang, with the same client and the same patience. The table
+//! says what happened, never what should have happened.
 //!
-//! Invariants: everything that a row starts runs under a lifeline of its own, so the demonstration leaves nothing behind
-//! either, bare connections included; it carries our mark, so that a signal that ends us finds it and its folders.
+//! Invariants: each server in a row runs under a lifeline of its own, bare connections included, so the demonstration leaves nothing
+//! behind. Every process carries the demonstration's mark, so that a signal which ends the command finds them and their folders.
 
 mod durable;
 mod home;
@@ -22,10 +22,10 @@ use unhang_terminal::{failure::CommandFailure, output};
 
 use crate::{arguments::Demo, signals::signals};
 
-/// How long the demonstration's client waits for anything before it calls it a hang.
+/// The time that the demonstration's client waits for anything before it calls it a hang.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What happened in one half of a row.
+/// The outcome of one half of a row.
 #[derive(Debug, Serialize)]
 struct HalfResult {
     text: String,
@@ -73,7 +73,7 @@ pub(crate) fn run(demo: &Demo) -> ExitCode {
             rows = promises::all() => return Ok(rows),
             Some(stop) = stops.recv() => stop,
         };
-        // The acts are dropped with their ends of all connections.
+        // The acts are dropped, with their ends of all connections.
         home::clear().await;
         Err(ExitCode::from(stop.exit_code()))
     });
@@ -93,7 +93,7 @@ pub(crate) fn run(demo: &Demo) -> ExitCode {
     if kept { printed } else { ExitCode::from(exit::FAILED) }
 }
 
-/// The widths add up to 80 columns with their borders.
+/// The widths of the columns, which add up to 80 with their borders.
 const WIDTHS: [u16; 4] = [14, 19, 21, 21];
 
 fn table(rows: &[DemoRow]) -> Table {

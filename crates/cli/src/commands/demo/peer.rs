@@ -1,4 +1,4 @@
-//! The demonstration's client: the plainest that there can be, with a deadline so that it can tell of a hang.
+//! The demonstration's client: as plain as possible, with a deadline so that it can report a hang.
 
 use std::{
     ffi::OsString,
@@ -20,35 +20,35 @@ use unhang::{
 
 use super::home::mark;
 
-/// What came of waiting for an answer.
+/// The outcome of a wait for an answer.
 #[derive(Debug)]
 pub(crate) enum PeerOutcome {
-    /// The answer, and how long it took.
+    /// The answer, and the time that it took.
     Answer(Value, Duration),
-    /// Nothing, within the deadline.
+    /// Silence until the deadline.
     Silence,
-    /// The other side has closed its stream.
+    /// The end of the stream, closed by the other side.
     Ended,
 }
 
-/// Carries the mark to all processes.
+/// The variable that carries the mark to all processes.
 const MARK: &str = "UNHANG_DEMO_MARK";
 
-/// Bytes read at once.
+/// The number of bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 
 /// A connection to a server, bare or guarded.
 pub(crate) struct DemoPeer {
     server: Server,
-    /// Held open and not read: that is what the clients do whose servers hang on it.
+    /// The server's stderr, open but never read: this is how the clients behave whose servers hang on it.
     _errors: ErrorPipe,
     received: Vec<u8>,
     next_id: u64,
-    /// Lines on the wire that were no JSON-RPC.
+    /// The number of lines on the wire that were not JSON-RPC.
     pub(crate) noise: usize,
 }
 
-/// Our own binary with these words.
+/// Converts the words of a command line.
 fn words(list: &[&str]) -> Vec<OsString> {
     list.iter().map(OsString::from).collect()
 }
@@ -59,7 +59,7 @@ impl DemoPeer {
         DemoPeer::launch(arguments, std::env::vars_os(), None)
     }
 
-    /// The same in a folder that also is the data folder.
+    /// Connects to `unhang WORDS…` in a folder that also is the data folder.
     pub(crate) fn start_in(home: &Path, arguments: &[&str]) -> io::Result<DemoPeer> {
         let others = std::env::vars_os().filter(|(name, _)| name != "UNHANG_HOME");
         DemoPeer::launch(
@@ -69,7 +69,7 @@ impl DemoPeer {
         )
     }
 
-    /// Starts it with the mark beside these variables, which its lifeline has too: that ends after all that it holds.
+    /// Starts the server with these variables and the mark. Its lifeline has the mark too, and ends after everything that it holds.
     fn launch(
         arguments: &[&str],
         variables: impl Iterator<Item = (OsString, OsString)>,
@@ -90,13 +90,13 @@ impl DemoPeer {
         Ok(DemoPeer { server, _errors: errors, received: Vec::new(), next_id: 0, noise: 0 })
     }
 
-    /// How many processes, this one apart, have our end of the server's stdin open.
+    /// Returns how many processes, apart from this one, have this client's end of the server's stdin open.
     pub(crate) fn holders_of_stdin(&self) -> io::Result<usize> {
         let input = self.server.input.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
         Ok(unhang_zoo::processes::holders_of_pipe(rustix::fs::fstat(input)?.st_ino))
     }
 
-    /// Sends one message, as far as the pipe takes it within the deadline.
+    /// Sends one message. Fails if the pipe does not take all of it within the deadline.
     pub(crate) async fn send(&mut self, message: &Value, deadline: Deadline) -> io::Result<()> {
         let line = format!("{message}\n");
         let mut rest = line.as_bytes();
@@ -131,7 +131,7 @@ impl DemoPeer {
         self.request("tools/call", json!({"name": tool, "arguments": {"text": "hello"}}), deadline).await
     }
 
-    /// The handshake.
+    /// Makes the handshake.
     pub(crate) async fn shake_hands(&mut self, deadline: Deadline) -> io::Result<()> {
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "unhang-demo", "version": env!("CARGO_PKG_VERSION")}});
@@ -174,7 +174,7 @@ impl DemoPeer {
         Some(line)
     }
 
-    /// Reads once; false when the deadline has passed.
+    /// Reads once. Returns `false` if the deadline has passed.
     async fn read(&mut self, deadline: Deadline) -> io::Result<bool> {
         let mut chunk = vec![0; CHUNK];
         loop {
@@ -200,7 +200,7 @@ impl DemoPeer {
         server.begin_stop();
         let gone =
             async { while !matches!(server.event().await, ServerEvent::Gone(_) | ServerEvent::Failed(_)) {} };
-        // Past the limit the lifeline goes on alone.
+        // After the limit the lifeline goes on alone.
         let _bounded = Deadline::after(STOP_LIMIT).timeout(gone).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The acts: one a promise, each the same for a bare connection and for unhang.
+//! The acts: one for each promise, the same for a bare connection and for unhang.
 
 use std::{io, time::Duration};
 
@@ -14,10 +14,10 @@ use super::{
     slow::slow,
 };
 
-/// Other calls beside the stuck one.
+/// The number of other calls beside the stuck one.
 const OTHERS: usize = 64;
 
-/// How the same server is reached.
+/// The way to reach the same server.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum DemoRoute {
     Bare,
@@ -77,7 +77,7 @@ pub(super) fn step_deadline() -> Deadline {
     Deadline::after(PATIENCE)
 }
 
-/// The error of an answer in a few words.
+/// Describes an answer in a few words: its error, or that it came.
 fn in_short(answer: &serde_json::Value, after: Duration) -> String {
     match answer["error"]["code"].as_i64() {
         Some(code) => format!(
@@ -130,12 +130,13 @@ async fn drained(way: DemoRoute) -> io::Result<HalfResult> {
     Ok(seen)
 }
 
-/// The guard cannot mend what a server gives its own children, but it keeps the client's stream from all of them.
+/// Shows whether the server's child reads the client's stream. The guard cannot change which streams a server gives its own children, but
+/// it keeps the client's stream from all of them.
 async fn isolated(way: DemoRoute) -> io::Result<HalfResult> {
     let mut peer = way.connect(&["stdin-thief"])?;
     peer.shake_hands(step_deadline()).await?;
     let _theft = peer.call("echo", step_deadline()).await?;
-    // The child is there once a second process has the stream open, or never.
+    // The child has started once a second process has the stream open, or it never will.
     let short = Deadline::after(PATIENCE / 3);
     let mut holders = peer.holders_of_stdin()?;
     while holders < 2 && !short.is_past() {
@@ -161,7 +162,7 @@ async fn isolated(way: DemoRoute) -> io::Result<HalfResult> {
 async fn nothing_left(way: DemoRoute) -> io::Result<HalfResult> {
     let marker = format!("{}{}", mark(), if way == DemoRoute::Bare { "bare" } else { "wrap" });
     let faulty_server = ["leaves-daemon", "--marker", &marker];
-    // A bare server has a host, as it would have a client, so that our own lifeline does not help it.
+    // A bare server has a host, as it would have a client, so that the demonstration's own lifeline does not help it.
     let mut peer = match way {
         DemoRoute::Bare => DemoPeer::start(&[&["zoo", "hosts", "--"], &faulty_server[..]].concat())?,
         DemoRoute::Unhang => way.connect(&faulty_server)?,
@@ -173,7 +174,7 @@ async fn nothing_left(way: DemoRoute) -> io::Result<HalfResult> {
         .iter()
         .filter(|process| process.begins_with(victim))
         .for_each(WatchedProcess::kill);
-    // The host and the lifelines are not the server's.
+    // The host and the lifelines do not belong to the server.
     let is_left =
         |process: &&WatchedProcess| process.begins_with(&["zoo"]) && !process.begins_with(&["zoo", "hosts"]);
     let left = || processes::marked(&marker).iter().filter(is_left).count();

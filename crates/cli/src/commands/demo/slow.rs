@@ -1,6 +1,7 @@
-//! The act of slow calls: a tool that works for longer than its client waits, and three clients that can cope with that in their own ways.
+//! The act of slow calls: a tool that works for longer than its client waits. Three clients cope with that in their own ways.
 //!
-//! A second stands for thirty. Invariant: a client that has to ask again does so as it would in earnest, and no sooner than it is told.
+//! A second stands for thirty. Invariant: a client that has to ask again does so as in real use, and not before the time that the server
+//! told it.
 
 use std::{fs, io, time::Duration};
 
@@ -15,12 +16,12 @@ use super::{
     promises::{DemoRoute, step_deadline},
 };
 
-/// What a client waits for an answer: 60 s.
+/// The time that a client waits for an answer; stands for 60 s.
 const CLOCK: Duration = Duration::from_secs(2);
-/// What the tool takes: 90 s.
+/// The seconds that the tool works; they stand for 90 s.
 const SECONDS: u64 = 3;
 
-/// The client says who it is, so that its clock is known.
+/// The client gives its name, so that its clock is known.
 const CONFIGURATION: &str = r#"
 [servers.srv]
 command = "/proc/self/exe"
@@ -45,7 +46,7 @@ fn arguments() -> Value {
     json!({ "seconds": SECONDS })
 }
 
-/// As it is without unhang: the client gives up, and what the tool does is for nobody.
+/// Shows the call without unhang: the client gives up, and nobody gets the tool's result.
 async fn given_up() -> io::Result<HalfResult> {
     let mut peer = DemoPeer::start(&["zoo", "slow-answers"])?;
     peer.shake_hands(step_deadline()).await?;
@@ -84,7 +85,7 @@ async fn delivered() -> io::Result<HalfResult> {
     })
 }
 
-/// Calls the tool in this way, and gives what is answered before the client's clock is over.
+/// Calls the tool with these further members, and returns the answer. Fails if none comes before the client's clock is over.
 async fn in_time(peer: &mut DemoPeer, mut call: Value, more: &Value) -> io::Result<Value> {
     call["name"] = "slow".into();
     call["arguments"] = arguments();
@@ -104,7 +105,7 @@ fn connect(home: &Home) -> io::Result<DemoPeer> {
     DemoPeer::start_in(home.path(), &["serve", "--own", "--config", "unhang.toml"])
 }
 
-/// Whether this is what the tool answers.
+/// Returns whether this is the tool's answer.
 fn is_whole(content: &Value) -> bool {
     content.as_array().is_some_and(|blocks| {
         blocks
@@ -113,7 +114,7 @@ fn is_whole(content: &Value) -> bool {
     })
 }
 
-/// A client that knows nothing of tasks: its model is told what to do.
+/// Plays a client without tasks: the answer tells its model what to do.
 async fn in_words_of(home: &Home) -> io::Result<bool> {
     let mut peer = connect(home)?;
     peer.shake_hands(step_deadline()).await?;
@@ -132,7 +133,7 @@ async fn in_words_of(home: &Home) -> io::Result<bool> {
     Ok(has)
 }
 
-/// A client of 2025-11-25 that asks for a task.
+/// Plays a client of 2025-11-25 that asks for a task.
 async fn as_asked(home: &Home) -> io::Result<bool> {
     let mut peer = connect(home)?;
     peer.shake_hands(step_deadline()).await?;
@@ -148,7 +149,7 @@ async fn as_asked(home: &Home) -> io::Result<bool> {
     Ok(has)
 }
 
-/// A client of 2026-07-28 that has declared that it copes with tasks.
+/// Plays a client of 2026-07-28 that has declared that it copes with tasks.
 async fn as_declared(home: &Home) -> io::Result<bool> {
     let meta = json!({ "_meta": {
         "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -162,7 +163,7 @@ async fn as_declared(home: &Home) -> io::Result<bool> {
     Ok(is_whole(&ended["result"]["content"]))
 }
 
-/// What is told of a task that has ended, looked at as often as its server wants.
+/// Polls a task as often as its server wants, and returns the answer once the task has ended. Returns `null` if there is none in time.
 async fn once_it_has_ended(
     peer: &mut DemoPeer,
     meta: &Value,

@@ -1,6 +1,6 @@
 //! The report for programs.
 //!
-//! Invariants: times are milliseconds; what was not seen is absent.
+//! Invariants: times are milliseconds; a fact that was not observed is absent.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use unhang::doctor::{
     observations::{DiscoverSeen, HandshakeSeen, ServerExit, StartResult},
 };
 
-/// What is printed of one server.
+/// The JSON about one server.
 #[derive(Serialize)]
 pub(super) struct ReportJson<'a> {
     server: &'a str,
@@ -18,7 +18,7 @@ pub(super) struct ReportJson<'a> {
     ms: u64,
     facts: FactsJson<'a>,
     findings: Vec<FindingJson<'a>>,
-    /// Checks that were not made: over HTTP, without a session, or for want of time.
+    /// Checks that were not made: over HTTP, without a session, or for lack of time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unchecked: Vec<&'a str>,
 }
@@ -143,7 +143,7 @@ impl<'a> EndJson<'a> {
     }
 }
 
-/// How long a start took, where it came to an answer.
+/// Returns how long a start took, or `None` if it did not come to an answer.
 pub(super) fn answered(start: Option<&StartResult>) -> Option<Duration> {
     match start {
         Some(StartResult::Answered(after)) => Some(*after),

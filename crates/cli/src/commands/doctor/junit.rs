@@ -1,12 +1,12 @@
-//! The report as JUnit's XML, which every CI shows: a suite a server, a case a check.
+//! The report as JUnit's XML, which every CI shows: a suite for each server, a case for each check.
 //!
-//! Invariants: well-formed XML 1.0, whatever a server has written: what may not stand in it is left out, the rest is escaped.
+//! Invariants: well-formed XML 1.0, whatever a server has written. Characters that XML does not allow are left out, the rest is escaped.
 
 use std::fmt::Write;
 
 use unhang::doctor::{CHECKS, Check, DoctorReport, Finding, Severity, UncheckedReason};
 
-/// The whole document.
+/// Makes the whole document.
 pub(super) fn document(reports: &[DoctorReport]) -> String {
     let mut xml =
         String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"unhang doctor\">\n");
@@ -60,7 +60,7 @@ fn case(
     let _infallible = writeln!(xml, ">{inside}</testcase>");
 }
 
-/// Text as it may stand in XML, in an attribute as well.
+/// Escapes text for XML, in an attribute as well.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -72,7 +72,7 @@ fn escaped(text: &str) -> String {
             '\'' => escaped.push_str("&apos;"),
             // An attribute would lose its line breaks.
             '\n' | '\t' => escaped.push(' '),
-            // No XML 1.0 has these, not even as a reference.
+            // XML 1.0 does not allow these, not even as a reference.
             '\u{fffe}' | '\u{ffff}' => {}
             character if character.is_control() => {}
             character => escaped.push(character),

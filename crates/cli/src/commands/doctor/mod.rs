@@ -1,7 +1,7 @@
-//! `unhang doctor`: what could hang, in a report that a person can read.
+//! `unhang doctor`: everything that could hang, in a report that a person can read.
 //!
-//! Invariants: all servers are examined side by side, and one that cannot be tried is a finding and keeps no other from its
-//! examination; notes do not count for the exit code.
+//! Invariants: all servers are examined side by side. A server that cannot be tried becomes a finding, and keeps no other from its
+//! examination. Notes do not count for the exit code.
 
 mod json;
 mod junit;
@@ -33,9 +33,9 @@ use super::{
 };
 use crate::arguments::doctor::Doctor;
 
-/// How often the line is drawn anew.
+/// The interval at which the line is drawn anew.
 const TICK: Duration = Duration::from_millis(500);
-/// The width of a line that is written over: a longer one would break.
+/// The width of a line that is overwritten: a longer one would break.
 const COLUMNS: usize = 79;
 
 /// Examines one server, or all.
@@ -86,14 +86,14 @@ async fn print(context: &ClientContext<'_>, doctor: &Doctor, reports: &[DoctorRe
     }
 }
 
-/// A server that is asked for: how to examine it, or why that cannot be.
+/// A server to examine: its target, or the reason why it cannot be examined.
 enum Examinee {
     Patient(Box<ExaminedTarget>),
     Untried(String, CommandFailure),
 }
 
 impl Examinee {
-    /// Of several names, each has to be right before anything starts.
+    /// Makes the examinee of this name. Each of several names has to be right before anything starts.
     async fn named(
         context: &ClientContext<'_>,
         doctor: &Doctor,
@@ -135,12 +135,12 @@ impl Examinee {
     }
 }
 
-/// The names of our own variables.
+/// Returns the names of this process's own variables.
 fn variables() -> Vec<String> {
     std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
 }
 
-/// Examines all, and says whom it waits for. The reports come in the order of the servers.
+/// Examines all servers, and shows which it waits for. The reports come in the order of the servers.
 async fn examine_all(asked: Vec<Examinee>, starts: &Arc<Starts>) -> Vec<DoctorReport> {
     let count = asked.len();
     let mut reports: Vec<(usize, DoctorReport)> = Vec::new();
@@ -164,7 +164,7 @@ async fn examine_all(asked: Vec<Examinee>, starts: &Arc<Starts>) -> Vec<DoctorRe
         tokio::select! {
             report = examinations.join_next() => match report {
                 Some(report) => {
-                    // A panic has been told.
+                    // A panic has been reported.
                     if let Ok((index, report)) = report {
                         waiting.remove(&index);
                         reports.push((index, report));
@@ -183,7 +183,7 @@ async fn examine_all(asked: Vec<Examinee>, starts: &Arc<Starts>) -> Vec<DoctorRe
     reports.into_iter().map(|(_, report)| report).collect()
 }
 
-/// The line that says how far it is and whom it waits for.
+/// Returns the line that shows the progress and the servers it waits for.
 fn waited_for(waiting: &BTreeMap<usize, String>, done: usize, count: usize, elapsed: Duration) -> String {
     let names = waiting.values().cloned().collect::<Vec<_>>().join(", ");
     let line = format!(

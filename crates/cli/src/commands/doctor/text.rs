@@ -1,6 +1,6 @@
-//! The report for a person: one table, then what was found, then what is worth knowing.
+//! The report for a person: one table, then the findings, then the notes.
 //!
-//! Invariants: nothing is wider than 80 columns but a word that is; nothing that a server wrote steers the terminal.
+//! Invariants: a line is not wider than 80 columns, unless a single word is. Text from a server cannot steer the terminal.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,14 +18,14 @@ use unhang_terminal::text::escaped;
 use super::json::answered;
 use crate::commands::engine::{TerminalColour, TerminalMarks, counted, lines, wrapped_in};
 
-/// Columns of a terminal that everybody has.
+/// The width in columns that every terminal has.
 const COLUMNS: u16 = 80;
-/// What a finding is set in by.
+/// The indent of a finding.
 const INDENT: &str = "           ";
-/// What stands for something that was not seen.
+/// The sign for a fact that was not observed.
 const NOTHING: &str = "-";
 
-/// The whole document.
+/// Makes the whole document.
 pub(super) fn document(reports: &[DoctorReport], is_one: bool, marks: TerminalMarks) -> String {
     let mut text = table(reports, marks);
     for report in reports.iter().filter(|report| is_one || !report.is_clean()) {
@@ -80,7 +80,7 @@ fn table(reports: &[DoctorReport], marks: TerminalMarks) -> String {
     lines(&table).lines().map(|line| format!("{}\n", marked(line, marks))).collect()
 }
 
-/// A line of the table with its mark in colour. Cells cannot have any: they are counted by their characters.
+/// Colours the mark in a line of the table. Cells cannot have colours, because the table counts their characters.
 fn marked(line: &str, marks: TerminalMarks) -> String {
     let found = SIGNS.iter().filter_map(|(sign, colour)| Some((line.rfind(*sign)?, *sign, *colour)));
     match found.max_by_key(|(offset, ..)| *offset).filter(|_| marks != TerminalMarks::NONE) {
@@ -96,7 +96,7 @@ fn marked(line: &str, marks: TerminalMarks) -> String {
 const SIGNS: [(char, TerminalColour); 3] =
     [('✓', TerminalColour::Green), ('⚠', TerminalColour::Yellow), ('✗', TerminalColour::Red)];
 
-/// The place among [`SIGNS`] of a severity.
+/// Returns the entry of [`SIGNS`] for a severity.
 fn sign(severity: Option<Severity>) -> (char, TerminalColour) {
     match severity {
         Some(Severity::Error) => SIGNS[2],
@@ -109,7 +109,7 @@ fn time(length: Option<Duration>) -> String {
     length.map_or_else(|| NOTHING.to_owned(), in_words)
 }
 
-/// The eras that a server speaks.
+/// Returns the eras that a server speaks.
 fn speaks(seen: &Observations) -> &'static str {
     let is_old = matches!(seen.handshake, Some(HandshakeSeen::Agreed(_)));
     let is_new = matches!(seen.modern, Some(DiscoverSeen::Spoken { .. }));
@@ -141,7 +141,7 @@ fn verdict(report: &DoctorReport, marks: TerminalMarks) -> String {
     if parts.is_empty() { format!("{mark}ok") } else { format!("{mark}{}", parts.join(", ")) }
 }
 
-/// One finding: its name, what shows it, what it means and what to do.
+/// Describes one finding: its name, its evidence, its meaning and the remedy.
 fn told_of(finding: &Finding, marks: TerminalMarks) -> String {
     let check = finding.check;
     let about = format!("{}. {}.", sentence(check.means), sentence(finding.remedy));
@@ -158,7 +158,7 @@ fn sentence(text: &str) -> String {
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
-/// What every examined server has in common with others, and is no fault.
+/// Lists the notes, each with the servers that it is about. Notes are not faults.
 fn notes(reports: &[DoctorReport]) -> String {
     let mut servers: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for report in reports {
@@ -174,9 +174,9 @@ fn notes(reports: &[DoctorReport]) -> String {
     format!("\nNotes, which do not count (`unhang doctor NAME` says more):\n{notes}")
 }
 
-/// What could not be looked for over HTTP: which checks, or with several servers how many.
+/// Lists the checks that could not be made over HTTP; of several servers only their number.
 fn unchecked(reports: &[DoctorReport], is_one: bool) -> String {
-    // Where there was no session, or the time was up, a finding says so.
+    // If there was no session, or the time was up, a finding says so.
     let over_http = |report: &DoctorReport| -> Vec<&str> {
         let unchecked = report.unchecked.iter();
         let over_http = unchecked.filter(|unchecked| unchecked.reason == UncheckedReason::OverHttp);

@@ -1,4 +1,4 @@
-//! `unhang job list`: the newest jobs as a table as wide as the terminal, and of 80 columns elsewhere.
+//! `unhang job list`: the newest jobs in a table. It is as wide as the terminal, or 80 columns elsewhere.
 
 use std::{io, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     commands::engine::{CommandOutcome, JobContext, TerminalColour, TerminalMarks, failure, json},
 };
 
-/// Columns of a name in the table.
+/// The number of columns of a name in the table.
 const NAME: usize = 16;
 
 pub(super) async fn run(context: &JobContext, arguments: &JobList) -> CommandOutcome {
@@ -74,7 +74,7 @@ fn text(
     std::iter::once(line(&head, None, marks, columns)).chain(rows).collect()
 }
 
-/// One line. Whatever a job is called and says, it is no more than that, and no wider than so many columns.
+/// Makes one line of so many columns at most. A job's name and messages cannot break the line or make it wider.
 fn line(
     [id, name, status, age, took, detail]: &[String; 6],
     state: Option<JobState>,
@@ -84,7 +84,7 @@ fn line(
     let parts = [
         (format!("{id:<12}  {}  ", padded(name, NAME)), None),
         (format!("{status:<9}"), state.and_then(colour)),
-        // What took long leaves less room.
+        // A long time leaves less room for the detail.
         (format!("  {age:>4}  {took:>7}  {detail}"), None),
     ];
     let (mut line, mut room) = (String::new(), columns);
@@ -106,11 +106,11 @@ fn colour(state: JobState) -> Option<TerminalColour> {
     }
 }
 
-/// What there is to say beside the status.
+/// Returns the detail to show beside the status.
 fn detail(report: &JobReport) -> String {
     let percent = report.progress.map(|progress| format!("{:.0} %", progress * 100.0));
     match report.status {
-        // What keeps everybody from looking after it.
+        // The wait reason tells what keeps every process from supervising the job.
         JobState::Running | JobState::Starting if report.wait_reason.is_some() => {
             escaped(report.wait_reason.as_deref().unwrap_or_default())
         }
@@ -130,7 +130,7 @@ fn detail(report: &JobReport) -> String {
     }
 }
 
-/// A length of time in its largest unit alone: `3h`.
+/// Formats a length of time in its largest unit alone: `3h`.
 fn rough(length: Duration) -> String {
     let seconds = length.as_secs();
     match seconds {

@@ -1,10 +1,10 @@
-//! `unhang job logs`: what a job writes, also while it writes it.
+//! `unhang job logs`: the output of a job, also while the job writes it.
 //!
 //! Invariants
 //!
-//! - What is piped away is what the job wrote, byte for byte; a terminal is given nothing that steers it.
-//! - Following ends by itself when the job has ended and all of its log was printed, and when nobody reads any more. Without
-//!   following, what was there at the beginning is printed, however fast the job goes on writing.
+//! - A pipe gets what the job wrote, byte for byte. A terminal gets nothing that steers it.
+//! - Following ends by itself when the job has ended and all of its log was printed, or when nobody reads any more. Without following, the
+//!   command prints the log as it was at the beginning, however fast the job goes on writing.
 
 use std::{
     io::{self, IsTerminal},
@@ -31,10 +31,10 @@ use crate::{
     signals::signals,
 };
 
-/// How often a log that is followed is looked at: files cannot be waited for on every system.
+/// The interval at which a followed log is read: not every system can wait for changes of files.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Bytes of one look.
+/// The number of bytes of one look.
 const PIECE: usize = 64 << 10;
 
 pub(super) async fn run(context: &JobContext, arguments: &JobLogs) -> CommandOutcome {
@@ -44,35 +44,35 @@ pub(super) async fn run(context: &JobContext, arguments: &JobLogs) -> CommandOut
     if arguments.follow { reader.follow().await } else { reader.read().await }
 }
 
-/// Reads a log from where it is, and prints it.
+/// A reader that prints a log from its offset on.
 struct LogReader<'a> {
     engine: Engine,
     id: JobId,
     arguments: &'a JobLogs,
     stream: LogStream,
     offset: u64,
-    /// Bytes that may still be printed.
+    /// The number of bytes that may still be printed.
     left: u64,
     form: LogForm,
 }
 
-/// How it is printed.
+/// The form in which the log is printed.
 enum LogForm {
-    /// As it was written.
+    /// Unchanged bytes.
     Raw,
-    /// For a terminal.
+    /// Text without control sequences, for a terminal.
     Terminal(PlainBytes),
-    /// One page a line.
+    /// One page of JSON on each line.
     Json,
 }
 
-/// What came of one look.
+/// The outcome of one look.
 struct LogLook {
-    /// Whether there was anything.
+    /// Whether the log had anything new.
     is_new: bool,
-    /// Whether nothing will come any more.
+    /// Whether nothing more can come.
     is_last: bool,
-    /// Whether it could be printed, and the exit code if not.
+    /// Whether printing succeeded, and the exit code if not.
     printed: Result<(), u8>,
 }
 
@@ -94,9 +94,9 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Prints what is there; as JSON, one page of it.
+    /// Prints the log as it is now; as JSON, one page of it.
     async fn read(&mut self) -> CommandOutcome {
-        // Whoever asks for more than there is waits at the end.
+        // An offset beyond the end yields an empty page at the end of the log.
         let end = self.raw_page(u64::MAX, 0).await?.offset;
         loop {
             self.left = self.left.min(end.saturating_sub(self.offset));
@@ -111,7 +111,7 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Prints what is there and what comes, until nothing can come any more.
+    /// Prints the log as it is now and what comes, until nothing more can come.
     async fn follow(&mut self) -> CommandOutcome {
         let mut changes = self.engine.changes();
         let mut signals =
@@ -129,9 +129,9 @@ impl<'a> LogReader<'a> {
                     let status = self.engine.status(self.id).await.map_err(|error| failure(&error))?;
                     return Ok(leave_running(&[status], stop.unwrap_or(Stop::Terminate)));
                 }
-                // There may be more already.
+                // The log may have more already.
                 () = std::future::ready(()), if look.is_new => {}
-                // It has ended, or may have written.
+                // The job has ended, or may have written.
                 _ = timeout(LOOK, changes.changed()) => {}
             }
         }
@@ -144,7 +144,7 @@ impl<'a> LogReader<'a> {
         }
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         let mut page = self.raw_page(self.offset, left.min(PIECE)).await?;
-        // A page has a smallest size.
+        // A page has a smallest size, which may be more than is wanted.
         page.text.truncate(left);
         let printed = match &mut self.form {
             LogForm::Terminal(plain) => output::write(plain.take(&page.text).as_bytes()),

@@ -1,4 +1,4 @@
-//! `unhang job`: durable background jobs without a server. One file a verb.
+//! `unhang job`: durable background jobs without a server. Each verb has its file.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ mod run;
 mod show;
 mod wait;
 
-/// Does what was asked for.
+/// Runs the verb that was typed.
 pub(super) fn run(job: JobArguments, verbose: bool) -> ExitCode {
     let JobArguments { common, verb } = job;
     engine::run(&common, verbose, async |context| match verb {

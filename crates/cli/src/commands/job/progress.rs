@@ -1,7 +1,7 @@
-//! How far jobs are, on one line of a terminal that is written over.
+//! The progress of jobs, on one line of a terminal that is overwritten.
 //!
-//! Invariant: nothing is written where stderr is no terminal, and nothing is left of the line at the end, but for one that a
-//! terminal moved up to echo `^C`.
+//! Invariant: nothing is written if stderr is not a terminal. At the end nothing is left of the line, except one that a terminal moved up
+//! to echo `^C`.
 
 use std::time::Duration;
 
@@ -15,29 +15,29 @@ use unhang_terminal::text::escaped;
 use super::wait::has_ended;
 use crate::commands::engine::shortened;
 
-/// How often the elapsed time is drawn anew.
+/// The interval at which the elapsed time is drawn anew.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Steps of a whole bar.
+/// The number of steps in a full bar.
 const STEPS: u64 = 1000;
 
-/// Where no job has said how far it is.
+/// The template for jobs that have not reported any progress.
 const UNMEASURED: &str = "{spinner} {elapsed} {msg}";
 
-/// Where one has.
+/// The template for jobs of which one has.
 const MEASURED: &str = "[{bar:24}] {percent:>3} % {elapsed} {msg}";
 
-/// Characters of what is said, so that the line stays within 80 columns.
+/// The number of characters of a message that keep the line within 80 columns.
 const MESSAGE: usize = 34;
 
-/// The line.
+/// The progress line.
 pub(super) struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
-    /// One for these jobs.
+    /// Makes a line for these jobs.
     pub(super) fn new(statuses: &[JobStatus]) -> Self {
         let longest = statuses.iter().map(JobStatus::elapsed).max().unwrap_or_default();
-        // Where stderr is no terminal the line is hidden.
+        // The line is hidden if stderr is not a terminal.
         let bar =
             ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr()).with_elapsed(longest);
         bar.set_style(style(UNMEASURED));
@@ -47,7 +47,7 @@ impl ProgressLine {
         Self(bar)
     }
 
-    /// Shows where they are.
+    /// Shows the progress of the jobs.
     pub(super) fn show(&self, statuses: &[JobStatus]) {
         if self.0.is_hidden() {
             return;
@@ -66,12 +66,12 @@ impl ProgressLine {
         self.0.set_message(shortened(&text, MESSAGE));
     }
 
-    /// Lets something else be written.
+    /// Writes something else, and hides the line meanwhile.
     pub(super) fn aside(&self, write: impl FnOnce()) {
         self.0.suspend(write);
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn clear(&self) {
         self.0.finish_and_clear();
     }
@@ -82,7 +82,7 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("=> ").tick_chars("|/-\\ ")
 }
 
-/// The part that is done, and what to say of it.
+/// Returns the part of the work that is done, and the message about it.
 fn far(statuses: &[JobStatus]) -> (f64, String) {
     let part = |status: &JobStatus| match &status.progress {
         _ if has_ended(status) => 1.0,
@@ -105,7 +105,7 @@ fn far(statuses: &[JobStatus]) -> (f64, String) {
     (done, text)
 }
 
-/// Where a job that has not ended is.
+/// Describes the progress of a job that has not ended.
 pub(super) fn words(report: &JobReport) -> String {
     let said = report.progress_message.as_deref().or(report.wait_reason.as_deref());
     match (said, report.queue_position) {

@@ -1,14 +1,14 @@
-//! What is said of folders that nobody could understand, by the commands that tell of all jobs.
+//! Messages about job folders that nobody could understand, for the commands that tell of all jobs.
 
 use unhang::jobs::engine::{Engine, Quarantined};
 use unhang_terminal::{output, text::escaped};
 
 use crate::commands::engine::counted;
 
-/// Folders that are named; of more, only how many there are.
+/// The number of folders that are named; the rest is only counted.
 const MOST: usize = 10;
 
-/// Names the folders in quarantine on stderr, where there are some.
+/// Lists the folders in quarantine on stderr, if there are any.
 pub(super) async fn tell(engine: &Engine) {
     let found = match engine.quarantined().await {
         Ok(found) => found,

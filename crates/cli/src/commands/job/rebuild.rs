@@ -1,4 +1,4 @@
-//! `unhang job rebuild`: the database, anew from the job folders.
+//! `unhang job rebuild`: makes the database anew from the job folders.
 
 use std::{fmt::Write, path::PathBuf};
 
@@ -13,7 +13,7 @@ use unhang_terminal::{failure::CommandFailure, text::escaped};
 use super::quarantine;
 use crate::commands::engine::{CommandOutcome, JobContext, counted, failure};
 
-/// What was found.
+/// The outcome of the rebuild.
 #[derive(Serialize)]
 struct RebuildJson {
     jobs: usize,
@@ -39,7 +39,7 @@ pub(super) async fn run(context: &JobContext) -> CommandOutcome {
 
 async fn rebuild(context: &JobContext) -> Result<(Rebuilt, Option<PathBuf>), CommandFailure> {
     let (folder, options) = (context.options.folder.clone(), context.options.clone());
-    // One that was missing has been made by the opening; one that is well is made anew; a damaged one is put aside.
+    // If the database was missing, opening has made it. A sound database is made anew, and a damaged one is put aside.
     let opened = context.blocking("be opened", move || match Engine::open(options) {
         Ok((engine, opened)) => Ok(Ok((engine, opened.rebuilt))),
         Err(JobError::Store(error)) if matches!(*error, StoreError::Damaged { .. }) => Ok(Err(())),
@@ -56,7 +56,7 @@ async fn rebuild(context: &JobContext) -> Result<(Rebuilt, Option<PathBuf>), Com
         Err(()) => {
             let replace = move || replace_damaged_database(&folder);
             let (aside, rebuilt) = context.blocking("be rebuilt", replace).await?;
-            // What waits in it is looked after again.
+            // Opening the engine lets it supervise the waiting jobs of the new database.
             let _engine = context.engine().await?;
             Ok((rebuilt, Some(aside)))
         }

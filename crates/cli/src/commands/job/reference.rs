@@ -1,6 +1,6 @@
-//! Which job is meant: by its id, by the beginning of one, or as the newest.
+//! The job that a word on the command line names: by its id, by the beginning of its id, or as the newest.
 //!
-//! Invariant: what was typed is compared with ids that there are, and is no part of a path.
+//! Invariant: the word is compared with existing ids, and never becomes a part of a path.
 
 use std::{collections::BTreeSet, fs};
 
@@ -15,13 +15,13 @@ use crate::{
     commands::engine::{JobContext, failure},
 };
 
-/// Jobs that are looked through by their records. Older ones are found by their folders.
+/// The number of jobs that are searched by their records. Older ones are found by their folders.
 const NEWEST: u32 = 1000;
-/// Ids that are told where several are meant.
+/// The number of ids that an error lists if several jobs fit.
 const TOLD: usize = 5;
 
 impl JobContext {
-    /// The id of the job that is meant.
+    /// Returns the id of the job that a reference names.
     pub(super) async fn meant(
         &self,
         engine: &Engine,
@@ -46,7 +46,7 @@ impl JobContext {
             Ok(ids.filter(|id| id.as_str().starts_with(&beginning_of_id)).collect::<Vec<_>>())
         });
         for id in in_folders.await? {
-            // A folder without a record is no job.
+            // A folder without a record is not a job.
             if !found.contains(&id) && engine.status(id).await.is_ok() {
                 found.insert(id);
             }
@@ -59,7 +59,8 @@ impl JobContext {
         }
     }
 
-    /// The same of several. One that cannot be found is told of, and spoils no other; the code is that of the first.
+    /// Returns the ids of the jobs that several references name. A job that cannot be found is reported, and spoils no other; the exit code
+    /// is that of the first failure.
     pub(super) async fn all_meant(&self, engine: &Engine, references: &[JobReference]) -> (Vec<JobId>, u8) {
         let (mut ids, mut code) = (Vec::new(), exit::DONE);
         for reference in references {

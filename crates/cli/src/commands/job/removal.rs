@@ -1,6 +1,6 @@
-//! `unhang job cancel`, `remove` and `prune`: what ends jobs and what forgets them.
+//! `unhang job cancel`, `remove` and `prune`: the commands that end jobs and that remove them.
 //!
-//! Invariant: of several jobs each is tried, whatever becomes of the others; the exit code is that of the first failure.
+//! Invariant: of several jobs each is tried, whatever becomes of the others. The exit code is that of the first failure.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub(super) async fn cancel(context: &JobContext, references: &[JobReference]) ->
     }
 }
 
-/// Tells jobs to end whose database a full disk keeps closed. Only a whole id says without the database which job is meant.
+/// Tells jobs to end although their database cannot be opened, as on a full disk. Without the database, only a whole id names a job.
 async fn cancel_unopened(
     context: &JobContext,
     references: &[JobReference],
@@ -59,7 +59,7 @@ async fn cancel_unopened(
     Err(CommandFailure { hint: cause.hint.or_else(|| Some(hint.to_owned())), ..cause })
 }
 
-/// What is said of a job that was removed.
+/// The report about a job that was removed.
 #[derive(Serialize)]
 struct Removed {
     job_id: JobId,
@@ -77,7 +77,7 @@ pub(super) async fn remove(context: &JobContext, references: &[JobReference]) ->
     .await
 }
 
-/// Does something with each job, and all at the same time: one that is slow to end delays no other (promise 8).
+/// Works on all jobs at the same time: a job that is slow to end delays no other (promise 8).
 async fn each<T: Serialize + Send + 'static, Doing>(
     context: &JobContext,
     engine: Engine,
@@ -105,7 +105,7 @@ where
     Ok(if code == exit::DONE { printed } else { code })
 }
 
-/// What was removed.
+/// The report about the jobs that were removed.
 #[derive(Serialize)]
 struct Pruned {
     jobs: Vec<JobId>,

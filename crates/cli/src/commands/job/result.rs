@@ -1,4 +1,4 @@
-//! `unhang job result`: what a job has left, also a call whose tool answered that it failed.
+//! `unhang job result`: the result of a job. The result of a call can also be the answer of a tool that failed.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub(super) async fn run(context: &JobContext, reference: &JobReference) -> Comma
             Ok(if is_well { printed } else { exit::FAILED })
         }
         Format::Text if !is_well => Err(match answer(&report) {
-            // What the tool said is all that there is to see.
+            // The tool's answer is all that there is to see.
             Some(answer) => {
                 output::bytes(answer.as_bytes());
                 CommandFailure { hint: None, ..not_completed(&report) }
@@ -53,7 +53,7 @@ pub(super) async fn run(context: &JobContext, reference: &JobReference) -> Comma
     }
 }
 
-/// What a tool answered that says that it failed.
+/// Returns the tool's answer if it says that the tool failed, else `None`.
 fn answer(report: &ResultsReport) -> Option<String> {
     let is_answer = report.job.reason == Some(EndReason::ToolError);
     let answer = report.results.as_ref().filter(|_| is_answer)?;
@@ -63,7 +63,7 @@ fn answer(report: &ResultsReport) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// A job that has no result, with the last that it said.
+/// Makes the failure about a job without a result, with the last line of its stderr.
 fn not_completed(report: &ResultsReport) -> CommandFailure {
     let job = &report.job;
     let own = report.error.as_ref().map(|error| format!("; it says: {error}")).unwrap_or_default();

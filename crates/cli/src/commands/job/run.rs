@@ -1,9 +1,9 @@
-//! `unhang job run`: a command becomes a job.
+//! `unhang job run`: runs a command as a job.
 //!
 //! Invariants
 //!
-//! - The id is printed when the job is on the disk and has been given to its shim: from then on this process is not needed.
-//! - The job gets the environment of whoever submits it, as a command of a shell does; values of it are in no record and in no log.
+//! - The id is printed when the job is on the disk and has been handed to its supervisor. From then on this process is not needed.
+//! - The job gets the environment of the process that submits it, as a command of a shell does. No record and no log has values of it.
 
 use std::{
     ffi::OsString,
@@ -69,19 +69,19 @@ fn accepted(status: &JobStatus) -> Accepted {
     Accepted::new(&JobReport::new(status, ReportReader::Person))
 }
 
-/// To a person who looks; a program has the id alone.
+/// Tells a person the next steps; a program gets the id alone.
 fn tell_what_next(status: &JobStatus) {
     let accepted = accepted(status);
     output::error(&accepted.message, Some(&accepted.next_steps.join(", or ")));
 }
 
-/// The exit code of a job as its own (design 7).
+/// Returns the exit code of a job as this command's own (design 7).
 fn own_code(report: &JobReport) -> u8 {
     let of_signal = report.signal.and_then(|signal| u8::try_from(128 + signal).ok());
     let own = report.exit_code.and_then(|code| u8::try_from(code).ok()).or(of_signal);
     match report.status {
         JobState::Completed => exit::DONE,
-        // One that left with 0 has failed all the same, as has one that never ran.
+        // A job that left with 0 may have failed all the same, as has one that never ran.
         _ => own.filter(|code| *code != exit::DONE).unwrap_or(exit::FAILED),
     }
 }
@@ -96,7 +96,7 @@ fn submission(arguments: JobRun, of_file: &JobSettings) -> Result<Submission, Co
     submission.id = arguments.id.unwrap_or(submission.id);
     submission.name = name;
     submission.environment = inherited().collect();
-    // As a shell hands it on. What is not in the small set may be secret.
+    // The job gets all variables, as from a shell. Variables outside of the small set may be secret.
     submission.private_environment =
         all_variables().filter(|variable| !submission.environment.contains(variable)).collect();
     submission.inputs = inputs;
@@ -116,7 +116,7 @@ fn usage(message: String) -> CommandFailure {
     CommandFailure { code: exit::USAGE, kind: "bad_input", message, hint: None, data: None }
 }
 
-/// The files that become inputs. They lie in one folder, so that no two may have the same name.
+/// Makes the inputs of these files. They lie in one folder, so no two may have the same name.
 fn inputs(paths: &[PathBuf]) -> Result<Vec<JobInput>, CommandFailure> {
     let mut inputs: Vec<JobInput> = Vec::with_capacity(paths.len());
     for path in paths {
@@ -134,11 +134,11 @@ fn inputs(paths: &[PathBuf]) -> Result<Vec<JobInput>, CommandFailure> {
     Ok(inputs)
 }
 
-/// A file that becomes an input under its own name.
+/// Makes the input of a file, under the file's own name.
 fn input(path: &Path) -> Result<JobInput, CommandFailure> {
     let name = path.file_name().unwrap_or_default();
     let file = InputName::new(name).map_err(|error| usage(format!("--input {}: {error}", path.display())))?;
-    // A link leads to a file in the end; the engine follows none.
+    // The engine follows no links, so the source is the file at the end of a link.
     let source = path
         .canonicalize()
         .map_err(|error| usage(format!("--input {} cannot be read: {error}", path.display())))?;
@@ -148,7 +148,7 @@ fn input(path: &Path) -> Result<JobInput, CommandFailure> {
     Ok(JobInput { file, source: InputSource::File(source) })
 }
 
-/// Refuses an id that is taken twice in one command.
+/// Removes repeated ids, and keeps the order of the others.
 pub(super) fn distinct(ids: &[JobId]) -> Vec<JobId> {
     let mut distinct: Vec<JobId> = Vec::with_capacity(ids.len());
     for id in ids {

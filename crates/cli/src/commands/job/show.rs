@@ -15,7 +15,7 @@ use crate::{
     commands::engine::{CommandOutcome, JobContext, failure, quoted_word},
 };
 
-/// The report, and what only somebody on the same machine has a use for.
+/// The report about a job, and fields that are useful only on the same machine.
 #[derive(Serialize)]
 struct ShownJob {
     #[serde(flatten)]
@@ -32,7 +32,7 @@ pub(super) async fn run(context: &JobContext, reference: &JobReference) -> Comma
     let status = engine.status(id).await.map_err(|error| failure(&error))?;
     let JobRecord { command, folder, .. } = status.record.clone();
     let mut job = JobReport::new(&status, ReportReader::Person);
-    // This is what they would show.
+    // The person is already looking at the output of this step.
     job.next_steps.retain(|step| !step.starts_with("unhang job show"));
     let (job_folder, work_folder) = (engine.job_folder(id), engine.work_folder(&status.record));
     let shown = ShownJob { job, command, folder, job_folder, work_folder };
@@ -77,7 +77,7 @@ fn text(shown: &ShownJob, record: &JobRecord) -> String {
         line("state", &format!("{} {applied}", patch.field));
     }
     if !shown.command.is_empty() {
-        // A call that became a job has none.
+        // A call that became a job has no command.
         line("command", &quoted(&shown.command));
     }
     line("works in", &shown.folder.to_string_lossy());
@@ -89,7 +89,7 @@ fn text(shown: &ShownJob, record: &JobRecord) -> String {
     text
 }
 
-/// A command as it would be typed: what a shell would split stands in quotes.
+/// Returns a command as a person would type it: words that a shell would split are in quotes.
 fn quoted(command: &[String]) -> String {
     command.iter().map(|word| quoted_word(word)).collect::<Vec<_>>().join(" ")
 }

@@ -1,10 +1,10 @@
-//! `unhang job wait`: until jobs have ended, and what `run --wait` shares with it.
+//! `unhang job wait`: waits until jobs have ended. `run --wait` shares the code.
 //!
 //! Invariants
 //!
-//! - Whoever stops waiting leaves the jobs running, and is told so with their ids.
+//! - If a person stops the wait, the jobs go on, and a message says so with their ids.
 //! - Each job is looked up until it has ended, and not again.
-//! - No wait outlives the data folder: who waits for a job that nobody can see any more is told so.
+//! - No wait outlives the data folder: if nobody can see the job any more, the wait fails.
 
 use tokio::time::sleep_until;
 use unhang::{
@@ -29,13 +29,13 @@ use crate::{
     signals::signals,
 };
 
-/// How a wait ended.
+/// The way in which a wait ended.
 pub(super) enum WaitOutcome {
     /// Every job has ended.
     Ended(Vec<JobStatus>),
-    /// The deadline came first; this is where they are.
+    /// The deadline came first; these are the states of the jobs.
     Late(Vec<JobStatus>),
-    /// We were asked to end, with this exit code.
+    /// A signal asked the command to end, with this exit code.
     Stopped(u8),
 }
 
@@ -73,12 +73,12 @@ fn line(report: &JobReport) -> String {
     format!("{} {} after {took} ({})\n", report.job_id, escaped(&report.summary()), escaped(&report.name))
 }
 
-/// The jobs that have not ended.
+/// Returns the jobs that have not ended.
 fn open(statuses: &[JobStatus]) -> impl Iterator<Item = &JobRecord> {
     statuses.iter().filter(|status| !has_ended(status)).map(|status| &status.record)
 }
 
-/// The same with where they are, for a person.
+/// Lists the jobs that have not ended with their states, for a person.
 fn ids_and_states(statuses: &[JobStatus]) -> String {
     let states = open(statuses).map(|record| format!("{} is {}", record.job_id, record.status));
     states.collect::<Vec<_>>().join(", ")
@@ -98,7 +98,7 @@ fn too_late(statuses: &[JobStatus], arguments: &JobWait) -> CommandFailure {
     }
 }
 
-/// Waits until all of them have ended, shows how far they are, and tells of each end.
+/// Waits until all jobs have ended, shows their progress, and calls `tell` for each end.
 pub(super) async fn until_ended(
     engine: &Engine,
     ids: &[JobId],
@@ -126,7 +126,7 @@ pub(super) async fn until_ended(
             }
             () = past(deadline) => {
                 bar.clear();
-                // Where their folder is gone, nobody knows whether they still run.
+                // If their folder is gone, nobody knows whether they still run.
                 let lost = open(&statuses).next().and_then(|record| engine.lost_sight_of(record.job_id));
                 return lost.map_or(Ok(WaitOutcome::Late(statuses)), |error| Err(failure(&error)));
             }
@@ -160,7 +160,7 @@ async fn past(deadline: Option<Deadline>) {
     }
 }
 
-/// Says what goes on without us, and gives our exit code.
+/// Tells which jobs go on without this command, and returns the exit code.
 pub(super) fn leave_running(statuses: &[JobStatus], stop: Stop) -> u8 {
     let open: Vec<&str> = open(statuses).map(|record| record.job_id.as_str()).collect();
     let (ids, goes_on) = (open.join(" "), if open.len() == 1 { "goes on" } else { "go on" });

@@ -1,6 +1,6 @@
-//! `unhang man`: the manual, as pages for `man` or as the page in `docs/reference/`, from the declaration itself.
+//! `unhang man`: the manual, as pages for `man` or as the page in `docs/reference/`, made from the declaration itself.
 //!
-//! Invariants: what is hidden is not in it; help, manual and reference have the same texts.
+//! Invariants: hidden commands and flags are not in it. Help, manual and reference have the same texts.
 
 mod notes;
 mod reference;
@@ -18,9 +18,9 @@ use unhang_terminal::{failure::CommandFailure, output};
 
 use crate::arguments::{self, Man};
 
-/// Writes the pages, or prints them as one.
+/// Writes the pages, or prints all of it as one page.
 pub(super) fn run(man: &Man) -> ExitCode {
-    // `help` would have a page that says nothing.
+    // The page of `help` would say nothing.
     let mut whole = arguments::shown().disable_help_subcommand(true);
     whole.build();
     let Some(folder) = &man.folder else { return output::data(&reference::page(&whole)) };
@@ -53,7 +53,7 @@ fn refused(what: &str, path: &Path, error: &io::Error) -> CommandFailure {
     CommandFailure::usage(message, Some("name a folder that you may write to"))
 }
 
-/// The command and all below it.
+/// Returns the command and all commands below it.
 fn every(command: &Command) -> Vec<&Command> {
     [command].into_iter().chain(command.get_subcommands().flat_map(every)).collect()
 }

@@ -1,22 +1,22 @@
-//! What stands at the end of a command's help, in its parts.
+//! The end of a command's help, split into its parts.
 //!
-//! Invariants: no word is lost; the parts are told apart by how they begin, as a reader does.
+//! Invariants: no word is lost. The parts are told apart by their beginnings, as a reader does.
 
 use clap::Command;
 
 /// The end of a help.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Notes {
-    /// What is to be known, a paragraph each.
+    /// The notes, each a paragraph.
     pub(super) paragraphs: Vec<String>,
-    /// Commands to try, a line each.
+    /// The commands to try, each on a line.
     pub(super) examples: Vec<String>,
-    /// What the exit codes mean, each with its code in front.
+    /// The meanings of the exit codes, each with its code in front.
     pub(super) exit_codes: Vec<String>,
 }
 
 impl Notes {
-    /// Those of a command.
+    /// Reads the notes of a command.
     pub(super) fn of(command: &Command) -> Notes {
         let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         let mut notes = Notes::default();

@@ -1,4 +1,4 @@
-//! `docs/reference/cli.md`: every command, its flags and limits, and what its exit codes mean.
+//! `docs/reference/cli.md`: every command, its flags and limits, and the meanings of its exit codes.
 //!
 //! Invariants: each command, flag and limit that is not hidden is on the page; each limit is described once.
 
@@ -33,7 +33,7 @@ without the dashes, under `[servers.NAME.limits]`; those of jobs are under `[job
 For a client that is known to give up sooner than `--call-timeout`, the limit is 95 % of the client's own.
 ";
 
-/// The page.
+/// Makes the whole page.
 pub(super) fn page(whole: &Command) -> String {
     let mut page = HEAD.to_owned();
     let link = |title: &str| format!("[`{title}`](#{})", title.replace(' ', "-"));
@@ -58,7 +58,7 @@ pub(super) fn page(whole: &Command) -> String {
     page
 }
 
-/// The limits, each once.
+/// Returns the limits of all commands, each once.
 fn limits(whole: &Command) -> Vec<&Arg> {
     let mut known: Vec<&Arg> = Vec::new();
     for limit in
@@ -71,7 +71,7 @@ fn limits(whole: &Command) -> Vec<&Arg> {
     known
 }
 
-/// One command.
+/// Adds the section of one command.
 fn one(page: &mut String, command: &Command, above: &Command, heading: &str) {
     let _infallible = write!(page, "\n{heading} {}\n\n{}.\n", title(command), about(command));
     let usage = command.clone().render_usage().to_string();
@@ -108,10 +108,10 @@ fn arguments(page: &mut String, about: &str, arguments: &[&Arg]) {
     table(page, &["argument", "default", "environment", about], &rows);
 }
 
-/// What the tests of the pages are told of examples, as of every block of commands that they do not run.
+/// The mark for blocks of commands that the tests of the pages do not run, such as examples.
 const EXAMPLES: &str = "<!-- not run: needs servers and files of the reader -->";
 
-/// What stands at the end of its help.
+/// Adds the end of the command's help.
 fn ending(page: &mut String, notes: &Notes) {
     for paragraph in &notes.paragraphs {
         let _infallible = write!(page, "\n{paragraph}\n");
@@ -136,7 +136,7 @@ fn is_limit(argument: &Arg) -> bool {
     argument.get_help_heading() == Some(LIMITS)
 }
 
-/// How an argument is typed.
+/// Returns an argument as it is typed.
 fn spelled(argument: &Arg) -> String {
     let value = argument.get_value_names().and_then(<[_]>::first).map(|name| name.as_str());
     let value = value.filter(|_| argument.get_action().takes_values());
@@ -148,7 +148,7 @@ fn spelled(argument: &Arg) -> String {
     format!("`{short}--{long}{value}`")
 }
 
-/// What an argument says, and its default.
+/// Returns the description of an argument, and its default.
 fn described(argument: &Arg) -> (String, String) {
     let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
     let values = argument.get_possible_values();
@@ -173,7 +173,7 @@ fn variable(argument: &Arg) -> String {
     argument.get_env().map_or_else(String::new, |name| format!("`{}`", name.to_string_lossy()))
 }
 
-/// A table, without the columns in which nothing stands.
+/// Adds a table, without the columns that are empty in every row.
 fn table(page: &mut String, head: &[&str], rows: &[Vec<String>]) {
     let is_used = |column: &usize| rows.iter().any(|row| !row[*column].is_empty());
     let columns: Vec<usize> = (0..head.len()).filter(is_used).collect();

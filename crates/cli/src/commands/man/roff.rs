@@ -1,6 +1,6 @@
 //! One command as a page for `man`.
 //!
-//! Invariants: a page has what `--help` has, in the same words, and names the variables of the environment too.
+//! Invariants: a page has the content of `--help`, in the same words, and also names the environment variables.
 
 use std::io;
 
@@ -12,14 +12,14 @@ use clap_mangen::{
 
 use super::notes::Notes;
 
-/// The page's name: `unhang-job-run`.
+/// Returns the page's name: `unhang-job-run`.
 pub(super) fn name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// The page.
+/// Makes the page.
 pub(super) fn page(command: &Command) -> io::Result<Vec<u8>> {
-    // The version stands in the page's foot; the notes get sections that are called what they are.
+    // The version stands in the page's foot, and the notes get sections with headings.
     let bare = command.clone().after_help(Resettable::Reset).version(Resettable::Reset);
     let bare = bare.mut_args(|argument| argument.hide_env(false));
     let source = concat!("unhang ", env!("CARGO_PKG_VERSION"));
@@ -50,7 +50,7 @@ fn sections(notes: &Notes) -> String {
             roff.control("PP", []).text([roman(code)]);
         }
     }
-    // The definitions at its head are at the head of the page already.
+    // The page has the definitions of the head already.
     let is_definition = |line: &&str| line.starts_with(".ie ") || line.starts_with(".el ");
     roff.render().lines().filter(|line| !is_definition(line)).map(|line| format!("{line}\n")).collect()
 }

@@ -1,7 +1,7 @@
-//! Who may ask `unhang serve --http`.
+//! The access to `unhang serve --http`.
 //!
-//! Invariants: all files are read and understood before anything listens; what is secret stands in no file that others can read or
-//! could have put there, and in no sentence.
+//! Invariants: all files are read and understood before anything listens. A file with secrets must be such that others cannot read it and
+//! could not have put it there. No message contains a secret.
 
 use std::{
     env, fmt,
@@ -20,16 +20,16 @@ use unhang::{
 
 use crate::arguments::Serve;
 
-/// No file of tokens, certificates or keys is larger.
+/// The size in bytes of the largest file of tokens, certificates or keys.
 const MAX_FILE: u64 = 1 << 20;
 
-/// What is asked of whoever comes, and what they are shown.
+/// The checks for clients, and the certificate that they are shown.
 pub(super) struct PreparedHttp {
     pub(super) access: Access,
     pub(super) tls: Option<Acceptor>,
-    /// Clients of 2024-11-05 are let in too.
+    /// Whether clients of 2024-11-05 are let in too.
     pub(super) sse: bool,
-    /// Bytes that messages may have together.
+    /// The number of bytes that messages may have together.
     pub(super) message_memory: Option<usize>,
     hosts: Vec<String>,
     origins: Vec<String>,
@@ -67,16 +67,16 @@ impl PreparedHttp {
         })
     }
 
-    /// The names under which we may be asked that listen at these addresses.
+    /// Returns the host names under which clients may ask a server that listens at these addresses.
     pub(super) fn hosts(&self, addresses: &[SocketAddr]) -> AllowedHosts {
-        // All addresses at once are none that anybody could ask for.
+        // The unspecified address stands for all addresses, and is not one that a client could ask for.
         let own = addresses.iter().map(SocketAddr::ip).filter(|address| !address.is_unspecified());
         AllowedHosts::new(own.map(name_of).chain(self.hosts.iter().cloned()))
             .with_origins(self.origins.iter().cloned())
     }
 }
 
-/// The tokens of a file, one a line.
+/// Reads the tokens of a file, one on each line.
 fn tokens_of(path: &Path) -> Result<Vec<Token>, String> {
     let wrong = |why: &dyn fmt::Display| format!("--token-file {}: {why}", path.display());
     let bytes = read_file(path, Readers::Owner).map_err(|why| wrong(&why))?;
@@ -103,17 +103,17 @@ fn acceptor(settings: &TlsSettings) -> Result<Acceptor, String> {
     })
 }
 
-/// Who may be able to read a file.
+/// The users who may be able to read a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Readers {
     All,
     Owner,
 }
 
-/// A whole file, which is a plain one and not too large.
+/// Reads a whole file. Fails if it is not a plain file, or too large.
 fn read_file(path: &Path, readers: Readers) -> Result<Vec<u8>, String> {
     let cannot = |error: io::Error| format!("cannot be read: {error}");
-    // A pipe that nobody writes to would be waited for at the opening.
+    // Without this flag, opening a pipe would wait for its writer.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(cannot)?;
     let metadata = file.metadata().map_err(cannot)?;
@@ -131,7 +131,7 @@ fn read_file(path: &Path, readers: Readers) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Refuses a file that others than its owner can read or write, and one that another user has put there or could exchange.
+/// Refuses a file that others than its owner can read or write. Also refuses one that another user has put there or could exchange.
 fn private(file: &File, path: &Path) -> Result<(), String> {
     let cannot = |error: io::Error| format!("cannot be read: {error}");
     let found = file.metadata().map_err(cannot)?;
@@ -143,8 +143,8 @@ fn private(file: &File, path: &Path) -> Result<(), String> {
         ));
     }
     let mode = found.mode() & 0o777;
-    // Credentials of systemd belong to root. That the service may read them stands in a list beside the mode, which shows it as a right
-    // of the group.
+    // Credentials of systemd belong to root. An access list lets the service read them, and the mode shows this list as a right of the
+    // group.
     let given = env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
     let is_credential = given.is_some_and(|folder| path.parent() == Some(&*folder));
     if !is_of_its_owner_alone(if is_credential { mode & !0o040 } else { mode }) {
@@ -164,12 +164,12 @@ fn private(file: &File, path: &Path) -> Result<(), String> {
             ));
         }
     }
-    // Where the name is looked up, and where what it leads to lies.
+    // Both folders are checked: that of the name, and that of the file to which the name leads.
     let whole = path.canonicalize().map_err(cannot)?;
     [&named, &whole].into_iter().filter_map(|file| file.parent()).try_for_each(|folder| owned(folder, own))
 }
 
-/// Refuses a folder in which another user can exchange a file of ours. With the sticky bit, as `/tmp` has it, nobody can.
+/// Refuses a folder in which another user can exchange a file of this user. With the sticky bit, as `/tmp` has it, nobody can.
 fn owned(folder: &Path, own: u32) -> Result<(), String> {
     let found = fs::metadata(folder).map_err(|error| format!("cannot be read: {error}"))?;
     let (owner, mode) = (found.uid(), found.mode() & 0o7777);
@@ -183,7 +183,7 @@ fn owned(folder: &Path, own: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// What is root's is nobody's who could not do as they like anyway.
+/// Returns whether files of this owner can be trusted: it is this process's user, or root, who could do anything anyway.
 fn is_trusted(owner: u32, own: u32) -> bool {
     owner == own || owner == 0
 }

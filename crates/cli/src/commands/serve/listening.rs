@@ -1,6 +1,6 @@
-//! Where `unhang serve --http` listens: at an address, or at the sockets that a service manager has opened for us.
+//! The sockets of `unhang serve --http`: at an address, or opened by a service manager.
 //!
-//! Invariant: where other machines come, nobody is let in unasked, whoever has opened the socket.
+//! Invariant: if other machines can connect, every client has to identify itself, whoever has opened the socket.
 
 use std::{fmt, io, net::SocketAddr, os::fd::OwnedFd};
 
@@ -13,27 +13,27 @@ use unhang::front::http::HttpListener;
 
 use super::access::PreparedHttp;
 
-/// What stands in the place of an address where the sockets are handed over.
+/// The word in place of an address if the sockets are handed over.
 const HANDED_OVER: &str = "systemd";
 
-/// What whoever has handed over so many sockets ought to know where this, or no address, was asked for.
+/// Returns a warning if sockets were handed over but this address, or none, was asked for. Returns `None` otherwise.
 pub(super) fn unused(address: Option<&str>, sockets: usize) -> Option<String> {
     (sockets > 0 && address != Some(HANDED_OVER)).then(|| {
         format!("nobody listens at the {sockets} sockets that were handed over, which `--http {HANDED_OVER}` would take")
     })
 }
 
-/// Where we listen.
+/// The sockets of the server.
 pub(super) struct HttpListening {
     pub(super) listeners: Vec<HttpListener>,
-    /// Those on the network.
+    /// The addresses of the sockets on the network.
     pub(super) addresses: Vec<SocketAddr>,
-    /// What whoever runs this ought to know about it.
+    /// A warning for the person who runs the server.
     pub(super) warning: Option<String>,
 }
 
-/// Listens at an address, or takes the sockets that were handed over; where other machines can ask, only if they are asked who they
-/// are.
+/// Listens at an address, or takes the sockets that were handed over. Refuses addresses that other machines can reach, unless clients have
+/// to identify themselves.
 pub(super) async fn listen(
     address: &str,
     sockets: Vec<OwnedFd>,
@@ -54,7 +54,7 @@ pub(super) async fn listen(
     Ok(HttpListening::new(vec![listener.into()], vec![address], http_settings))
 }
 
-/// Why there is no listening at these addresses, with the port.
+/// Returns the reason why binding to these addresses failed, with the port.
 fn unbound(addresses: &[SocketAddr], error: &io::Error) -> String {
     let port = addresses.first().map(SocketAddr::port).unwrap_or_default();
     match error.kind() {
@@ -112,7 +112,7 @@ fn handed_over(sockets: Vec<OwnedFd>, http_settings: &PreparedHttp) -> Result<Ht
     Ok(HttpListening::new(listeners, addresses, http_settings))
 }
 
-/// Refuses addresses that other machines can ask where nothing asks who they are.
+/// Refuses addresses that other machines can reach if clients need not identify themselves.
 fn suffices(http_settings: &PreparedHttp, addresses: &[SocketAddr], instead: &str) -> Result<(), String> {
     if addresses.iter().all(|address| http_settings.access.suffices_at(address.ip())) {
         return Ok(());
@@ -140,7 +140,7 @@ impl HttpListening {
         HttpListening { listeners, addresses, warning }
     }
 
-    /// Where MCP is, in words for a person.
+    /// Tells a person at which addresses MCP is served.
     pub(super) fn told(&self, http_settings: &PreparedHttp) -> String {
         let scheme = if http_settings.tls.is_some() { "https" } else { "http" };
         let url = |listener: &HttpListener| match listener {

@@ -1,7 +1,7 @@
-//! What a configuration makes of a gateway: read whole and understood before anything of it holds.
+//! The plan of a gateway that a configuration makes: read whole and understood before any of it takes effect.
 //!
-//! Invariants: reading changes nothing and starts nothing, so that a file which cannot be right spoils nothing that is there; nothing
-//! that is wrong in it is passed over in silence.
+//! Invariants: reading changes nothing and starts nothing, so a file with errors spoils nothing that runs. Every error in the file is
+//! reported.
 
 use std::{
     cell::RefCell,
@@ -42,40 +42,40 @@ use crate::{
     job_environment::inherited,
 };
 
-/// What servers somewhere else are reached through, in either spelling.
+/// The variables with the proxies for servers over HTTP, in upper case; lower case counts as well.
 const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
 
-/// What is to be served.
+/// Everything that is to be served.
 pub(super) struct ServePlan {
-    /// The servers; of the names of our own tools it does not know yet.
+    /// The servers. The set does not know the names of unhang's own tools yet.
     pub(super) lineup: ServerSet,
     pub(super) tools: Vec<ToolSettings>,
     pub(super) jobs: JobSettings,
     pub(super) state: StateSettings,
-    /// For those who come over HTTP.
+    /// The settings for clients over HTTP.
     pub(super) http_settings: Option<PreparedHttp>,
-    /// Where requests are told.
+    /// The collector that is told of requests.
     pub(super) telemetry: Option<TelemetrySpec>,
-    /// What is to be in no line of a log.
+    /// The secrets that must be in no line of a log.
     pub(super) secrets: Vec<Secrets>,
-    /// What is wrong and harms nothing else.
+    /// Warnings about errors that harm nothing else.
     pub(super) warnings: Vec<String>,
-    /// All files that this was read from.
+    /// All files that the plan was read from.
     pub(super) files: Vec<PathBuf>,
-    /// What servers are given of our environment: what is the same is shared.
+    /// The variables that servers get from this process's environment: servers are shared if these are the same.
     given: InheritedVariables,
 }
 
-/// What servers are given of our environment: the variables that the file names, and those that they inherit.
+/// The variables that servers get from this process's environment: those that the file names, and those that they inherit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct InheritedVariables {
-    /// With what they hold.
+    /// The variables that the file names, with their values.
     named: BTreeMap<String, Option<String>>,
     inherited: BTreeMap<OsString, OsString>,
 }
 
 impl InheritedVariables {
-    /// That of these servers.
+    /// Returns the variables that these servers get.
     fn to(servers: &[ServerSettings], named: BTreeMap<String, Option<String>>) -> InheritedVariables {
         let mut inherited_by_some = BTreeMap::new();
         for server in servers {
@@ -84,7 +84,7 @@ impl InheritedVariables {
                     inherited_by_some.extend(env::vars_os());
                 }
                 Transport::Stdio { .. } => inherited_by_some.extend(inherited()),
-                // Proxies are for those that are somewhere else.
+                // Proxies are for servers over HTTP.
                 Transport::Http { .. } => inherited_by_some.extend(env::vars_os().filter(|(name, _)| {
                     name.to_str().is_some_and(|name| PROXIES.contains(&&*name.to_ascii_uppercase()))
                 })),
@@ -95,19 +95,19 @@ impl InheritedVariables {
 }
 
 impl ServePlan {
-    /// Reads this file, and those that it and the flags name.
+    /// Reads this file, and the files that it and the flags name.
     pub(super) fn read(serve: &Serve, path: &Path) -> Result<ServePlan, String> {
         let variables = RefCell::default();
         let (settings, mut warnings) = load(path, &variables)?;
         let Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry } = settings;
         let secrets = servers.iter().map(ServerSettings::secrets).collect();
-        // How much one client may ask for says nothing of what a server can take.
+        // The limit of one client's requests says nothing about the number of requests that a server can take.
         let said = serve.limits.settings();
         let joins_none = said.join_same_call == Some(false);
         let join_same_call = said.join_same_call.or(jobs.join_same_call);
         let flags = LimitSettings { max_in_flight: None, join_same_call, ..said };
         let folder = data_folder();
-        // Over stdin and stdout there is one session, which is all that its own process serves.
+        // Over stdin and stdout there is one session, and the process serves nothing else.
         let own = if serve.http.is_some() { Scope::Session } else { Scope::Process };
         let servers_made = servers.iter().map(|settings| {
             let scope = if settings.per_session { own } else { Scope::Everybody };
@@ -154,13 +154,13 @@ impl ServePlan {
         })
     }
 
-    /// What servers are given of our environment.
+    /// Returns the variables that servers get from this process's environment.
     pub(super) fn given(&self) -> &InheritedVariables {
         &self.given
     }
 
-    /// Has each window have its own of these servers, but for those that are made as they were before: the others are given what other
-    /// windows may have otherwise, and where windows meet goes by what was given at the start.
+    /// Gives each window processes of its own for these servers, except those whose settings are as before. Other windows may give the
+    /// changed servers another environment, and the meeting place depends on the environment at the start.
     pub(super) fn keep_apart(&mut self, before: &[ServerEntry]) {
         for entry in &mut self.lineup.entries {
             let is_as_before = before.iter().any(|old| {
@@ -173,7 +173,7 @@ impl ServePlan {
         }
     }
 
-    /// Which of our own tools are listed: without a tool of the file, and without a call that may become a job, there is no use for any.
+    /// Returns which of unhang's own tools are listed. If the file has no tool and no call may become a job, none of them is useful.
     pub(super) fn job_tools(&self) -> JobTools {
         match self.lineup.entries.iter().any(|entry| RequestTimeouts::from(entry).promotes()) {
             true => JobTools::Listed,
@@ -181,8 +181,9 @@ impl ServePlan {
         }
     }
 
-    /// Where windows meet that serve the same file with the same limits and would give servers the same environment, of the same version
-    /// of unhang; none where there is nothing to share or no data folder. What the file says may change while they are there.
+    /// Returns the place where windows meet. They serve the same file with the same limits, would give servers the same environment, and
+    /// have the same version of unhang. Returns `None` if there is nothing to share, or no data folder. The content of the file may change
+    /// while they run.
     pub(super) fn meeting_place(
         &self,
         path: &Path,
@@ -196,7 +197,7 @@ impl ServePlan {
     }
 }
 
-/// One server, by what the file says and the flags above it, for everybody.
+/// Makes the entry of one server, from the settings in the file and the flags above them, for everybody.
 fn entry(
     settings: &ServerSettings,
     flags: &LimitSettings,
@@ -207,7 +208,7 @@ fn entry(
         by_settings(settings, flags, Arc::new(DecliningListener)).map_err(|failure| failure.message)?;
     let prefix = settings.prefix.clone().unwrap_or_else(|| settings.name.clone());
     let mut tool_rules = settings.tool_rules.clone();
-    // What flags say is above all that the file says, of single tools too.
+    // Flags override everything in the file, the limits of single tools too.
     for rule in tool_rules.tools.values_mut() {
         rule.call_timeout = rule.call_timeout.filter(|_| flags.call_timeout.is_none());
         rule.promote_after = rule.promote_after.filter(|_| flags.promote_after.is_none());
@@ -222,13 +223,13 @@ fn entry(
         idle_timeout: settings.idle_timeout,
         secrets: settings.secrets(),
         memory: data.map(|data| settings.memory(data)),
-        // All of it, secrets included: nobody is shown this.
+        // The text has all settings, secrets included, and is shown to nobody.
         made_from: format!("{settings:?}"),
         behind: None,
     })
 }
 
-/// What is said in vain of when calls of a server become jobs.
+/// Lists settings without effect about when calls of a server become jobs.
 fn never_jobs(entry: &ServerEntry) -> Vec<String> {
     let (timeouts, name) = (RequestTimeouts::from(entry), &entry.spec.name);
     let whole = timeouts.promotion.in_vain(timeouts.call).map(|why| format!("`{name}`: {why}"));
@@ -238,7 +239,7 @@ fn never_jobs(entry: &ServerEntry) -> Vec<String> {
     whole.into_iter().chain(timeouts.promotions.iter().filter_map(single)).collect()
 }
 
-/// What the file says, and what is wrong in it and harms nothing else.
+/// Reads the settings in the file, with warnings about errors that harm nothing else.
 fn load(
     path: &Path,
     asked: &RefCell<BTreeMap<String, Option<String>>>,

@@ -1,10 +1,10 @@
-//! What the configuration says now, while we serve: read again on SIGHUP, and when one of its files has changed.
+//! The configuration while unhang serves: it is read again on SIGHUP, and when one of its files has changed.
 //!
 //! Invariants
 //!
-//! - A configuration that cannot be right changes nothing: what was read before stays, and why is said.
-//! - Sessions go on, with what they have in flight; a server that is described as before goes on as it is.
-//! - Files are looked at and read beside the event loop: a disk that stands still keeps nobody from an answer.
+//! - A configuration with errors changes nothing: the previous one stays, and a message gives the reason.
+//! - Sessions go on, with their requests in flight. A server whose description is unchanged goes on as it is.
+//! - Files are examined and read beside the event loop, so that a disk that stands still keeps nobody from an answer.
 
 use std::{
     fs,
@@ -31,13 +31,14 @@ use unhang::{
 use super::plan::{InheritedVariables, ServePlan};
 use crate::{arguments::Serve, diagnostics::Diagnostics};
 
-/// How often files are looked at. One that has changed is read when it stays the same for so long, since editors write in pieces.
+/// The interval at which files are examined. A changed file is read once it has stayed the same for so long, because editors write in
+/// pieces.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What tells one state of a file from another; none where there is no such file.
+/// The data that tells one state of a file from another; `None` if there is no such file.
 type FileStamp = Option<[i128; 7]>;
 
-/// Has what is served follow its configuration.
+/// A follower that applies changes of the configuration to everything that is served.
 pub(super) struct Reload<'a> {
     pub(super) serve: Serve,
     pub(super) path: PathBuf,
@@ -45,25 +46,25 @@ pub(super) struct Reload<'a> {
     pub(super) table: Arc<CurrentTable>,
     pub(super) jobs: Arc<dyn JobService>,
     pub(super) shared: SharedServers,
-    /// For those who come over HTTP.
+    /// The entrance for clients over HTTP.
     pub(super) entrance: Option<Entrance>,
-    /// What servers were given of our environment at the start, by which windows have met.
+    /// The variables that servers got from this process's environment at the start, on which the meeting place of windows depends.
     pub(super) given: InheritedVariables,
-    /// What holds.
+    /// The configuration that applies now.
     pub(super) current: Current,
 }
 
-/// Where clients come in over HTTP, and what of that can change.
+/// The entrance of clients over HTTP, and its changeable settings.
 pub(super) struct Entrance {
-    /// Those on the network.
+    /// The addresses on the network.
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) access_policy: watch::Sender<Arc<Admission>>,
     pub(super) tls: watch::Sender<Option<Acceptor>>,
 }
 
-/// What was read last.
+/// The configuration that was read last.
 pub(super) struct Current {
-    /// What is said of tools, and of what nobody can change while it runs.
+    /// The settings of tools, as text. `fixed` has the settings that cannot change while unhang runs.
     tools: String,
     job_tools: JobTools,
     clocks: Clocks,
@@ -74,7 +75,7 @@ pub(super) struct Current {
 }
 
 impl Current {
-    /// Of this plan, of which the first file looked like this before it was read.
+    /// Makes the state of this plan. `before` is the stamp that the first file had before it was read.
     pub(super) fn of(plan: &ServePlan, before: FileStamp) -> Current {
         let mut stamps: Vec<FileStamp> = plan.files.iter().map(|file| stamp(file)).collect();
         stamps[0] = before;
@@ -98,7 +99,7 @@ impl Current {
     }
 }
 
-/// How a file looks now. One that is no plain file is not looked at: it is read once.
+/// Returns the stamp of a file. Returns `None` if it is not a plain file, because such a file is read only once.
 pub(super) fn stamp(file: &Path) -> FileStamp {
     let data = fs::metadata(file).ok().filter(fs::Metadata::is_file)?;
     Some([
@@ -107,13 +108,13 @@ pub(super) fn stamp(file: &Path) -> FileStamp {
         data.size().into(),
         data.mtime().into(),
         data.mtime_nsec().into(),
-        // Whoever may read it can have changed as well.
+        // The permissions of the file can have changed as well.
         data.ctime().into(),
         data.ctime_nsec().into(),
     ])
 }
 
-/// Why the configuration is read again.
+/// The reason why the configuration is read again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Signal,
@@ -129,7 +130,7 @@ impl Reload<'_> {
         }
     }
 
-    /// Waits until it is to be read again.
+    /// Waits until the configuration has to be read again.
     async fn cause(&mut self, hangups: &mut mpsc::Receiver<()>) -> Cause {
         let mut pending = None;
         loop {
@@ -139,7 +140,7 @@ impl Reload<'_> {
             }
             let files = self.current.files.clone();
             let look = move || files.iter().map(|file| stamp(file)).collect::<Vec<FileStamp>>();
-            // It cannot panic.
+            // `stamp` cannot panic.
             let Ok(now) = spawn_blocking(look).await else { continue };
             if now == self.current.stamps {
                 pending = None;
@@ -182,7 +183,7 @@ impl Reload<'_> {
         }
     }
 
-    /// Has this hold from now on, if all of it can. Gives what has changed.
+    /// Applies this configuration, if all of it can be applied, and returns the changes in words. Otherwise it fails and changes nothing.
     fn take(&mut self, mut current: Current, mut plan: ServePlan) -> Result<Vec<String>, String> {
         if *plan.given() != self.given {
             plan.keep_apart(&self.current.servers);
@@ -240,7 +241,7 @@ impl Reload<'_> {
     }
 }
 
-/// What has changed of servers, in words.
+/// Describes the changes of servers, or returns `None` if there are none.
 fn sentence(change: &RosterChange) -> Option<String> {
     let names = |names: &[String], what| {
         let named: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();

@@ -1,8 +1,8 @@
-//! What a service manager hands to us when it starts us, and what it is told: sockets that listen already (`sd_listen_fds(3)` of
-//! systemd), and how far we are (`sd_notify(3)`).
+//! The sockets that a service manager hands over when it starts unhang, and the messages that it gets. The sockets listen already
+//! (`sd_listen_fds(3)` of systemd), and the messages tell the state of the server (`sd_notify(3)`).
 //!
-//! Invariants: what was handed over is taken once, before there is another thread, and nothing that we start sees any of it; a manager
-//! that does not read keeps nobody waiting.
+//! Invariants: everything that was handed over is taken once, before there is another thread, and no child process sees any of it. A
+//! manager that does not read keeps nobody waiting.
 
 use std::{
     env,
@@ -20,29 +20,30 @@ use sd_notify::NotifyState;
 use tokio::{net::UnixDatagram, sync::watch, time::timeout};
 use unhang::process::inherited::adopt;
 
-/// Where a manager listens.
+/// The variable with the address at which a manager listens.
 const MANAGER: &str = "NOTIFY_SOCKET";
 
-/// What is meant for us alone: a program of ours that saw it would speak in our name, or take what is not its own.
+/// The variables that are meant for this process alone. A child that saw them would speak in its name, or take sockets that belong to it.
 const OURS: [&str; 6] =
     [MANAGER, "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// How long a manager may take for what it is told. It reads at once, unless it hangs itself; one of systemd gives up after 90 s.
+/// The time that a manager may take to read a message. It reads at once, unless it hangs itself; one of systemd gives up after 90 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What was handed to us.
+/// The things that the service manager handed over.
 pub(super) struct HandedSockets {
     /// Sockets, in the order of the unit.
     pub(super) sockets: Vec<OwnedFd>,
-    /// Where to say how far we are.
+    /// The address for messages about the state of the server.
     manager: Option<OsString>,
 }
 
 impl HandedSockets {
-    /// Takes it, and leaves nothing of it in our environment. To be called before anything else, while there is one thread.
+    /// Takes everything that was handed over, and removes its variables from the environment. It has to be called before anything else,
+    /// while there is one thread.
     ///
     /// # Errors
-    /// The end of a sentence about sockets that are not there, or cannot be told.
+    /// Fails with a message if the sockets are not there, or cannot be examined.
     #[expect(
         unsafe_code,
         clippy::disallowed_methods,
@@ -62,7 +63,7 @@ impl HandedSockets {
         Ok(HandedSockets { sockets, manager })
     }
 
-    /// Whoever is to be told how far we are; nobody where nobody wants to know. Must be called in a runtime.
+    /// Returns the manager that gets messages, or one without a socket if nobody wants any. Must be called in a runtime.
     pub(super) fn manager(&self) -> Manager {
         let socket = self.manager.as_ref().map(connected).transpose().unwrap_or_else(|error| {
             tracing::warn!("the service manager cannot be told anything: {error}");
@@ -82,11 +83,11 @@ fn connected(address: &OsString) -> io::Result<UnixDatagram> {
     UnixDatagram::from_std(socket)
 }
 
-/// Whoever has started us and wants to know how far we are.
+/// The service manager that has started this process and wants to know its state.
 pub(super) struct Manager(Option<UnixDatagram>);
 
 impl Manager {
-    /// Says that clients can come, and where; and then that the end has begun, once it has.
+    /// Tells the manager that clients can come, and where; later, that the end has begun.
     pub(super) async fn follow(self, status: String, mut ending: watch::Receiver<bool>) {
         self.tell(&[NotifyState::Ready, NotifyState::Status(&status)]).await;
         if ending.wait_for(|ending| *ending).await.is_ok() {

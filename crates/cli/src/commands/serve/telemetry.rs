@@ -1,4 +1,4 @@
-//! Where `unhang serve` tells of requests: what the file says, and where it says nothing the variables that OpenTelemetry has for it.
+//! The collector to which `unhang serve` reports requests. The file names it, or else the variables of OpenTelemetry do.
 
 use unhang::{
     client::Address,
@@ -6,10 +6,10 @@ use unhang::{
     telemetry::{Telemetry, TelemetrySpec},
 };
 
-/// What is put behind the URL of a collector.
+/// The path after the URL of a collector.
 const TRACES: &str = "/v1/traces";
 
-/// Where requests are told, if anywhere; and what is wrong with what was said of that.
+/// Returns the collector to which requests are reported, if any, and a warning about settings that are wrong.
 pub(super) fn spec(
     settings: &TelemetrySettings,
     variable: impl Fn(&str) -> Option<String>,
@@ -47,21 +47,21 @@ pub(super) fn spec(
     (Some(TelemetrySpec { address, service_name: service_name.unwrap_or_else(|| "unhang".to_owned()) }), None)
 }
 
-/// Begins to tell; in a runtime.
+/// Starts to report requests. Must be called in a runtime.
 pub(super) fn start(spec: Option<TelemetrySpec>) -> Option<Telemetry> {
-    // It was checked.
+    // `spec` has checked the address.
     Telemetry::start(spec?)
         .inspect_err(|error| tracing::warn!("requests are not told as traces: {error}"))
         .ok()
 }
 
-/// `name=value,name=value`, the values as in a URL.
+/// Parses `name=value,name=value`, with the values encoded as in a URL.
 fn headers(told: &str) -> Vec<(String, String)> {
     let pairs = told.split(',').filter_map(|pair| pair.split_once('='));
     pairs.map(|(name, value)| (name.trim().to_owned(), decoded(value.trim()))).collect()
 }
 
-/// What `%XX` stands for; what stands for no text stays as it is.
+/// Decodes each `%XX`. If the result is not text, it returns the value unchanged.
 fn decoded(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();

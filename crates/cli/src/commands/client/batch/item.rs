@@ -1,6 +1,6 @@
-//! What one line of a batch asks for.
+//! The request that one line of a batch makes.
 //!
-//! Invariants: pure; a line that is none says what is wrong with it, and keeps its id where that can be read. No number is changed.
+//! Invariants: pure. The error about an invalid line says what is wrong, and keeps its id if that can be read. Reading changes no number.
 
 use serde_json::{Map, Value};
 
@@ -16,7 +16,7 @@ pub(super) struct BatchItem {
     pub(super) asked: ItemRequest,
 }
 
-/// What is asked for.
+/// The tool, resource or prompt that the line asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ItemRequest {
     Tool(String, Map<String, Value>),
@@ -24,7 +24,7 @@ pub(super) enum ItemRequest {
     Prompt(String, Map<String, Value>),
 }
 
-/// A line that is no request.
+/// A line that does not hold a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct InvalidItem {
     pub(super) id: Option<Value>,
@@ -37,7 +37,7 @@ impl InvalidItem {
     }
 }
 
-/// Everything that a line may have.
+/// All members that a line may have.
 const MEMBERS: [&str; 6] = ["id", "server", "tool", "uri", "prompt", "arguments"];
 
 impl BatchItem {
@@ -50,7 +50,7 @@ impl BatchItem {
         };
         let id = members.remove("id").filter(|id| !id.is_null());
         if let Some(number) = large_numbers::in_json(text) {
-            // An id that was changed would be another's.
+            // An id with a changed number could be that of another line.
             let id = id.filter(|id| !id.is_f64());
             return Err(InvalidItem { id, reason: large_numbers::told(number, "it") });
         }
@@ -82,9 +82,9 @@ impl BatchItem {
     }
 }
 
-/// Whether a tool's result says that the tool failed.
+/// Returns whether a tool's result says that the tool failed.
 pub(super) fn says_error(result: &str) -> bool {
-    // The search is cheap, and few results have it.
+    // The search is cheap, and few results contain the word.
     result.contains("isError")
         && serde_json::from_str::<Map<String, Value>>(result)
             .is_ok_and(|members| members.get("isError") == Some(&Value::Bool(true)))

@@ -1,7 +1,7 @@
-//! The lines of a batch, read beside everything else.
+//! The lines of a batch, read on a thread of their own.
 //!
-//! Invariants: bounded in lines that are read ahead, and in the length of a line; reading waits for whoever takes. Ids are kept for
-//! `--resume` alone, as those of an earlier run are.
+//! Invariants: the number of lines that are read ahead is bounded, and so is the length of a line. The reader waits until the batch takes
+//! its lines. Only `--resume` keeps ids, those of the earlier run included.
 
 use std::{
     collections::HashMap,
@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 
 use crate::commands::large_numbers;
 
-/// Lines that are read ahead.
+/// The number of lines that are read ahead.
 const AHEAD: usize = 256;
-/// The longest line: a message cannot be longer either.
+/// The length of the longest line in bytes: a message cannot be longer either.
 pub(super) const LONGEST: u64 = 64 << 20;
 
 /// A line with its number, from 1.
@@ -30,11 +30,11 @@ type NumberedLine = (u64, BatchLine);
 #[derive(Debug, PartialEq)]
 pub(super) enum BatchLine {
     Whole(Vec<u8>),
-    /// It has more than [`LONGEST`] bytes, which are not kept.
+    /// The line has more than [`LONGEST`] bytes, which are not kept.
     TooLong,
 }
 
-/// The lines that are still to come.
+/// The lines that the batch has not taken yet.
 pub(super) struct BatchLines {
     received: mpsc::Receiver<io::Result<NumberedLine>>,
     count: Option<u64>,
@@ -53,11 +53,11 @@ impl BatchLines {
             }
             _ => {
                 let file = File::open(path)?;
-                // It can be opened, and not be read.
+                // A folder can be opened, but not read.
                 if file.metadata()?.is_dir() {
                     return Err(io::ErrorKind::IsADirectory.into());
                 }
-                // What is no plain file cannot be read twice.
+                // Only a plain file can be read twice.
                 let count = if file.metadata()?.is_file() { Some(count(File::open(path)?)?) } else { None };
                 (count, Box::new(file))
             }
@@ -80,18 +80,18 @@ impl BatchLines {
         Ok(Self { received, count })
     }
 
-    /// How many there are that ask for something, where that can be known.
+    /// Returns the number of lines that ask for something, or `None` if it is not known beforehand.
     pub(super) fn count(&self) -> Option<u64> {
         self.count
     }
 
-    /// The next one. Cancel-safe.
+    /// Returns the next line, or `None` at the end. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<io::Result<NumberedLine>> {
         self.received.recv().await
     }
 }
 
-/// An id that stands in two lines.
+/// An id that two lines have.
 #[derive(Debug, PartialEq)]
 pub(super) struct RepeatedId {
     pub(super) id: String,
@@ -99,15 +99,15 @@ pub(super) struct RepeatedId {
     pub(super) again: u64,
 }
 
-/// The ids that were met, with their lines.
+/// The ids so far, each with its line.
 #[derive(Debug, Default)]
 pub(super) struct Ids(HashMap<String, u64>);
 
 impl Ids {
-    /// Takes the id of a line.
+    /// Notes the id of a line.
     ///
     /// # Errors
-    /// Where another line has the same.
+    /// Fails with [`RepeatedId`] if another line has the same id.
     pub(super) fn meet(&mut self, id: &Value, line: u64) -> Result<(), RepeatedId> {
         let id = id.to_string();
         match self.0.get(&id) {
@@ -120,7 +120,7 @@ impl Ids {
     }
 }
 
-/// Finds the first id that two lines of a plain file share. A pipe cannot be read twice, so its ids are checked as they come.
+/// Finds the first id that two lines of a plain file share. A pipe cannot be read twice, so the batch checks its ids as they come.
 pub(super) fn twice(path: &Path) -> io::Result<Option<RepeatedId>> {
     #[derive(Deserialize)]
     struct NamedLine {
@@ -159,7 +159,7 @@ fn next(input: &mut impl BufRead) -> io::Result<Option<BatchLine>> {
     Ok(Some(BatchLine::Whole(line)))
 }
 
-/// Counts the lines that are not blank: a blank one asks for nothing, and is never done.
+/// Counts the lines that are not blank. A blank line asks for nothing, and never counts as done.
 fn count(input: impl Read) -> io::Result<u64> {
     let mut input = BufReader::with_capacity(1 << 16, input);
     let (mut lines, mut is_counted) = (0, false);

@@ -9,8 +9,9 @@
 //! Invariants
 //!
 //! - Memory does not grow with the number of lines: each stage is bounded, and waits for the next. `--resume` keeps their ids.
-//! - What has its outcome is written, however the batch ends; what has none is not called done, so that `--resume` goes on from there.
-//! - A line that is wrong is told with its number and stops no other.
+//! - Every outcome is written, however the batch ends. A line without an outcome does not count as done, so that `--resume` goes on from
+//!   there.
+//! - The outcome of an invalid line names its number, and the line stops no other.
 //! - With `--resume` each id names one line. Otherwise the outcome of one line would count for another.
 
 mod item;
@@ -53,17 +54,17 @@ struct BatchWork<'a> {
     context: &'a ClientContext<'a>,
     batch: &'a Batch,
     earlier: EarlierRun,
-    /// Those of the lines so far, where one may stand in one line alone.
+    /// The ids of the lines so far, if two lines may not share an id.
     ids: Option<Ids>,
     lines: BatchLines,
-    // Before the tally, so that at the end it is written what the tally tells of.
+    // Fields are dropped in order: the outcomes are written before the tally tells of them.
     out: BatchOutput,
     tally: BatchTally,
     clients: HashMap<String, Client>,
     deadline: Deadline,
 }
 
-/// Opens the lines and what the outcomes are added to. It may wait for whoever writes the file.
+/// Opens the lines, and the file that the outcomes are added to. It may wait for the writer of the file.
 fn opened(
     file: &Path,
     resume: Option<&Path>,
@@ -71,7 +72,7 @@ fn opened(
     let unusable = |path: &Path, error: &std::io::Error| {
         CommandFailure::usage(format!("{} cannot be used: {error}", path.display()), None)
     };
-    // First what may be refused: opening the other may wait.
+    // The check that may refuse the batch comes first, because opening the other file may wait.
     if resume.is_some_and(|resume| resume != file)
         && let Some(twice) = twice(file).map_err(|error| unusable(file, &error))?
     {
@@ -95,7 +96,7 @@ fn not_done_within(limit: Option<Duration>) -> String {
     format!("the batch was not done within {}", unhang::units::in_words(limit.unwrap_or_default()))
 }
 
-/// What came of an item: its line number, the text that goes out, and whether all was well.
+/// The outcome of an item: the text that goes out, and whether all was well.
 struct ItemDone {
     text: Vec<u8>,
     is_ok: bool,
@@ -105,11 +106,11 @@ impl<'a> BatchWork<'a> {
     async fn new(context: &'a ClientContext<'a>, batch: &'a Batch) -> Result<Self, CommandFailure> {
         let deadline = Deadline::after(batch.timeout.unwrap_or(Duration::MAX));
         if batch.command.is_empty() {
-            // The lines name servers. A file that cannot be read is told once, before anything starts, and not for each of them.
+            // The lines name servers. If a file cannot be read, the batch reports it once, before anything starts, and not for each line.
             context.known().await?;
         }
         let (file, resume) = (batch.file.clone(), batch.resume.clone());
-        // The file may be a pipe to which nobody writes yet, or a long one to look through.
+        // The file may be a pipe without a writer so far, or a long file to look through.
         let opening = async {
             let is_pipe = file.metadata().is_ok_and(|found| found.file_type().is_fifo());
             let limit = if is_pipe { context.timeout() } else { Duration::MAX };
@@ -145,7 +146,7 @@ impl<'a> BatchWork<'a> {
             tokio::select! {
                 biased;
                 Some(done) = running.join_next(), if !running.is_empty() => {
-                    // A panic has been told; what it was about has no outcome.
+                    // The panic has been reported, and its request has no outcome.
                     let Ok(done) = done else { break exit::BUG };
                     if let Err(code) = self.done(done).await {
                         break code;
@@ -180,7 +181,7 @@ impl<'a> BatchWork<'a> {
         };
         let written = self.out.finish().await;
         self.tally.close();
-        // Nobody reading is a quiet end, whatever came of the rest.
+        // If nobody reads stdout, the batch ends quietly, whatever the other outcomes were.
         written.map_or_else(Ok, |()| Ok(code))
     }
 
@@ -189,7 +190,7 @@ impl<'a> BatchWork<'a> {
         self.out.write(done.text).await
     }
 
-    /// Begins what a line asks for, unless it was done before.
+    /// Begins the request of a line, unless an earlier run did it.
     async fn begin(&mut self, number: u64, line: &BatchLine, running: &mut JoinSet<ItemDone>) {
         let read = match line {
             BatchLine::Whole(line) if line.trim_ascii().is_empty() => return,
@@ -240,7 +241,7 @@ impl<'a> BatchWork<'a> {
         }
     }
 
-    /// Refuses an item whose id another line has, where ids are what lines are known by.
+    /// Refuses an item whose id another line has, if lines are known by their ids.
     fn met(&mut self, item: BatchItem) -> Result<BatchItem, InvalidItem> {
         let (Some(ids), Some(id)) = (&mut self.ids, &item.id) else { return Ok(item) };
         match ids.meet(id, item.line) {
@@ -249,10 +250,10 @@ impl<'a> BatchWork<'a> {
         }
     }
 
-    /// The server that a line names, started at its first line.
+    /// Returns the client of the server that a line names. It starts the server at its first line.
     async fn client(&mut self, name: Option<&str>) -> Result<Client, CommandFailure> {
         let key = name.unwrap_or_default();
-        // One that has gone is started again: the next lines may be well.
+        // A server that has gone is started again, so that the next lines may succeed.
         if let Some(client) = self.clients.get(key).filter(|client| client.is_usable()) {
             return Ok(client.clone());
         }
@@ -270,25 +271,25 @@ impl<'a> BatchWork<'a> {
     }
 }
 
-/// The outcome of a request.
+/// The answer to a request.
 enum ItemAnswer {
-    /// A result, and why it is not a good one where it tells of something else that failed.
+    /// A result. If it tells of something else that failed, the error comes with it.
     Result(String, Option<Value>),
-    /// None.
+    /// An error instead of a result.
     Error(Value),
 }
 
-/// The line that goes out.
+/// Makes the line that goes out.
 fn outcome(id: Option<Value>, line: u64, answer: ItemAnswer, begun: Instant) -> ItemDone {
     let mut text = String::from("{");
     if let Some(id) = id {
         text.push_str(&format!("\"id\":{id},"));
     }
-    // Microseconds are as fine as anybody can tell.
+    // Finer times than microseconds mean nothing.
     let ms = (begun.elapsed().as_secs_f64() * 1e6).round() / 1e3;
     let (is_ok, told) = match answer {
         ItemAnswer::Result(result, failed) => {
-            // Line breaks between its members become spaces; inside of a text there are none.
+            // Line breaks between its members become spaces. Strings in JSON contain none.
             let result = result.replace(['\n', '\r'], " ");
             let is_ok = failed.is_none() && !item::says_error(&result);
             let failed = failed.map_or_else(String::new, |error| format!(",\"error\":{error}"));

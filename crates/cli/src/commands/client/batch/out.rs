@@ -1,7 +1,7 @@
-//! The outcomes of a batch, written beside everything else, and those of an earlier run.
+//! The outcomes of a batch, written on a thread of their own, and those of an earlier run.
 //!
-//! Invariants: bounded; whole lines are written in the order in which they come; what was handed over is written also where the batch is
-//! dropped, as far as somebody reads within [`PATIENCE`].
+//! Invariants: bounded. The writer writes whole lines, in the order in which they come. If the batch is dropped, everything that was handed
+//! over is still written, as far as somebody reads within [`PATIENCE`].
 
 use std::{
     collections::HashSet,
@@ -21,14 +21,14 @@ use unhang::exit;
 
 use super::item::BatchItem;
 
-/// Bytes that leave together.
+/// The number of bytes that are written together.
 const TOGETHER: usize = 64 << 10;
-/// Texts that wait for the writer.
+/// The number of texts that may wait for the writer.
 const WAITING: usize = 1024;
-/// How long what is left is written for where the batch is given up.
+/// The time in which a batch that is given up still writes the remaining outcomes.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Where outcomes go.
+/// The way of the outcomes to their file or to stdout.
 pub(super) struct BatchOutput {
     texts: Option<mpsc::Sender<Vec<u8>>>,
     ended: threads::Receiver<io::Result<()>>,
@@ -53,15 +53,15 @@ impl BatchOutput {
             }
             Ok(())
         };
-        // Whoever waits may have gone.
+        // The receiver may have gone.
         thread::Builder::new().name("batch-out".into()).spawn(move || drop(done.send(write())))?;
         Ok(Self { texts: Some(texts), ended })
     }
 
-    /// Takes one outcome. Waits where the writer is behind.
+    /// Takes one outcome. Waits while the writer is behind.
     ///
     /// # Errors
-    /// The exit code, where nothing can be written any more.
+    /// Fails with the exit code if outcomes cannot be written any more.
     pub(super) async fn write(&self, text: Vec<u8>) -> Result<(), u8> {
         let Some(texts) = &self.texts else { return Err(exit::BUG) };
         match texts.send(text).await {
@@ -70,7 +70,7 @@ impl BatchOutput {
         }
     }
 
-    /// Lets everything be written. The exit code, where that was not possible.
+    /// Waits until everything is written. Fails with the exit code if that is not possible.
     pub(super) async fn finish(&mut self) -> Result<(), u8> {
         self.texts = None;
         let (_none, nothing) = threads::sync_channel(1);
@@ -91,7 +91,7 @@ impl Drop for BatchOutput {
     }
 }
 
-/// Nobody reading is a quiet end.
+/// Returns the exit code for the way in which the writer ended, and prints its error. If nobody reads the outcomes, the batch ends quietly.
 fn code(end: &io::Result<()>) -> u8 {
     match end {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit::DONE,
@@ -106,18 +106,18 @@ fn code(end: &io::Result<()>) -> u8 {
     }
 }
 
-/// What an earlier run has done well.
+/// The lines and ids for which an earlier run has an outcome that is ok.
 #[derive(Debug, Default)]
 pub(super) struct EarlierRun {
     lines: HashSet<u64>,
-    /// Where items have ids, those count: lines may have been added or removed.
+    /// The ids of items that have one. They count more than line numbers: lines may have been added or removed.
     ids: HashSet<String>,
 }
 
-/// How an outcome begins.
+/// The beginnings that an outcome may have.
 const BEGINNINGS: [&[u8]; 2] = [br#"{"line":"#, br#"{"id":"#];
 
-/// The file that the requests come from, where there is one.
+/// Returns the metadata of the file that the requests come from, or `None` if there is none.
 fn requests_metadata(requests: &Path) -> Option<Metadata> {
     let stdin = || File::from(io::stdin().as_fd().try_clone_to_owned().ok()?).metadata().ok();
     if requests == Path::new("-") { stdin() } else { fs::metadata(requests).ok() }
@@ -131,11 +131,12 @@ struct OutcomeEntry {
 }
 
 impl EarlierRun {
-    /// Reads the outcomes of an earlier run, and opens their file to be added to. A torn last line is taken away. `requests` is where
-    /// the requests come from, `-` for stdin.
+    /// Reads the outcomes of an earlier run, and opens their file so that more can be added. It removes a torn last line. `requests` names
+    /// the file of the requests, `-` for stdin.
     ///
     /// # Errors
-    /// Also where the file has something else in it, which stays as it is.
+    /// Fails if the file cannot be used, or is the file of the requests. Also fails if it holds something else than outcomes, and leaves
+    /// that unchanged.
     pub(super) fn read(path: &Path, requests: &Path) -> io::Result<(Self, File)> {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(io::Error::other("it is no plain file"));
@@ -163,12 +164,12 @@ impl EarlierRun {
             match entry {
                 Ok(OutcomeEntry { id: Some(id), ok: true, .. }) => drop(earlier.ids.insert(id.to_string())),
                 Ok(OutcomeEntry { id: None, line, ok: true }) => drop(earlier.lines.insert(line)),
-                // What failed is done again, and what is no outcome says nothing.
+                // A request that failed is made again. A line that is not an outcome says nothing.
                 _ => {}
             }
         }
         drop(input);
-        // A run may have been ended in the middle of its first outcome.
+        // The earlier run may have ended in the middle of its first outcome.
         let is_begun =
             whole == 0 && BEGINNINGS.iter().any(|begin| line.starts_with(begin) || begin.starts_with(&line));
         if !holds_outcomes && !is_begun {
@@ -180,7 +181,7 @@ impl EarlierRun {
         Ok((earlier, file))
     }
 
-    /// Whether this has been done.
+    /// Returns whether an earlier run did this item.
     pub(super) fn has(&self, item: &BatchItem) -> bool {
         match &item.id {
             Some(id) => !self.ids.is_empty() && self.ids.contains(&id.to_string()),

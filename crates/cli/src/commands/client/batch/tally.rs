@@ -1,7 +1,7 @@
-//! How far a batch is, and what came of it, for a person.
+//! The progress of a batch and its summary, for a person.
 //!
-//! Invariants: the summary is told once, however the batch ends. The line is one row, however narrow the terminal is, and is not there
-//! while something else is written.
+//! Invariants: the summary is printed once, however the batch ends. The progress line takes one row, however narrow the terminal is. It
+//! disappears while something else is written.
 
 use std::{
     collections::BTreeMap,
@@ -15,27 +15,27 @@ use unhang_terminal::output;
 
 use super::item::ItemRequest;
 
-/// Cut where the terminal is narrower.
+/// The template of the line, which is cut if the terminal is narrower.
 const TEMPLATE: &str = "{wide_msg}";
-/// Steps of a whole bar.
+/// The number of steps in a full bar.
 const STEPS: usize = 24;
 
 /// The counts, and the line on the terminal.
 pub(super) struct BatchTally {
     bar: ProgressBar,
-    /// Those that ask for something, where their number is known.
+    /// The number of lines that ask for something, if it is known.
     lines: Option<u64>,
     well: u64,
     failed: u64,
     skipped: u64,
     begun: u64,
-    /// By the names of the servers, of which there are as many as were started.
+    /// The use of each server that was started, by its name.
     used: BTreeMap<String, ServerUse>,
     is_spoilt: bool,
     is_told: bool,
 }
 
-/// What one server was asked for.
+/// The number of requests to one server.
 #[derive(Default)]
 struct ServerUse {
     tools: u64,
@@ -45,7 +45,7 @@ struct ServerUse {
 
 impl BatchTally {
     pub(super) fn new(lines: Option<u64>) -> Self {
-        // Where stderr is no terminal the line is hidden.
+        // The line is hidden if stderr is not a terminal.
         let bar = ProgressBar::with_draw_target(lines, ProgressDrawTarget::stderr());
         bar.set_style(
             ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -54,7 +54,7 @@ impl BatchTally {
         Self { bar, lines, well: 0, failed: 0, skipped: 0, begun: 0, used, is_spoilt: false, is_told: false }
     }
 
-    /// A server is asked for this.
+    /// Notes a request to a server.
     pub(super) fn ask(&mut self, server: &str, asked: &ItemRequest) {
         if !self.used.contains_key(server) {
             self.used.insert(server.to_owned(), ServerUse::default());
@@ -95,12 +95,12 @@ impl BatchTally {
         });
     }
 
-    /// Lets something be written beside the line, which is not there meanwhile.
+    /// Writes something beside the line, and hides the line meanwhile.
     pub(super) fn aside<R>(&self, write: impl FnOnce() -> R) -> R {
         self.bar.suspend(write)
     }
 
-    /// The same for a sink on stdout, which may lead to the same terminal.
+    /// Wraps a sink on stdout, which may lead to the same terminal, so that the line is hidden while the sink writes.
     pub(super) fn beside<W: Write + Send + 'static>(&self, sink: W) -> Box<dyn Write + Send> {
         if !io::stdout().is_terminal() || self.bar.is_hidden() {
             return Box::new(sink);
@@ -108,19 +108,19 @@ impl BatchTally {
         Box::new(LineSink { bar: self.bar.clone(), sink })
     }
 
-    /// It was done by an earlier run.
+    /// Notes that an earlier run did a line.
     pub(super) fn skip(&mut self) {
         self.skipped += 1;
         self.bar.inc(1);
         self.draw();
     }
 
-    /// Not all lines could be read.
+    /// Notes that not all lines could be read.
     pub(super) fn spoil(&mut self) {
         self.is_spoilt = true;
     }
 
-    /// One is begun, which will have an outcome unless the batch is broken off.
+    /// Notes that a line was begun. It gets an outcome unless the batch is broken off.
     pub(super) fn begin(&mut self) {
         self.begun += 1;
     }
@@ -129,7 +129,7 @@ impl BatchTally {
         self.failed == 0 && !self.is_spoilt
     }
 
-    /// Tells what came of it.
+    /// Prints the summary, unless it was printed before.
     pub(super) fn close(&mut self) {
         if std::mem::replace(&mut self.is_told, true) {
             return;
@@ -156,7 +156,7 @@ impl BatchTally {
     }
 }
 
-/// A sink that takes the line away for as long as it writes.
+/// A sink that hides the line for as long as it writes.
 struct LineSink<W> {
     bar: ProgressBar,
     sink: W,
