@@ -1,4 +1,4 @@
-//! How a command fails: one value that a person reads as text and a program as JSON.
+//! The failure of a command: one value that a person reads as text and a program as JSON.
 //!
 //! Invariant: the text and the JSON say the same, and neither is cut.
 
@@ -10,7 +10,7 @@ use unhang::{client::Error, exit};
 
 use crate::{output, text::escaped};
 
-/// How the outcome is printed.
+/// The format in which a command prints its outcome.
 #[expect(
     missing_docs,
     reason = "clap would print a text of a value as its help, and not list both on one line"
@@ -23,7 +23,7 @@ pub enum Format {
     Json,
 }
 
-/// What went wrong, as it is told.
+/// A failed command's error, as a person and a program read it.
 #[derive(Debug)]
 pub struct CommandFailure {
     /// The exit code.
@@ -32,17 +32,17 @@ pub struct CommandFailure {
     pub kind: &'static str,
     /// One sentence for a person.
     pub message: String,
-    /// What to do, where the sentence does not say it.
+    /// The hint about what to do, if the sentence does not say it.
     pub hint: Option<String>,
-    /// What else is known, for programs.
+    /// Further data about the error, for programs.
     pub data: Option<Value>,
 }
 
-/// Lines of a server's stderr, and of its stdout, that are told with an error.
+/// The number of lines of a server's stderr, and of its stdout, that are printed with an error.
 const TAIL: usize = 10;
 
 impl CommandFailure {
-    /// What the system refused.
+    /// Makes the failure of a command to which the system refused something.
     pub fn system(what: &str, error: &io::Error) -> CommandFailure {
         CommandFailure {
             code: exit::FAILED,
@@ -53,7 +53,7 @@ impl CommandFailure {
         }
     }
 
-    /// What is wrong with the command line or the configuration.
+    /// Makes the failure of a command whose command line or configuration is wrong.
     pub fn usage(message: String, hint: Option<&str>) -> CommandFailure {
         CommandFailure {
             code: exit::USAGE,
@@ -64,8 +64,8 @@ impl CommandFailure {
         }
     }
 
-    /// The end of what a server wrote besides its answers, where that may explain it. What was of no use may be no message, an answer
-    /// under another id, or one that was too long; and a server behind a URL has no stdout.
+    /// Returns the end of the server's stderr and unusable output, if there is any, because it may explain the error. An unusable line may
+    /// not be a message, may answer under another id, or was too long. A server behind a URL has no stdout.
     fn tail(&self) -> String {
         let stderr = self.last_lines("stderrTail", "its stderr ended with");
         stderr + &self.last_lines("junk", "it sent lines that unhang could not use, the last of them")
@@ -80,14 +80,14 @@ impl CommandFailure {
         if text.is_empty() { text } else { format!("{heading}:\n{text}") }
     }
 
-    /// It as a program is told of it.
+    /// Returns the failure as JSON, in the form that a program reads.
     pub fn members(&self) -> Value {
         let hint = || self.hint.as_ref().map_or_else(|| json!({}), |hint| json!({ "hint": hint }));
         let data = self.data.clone().unwrap_or_else(hint);
         json!({ "kind": self.kind, "message": self.message, "data": data })
     }
 
-    /// Prints it as was asked for, and gives its exit code.
+    /// Prints the failure in the requested format, and returns its exit code.
     pub fn print(&self, format: Option<Format>) -> ExitCode {
         if format == Some(Format::Json) {
             let error = json!({ "error": self.members() }).to_string();

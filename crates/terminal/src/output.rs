@@ -1,7 +1,7 @@
 //! The one printer. Data goes to stdout, everything else to stderr; a broken pipe is a quiet success.
 //!
-//! Invariant: what is printed steers no terminal, whatever a server, a job or a file put into it. Each stream is looked at by itself:
-//! one that is no terminal is given every byte as it is.
+//! Invariant: printed text cannot steer a terminal, whatever a server, a job or a file put into it. The printer checks each stream on its
+//! own: a stream that does not lead to a terminal gets every byte unchanged.
 
 use std::{
     borrow::Cow,
@@ -18,21 +18,22 @@ use unhang::exit;
 
 use crate::text::{PlainBytes, PlainText, escaped_json, escaped_lines};
 
-/// Columns of a terminal that everybody has.
+/// The width in columns that every terminal has.
 pub const COLUMNS: usize = 80;
 
-/// The columns of the terminal that this stream leads to: [`COLUMNS`] where it leads to none, or to one that does not say it.
+/// Returns the number of columns of the terminal that this stream leads to. Returns [`COLUMNS`] if it leads to none, or if the terminal
+/// does not tell its size.
 pub fn columns(stream: impl AsFd) -> usize {
     let told = tcgetwinsize(stream).map_or(0, |size| usize::from(size.ws_col));
     if told == 0 { COLUMNS } else { told }
 }
 
-/// Prints text.
+/// Prints text, and returns the exit code.
 pub fn data(text: &str) -> ExitCode {
     ExitCode::from(bytes(text.as_bytes()))
 }
 
-/// The same for data that may be no text, with the bare exit code.
+/// Prints data that may not be text, and returns the bare exit code.
 pub fn bytes(bytes: &[u8]) -> u8 {
     write(bytes).err().unwrap_or(exit::DONE)
 }
@@ -40,7 +41,7 @@ pub fn bytes(bytes: &[u8]) -> u8 {
 /// Prints a part of the data.
 ///
 /// # Errors
-/// The exit code, where there is nobody who reads it or it cannot be written.
+/// Fails with the exit code if nobody reads stdout, or if it cannot be written.
 pub fn write(bytes: &[u8]) -> Result<(), u8> {
     if io::stdout().is_terminal() {
         write_as_it_is(PlainBytes::default().take(bytes).as_bytes())
@@ -49,10 +50,10 @@ pub fn write(bytes: &[u8]) -> Result<(), u8> {
     }
 }
 
-/// Prints JSON, which a terminal is given in another spelling of the same meaning.
+/// Prints JSON. A terminal gets it in another spelling of the same meaning.
 ///
 /// # Errors
-/// As [`write()`].
+/// Fails as [`write()`] does.
 pub fn write_json(json: &str) -> Result<(), u8> {
     if io::stdout().is_terminal() {
         write_as_it_is(escaped_json(json).as_bytes())
@@ -61,10 +62,10 @@ pub fn write_json(json: &str) -> Result<(), u8> {
     }
 }
 
-/// Prints text in which everything from outside is escaped already, so that the colours of unhang reach a terminal.
+/// Prints text in which everything from outside is escaped already, so that unhang's own colours reach a terminal.
 ///
 /// # Errors
-/// As [`write()`].
+/// Fails as [`write()`] does.
 pub fn write_escaped(text: &str) -> Result<(), u8> {
     write_as_it_is(text.as_bytes())
 }
@@ -74,7 +75,7 @@ fn write_as_it_is(bytes: &[u8]) -> Result<(), u8> {
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| unwritten(&error))
 }
 
-/// The exit code of what cannot be printed, which is told. Nobody reading it is a quiet end.
+/// Returns the exit code for output that cannot be printed, and prints the reason. If nobody reads the output, the command ends quietly.
 pub(crate) fn unwritten(why: &io::Error) -> u8 {
     if why.kind() == io::ErrorKind::BrokenPipe {
         return exit::DONE;
@@ -83,7 +84,7 @@ pub(crate) fn unwritten(why: &io::Error) -> u8 {
     exit::FAILED
 }
 
-/// Whether somebody may still read what is printed. A pipe that nobody reads tells so before anything is written.
+/// Returns whether somebody may still read stdout. A pipe without a reader says so before anything is written.
 pub fn is_read() -> bool {
     let stdout = io::stdout();
     let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
@@ -91,28 +92,29 @@ pub fn is_read() -> bool {
     !polled[0].revents().contains(PollFlags::ERR)
 }
 
-/// Tells a person something that is no error.
+/// Tells a person something that is not an error.
 pub fn note(text: &str) {
     error(text, None);
 }
 
-/// Prints an error and a hint, where there is one. Nobody reading it is no reason to fail.
+/// Prints an error and its hint, if it has one. The function does not fail if nobody reads stderr.
 pub fn error(message: &str, hint: Option<&str>) {
     let hint = hint.map_or_else(String::new, |hint| format!("hint: {hint}\n"));
     say(&format!("unhang: {message}\n{hint}"));
 }
 
-/// Writes this to stderr as it is, but for what would steer a terminal there.
+/// Writes this text to stderr. On a terminal, it escapes the characters that would steer it.
 pub fn say(text: &str) {
     let _nobody_reads = io::stderr().lock().write_all(for_stderr(text, escaped_lines).as_bytes());
 }
 
-/// Writes one line of JSON to stderr, which a terminal is given in another spelling of the same meaning.
+/// Writes one line of JSON to stderr. A terminal gets it in another spelling of the same meaning.
 pub(crate) fn say_json(json: &str) {
     let _nobody_reads = writeln!(io::stderr().lock(), "{}", for_stderr(json, escaped_json));
 }
 
-/// A text of several lines without its control sequences, if stderr is a terminal: what is left of them would only be in the way there.
+/// Returns a text of several lines, without its control sequences if stderr is a terminal. Their escaped remains would only disturb a
+/// reader there.
 pub fn plain_on_stderr(text: &str) -> Cow<'_, str> {
     for_stderr(text, |text| PlainText::default().take(text))
 }
@@ -121,7 +123,7 @@ fn for_stderr(text: &str, escape: impl FnOnce(&str) -> String) -> Cow<'_, str> {
     if io::stderr().is_terminal() { Cow::Owned(escape(text)) } else { Cow::Borrowed(text) }
 }
 
-/// A sink of JSON lines on stdout, as [`write_json`]. What is written at a time has to be whole lines.
+/// A sink of JSON lines on stdout, like [`write_json`]. Each write has to consist of whole lines.
 #[derive(Debug)]
 pub struct JsonLines;
 
@@ -141,15 +143,15 @@ impl Write for JsonLines {
     }
 }
 
-/// Our stderr for whoever writes to it on a thread of its own, in pieces cut anywhere: what servers and jobs write there as well.
+/// The stderr of this process, for a thread that writes pieces cut anywhere. The pieces also contain text from servers and jobs.
 #[derive(Debug)]
 pub struct StderrSink {
-    /// What makes plain text of it, where stderr is a terminal; `None` for JSON, which comes in whole lines.
+    /// The filter that makes plain text of the pieces, if stderr is a terminal; `None` for JSON, which comes in whole lines.
     plain: Option<PlainBytes>,
 }
 
 impl StderrSink {
-    /// For text, or for lines of JSON.
+    /// Makes a sink for lines of JSON, or else for text.
     pub fn new(is_json: bool) -> Self {
         Self { plain: (!is_json).then(PlainBytes::default) }
     }

@@ -1,6 +1,7 @@
-//! Says what is being done, to a person only.
+//! Tells a person, and nobody else, what a command is doing.
 //!
-//! Invariant: it is one row of the terminal, however narrow that is: of what breaks only the last row could be taken back.
+//! Invariant: the message takes one row of the terminal, however narrow that is. If it broke into several rows, only the last one could be
+//! taken back.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,17 +10,17 @@ use crate::{
     text::{escaped, fitted},
 };
 
-/// Replaces what was said before.
+/// Replaces the previous message.
 pub fn show(doing: &str) {
     let mut stderr = io::stderr();
     if stderr.is_terminal() {
-        // A character in the last column makes some terminals go on in the next row.
+        // Some terminals go on in the next row after a character in the last column.
         let line = fitted(&escaped(doing), columns(&stderr).saturating_sub(1));
         let _nobody_reads = write!(stderr, "\r\x1b[K{line}");
     }
 }
 
-/// Takes back what was said.
+/// Takes back the message.
 pub fn end() {
     show("");
 }

@@ -1,20 +1,20 @@
-//! Text from outside as a terminal may be given it: no job moves the cursor, changes a colour or rings the bell.
+//! Text from outside in a form that is safe for a terminal: no job moves the cursor, changes a colour or rings the bell.
 //!
 //! Invariants
 //!
-//! - What comes out has no control character but line feed and tab, whatever went in and wherever it was cut; and none that misleads a
-//!   person: that turns the direction of text, separates lines, or is not seen. Joiners stay, which scripts and emoji need, and so does
-//!   what shows a sign as an emoji.
+//! - The output has no control character but line feed and tab, whatever the input was and wherever it was cut. It has no character that
+//!   misleads a person: none that turns the direction of text, separates lines, or is invisible. Joiners stay, because scripts and emoji
+//!   need them, and so does the selector that shows a sign as an emoji.
 //! - A sequence that does not end hides no more than the rest of its line.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// The columns that a line takes on a terminal.
+/// Returns the number of columns that a line takes on a terminal.
 pub fn width(line: &str) -> usize {
     line.width()
 }
 
-/// As much of a line as has room in so many columns; where that is not all, its last character says so.
+/// Returns as much of a line as fits into so many columns. If that is not all of it, the last character is an ellipsis.
 pub fn fitted(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_owned();
@@ -31,14 +31,14 @@ pub fn fitted(line: &str, columns: usize) -> String {
     fitted
 }
 
-/// A line of just so many columns.
+/// Returns the line cut or padded to exactly so many columns.
 pub fn padded(line: &str, columns: usize) -> String {
     let mut padded = fitted(line, columns);
     padded.extend(std::iter::repeat_n(' ', columns.saturating_sub(width(&padded))));
     padded
 }
 
-/// Makes a name or a message fit into one line: control characters and those that turn the direction of text are spelt out.
+/// Makes a name or a message fit into one line: it escapes control characters and characters that mislead a person.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -51,7 +51,7 @@ pub fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The same for a message of several lines: line feeds and tabs stay as they are.
+/// Escapes a message of several lines as [`escaped`] does, but keeps line feeds and tabs.
 pub fn escaped_lines(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -64,8 +64,8 @@ pub fn escaped_lines(text: &str) -> String {
     escaped
 }
 
-/// The same for JSON, which stays JSON of the same meaning: what steers a terminal can only stand in its strings, but for a carriage
-/// return, which is white space between them.
+/// Escapes JSON so that it stays JSON of the same meaning. Characters that steer a terminal can only stand in its strings. The one
+/// exception is a carriage return, which is white space between them.
 pub fn escaped_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {
@@ -73,7 +73,7 @@ pub fn escaped_json(json: &str) -> String {
             '\n' | '\t' => escaped.push(character),
             '\r' => escaped.push(' '),
             _ if steers(character) => {
-                // As JSON spells it: two of them beyond the first plane.
+                // JSON spells a character beyond the first plane as two units.
                 for unit in character.encode_utf16(&mut [0; 2]) {
                     escaped.push_str(&format!("\\u{unit:04x}"));
                 }
@@ -84,27 +84,27 @@ pub fn escaped_json(json: &str) -> String {
     escaped
 }
 
-/// Whether a terminal may take it as a command, or a person be misled by it.
+/// Returns whether a terminal may take the character as a command, or whether it may mislead a person.
 fn steers(character: char) -> bool {
     character.is_control() || misleads(character)
 }
 
-/// Whether a person would read something else than is there.
+/// Returns whether the character would make a person read something else than the text contains.
 fn misleads(character: char) -> bool {
-    // What joins, and what makes an emoji of a sign.
+    // Joiners, and the selector that makes an emoji of a sign.
     if matches!(character, '\u{200c}' | '\u{200d}' | '\u{fe0f}') {
         return false;
     }
-    // What separates lines and paragraphs in the midst of text.
+    // The separators of lines and paragraphs inside a text.
     matches!(character, '\u{2028}' | '\u{2029}')
         || is_ignorable(character)
         || is_format(character)
-        // Nothing is drawn for a pattern of Braille without dots and a head of a note that there is none.
+        // Terminals draw nothing for the Braille pattern without dots and for the null note head.
         || matches!(character, '\u{2800}' | '\u{1d159}')
 }
 
-/// `Default_Ignorable_Code_Point` of Unicode 16.0 (DerivedCoreProperties.txt): what is not seen unless a program knows what to do with it.
-/// It has places of which nothing is known yet.
+/// Returns whether Unicode 16.0 gives the character the property `Default_Ignorable_Code_Point` (DerivedCoreProperties.txt). Nobody sees
+/// such a character, unless a program knows what to do with it. The property includes code points that are not assigned yet.
 fn is_ignorable(character: char) -> bool {
     matches!(
         character,
@@ -115,8 +115,9 @@ fn is_ignorable(character: char) -> bool {
     )
 }
 
-/// What the general category `Cf` of Unicode 16.0 (DerivedGeneralCategory.txt) has besides: what turns the direction of text and the like. The signs
-/// in front of Arabic numbers and verses (U+0600 to U+0605, U+06DD, U+0890, U+0891, U+08E2) are seen, and stay.
+/// Returns whether the character has the general category `Cf` of Unicode 16.0 (DerivedGeneralCategory.txt) but not the property above.
+/// Such characters turn the direction of text, for example. The signs in front of Arabic numbers and verses (U+0600 to U+0605, U+06DD,
+/// U+0890, U+0891, U+08E2) are visible, and stay.
 fn is_format(character: char) -> bool {
     matches!(
         character,
@@ -124,7 +125,7 @@ fn is_format(character: char) -> bool {
     )
 }
 
-/// Makes plain text of bytes that come in pieces, wherever those were cut.
+/// A filter that makes plain text of bytes in pieces, wherever the pieces were cut.
 #[derive(Debug, Default)]
 pub struct PlainBytes {
     plain: PlainText,
@@ -133,7 +134,7 @@ pub struct PlainBytes {
 }
 
 impl PlainBytes {
-    /// The plain text of the next piece.
+    /// Returns the plain text of the next piece.
     pub fn take(&mut self, piece: &[u8]) -> String {
         let bytes = [std::mem::take(&mut self.unfinished).as_slice(), piece].concat();
         let mut text = String::with_capacity(bytes.len());
@@ -149,11 +150,11 @@ impl PlainBytes {
     }
 }
 
-/// Takes control sequences out of a text that comes in pieces.
+/// A filter that takes control sequences out of a text that comes in pieces.
 #[derive(Debug, Default)]
 pub struct PlainText {
     state: EscapeState,
-    /// A carriage return has come, and what comes next says what it meant.
+    /// Whether the last character was a carriage return, whose meaning the next character decides.
     has_returned: bool,
 }
 
@@ -161,16 +162,16 @@ pub struct PlainText {
 enum EscapeState {
     #[default]
     Text,
-    /// Behind ESC.
+    /// After ESC.
     Escape,
-    /// In a sequence of parameters, as for colours.
+    /// Inside a sequence with parameters, such as for colours.
     Parameters,
-    /// In a string for the terminal, as for its title.
+    /// Inside a string for the terminal, such as for its title.
     Title,
 }
 
 impl PlainText {
-    /// The plain text of the next piece.
+    /// Returns the plain text of the next piece.
     pub fn take(&mut self, piece: &str) -> String {
         let mut plain = String::with_capacity(piece.len());
         for character in piece.chars() {
@@ -180,7 +181,7 @@ impl PlainText {
     }
 
     fn next(&mut self, character: char, plain: &mut String) -> EscapeState {
-        // A line that is written over becomes lines below each other.
+        // If a program overwrites a line, the versions become lines one below the other.
         if std::mem::take(&mut self.has_returned) && character != '\n' {
             plain.push('\n');
         }

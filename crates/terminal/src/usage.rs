@@ -1,4 +1,4 @@
-//! A wrong command line, told in the form of all other errors.
+//! Errors about a wrong command line, in the form of all other errors.
 
 use std::{
     ffi::OsString,
@@ -24,7 +24,7 @@ pub fn usage_error(error: &clap::Error, whole: &Command) -> ExitCode {
         return ExitCode::from(printed.map_or_else(|error| unwritten(&error), |()| exit::DONE));
     }
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    // So that each command knows the flags that it has from those above it.
+    // `build` gives each command the flags that it inherits from those above it.
     let mut whole = whole.clone();
     whole.build();
     let whole = &whole;
@@ -37,7 +37,7 @@ pub fn usage_error(error: &clap::Error, whole: &Command) -> ExitCode {
         return CommandFailure::usage(message, Some(&hint)).print(Some(Format::Json));
     }
     let told = match error.kind() {
-        // A help, which says all there is to say.
+        // The help already says everything.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.render().to_string(),
         _ => usage_told(&rendered, tip, command),
     };
@@ -45,7 +45,7 @@ pub fn usage_error(error: &clap::Error, whole: &Command) -> ExitCode {
     ExitCode::from(exit::USAGE)
 }
 
-/// Returns the command that the words of a wrong command line name, as far as they name one, and what it is called: `unhang job show`.
+/// Returns the command that the words of a wrong command line name, as far as they do, and its full name: `unhang job show`.
 fn meant_command<'a>(whole: &'a Command, words: &[OsString]) -> (&'a Command, String) {
     let mut command = whole;
     let mut path = command.get_name().to_owned();
@@ -57,7 +57,7 @@ fn meant_command<'a>(whole: &'a Command, words: &[OsString]) -> (&'a Command, St
     (command, path)
 }
 
-/// Says how JSON is asked for where somebody typed `--json`, as many other programs want it.
+/// Tells how to ask for JSON if somebody typed `--json`, as many other programs want it. Returns `None` for any other error.
 fn missing_flag_tip(error: &clap::Error, command: &Command) -> Option<&'static str> {
     let is_json =
         matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(flag)) if flag == "--json");
@@ -66,8 +66,8 @@ fn missing_flag_tip(error: &clap::Error, command: &Command) -> Option<&'static s
         .then_some("write `--output json` for JSON")
 }
 
-/// Returns what is wrong with a value that begins with a hyphen, as in `--call-timeout -5s`. The parser takes such a value for a flag, and
-/// names neither the flag before it nor what that takes.
+/// Returns the error about a value that begins with a hyphen, as in `--call-timeout -5s`. The parser takes such a value for a flag, and
+/// names neither the flag before it nor the kind of value which that takes.
 fn refused_value(
     error: &clap::Error,
     whole: &Command,
@@ -128,14 +128,14 @@ fn blamed_variable(error: &clap::Error, whole: &Command, words: &[OsString]) -> 
     Some((argument.clone(), name.to_owned()))
 }
 
-/// Whether the words of a wrong command line ask for JSON. What stands behind `--` is for others.
+/// Returns whether the words of a wrong command line ask for JSON. The words after `--` belong to others.
 fn wants_json(words: &[OsString]) -> bool {
     let own: Vec<&OsString> = words.iter().take_while(|word| *word != "--").collect();
     let pair = |pair: &[&OsString]| pair[0] == "--output" && pair[1] == "json";
     own.iter().any(|word| *word == "--output=json") || own.windows(2).any(pair)
 }
 
-/// What the parser says, with the variable that has said a wrong value in the place of a flag.
+/// Returns the parser's error text. If an environment variable gave the wrong value, the text names the variable instead of the flag.
 fn usage_rendered(error: &clap::Error, whole: &Command, words: &[OsString]) -> String {
     let told = error.render().to_string();
     match blamed_variable(error, whole, words) {
@@ -144,7 +144,7 @@ fn usage_rendered(error: &clap::Error, whole: &Command, words: &[OsString]) -> S
     }
 }
 
-/// The same as a message and a hint, for a program.
+/// Splits the error text into a message and a hint, for a program.
 fn usage_parts(parser: &str, tip: Option<&str>, command: &str) -> (String, String) {
     let told = usage_told(parser, tip, command);
     let mut lines =
@@ -153,8 +153,8 @@ fn usage_parts(parser: &str, tip: Option<&str>, command: &str) -> (String, Strin
     (message, lines.collect::<Vec<_>>().join("; "))
 }
 
-/// What the parser says of a wrong command line, in the form of all other errors, with two hints at most. A tip of ours goes before
-/// those of the parser.
+/// Returns the parser's text about a wrong command line in the form of all other errors, with two hints at most. unhang's own tip
+/// comes before those of the parser.
 fn usage_told(parser: &str, own_tip: Option<&str>, command: &str) -> String {
     let mut parts = parser.split("\n\n");
     let joined = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -162,7 +162,7 @@ fn usage_told(parser: &str, own_tip: Option<&str>, command: &str) -> String {
     let message = message.strip_prefix("error: ").unwrap_or(&message);
     let mut told = format!("unhang: {message}\n");
     let rest: Vec<&str> = parts.collect();
-    // Behind `--` stands a server's command, or an ID: a flag that is not ours is of no use there.
+    // The words after `--` are a server's command or an ID: a tip about passing a value there does not help.
     let tips =
         rest.iter().flat_map(|part| part.lines()).filter_map(|line| line.trim_start().strip_prefix("tip: "));
     let tip = own_tip.or_else(|| tips.into_iter().find(|tip| !tip.starts_with("to pass ")));
