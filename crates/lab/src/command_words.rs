@@ -1,9 +1,9 @@
-//! A command in one argument, split into its words without a shell: white space separates, quotes keep together.
+//! A command in one argument, split into its words without a shell. White space separates words, and quotes keep them together.
 
-/// Splits a command into words. Between quotes, single or double, everything stands for itself.
+/// Splits a command into words. Between quotes, single or double, every character stands for itself.
 ///
 /// # Errors
-/// A quote that does not end, or no word at all.
+/// Fails if a quote does not end, or if there is no word at all.
 pub(crate) fn split(text: &str) -> Result<Vec<String>, &'static str> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,6 +1,6 @@
 //! Finds the two binaries of a run: the `unhang` that is measured, and the lab itself, which plays the servers.
 //!
-//! Invariant: a stale `unhang` is never measured unasked. Where cargo runs the lab, cargo builds `unhang` first, with the same profile.
+//! Invariant: a stale `unhang` is never measured unasked. If cargo runs the lab, cargo builds `unhang` first, with the same profile.
 
 use std::{
     env,
@@ -20,10 +20,10 @@ pub(crate) struct MeasuredPrograms {
 }
 
 impl MeasuredPrograms {
-    /// Finds both; under cargo, builds `unhang` first.
+    /// Finds both binaries. Under cargo, it builds `unhang` first.
     ///
     /// # Errors
-    /// One sentence for a person: which binary is missing, or why cargo did not build it.
+    /// Fails with one sentence for a person: which binary is missing, or why cargo did not build it.
     pub(crate) fn find(arguments: &ProductArguments) -> Result<Self, String> {
         let lab =
             env::current_exe().map_err(|error| format!("the path of unhang-lab is unknown: {error}"))?;
@@ -43,7 +43,7 @@ impl MeasuredPrograms {
         Ok(Self { unhang: text(unhang)?, lab: text(lab)? })
     }
 
-    /// Returns both, for the load generators.
+    /// Returns both paths, for the load generators.
     pub(crate) fn of_load(&self) -> LoadPrograms<'_> {
         LoadPrograms { unhang: &self.unhang, zoo: &self.lab }
     }
@@ -67,7 +67,7 @@ fn text(path: PathBuf) -> Result<String, String> {
     clippy::disallowed_methods,
     reason = "cargo builds for as long as it takes, in the person's own session, so that Ctrl-C ends both"
 )]
-/// Has cargo build the `unhang` at this path: the folder's name is the profile's, but for `debug`.
+/// Builds the `unhang` at this path with cargo. The folder's name is the profile's, but for `debug`.
 fn build(cargo: &Path, unhang: &Path) -> Result<(), String> {
     let folder = unhang.parent().ok_or("unhang-lab lies in no folder")?;
     let profile = match folder.file_name().and_then(|name| name.to_str()) {

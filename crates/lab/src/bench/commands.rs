@@ -1,6 +1,6 @@
-//! The command line beside the bare start of a server: what is measured, the bars, and how it is told.
+//! The command line beside the bare start of a server: the measures, the bars, and the report.
 //!
-//! Invariant: what is measured is whole processes, as a script sees them.
+//! Invariant: the bench measures whole processes, as a script sees them.
 
 use serde_json::json;
 use unhang::exit;
@@ -68,7 +68,7 @@ const MEASURES: [Measure<CommandRound>; 5] = [
 ///
 /// # Errors
 ///
-/// The exit code, where they cannot be measured.
+/// Fails with the exit code if the commands cannot be measured.
 pub(super) fn measure(programs: &MeasuredPrograms, bench: &BenchArguments) -> Result<MeasuredPart, u8> {
     let plan = if bench.quick { CommandPlan::QUICK } else { CommandPlan::FULL };
     let outcome = measure_commands(programs.of_load(), &plan, |round| {

@@ -1,6 +1,6 @@
-//! What is measured on the disk that jobs lie on.
+//! Measurements on the disk on which jobs lie.
 //!
-//! Invariant: the folder lies where jobs would, for what costs is the disk; whatever goes wrong is told, and where the data lay.
+//! Invariant: the folder lies where jobs would, because the disk decides the cost. Every failure is reported, with the place of the data.
 
 use std::{env, path::Path};
 
@@ -8,11 +8,11 @@ use unhang::{exit, process::identity::ask_for_short_turns};
 use unhang_terminal::{output, progress};
 use unhang_zoo::load::JobLoadError;
 
-/// Measures `what` in a folder of its own where jobs would lie.
+/// Measures `what` in a new folder, in the place where jobs would lie.
 ///
 /// # Errors
 ///
-/// The exit code, where it cannot be measured.
+/// Fails with the exit code if it cannot be measured.
 pub(super) fn in_data_folder<T>(
     what: &str,
     home: Option<&Path>,
@@ -23,7 +23,7 @@ pub(super) fn in_data_folder<T>(
         output::error(&format!("{what} need a folder for their data"), Some("name one with --home"));
         return Err(exit::USAGE);
     };
-    // What is measured is how late an answer comes, and not how late this client, between the jobs, gets to see it.
+    // The measure is the delay of an answer, and not the delay until this client, between the jobs, gets to see it.
     ask_for_short_turns();
     let outcome = measure(&folder);
     progress::end();

@@ -1,6 +1,6 @@
-//! The gateway over HTTP beside a reverse proxy, and with many sessions: what is measured, the bars, and how it is told.
+//! The gateway over HTTP beside a reverse proxy, and with many sessions: the measures, the bars, and the report.
 //!
-//! Invariant: where there is no proxy to compare with, that is said, and nothing is judged by it.
+//! Invariant: without a proxy to compare with, the report says so, and no bar depends on it.
 
 use std::{env, path::PathBuf};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{arguments::BenchArguments, product::MeasuredPrograms};
 
-/// Where Debian puts it, which is not where the programs of users are found.
+/// The path that Debian uses, which is not on the `PATH` of users.
 const USUAL: &str = "/usr/sbin/nginx";
 
 /// All rows of the first table, in its order.
@@ -63,7 +63,7 @@ const MEASURES: [Measure<GatewayRound>; 4] = [
     },
 ];
 
-/// All rows of the second one.
+/// All rows of the second table.
 const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
     Measure {
         key: "session_bytes",
@@ -121,11 +121,11 @@ const OF_SESSIONS: [Measure<CrowdRound>; 6] = [
     },
 ];
 
-/// Measures the gateway. Beside the parts: whether all of it could be measured.
+/// Measures the gateway. Returns the parts, and whether all of it could be measured.
 ///
 /// # Errors
 ///
-/// The exit code, where nothing could be.
+/// Fails with the exit code if nothing could be measured.
 pub(super) fn measure(
     programs: &MeasuredPrograms,
     bench: &BenchArguments,
@@ -164,7 +164,7 @@ pub(super) fn measure(
     if parts.is_empty() { Err(exit::UNREACHABLE) } else { Ok((parts, is_whole)) }
 }
 
-/// The one that was named, or that is found.
+/// Returns the nginx that was named, or else one that is found.
 fn nginx(bench: &BenchArguments) -> Option<String> {
     let named = bench.nginx.clone();
     let found = || {

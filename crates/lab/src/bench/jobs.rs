@@ -1,4 +1,4 @@
-//! Durable jobs beside what stands for them by hand: what is measured, the bars, and how it is told.
+//! Durable jobs beside their counterparts without unhang: the measures, the bars, and the report.
 
 use serde_json::json;
 use unhang_terminal::{output, progress};
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::{arguments::BenchArguments, product::MeasuredPrograms};
 
-/// What is kept of a log, as the bench asks for it, and a lot of room: the shim needs a turn of the processor for each look.
+/// The size of a log that the bench asks to keep, and a lot of room. The supervisor needs a turn of the processor for each look.
 const LOG_BAR: f64 = 64.0 * 1_048_576.0;
 
-/// Shows what may be microseconds or many milliseconds.
+/// Shows a time that may be microseconds or many milliseconds.
 fn show_time(milliseconds: f64) -> String {
     if milliseconds < 1.0 {
         format!("{:.0} µs", milliseconds * 1e3)
@@ -129,11 +129,11 @@ const MEASURES: [Measure<JobRound>; 11] = [
     },
 ];
 
-/// Measures the jobs and the peers; what went wrong is told at once. Beside the part: whether all could be measured.
+/// Measures the jobs and the peers, and reports failures at once. Returns the part, and whether all could be measured.
 ///
 /// # Errors
 ///
-/// The exit code, where they cannot be measured.
+/// Fails with the exit code if the jobs cannot be measured.
 pub(super) fn measure(
     programs: &MeasuredPrograms,
     bench: &BenchArguments,

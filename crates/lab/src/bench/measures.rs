@@ -1,33 +1,33 @@
-//! What is compared with what, and the bars (design 8). Pure.
+//! The comparisons and the bars (design 8). Pure.
 //!
-//! Invariant: a comparison is made within each round, and the median of these is what counts; noise that comes and goes
-//! between rounds cancels out.
+//! Invariant: a comparison is made within each round, and the median of the comparisons counts. So noise that comes and goes between rounds
+//! cancels out.
 
 use std::fmt;
 
 use serde::Serialize;
 use unhang_zoo::load::median;
 
-/// What a value is compared with, in the same round.
+/// The way that a value is compared with, in the same round.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Baseline {
-    /// How many times the floor's.
+    /// The ratio to the floor's value.
     Floor,
-    /// How much more than the direct way's.
+    /// The difference from the direct way's value.
     Direct,
     Nothing,
 }
 
-/// What is held to the bar.
+/// The figure that is held against the bar.
 #[derive(Clone, Copy)]
 pub(super) enum MeasuredSubject {
     /// The value itself.
     Value,
-    /// What the comparison says.
+    /// The result of the comparison.
     Comparison,
 }
 
-/// What must be reached.
+/// The limit that has to be kept.
 #[derive(Clone, Copy)]
 pub(super) enum BarLimit {
     AtMost(f64),
@@ -41,10 +41,10 @@ pub(super) struct Measure<Round> {
     pub(super) key: &'static str,
     /// Its name for a person.
     pub(super) title: &'static str,
-    /// Shows a value to a person.
+    /// The function that shows a value to a person.
     pub(super) show: fn(f64) -> String,
     pub(super) of: fn(&Round) -> Option<f64>,
-    /// Makes one of the values of all rounds.
+    /// The function that makes one value of those of all rounds.
     pub(super) over_rounds: fn(&[f64]) -> Option<f64>,
     pub(super) beside: Baseline,
     pub(super) bar: Option<(MeasuredSubject, BarLimit)>,
@@ -86,24 +86,24 @@ pub(super) fn lowest(values: &[f64]) -> Option<f64> {
 /// One cell of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Value {
-    /// Made of all rounds: the median, where nothing else is said.
+    /// The value over all rounds: the median, unless the measure says otherwise.
     pub(super) value: f64,
-    /// How many times the floor's.
+    /// The ratio to the floor's value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ratio_to_floor: Option<f64>,
-    /// How much more than the direct way's.
+    /// The difference from the direct way's value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) added_to_direct: Option<f64>,
-    /// For a person.
+    /// The value for a person.
     #[serde(skip)]
     pub(super) shown: String,
-    /// The comparison for a person, where there is one; the notes of the table say with what.
+    /// The comparison for a person, if there is one. The notes of the table say what it compares with.
     #[serde(skip)]
     pub(super) shown_comparison: Option<String>,
 }
 
-/// Compares the rounds of one way with those of the two that it is measured beside; one value for each of `measures`,
-/// none where there is nothing to tell.
+/// Compares the rounds of one way with those of the two ways that it is measured beside. The result has a value for each of `measures`, or
+/// `None` if there is nothing to tell.
 pub(super) fn compare<Round>(
     measures: &[Measure<Round>],
     rounds: &[Round],
@@ -137,25 +137,25 @@ pub(super) fn compare<Round>(
     measures.iter().map(value).collect()
 }
 
-/// A bar and what became of it.
+/// A bar and the result that was held against it.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct MeasuredBar {
-    /// Which measure.
+    /// The key of the measure.
     pub(super) measure: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_most: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_least: Option<f64>,
-    /// What was measured, the value or the comparison; none if it could not be.
+    /// The figure that was measured, the value or the comparison; `None` if it could not be measured.
     pub(super) measured: Option<f64>,
     pub(super) met: bool,
-    /// In words.
+    /// The bar in words.
     #[serde(skip)]
     words: String,
 }
 
 impl MeasuredBar {
-    /// The same, told as that of this way.
+    /// Returns the bar with the name of this way in front of its words.
     pub(super) fn of(self, way: &str) -> Self {
         Self { words: format!("{way}, {}", self.words), ..self }
     }
@@ -167,7 +167,7 @@ impl fmt::Display for MeasuredBar {
     }
 }
 
-/// Holds the values of one way against the bars. What could not be measured is missed.
+/// Holds the values of one way against the bars. A bar whose value could not be measured is missed.
 pub(super) fn judge<Round>(measures: &[Measure<Round>], values: &[Option<Value>]) -> Vec<MeasuredBar> {
     let judged = measures.iter().zip(values).filter_map(|(measure, value)| {
         let (subject, limit) = measure.bar?;
@@ -201,7 +201,7 @@ impl<Round> Measure<Round> {
         }
     }
 
-    /// Shows what is held to the bar; the unit of a ratio is not said.
+    /// Shows the figure that is held against the bar, without the unit of a ratio.
     fn show_subject(&self, subject: MeasuredSubject, value: f64) -> String {
         match (subject, self.beside) {
             (MeasuredSubject::Value, _) => (self.show)(value),
@@ -214,7 +214,7 @@ impl<Round> Measure<Round> {
         matches!((subject, self.beside), (MeasuredSubject::Comparison, Baseline::Floor))
     }
 
-    /// Shows the bar, where there is one.
+    /// Shows the bar, or returns `None` if there is none.
     pub(super) fn show_bar(&self) -> Option<String> {
         let (subject, limit) = self.bar?;
         Some(match limit {

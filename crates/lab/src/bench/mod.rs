@@ -1,9 +1,9 @@
 //! `unhang-lab bench`: measures what guard, jobs, command line, gateway and slow calls cost, in one run beside the floor.
 //!
-//! The load generator is the zoo's; here the parts are assembled, compared and shown. The figures say what was measured, never
-//! what should have been.
+//! The load generator is the zoo's; this module assembles, compares and shows the parts. The figures say what was measured, never what
+//! should have been.
 //!
-//! Invariant: what one part cannot measure does not take the figures of the other.
+//! Invariant: if one part cannot be measured, the figures of the others remain.
 
 mod commands;
 mod data_folder;
@@ -92,7 +92,7 @@ pub(crate) fn run(bench: &BenchArguments) -> ExitCode {
     if parts.is_empty() { ExitCode::from(exit::UNREACHABLE) } else { conclude(&parts, bench, is_whole) }
 }
 
-/// Prints the report and settles the exit code.
+/// Prints the report and returns the exit code.
 fn conclude(parts: &[MeasuredPart], bench: &BenchArguments, is_whole: bool) -> ExitCode {
     let text = if bench.output == "json" { report::json(parts) } else { report::text(parts) };
     let printed = output::data(&text);

@@ -8,19 +8,19 @@ use super::measures::{Measure, MeasuredBar, Value};
 /// One column of a table.
 pub(super) struct WayReport {
     pub(super) name: String,
-    /// What stands before the server's command, where it is one command.
+    /// The words before the server's command, if the way is one command.
     pub(super) command: Option<Vec<String>>,
-    /// In the order of the rows.
+    /// The values in the order of the rows.
     pub(super) measures: Vec<Option<Value>>,
 }
 
-/// What the peers among these are.
+/// Returns a note about each peer with its command.
 pub(super) fn peer_notes(ways: &[WayReport]) -> impl Iterator<Item = String> {
     let peers = ways.iter().filter(|way| way.name.starts_with(PEER));
     peers.filter_map(|way| Some(format!("{} is `{}`.", way.name, way.command.as_ref()?.join(" "))))
 }
 
-/// What peers are called, with a number.
+/// The name of peers, which a number follows.
 pub(super) const PEER: &str = "peer";
 
 /// The head of one row.
@@ -30,7 +30,7 @@ pub(super) struct BenchRow {
     bar: String,
 }
 
-/// The heads of all rows.
+/// Returns the heads of all rows.
 pub(super) fn rows<Round>(measures: &[Measure<Round>]) -> Vec<BenchRow> {
     let row = |measure: &Measure<Round>| BenchRow {
         key: measure.key,
@@ -40,15 +40,15 @@ pub(super) fn rows<Round>(measures: &[Measure<Round>]) -> Vec<BenchRow> {
     measures.iter().map(row).collect()
 }
 
-/// One of the things that are measured, with a table of its own.
+/// One part of the bench, with a table of its own.
 pub(super) struct MeasuredPart {
     pub(super) name: &'static str,
-    /// How much was measured.
+    /// The amounts that were measured.
     pub(super) plan: serde_json::Value,
     pub(super) rows: Vec<BenchRow>,
     pub(super) ways: Vec<WayReport>,
     pub(super) bars: Vec<MeasuredBar>,
-    /// What to know about the table, in lines.
+    /// The notes about the table, in lines.
     pub(super) notes: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl MeasuredPart {
         json!({"plan": self.plan, "ways": ways, "bars": self.bars})
     }
 
-    /// As a table, and what to know about it.
+    /// Returns the part as a table with its notes and its verdict.
     fn text(&self) -> String {
         let missed: Vec<String> =
             self.bars.iter().filter(|bar| !bar.met).map(|bar| format!("\n  {bar}")).collect();
@@ -89,7 +89,7 @@ impl MeasuredPart {
         for (index, row) in self.rows.iter().enumerate() {
             let cell = |way: &WayReport| {
                 let Some(value) = &way.measures[index] else { return "–".to_owned() };
-                // A comparison with itself tells nothing.
+                // A comparison of the direct way with itself tells nothing.
                 let comparison = value.shown_comparison.as_ref().filter(|_| way.name != "direct");
                 comparison.map_or(value.shown.clone(), |comparison| format!("{} ({comparison})", value.shown))
             };
@@ -103,7 +103,7 @@ impl MeasuredPart {
     }
 }
 
-/// All parts as JSON, with units in the names of the members.
+/// Returns all parts as JSON, with units in the names of the members.
 pub(super) fn json(parts: &[MeasuredPart]) -> String {
     let mut report = Map::new();
     report.insert("debug_build".to_owned(), cfg!(debug_assertions).into());
@@ -111,7 +111,7 @@ pub(super) fn json(parts: &[MeasuredPart]) -> String {
     format!("{:#}\n", serde_json::Value::Object(report))
 }
 
-/// All parts for a person.
+/// Returns all parts as text for a person.
 pub(super) fn text(parts: &[MeasuredPart]) -> String {
     let mut parts: Vec<String> = parts.iter().map(MeasuredPart::text).collect();
     if cfg!(debug_assertions) {

@@ -1,4 +1,4 @@
-//! Calls that become jobs, beside those that never do: what is measured, the bars, and how it is told.
+//! Calls that become jobs, beside calls that never do: the measures, the bars, and the report.
 
 use serde_json::json;
 use unhang_terminal::progress;
@@ -67,7 +67,7 @@ const MEASURES: [Measure<SlowRound>; 5] = [
 ///
 /// # Errors
 ///
-/// The exit code, where they cannot be measured.
+/// Fails with the exit code if slow calls cannot be measured.
 pub(super) fn measure(programs: &MeasuredPrograms, bench: &BenchArguments) -> Result<MeasuredPart, u8> {
     let plan = if bench.quick { SlowPlan::QUICK } else { SlowPlan::FULL };
     let figures = in_data_folder("slow calls", bench.home.as_deref(), |folder| {

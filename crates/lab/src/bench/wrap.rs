@@ -1,6 +1,6 @@
-//! The guard beside the bare server and two `cat`s: what is measured, the bars, and how it is told.
+//! The guard beside the bare server and two `cat`s: the measures, the bars, and the report.
 //!
-//! Invariant: only `unhang wrap` has bars. A peer is shown beside it, and judged by nobody.
+//! Invariant: only `unhang wrap` has bars. A peer is shown beside it, without a verdict.
 
 use serde_json::json;
 use unhang::exit;
@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{arguments::BenchArguments, product::MeasuredPrograms};
 
-/// Which of the ways, in the order of [`ways`], others are compared with.
+/// The places, in the order of [`ways`], of the ways that others are compared with.
 const DIRECT: usize = 0;
 const FLOOR: usize = 1;
-/// The one that has bars.
+/// The place of the way that has bars.
 const GUARD: usize = 2;
 
 /// All rows, in the order of the table.
@@ -98,11 +98,11 @@ const MEASURES: [Measure<LoadRound>; 8] = [
     },
 ];
 
-/// Measures all ways; what could not be measured is told at once. Beside the part: whether that happened to none.
+/// Measures all ways, and reports failures at once. Returns the part, and whether all ways could be measured.
 ///
 /// # Errors
 ///
-/// The exit code, where there is nothing to compare with.
+/// Fails with the exit code if there is nothing to compare with.
 pub(super) fn measure(
     programs: &MeasuredPrograms,
     bench: &BenchArguments,

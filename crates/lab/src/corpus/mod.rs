@@ -1,5 +1,5 @@
-//! `unhang-lab zoo`: the bundled programs that misbehave, and the corpus that drives wrappers through them. They are
-//! documented in `docs/reference/zoo.md` and `docs/reference/score.md`.
+//! `unhang-lab zoo`: the bundled programs that misbehave, and the corpus that drives wrappers through them. `docs/reference/zoo.md` and
+//! `docs/reference/score.md` document them.
 
 mod report;
 mod run;

@@ -19,14 +19,14 @@ pub(super) struct CaseRow {
     pub(super) verdicts: Vec<CaseVerdict>,
 }
 
-/// All that a run found out.
+/// The result of a run.
 pub(super) struct CorpusReport {
     pub(super) contenders: Vec<Contender>,
     pub(super) rows: Vec<CaseRow>,
     pub(super) timeout: Duration,
 }
 
-/// Whether this contender ought to keep this case, where that is known.
+/// Returns whether this contender ought to keep this case, or `None` if that is not known.
 fn ought(contender: &Contender, case: &Case) -> Option<bool> {
     match contender.name.as_str() {
         BARE => Some(case.ought.bare),
@@ -40,7 +40,7 @@ fn is_kept(verdict: &CaseVerdict) -> bool {
     *verdict == CaseVerdict::Kept
 }
 
-/// Why a case was not kept.
+/// Returns the reason why a case was not kept, or `None` if it was.
 fn reason(verdict: &CaseVerdict) -> Option<String> {
     match verdict {
         CaseVerdict::Kept => None,
@@ -50,7 +50,7 @@ fn reason(verdict: &CaseVerdict) -> Option<String> {
 }
 
 impl CorpusReport {
-    /// Verdicts that differ from what is known, each as `contender, case: verdict`.
+    /// Lists the verdicts that differ from those that are known, each as `contender, case: verdict`.
     pub(super) fn surprises(&self) -> Vec<String> {
         let verdicts = self.rows.iter().flat_map(|row| {
             let verdicts = self.contenders.iter().zip(&row.verdicts);
@@ -69,13 +69,13 @@ impl CorpusReport {
             .collect()
     }
 
-    /// How many of the cases, of one promise or of all, this contender has kept, and of how many.
+    /// Counts the cases, of one promise or of all, that this contender has kept, and all of these cases.
     fn score(&self, contender: usize, promise: Option<u8>) -> (usize, usize) {
         let rows = self.rows.iter().filter(|row| promise.is_none_or(|promise| row.promise == promise));
         rows.fold((0, 0), |(kept, all), row| (kept + usize::from(is_kept(&row.verdicts[contender])), all + 1))
     }
 
-    /// As tables: each case, then the score.
+    /// Returns the report as tables: each case, then the score.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n\n{}\n\n", self.cases(), self.scores());
         if let [_] = self.contenders.as_slice() {
@@ -101,7 +101,7 @@ impl CorpusReport {
         text
     }
 
-    /// One row a case: with one contender its reason, with several only whether it was kept.
+    /// Makes a row for each case: with one contender its reason, with several only whether it was kept.
     fn cases(&self) -> Table {
         let mut table = table();
         let is_alone = self.contenders.len() == 1;
@@ -142,7 +142,7 @@ impl CorpusReport {
         table
     }
 
-    /// As JSON, with the reason of each verdict.
+    /// Returns the report as JSON, with the reason of each verdict.
     pub(super) fn json(&self) -> String {
         let word = |verdict: &CaseVerdict| match verdict {
             CaseVerdict::Kept => "kept",
@@ -179,7 +179,8 @@ impl CorpusReport {
     }
 }
 
-/// The table of `--list`: each case with its promise, what it demands, and who of the two keeps it who do nothing for it.
+/// Makes the table of `--list`: each case with its promise and its demand. It also shows which of the two contenders that do nothing for a
+/// case keeps it.
 pub(super) fn list(cases: &[(u8, &'static Case)]) -> String {
     let mut table = table();
     table.set_header(["", "case", "demands", "kept by"]);
@@ -195,7 +196,7 @@ pub(super) fn list(cases: &[(u8, &'static Case)]) -> String {
     format!("{table}\n\nKept by: who of `{BARE}` and `{PUMP}` keeps it, doing nothing for it.\n")
 }
 
-/// Without lines between the rows: there are many, and each is short.
+/// Makes an empty table. It has no lines between the rows, because there are many, and each is short.
 fn table() -> Table {
     let mut table = Table::new();
     table

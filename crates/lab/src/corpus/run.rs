@@ -1,9 +1,9 @@
-//! `unhang-lab zoo run`: any wrapper, or the three well-known ways to a server, through the corpus of hangs.
+//! `unhang-lab zoo run`: drives any wrapper, or the three well-known ways to a server, through the corpus of hangs.
 //!
-//! The cases and their client are the zoo's; here the contenders are assembled and their score is shown.
+//! The cases and their client are the zoo's; this module assembles the contenders and shows their score.
 //!
-//! Invariant: `unhang wrap` is one contender among others; what it gets beyond its command are the flags that tell it the
-//! patience of the client.
+//! Invariant: `unhang wrap` is one contender among others. Beyond its command it gets only the flags that tell it the patience of the
+//! client.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -14,7 +14,7 @@ use unhang_zoo::corpus::{self, Case, CaseVerdict, Contender, CorpusPlan, Interru
 use super::report::{CaseRow, CorpusReport};
 use crate::{arguments::ZooRun, product::MeasuredPrograms};
 
-/// Runs the chosen cases, shows the score and settles the exit code.
+/// Runs the chosen cases, shows the score and returns the exit code.
 pub(super) fn run(arguments: &ZooRun) -> ExitCode {
     let chosen = match choose(arguments) {
         Ok(chosen) => chosen,
@@ -69,7 +69,8 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
     conclude(&report, arguments)
 }
 
-/// The cases that were asked for, each with its promise, or why there are none. A run of nothing would keep everything.
+/// Returns the cases that were asked for, each with its promise. Fails with the reason if there are none, because a run of nothing would
+/// keep everything.
 fn choose(arguments: &ZooRun) -> Result<Vec<(u8, &'static Case)>, String> {
     let is_known = |name: &&String| corpus::cases().any(|(_, case)| case.name == **name);
     if let Some(unknown) = arguments.only.iter().find(|name| !is_known(name)) {
@@ -83,7 +84,7 @@ fn choose(arguments: &ZooRun) -> Result<Vec<(u8, &'static Case)>, String> {
     if chosen.is_empty() { Err("none of these cases is of these promises".to_owned()) } else { Ok(chosen) }
 }
 
-/// The wrapper that was given, or the three that the score is always shown for.
+/// Returns the wrapper that was given, or else the three contenders for which the score is always shown.
 fn contenders(programs: &MeasuredPrograms, arguments: &ZooRun) -> Vec<Contender> {
     let contender =
         |name: &str, command: &[String]| Contender { name: name.to_owned(), command: command.to_vec() };
@@ -91,7 +92,7 @@ fn contenders(programs: &MeasuredPrograms, arguments: &ZooRun) -> Vec<Contender>
         return vec![contender("the wrapper", &arguments.wrapper)];
     }
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    // The client's clock, as the flags tell it: what comes at two fifths of it, comes in time on a busy machine too.
+    // The flags tell the guard the client's clock: an answer at two fifths of it comes in time on a busy machine too.
     let limit = format!("{}ms", (arguments.patience * 2 / 5).as_millis().max(1));
     let guard = words(&[
         programs.unhang(),
@@ -120,7 +121,7 @@ fn try_out(contender: &Contender, program: &str, timeout: Duration) -> Result<()
     })
 }
 
-/// Prints the report and settles the exit code.
+/// Prints the report and returns the exit code.
 fn conclude(report: &CorpusReport, arguments: &ZooRun) -> ExitCode {
     let text = if arguments.output == "json" { report.json() } else { report.text() };
     let printed = output::data(&text);
