@@ -22,7 +22,7 @@ use rustix::{
     process::{Pid, Signal, getsid, kill_process},
 };
 
-use crate::table::Entry;
+use crate::table::ProcessEntry;
 
 /// A send to a closed socket is an error because Rust programs ignore SIGPIPE.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::empty();
@@ -35,7 +35,7 @@ pub fn give_back_code() {}
 
 /// Lists all processes that the system shows us.
 #[expect(unsafe_code, reason = "the list of processes has no safe interface")]
-pub(crate) fn table() -> Vec<Entry> {
+pub(crate) fn table() -> Vec<ProcessEntry> {
     let mut numbers = vec![0 as c_int; MOST_PROCESSES];
     let size = c_int::try_from(size_of_val(numbers.as_slice())).unwrap_or(c_int::MAX);
     // SAFETY: the buffer has the size that is stated, in bytes.
@@ -56,7 +56,7 @@ pub(crate) fn processor_wait(_: Pid) -> Duration {
 
 /// Looks at one process; `None` if it is not there.
 #[expect(unsafe_code, reason = "what the system knows of a process has no safe interface")]
-pub(crate) fn look(pid: Pid) -> Option<Entry> {
+pub(crate) fn look(pid: Pid) -> Option<ProcessEntry> {
     let number = pid.as_raw_nonzero().get();
     let mut known = raw::BsdProcessInfo::default();
     let size = c_int::try_from(size_of::<raw::BsdProcessInfo>()).ok()?;
@@ -67,7 +67,7 @@ pub(crate) fn look(pid: Pid) -> Option<Entry> {
     if filled != size {
         return None;
     }
-    Some(Entry {
+    Some(ProcessEntry {
         pid,
         parent: c_int::try_from(known.parent).ok()?,
         session: getsid(Some(pid)).map_or(0, |session| session.as_raw_nonzero().get()),
@@ -80,7 +80,7 @@ pub(crate) fn look(pid: Pid) -> Option<Entry> {
 }
 
 /// Sends a signal, if the process still has the start time of the entry. Returns `false` otherwise.
-pub(crate) fn signal(entry: &Entry, signal: Signal) -> bool {
+pub(crate) fn signal(entry: &ProcessEntry, signal: Signal) -> bool {
     look(entry.pid).is_some_and(|now| now.start == entry.start) && kill_process(entry.pid, signal).is_ok()
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn environment(_pid: Pid) -> Option<Vec<u8>> {
 }
 
 /// Returns `None`: the system has no clock here that goes on in sleep.
-pub(crate) fn since_boot() -> Option<std::time::Duration> {
+pub(crate) fn since_boot() -> Option<Duration> {
     None
 }
 
