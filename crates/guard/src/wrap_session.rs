@@ -1,8 +1,7 @@
 //! The guard's state and its life: pure, driven by events, without a clock or a descriptor of its own.
 //!
-//! Theory of operation. The owner tells the session each event, with the time since its start, and hands in a [`WrapEffects`] through which
-//! lines leave at once. After each event the owner carries out the [`WrapAction`]s that have come up. It asks [`WrapSession::next_tick`]
-//! when to call [`WrapSession::tick`] at the latest.
+//! Theory of operation. The owner tells the session each event, with the time since its start. Lines leave at once through [`WrapEffects`].
+//! Then the owner carries out the pending [`WrapAction`]s. It calls [`WrapSession::tick`] by [`WrapSession::next_tick`] at the latest.
 //!
 //! The state lies in parts, each in the file of its subject. The session connects them. This file has the events of time, of the owner and
 //! of the job bridge. `from_client` has those of the client, and `from_server` those of the server.
@@ -352,8 +351,7 @@ impl WrapSession {
         }
     }
 
-    /// Notes that a call is a job on the disk now. `result` is the client's answer in place of the server's. Returns false if nobody waits
-    /// for that any more, so that the job is useless.
+    /// Answers a call that is a job on the disk now with `result`. Returns false if nobody waits for it, so that the job is useless.
     pub fn promoted(
         &mut self,
         now: Duration,
