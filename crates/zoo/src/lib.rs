@@ -55,6 +55,18 @@ pub fn faulty_servers() -> impl Iterator<Item = &'static FaultyProgram> {
     [faulty_servers::ALL, combinations::ALL, remotes::ALL, clients::ALL, jobs::ALL].into_iter().flatten()
 }
 
+const HELP: &str = "Run one of the bundled servers, clients and jobs that misbehave
+
+Usage: unhang zoo NAME [ARGUMENTS...]
+
+  NAME      a program: it misbehaves in its own way, on stdin and stdout
+  --list    list the programs
+  --page    the same as a page of Markdown
+  --help    this help
+
+Exit codes: 0 done; 2 wrong usage; a program ends as it likes.
+";
+
 /// What the children run; reachable by name like a faulty program, but not in the list.
 const HELPERS: &[(&str, ProgramMain)] = &[
     ("lingers", child_processes::linger),
@@ -87,11 +99,12 @@ pub fn run(name: &str, args: &[String]) -> Option<ExitCode> {
     }))
 }
 
-/// Runs what follows the word `zoo` on a command line: `--list`, which `--help` is too, `--page`, or a name and its arguments.
+/// Runs what follows the word `zoo` on a command line: `--help`, `--list`, `--page`, or a name and its arguments.
 #[must_use]
 pub fn command(args: &[String]) -> ExitCode {
     match args {
-        [flag] if flag == "--list" || flag == "--help" || flag == "-h" => show(|out| listing::list(out)),
+        [flag] if flag == "--help" || flag == "-h" => show(|out| out.write_all(HELP.as_bytes())),
+        [flag] if flag == "--list" => show(|out| listing::list(out)),
         [flag] if flag == "--page" => show(|out| listing::page(out)),
         [name, rest @ ..] => run(name, rest)
             .unwrap_or_else(|| complain(&format!("no program is called `{name}`; see `zoo --list`"), USAGE)),
