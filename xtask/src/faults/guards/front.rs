@@ -156,7 +156,7 @@ pub(super) const GUARDS: &[SwitchedGuard] = guards! {
         unit("front", "http::tests::operators::a_stuck_disk_keeps_nobody_from_hearing_how_the_rest_is");
     "handed-over-is-in-the-schema" [1]
         "A tool whose results have a schema is listed with that of a call that goes on as a job, so that no client refuses that."
-        unit("front", "offers::tests::who_can_ask_for_tasks_is_told_of_them_and_who_gets_them_is_told_nothing_else");
+        unit("front", "session_catalog::tests::who_can_ask_for_tasks_is_told_of_them_and_who_gets_them_is_told_nothing_else");
     "tasks-followed-until-the-end" [3]
         "A task is followed for a subscription for no longer than that is there."
         unit("front", "tests::promotion::a_subscription_hears_of_its_tasks_until_it_is_over");
