@@ -163,6 +163,12 @@ pub fn overloaded(whom: &str, in_flight: usize) -> ErrorReport<'static> {
     ErrorReport { kind: FaultKind::Overloaded, summary: happened, hint }
 }
 
+/// Says that the whole of unhang ends, and why.
+#[must_use]
+pub fn unhang_ends(cause: &str) -> String {
+    format!("unhang is ending because {cause}")
+}
+
 /// Reports that unhang ends.
 pub fn ending() -> ErrorReport<'static> {
     let hint = "send the request again in the next session";
@@ -172,7 +178,7 @@ pub fn ending() -> ErrorReport<'static> {
 /// Reports that a request stays unanswered, because unhang ends for this reason.
 pub fn ended(cause: &str, method: &str) -> ErrorReport<'static> {
     let hint = "send the request again in the next session";
-    let happened = format!("unhang is ending because {cause}, before `{method}` was answered");
+    let happened = format!("{}, before `{method}` was answered", unhang_ends(cause));
     ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint }
 }
 

@@ -43,7 +43,7 @@ use unhang_core::{
     exit,
     fault::FaultKind,
     limits::Limits,
-    refusal::{self, Addressee, ErrorReport, gets_an_answer},
+    refusal::{self, Addressee, ErrorReport, gets_an_answer, unhang_ends},
     revision::Revision,
     telemetry::{Parent, Telemetry},
     units::in_words,
@@ -495,9 +495,4 @@ impl McpSession {
         self.phase = SessionPhase::Closed;
         self.actions.push_back(SessionAction::Exit(code));
     }
-}
-
-/// Words the reason why unhang as a whole ends.
-pub(super) fn unhang_ends(cause: &str) -> String {
-    format!("unhang is ending because {cause}")
 }

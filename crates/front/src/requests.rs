@@ -291,14 +291,7 @@ impl McpSession {
         match subject(known, request) {
             Ok(subject) => self.ask_about(subject, request, revision, effects),
             Err(NotAsked::Resource(uri)) => {
-                let names_all = self.jobs.names_all();
-                self.answers.refuse_resource(
-                    &request.id,
-                    (&uri, &names_all),
-                    revision,
-                    request.route,
-                    effects,
-                );
+                self.refuse_resource(request, &uri, revision, effects);
             }
             Err(NotAsked::Told(error_report)) => {
                 self.answers.refuse_request(request, error_report, effects);
@@ -373,6 +366,18 @@ impl McpSession {
         };
         let promotion_reply = self.jobs.promotion_reply(request, revision);
         CallTerms::of_call(&subject.owner.name, timeouts, promotion_reply, self.jobs, timing)
+    }
+
+    /// Refuses a resource that nobody has.
+    fn refuse_resource(
+        &mut self,
+        request: &ClientRequest<'_>,
+        uri: &str,
+        revision: Revision,
+        effects: &mut impl SessionEffects,
+    ) {
+        let names_all = self.jobs.names_all();
+        self.answers.refuse_resource(&request.id, (uri, &names_all), revision, request.route, effects);
     }
 
     /// Resumes a parked call to which its client comes back.
@@ -508,14 +513,7 @@ impl McpSession {
                 self.answers.answer(&request.id, revision, request.route, Map::new(), effects);
             }
             None => {
-                let names_all = self.jobs.names_all();
-                self.answers.refuse_resource(
-                    &request.id,
-                    (&uri, &names_all),
-                    revision,
-                    request.route,
-                    effects,
-                );
+                self.refuse_resource(request, &uri, revision, effects);
             }
         }
     }

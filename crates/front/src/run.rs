@@ -19,7 +19,6 @@ use unhang_switches::stands;
 use super::{
     effects::{LineTarget, ONLY_STREAM, SessionEffects, StreamKey},
     jobs::SessionJobs,
-    mcp_session::unhang_ends,
     session_context::SessionContext,
     session_runtime::{SessionRuntime, random_name},
 };
@@ -29,6 +28,7 @@ use unhang_core::{
     exit,
     limits::Limits,
     queue::Class,
+    refusal,
     shell::{FromClient, ReadOutcome, Stop, ToClient, set},
     telemetry::Telemetry,
 };
@@ -181,7 +181,7 @@ impl PipeSession {
     fn end(&mut self, code: u8, cause: &str) {
         self.begin_end();
         self.ending = true;
-        self.work.mcp_session.stop(self.work.now(), code, &unhang_ends(cause), &mut self.effects);
+        self.work.mcp_session.stop(self.work.now(), code, &refusal::unhang_ends(cause), &mut self.effects);
     }
 
     /// Sets the deadline of the end. Later diagnostics need a moment of the time.

@@ -7,7 +7,7 @@ use std::{borrow::Cow, time::Duration};
 use unhang_core::{
     clients,
     fault::{BAD_RESPONSE_HINT, Evidence, Fault, FaultKind, RESTART_HINT, after_request, of_which_starting},
-    refusal::ErrorReport,
+    refusal::{ErrorReport, unhang_ends},
     units::in_words,
 };
 
@@ -107,7 +107,8 @@ impl CallReport<'_> {
     /// Words the error of a call at the end of the session.
     pub(super) fn shutting_down(&self, cause: &str) -> ErrorReport<'static> {
         let happened = format!(
-            "unhang is ending because {cause}; `{}` had not answered `{}` after {}",
+            "{}; `{}` had not answered `{}` after {}",
+            unhang_ends(cause),
             self.server,
             self.call.method,
             in_words(self.elapsed())
