@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - The name of a question is unique within its task. A question has one answer: the client's, or that there is none.
+//! - The name of a question is unique within its task. A question gets one answer: the client's, or the word that the client gives none.
 //! - Questions end with their task.
 //! - A task has at most [`INPUT_LIMIT`] open questions; further ones are declined.
 

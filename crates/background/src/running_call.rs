@@ -267,7 +267,7 @@ fn end(answered: ServerAnswer, is_repeatable: bool) -> CallEnd {
     }
 }
 
-/// Returns why there is no answer, if another unhang says so: a gateway in front of the server, or the window that leads. Otherwise `None`.
+/// Returns the reason if another unhang (a gateway, or the window that leads) says why there is no answer; otherwise `None`.
 fn lost(error: &ServerError) -> Option<EndReason> {
     let data = Json::new(error.data.as_ref()?.get().as_bytes())?;
     text_member(data, "origin").filter(|origin| origin == "unhang")?;

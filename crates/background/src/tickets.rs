@@ -54,7 +54,7 @@ struct Details {
 pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>) -> Option<CallTicket> {
     let followers = match who {
         WhoIsAsked::Nobody => None,
-        // If there is no room for the capabilities, nobody can be asked.
+        // Without room for the capabilities, the job asks no client.
         WhoIsAsked::Followers(capabilities) if !has_room(capabilities.len()) => None,
         WhoIsAsked::Followers(capabilities) => serde_json::from_str(capabilities).ok(),
     };

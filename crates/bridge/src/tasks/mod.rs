@@ -174,7 +174,7 @@ pub struct Task<'a> {
 /// The end of a task, or the questions that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskOutcome<'a> {
-    /// There is no outcome yet, or there will be none because the task was cancelled.
+    /// The task has no outcome yet, or it was cancelled and will have none.
     Open,
     /// The call has this result, in the era of the client that is told.
     Result(Json<'a>),

@@ -52,7 +52,7 @@ pub(crate) struct FoundServer {
 pub(crate) struct ConfiguredServers {
     pub(crate) servers: Vec<FoundServer>,
     warnings: Vec<String>,
-    /// The files that could not be read, each with the reason. Nobody knows which servers they hold.
+    /// The files that unhang could not read, each with the reason. Their servers are unknown.
     unread: Vec<String>,
 }
 
@@ -396,7 +396,7 @@ pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, CommandFail
     Ok(found)
 }
 
-/// Returns the user's own unhang.toml: in the folder of settings, else directly in the home folder. Nobody else puts a file there.
+/// Returns the user's own unhang.toml: in the folder of settings, else directly in the home folder. Only the user writes there.
 pub(crate) fn own_file_of_user() -> Option<PathBuf> {
     let home = variable("HOME");
     let settings = variable("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
