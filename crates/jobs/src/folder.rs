@@ -502,6 +502,9 @@ pub(crate) fn sync(path: &Path) -> Result<(), FileError> {
 /// Does the same as [`sync`] for several paths, on two threads: a disk has a queue, and the submitter waits for the last of them.
 pub(crate) fn sync_all(paths: &[PathBuf]) -> Result<(), FileError> {
     let row = |first: usize| paths.iter().skip(first).step_by(2).try_for_each(|path| sync(path));
+    if paths.len() < 2 {
+        return row(0);
+    }
     thread::scope(|scope| {
         let other = thread::Builder::new().spawn_scoped(scope, || {
             ask_for_short_turns();
