@@ -12,7 +12,7 @@ use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
-use crate::{clock, custody, faults, real, report, rooms, soak, tools, units};
+use crate::{clock, custody, real, report, rooms, soak, tools, units};
 
 /// One row of the table.
 struct CiStep {
@@ -108,11 +108,6 @@ const STEPS: &[CiStep] = &[
         work: StepWork::Own(examples),
     },
     CiStep {
-        name: "faults",
-        about: "each guard's test fails when that guard is switched off",
-        work: StepWork::Own(faults::every),
-    },
-    CiStep {
         name: "release",
         about: "both release binaries build",
         work: cargo(&["build", "--release", "--locked", "--offline"], 20),
@@ -193,7 +188,7 @@ fn alone(project: &Project) -> Result<(), ChoreFailure> {
 }
 
 fn deny(project: &Project) -> Result<(), ChoreFailure> {
-    let program = tools::cargo_deny(project)?;
+    let program = tools::CARGO_DENY.program(project)?;
     let task = ProgramRun::new(program, project.root(), project.log("deny"), Duration::from_mins(2));
     run::run(task.arguments(["--offline", "--locked", "--workspace", "check", "bans", "licenses", "sources"]))
 }
@@ -201,7 +196,7 @@ fn deny(project: &Project) -> Result<(), ChoreFailure> {
 /// Known weaknesses of the dependencies. Their database is a git repository, which is not where the registry is: without it nothing is
 /// known of them, and that is said rather than held against the change.
 fn advisories(project: &Project) -> Result<(), ChoreFailure> {
-    let program = tools::cargo_deny(project)?;
+    let program = tools::CARGO_DENY.program(project)?;
     let task =
         |name: &str| ProgramRun::new(&program, project.root(), project.log(name), Duration::from_mins(2));
     let common = ["--locked", "--workspace"];

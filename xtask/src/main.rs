@@ -11,9 +11,9 @@ mod ci;
 mod clock;
 mod custody;
 mod failure;
-mod faults;
 mod fuzz;
 mod leftovers;
+mod mutants;
 mod options;
 mod picture;
 mod project;
@@ -35,9 +35,6 @@ const USAGE: &str = "\
 Usage: cargo xtask VERB
 
   ci   [--only STEP[,STEP]] [--list]     every check, cheap ones first
-  faults [--only GUARD[,GUARD]] [--list] [--write]
-                                         switches each guard off and demands that its test fails; --write writes
-                                         docs/reference/guards.md instead
   real [--only PART[,PART]] [--list] [--binary PATH]
                                          real clients and servers on both sides of the guard; PART is a piece of a
                                          case's name, such as git or python/everything
@@ -49,6 +46,11 @@ Usage: cargo xtask VERB
   fuzz [--only TARGET[,TARGET]] [--list] [--minutes N | --seconds N | --merge]
                                          each fuzz target for 5 minutes, or for N; --merge takes what was
                                          found into the corpus
+  mutants [--only PART[,PART]] [--list] [--seed N] [--shard K/N] [--in-diff FILE]
+       [--write]                         changes the code in one place after the other and demands that a
+                                         test fails; PART is wire, bridge or sample; --in-diff takes the
+                                         places in a diff alone; --write writes docs/reference/mutants.md
+                                         from the results that there are
   rooms [--only CRATE[,CRATE]] [--list]  import cycles, lines of crates and files, names of types that
                                          are not unique; --list names each of them
   picture                                runs the demo and draws docs/demo.svg
@@ -75,9 +77,9 @@ fn work(mut arguments: impl Iterator<Item = String>) -> Result<(), ChoreFailure>
     let options = Options::parse(arguments)?;
     let work = match verb.as_deref() {
         Some("ci") => ci::ci,
-        Some("faults") => faults::faults,
         Some("real") => real::real,
         Some("soak") => soak::soak,
+        Some("mutants") => mutants::mutants,
         Some("fuzz") => fuzz::fuzz,
         Some("rooms") => rooms::rooms,
         Some("picture") => picture::picture,

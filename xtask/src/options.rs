@@ -21,6 +21,10 @@ pub(crate) struct Options {
     pub(crate) session: Option<u64>,
     /// How long to fuzz each target instead of the usual time.
     pub(crate) seconds: Option<u64>,
+    /// The part of the work to do, as `K/N`.
+    pub(crate) shard: Option<String>,
+    /// The file with the diff whose places are the only ones to look at.
+    pub(crate) in_diff: Option<String>,
     /// Renews the fuzzers' corpus instead of fuzzing.
     pub(crate) merge: bool,
 }
@@ -41,6 +45,8 @@ impl Options {
                 "--session" => options.session = Some(number(&argument, &value()?)?),
                 "--seconds" => options.seconds = Some(number(&argument, &value()?)?),
                 "--minutes" => options.seconds = Some(number(&argument, &value()?)?.saturating_mul(60)),
+                "--shard" => options.shard = Some(value()?),
+                "--in-diff" => options.in_diff = Some(value()?),
                 "--merge" => options.merge = true,
                 _ => return Err(ChoreFailure::usage(format!("unknown argument {argument}"))),
             }

@@ -8,12 +8,20 @@ use crate::failure::ChoreFailure;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
 
-/// The version of cargo-deny that is installed and used.
-const CARGO_DENY: &str = "0.20.2";
+/// A cargo command that is built here, in a pinned version.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CargoTool {
+    name: &'static str,
+    version: &'static str,
+}
+
+pub(crate) const CARGO_DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2" };
+pub(crate) const CARGO_MUTANTS: CargoTool = CargoTool { name: "cargo-mutants", version: "27.1.0" };
+
 /// Building cargo-deny takes a minute and a half on two cores.
 const INSTALL_DEADLINE: Duration = Duration::from_mins(20);
 const VERSION_DEADLINE: Duration = Duration::from_secs(60);
-/// It runs for half a second: what counts is how fast it is built.
+/// These tools run for seconds or wait for others: what counts is how fast they are built.
 const QUICK_BUILD: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256"),
@@ -81,34 +89,36 @@ impl RequiredTool {
     }
 }
 
-/// Returns the path of cargo-deny in the pinned version, after building it if it is not there yet.
-pub(crate) fn cargo_deny(project: &Project) -> Result<PathBuf, ChoreFailure> {
-    let root = project.below_target("tools");
-    let program = root.join("bin/cargo-deny");
-    if installed_version(project, &program)
-        .is_some_and(|version| version == format!("cargo-deny {CARGO_DENY}"))
-    {
-        return Ok(program);
+impl CargoTool {
+    /// Returns the path of the program in the pinned version, after building it if it is not there yet.
+    pub(crate) fn program(&self, project: &Project) -> Result<PathBuf, ChoreFailure> {
+        let Self { name, version } = *self;
+        let root = project.below_target("tools");
+        let program = root.join("bin").join(name);
+        if self.installed_version(project, &program).is_some_and(|found| found == format!("{name} {version}"))
+        {
+            return Ok(program);
+        }
+        let build = root.join("build");
+        let mut task = project
+            .cargo(&format!("install-{name}"), INSTALL_DEADLINE)
+            .arguments(["install", "--locked", "--force", name, "--version"])
+            .arguments([format!("={version}").as_ref(), "--root".as_ref(), root.as_os_str()])
+            .variable("CARGO_TARGET_DIR", &build);
+        for (variable, value) in QUICK_BUILD {
+            task = task.variable(variable, value);
+        }
+        run::run(task)?;
+        fs::remove_dir_all(&build)
+            .map_err(|error| ChoreFailure::io(format!("cannot remove {}", build.display()), &error))?;
+        Ok(program)
     }
-    let build = root.join("build");
-    let mut task = project
-        .cargo("install-cargo-deny", INSTALL_DEADLINE)
-        .arguments(["install", "--locked", "--force", "cargo-deny", "--version"])
-        .arguments([format!("={CARGO_DENY}").as_ref(), "--root".as_ref(), root.as_os_str()])
-        .variable("CARGO_TARGET_DIR", &build);
-    for (name, value) in QUICK_BUILD {
-        task = task.variable(name, value);
-    }
-    run::run(task)?;
-    fs::remove_dir_all(&build)
-        .map_err(|error| ChoreFailure::io(format!("cannot remove {}", build.display()), &error))?;
-    Ok(program)
-}
 
-fn installed_version(project: &Project, program: &PathBuf) -> Option<String> {
-    let output = project.log("cargo-deny-version");
-    let task =
-        ProgramRun::new(program, project.root(), output.clone(), VERSION_DEADLINE).arguments(["--version"]);
-    run::run(task).ok()?;
-    Some(fs::read_to_string(output).ok()?.trim().to_owned())
+    fn installed_version(&self, project: &Project, program: &PathBuf) -> Option<String> {
+        let output = project.log(&format!("{}-version", self.name));
+        let task = ProgramRun::new(program, project.root(), output.clone(), VERSION_DEADLINE)
+            .arguments(["--version"]);
+        run::run(task).ok()?;
+        Some(fs::read_to_string(output).ok()?.trim().to_owned())
+    }
 }

@@ -26,7 +26,6 @@ use unhang_jobs::{
     timestamp::JobTimestamp,
 };
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 use unhang_wire::Json;
 
 use super::{PromotedCalls, opening::Opening};
@@ -205,7 +204,7 @@ impl EngineService {
     }
 
     fn is_callers(&self, status: &JobStatus) -> bool {
-        status.record.owner.as_deref() == self.caller.name() || !stands("jobs-are-their-owners")
+        status.record.owner.as_deref() == self.caller.name()
     }
 
     /// Makes the report of a job for an agent.

@@ -15,7 +15,6 @@ use serde_json::value::RawValue;
 use tokio::sync::{oneshot, watch};
 use unhang_bridge::tasks::INPUT_LIMIT;
 use unhang_jobs::id::JobId;
-use unhang_switches::stands;
 
 use unhang_gateway::Replied;
 
@@ -113,7 +112,7 @@ impl Inputs {
 
     /// Drops the questions of a task that has ended.
     pub(super) fn forget(&self, id: JobId) {
-        if stands("questions-end-with-their-task") && self.tasks().remove(&id).is_some() {
+        if self.tasks().remove(&id).is_some() {
             self.changed();
         }
     }

@@ -38,7 +38,6 @@ use unhang_jobs::{
     record::{EndReason, JobState},
 };
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 
 pub use self::{engine::EngineService, inputs::OpenInput, running_call::WhoIsAsked};
 pub use self::{
@@ -273,9 +272,6 @@ impl PromotedCalls {
 
     /// Ends all calls, each as a job that says why, and waits for that up to a limit.
     pub async fn end(&self, why: CallsEnd) {
-        if !stands("promoted-calls-end-with-us") {
-            return;
-        }
         self.shared.ending.send_replace(Some(why));
         let mut tasks = std::mem::take(&mut *self.tasks());
         let all = async { while tasks.join_next().await.is_some() {} };

@@ -11,7 +11,6 @@ use unhang_jobs::{
     progress::JobProgress,
     record::EndReason,
 };
-use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 use super::{FollowedJob, Inputs, advice, tickets};
@@ -167,7 +166,6 @@ fn note_task(held: &mut HeldCall, known: KnownTask, kept: &FollowedJob, noted: &
     let before = noted.as_ref();
     if before.is_none_or(|before| before.task != known.task)
         && let Some(ticket) = tickets::ticket(&known, &kept.who, kept.same)
-        && stands("task-of-a-job-is-noted")
     {
         let (id, noting) = (held.id(), held.note(ticket));
         // The write runs beside, so that the disk does not hold up anything else.

@@ -18,7 +18,6 @@ use std::{
 use serde_json::Value;
 use tokio::time::Instant;
 use unhang_jobs::id::JobId;
-use unhang_switches::stands;
 
 use unhang_core::digest::digest;
 use unhang_tools::service::Caller;
@@ -122,7 +121,7 @@ impl SameCalls {
     pub fn find(&self, call: &SameCall) -> Option<JobId> {
         let all = self.all();
         let found = all.get(call).filter(|found| !found.is_over());
-        found.filter(|_| stands("same-call-joins")).map(|found| found.id)
+        found.map(|found| found.id)
     }
 
     /// Notes that the id of the call's job has gone out. From now on the call can be joined.

@@ -25,7 +25,6 @@ use unhang_jobs::{
     record::CallTicket,
 };
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 
 use super::{CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, SameCall, WhoIsAsked};
 use unhang_core::fault::FaultKind;
@@ -194,7 +193,7 @@ impl PromotedCalls {
 /// Returns the ticket of a call that is to go on after unhang has ended; `None` if its server does not go on with it.
 pub(super) fn to_be_left(running_call: &RunningCall, kept: &FollowedJob) -> Option<CallTicket> {
     let known = running_call.source.news()?.known()?;
-    let outlives_us = known.outlives_us && stands("task-outlives-a-clean-end");
+    let outlives_us = known.outlives_us;
     outlives_us.then(|| ticket(&known, &kept.who, kept.same)).flatten()
 }
 

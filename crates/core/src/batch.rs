@@ -4,8 +4,6 @@
 
 use std::collections::HashMap;
 
-use unhang_switches::stands;
-
 /// Names a batch that is being answered.
 pub type BatchId = u64;
 
@@ -49,11 +47,11 @@ impl Batches {
             open.answers.extend_from_slice(answer);
         }
         open.remaining = open.remaining.saturating_sub(1);
-        if open.remaining > 0 && stands("one-array") {
+        if open.remaining > 0 {
             return None;
         }
         let mut answers = self.open.remove(&batch)?.answers;
-        if answers.is_empty() && stands("no-empty-array") {
+        if answers.is_empty() {
             return None;
         }
         answers.push(b']');

@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use unhang_switches::stands;
-
 use crate::{config::RESTART_DELAY_MAX, limits::Limits};
 
 /// The breaker's answer to a new request.
@@ -71,11 +69,9 @@ impl Breaker {
     pub fn ask(&mut self, now: Duration) -> BreakerVerdict {
         match self.state {
             CircuitState::Closed => BreakerVerdict::Pass,
-            CircuitState::Open { until } if now < until && stands("breaker-cools-down") => {
-                BreakerVerdict::Refuse(until - now)
-            }
-            CircuitState::Trial if stands("one-trial") => BreakerVerdict::Refuse(self.cooldown),
-            CircuitState::Open { .. } | CircuitState::Trial => {
+            CircuitState::Open { until } if now < until => BreakerVerdict::Refuse(until - now),
+            CircuitState::Trial => BreakerVerdict::Refuse(self.cooldown),
+            CircuitState::Open { .. } => {
                 self.state = CircuitState::Trial;
                 BreakerVerdict::Trial
             }
@@ -104,7 +100,7 @@ impl Breaker {
 
     /// Notes that the trial ended without saying anything about the server (cancelled, expired): the next request may try.
     pub fn trial_abandoned(&mut self, now: Duration) {
-        if self.state == CircuitState::Trial && stands("abandoned-trial-frees") {
+        if self.state == CircuitState::Trial {
             self.state = CircuitState::Open { until: now };
         }
     }
@@ -113,7 +109,7 @@ impl Breaker {
     pub fn failed(&mut self, now: Duration) -> bool {
         self.failures = self.failures.saturating_add(1);
         // A trial is reached only with so many failures, so a failed one opens the breaker again.
-        let opens = self.failures >= self.threshold && stands("breaker-opens");
+        let opens = self.failures >= self.threshold;
         if opens {
             self.state = CircuitState::Open { until: now + self.cooldown };
         }
@@ -123,9 +119,8 @@ impl Breaker {
     /// Returns the pause before the next start. It doubles from the first delay, is at most [`RESTART_DELAY_MAX`] and never goes beyond the
     /// cool-down. Jitter brings it to between three quarters and the whole of that.
     pub fn delay(&mut self) -> Duration {
-        let doublings = if stands("delay-doubles") { self.failures.saturating_sub(1) } else { 0 };
-        let ceiling =
-            if stands("delay-capped") { RESTART_DELAY_MAX.max(self.first_delay) } else { Duration::MAX };
+        let doublings = self.failures.saturating_sub(1);
+        let ceiling = RESTART_DELAY_MAX.max(self.first_delay);
         let full = self.first_delay.saturating_mul(2_u32.saturating_pow(doublings)).min(ceiling);
         // After the cool-down a trial is due, and nothing may keep it waiting.
         let full = full.min(self.cooldown);
@@ -133,7 +128,7 @@ impl Breaker {
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
         self.jitter ^= self.jitter << 17;
-        let jitter = if stands("delay-jittered") { self.jitter % 1000 } else { 0 };
+        let jitter = self.jitter % 1000;
         full - full.mul_f64(0.25 * jitter as f64 / 1000.0)
     }
 }

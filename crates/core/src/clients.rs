@@ -9,8 +9,6 @@
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Duration};
 
-use unhang_switches::stands;
-
 use crate::{config::CLOCK_PERCENT, units::in_words};
 
 /// How long a client waits for the answer to a `tools/call` before it gives up, if that is known.
@@ -196,7 +194,7 @@ impl Clocks {
     pub fn call(&self, name: &str, version: Option<&str>) -> Option<Duration> {
         let plain = plain(name);
         let fitting = self.said.iter().filter(|(said, _)| is_called(&plain, said));
-        let said = fitting.max_by_key(|(said, _)| said.len()).filter(|_| stands("said-clock-counts"));
+        let said = fitting.max_by_key(|(said, _)| said.len());
         said.map_or_else(|| call_clock(name, version), |(_, clock)| *clock)
     }
 }
@@ -208,9 +206,7 @@ pub fn plain(name: &str) -> String {
 
 /// Returns whether a client's name is that name, or goes on after it with something that is neither letter nor digit.
 fn is_called(name: &str, that: &str) -> bool {
-    name.strip_prefix(that).is_some_and(|rest| {
-        !rest.starts_with(|next: char| next.is_ascii_alphanumeric()) || !stands("clock-by-whole-name")
-    })
+    name.strip_prefix(that).is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric()))
 }
 
 /// Compares two versions by their numbers. A version without a number comes before all that have some.
@@ -226,9 +222,8 @@ fn compared(one: &str, other: &str) -> Ordering {
 
 /// Returns how long a `tools/call` may take for a client with this clock: ours is to fire before its own (G-06).
 pub fn call_limit(clock: Option<Duration>, call_timeout: Duration) -> Duration {
-    let percent = if stands("before-the-clients-clock") { CLOCK_PERCENT } else { 100 };
     // The clock is divided first, because a configured clock may be as long as one can write.
-    clock.map_or(Duration::MAX, |clock| clock / 100 * percent).min(call_timeout)
+    clock.map_or(Duration::MAX, |clock| clock / 100 * CLOCK_PERCENT).min(call_timeout)
 }
 
 /// Words the report of a call that was cut because of a client's clock.

@@ -21,8 +21,6 @@ use std::{
     sync::Arc,
 };
 
-use unhang_switches::stands;
-
 use crate::wording::shortened;
 
 /// The cost of one permit for a client of weight 1. Weights divide it with little left over, and turns go on for 2^44 permits.
@@ -135,10 +133,7 @@ impl<Waiter> ClientQueue<Waiter> {
     /// Returns the position of the line; `None` if nobody waits in it.
     fn order(&self) -> Option<TurnOrder> {
         let (first, _) = self.waiters.front()?;
-        Some(match stands("turns-are-fair") {
-            true => (self.taken.saturating_mul(self.cost()), self.turn, *first),
-            false => (0, 0, *first),
-        })
+        Some((self.taken.saturating_mul(self.cost()), self.turn, *first))
     }
 
     fn length(&self) -> (u64, Arc<str>) {
@@ -192,13 +187,13 @@ impl<Waiter> Fair<Waiter> {
         waiter: Waiter,
     ) -> Result<(QueueTicket, Option<Waiter>), Waiter> {
         let mut displaced = None;
-        if self.waiting >= self.bounds.room && stands("waiting-is-bounded") {
+        if self.waiting >= self.bounds.room {
             let own = self.lines.get(&fairness_key.name).map_or(0, |line| line.length().0);
             let one = COST / u64::from(fairness_key.weight.get());
             let longest = self.lengths.last().filter(|(longest, _)| own.saturating_add(one) < *longest);
             let longest =
                 longest.and_then(|(_, name)| self.lines.get(name)).map(|line| line.fairness_key.clone());
-            let Some(longest) = longest.filter(|_| stands("longest-line-gives-way")) else {
+            let Some(longest) = longest else {
                 return Err(waiter);
             };
             displaced = self.change(&longest, |line| line.waiters.pop_back());

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use unhang_switches::stands;
 use unhang_wire::{Id, one_line};
 
 use crate::{config::LAST_MOMENT, units::in_words};
@@ -212,9 +211,7 @@ impl Fault<'_> {
     /// Returns the event without the advice.
     pub fn cause(&self) -> String {
         let last_words = match self.kind {
-            FaultKind::ServerExited | FaultKind::StartFailed if stands("last-words-told") => {
-                self.evidence.stderr_tail.last()
-            }
+            FaultKind::ServerExited | FaultKind::StartFailed => self.evidence.stderr_tail.last(),
             _ => None,
         };
         match last_words {

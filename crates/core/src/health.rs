@@ -7,8 +7,6 @@
 
 use std::time::Duration;
 
-use unhang_switches::stands;
-
 use crate::{
     config::{BUSY_PERCENT, HEALTH_MISSES},
     limits::Limits,
@@ -51,11 +49,9 @@ impl Health {
 
     /// Notes that the server sent something.
     pub fn life(&mut self, now: Duration) {
-        if stands("any-line-is-life") {
-            self.last_life = now;
-            self.asked_at = None;
-            self.misses = 0;
-        }
+        self.last_life = now;
+        self.asked_at = None;
+        self.misses = 0;
     }
 
     /// Returns when `tick` is to be called next.
@@ -72,21 +68,20 @@ impl Health {
         let used = processor_time();
         let worked = used.is_some_and(|used| {
             let lately = used.saturating_sub(self.processor_time.unwrap_or_default());
-            lately * 100 >= self.interval * BUSY_PERCENT || !stands("ticking-is-not-busy")
+            lately * 100 >= self.interval * BUSY_PERCENT
         });
         self.processor_time = used;
         if self.asked_at.is_some() {
-            let hung_for_good = now - self.last_life > self.call_timeout + self.interval * HEALTH_MISSES
-                && stands("busy-for-ever-is-hung");
-            let missed = !worked || hung_for_good || !stands("busy-is-not-hung");
+            let hung_for_good = now - self.last_life > self.call_timeout + self.interval * HEALTH_MISSES;
+            let missed = !worked || hung_for_good;
             // Misses count in a row: a server that works in bursts is at work.
             if missed {
                 self.misses += 1;
-            } else if stands("misses-in-a-row") {
+            } else {
                 self.misses = 0;
             }
         }
-        if self.misses >= HEALTH_MISSES || (self.misses > 0 && !stands("one-miss-is-no-verdict")) {
+        if self.misses >= HEALTH_MISSES {
             return Advice::Restart(self.misses);
         }
         self.asked_at = Some(now);

@@ -15,7 +15,6 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use unhang_switches::stands;
 use unhang_wire::{Id, Json};
 
 use crate::{config::HEARTBEAT, units::in_words, wording::shortened};
@@ -91,7 +90,7 @@ impl Heartbeat {
         {
             params += &format!(r#","total":{total}"#);
         }
-        if self.has_messages || !stands("heartbeat-by-revision") {
+        if self.has_messages {
             let waited = in_words(Duration::from_secs(now.saturating_sub(self.since).as_secs()));
             let message = Value::from(format!("still waiting for `{}`: {waited}", self.tool));
             params += &format!(r#","message":{message}"#);
@@ -110,7 +109,7 @@ impl Heartbeat {
             self.highest = Some(said);
             return None;
         }
-        if !self.has_beaten || !stands("progress-increases-after-heartbeats") {
+        if !self.has_beaten {
             return None;
         }
         let raised = self.above_all()?;
@@ -121,9 +120,6 @@ impl Heartbeat {
     /// Returns a value a tiny step above all that went out; `None` if there is no such number.
     fn above_all(&self) -> Option<f64> {
         let Some(highest) = self.highest else { return Some(STEPS_IN_ONE.recip()) };
-        if !stands("heartbeats-increase") {
-            return Some(highest);
-        }
         let step = ((highest * STEPS_IN_ONE).round() + 1.0) / STEPS_IN_ONE;
         // Numbers may be so large that a step is lost in them; then the next larger number is taken.
         let above =

@@ -4,8 +4,6 @@
 
 use std::collections::VecDeque;
 
-use unhang_switches::stands;
-
 use crate::config::{JUNK_LINE_BYTES, JUNK_LINES};
 
 /// The last lines of a server's stdout that were not messages, oldest first.
@@ -15,16 +13,15 @@ pub struct Junk(VecDeque<String>);
 impl Junk {
     /// Keeps a line, and returns it in a form that can be shown.
     pub fn keep(&mut self, line: &[u8]) -> &str {
-        let most = if stands("junk-line-cut") { JUNK_LINE_BYTES } else { usize::MAX };
-        let cut = &line[..line.len().min(most)];
+        let cut = &line[..line.len().min(JUNK_LINE_BYTES)];
         let mut text: String = String::from_utf8_lossy(cut)
             .chars()
-            .map(|character| if character.is_control() && stands("junk-readable") { ' ' } else { character })
+            .map(|character| if character.is_control() { ' ' } else { character })
             .collect();
         if cut.len() < line.len() {
             text.push('…');
         }
-        if self.0.len() >= JUNK_LINES && stands("junk-bounded") {
+        if self.0.len() >= JUNK_LINES {
             self.0.pop_front();
         }
         self.0.push_back(text);

@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use unhang_switches::stands;
-
 use crate::{
     config::{
         BREAKER_COOLDOWN, BREAKER_FAILURES, CALL_TIMEOUT, EOF_GRACE, HEALTH_INTERVAL, JOB_TIMEOUT,
@@ -87,7 +85,7 @@ impl Default for Limits {
 impl Limits {
     /// Returns the limit of the whole stop of a server: three graces, but never more than [`STOP_LIMIT`] unless the grace was raised.
     pub fn stop_limit(&self) -> Duration {
-        if stands("graces-fit-the-stop") { STOP_LIMIT.max(self.stop_grace * 3) } else { STOP_LIMIT }
+        STOP_LIMIT.max(self.stop_grace * 3)
     }
 }
 

@@ -9,8 +9,6 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use unhang_switches::stands;
-
 use crate::{
     config::{CALL_TIMEOUT, PROMOTE_AFTER, PROMOTE_PERCENT},
     units::{in_words, parse_duration},
@@ -43,7 +41,7 @@ impl Promotion {
     /// Returns whether clients get heartbeats for calls. If nothing becomes a job, a server's traffic is left as it is.
     #[must_use]
     pub fn has_heartbeats(self) -> bool {
-        self != Promotion::Off || !stands("off-is-without-heartbeats")
+        self != Promotion::Off
     }
 
     /// Explains why the configured value has no effect, if calls end before; `None` if it has one.
@@ -61,7 +59,7 @@ impl Promotion {
     /// Returns after how long a call of a client with this clock becomes a job; `None` if it never does.
     #[must_use]
     pub fn moment(self, clock: Option<Duration>) -> Option<Duration> {
-        let in_time = clock.filter(|_| stands("promoted-before-the-clock")).map(share);
+        let in_time = clock.map(share);
         match self {
             Promotion::Off => None,
             Promotion::After(after) => Some(in_time.map_or(after, |in_time| in_time.min(after))),

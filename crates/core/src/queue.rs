@@ -12,7 +12,6 @@ use std::{
     sync::Arc,
 };
 
-use unhang_switches::stands;
 use unhang_wire::Id;
 
 /// The destination of a queue's bytes: a write that takes as many as it can and never waits.
@@ -87,7 +86,7 @@ impl QueuedLine {
 
     /// Returns the bytes that the line counts for while it waits.
     fn cost(&self) -> usize {
-        self.bytes().len() + if stands("empty-messages-count") { ENTRY_OVERHEAD } else { 0 }
+        self.bytes().len() + ENTRY_OVERHEAD
     }
 }
 
@@ -172,7 +171,7 @@ impl Queue {
         sink: Option<&mut impl Sink>,
         memory: Option<&Arc<Vec<u8>>>,
     ) {
-        if self.peer_gone && stands("nothing-kept-for-the-gone") {
+        if self.peer_gone {
             return;
         }
         let mut taken = 0;
@@ -181,7 +180,7 @@ impl Queue {
             if self.peer_gone {
                 return;
             }
-            if self.entries.is_empty() || !stands("no-overtaking") {
+            if self.entries.is_empty() {
                 match write_line(message, sink) {
                     Ok(count) => taken = count,
                     Err(_) => return self.lose_peer(),
@@ -196,7 +195,7 @@ impl Queue {
             .and_then(|memory| PendingLine::shared(rest, memory))
             .unwrap_or_else(|| PendingLine::copied(rest));
         // The rest of a message that has begun to leave cannot be taken back.
-        let has_begun = taken > 0 && class != Class::Reply && stands("rest-of-a-message-kept");
+        let has_begun = taken > 0 && class != Class::Reply;
         self.append(QueuedLine { class: if has_begun { Class::Kept } else { class }, line });
         if self.is_full() {
             self.relieve();
@@ -229,7 +228,7 @@ impl Queue {
 
     fn lose_peer(&mut self) {
         self.clear();
-        self.peer_gone = stands("failed-write-noticed");
+        self.peer_gone = true;
     }
 
     fn append(&mut self, entry: QueuedLine) {
@@ -270,13 +269,13 @@ impl Queue {
     /// Sheds down to three quarters of the limit, so the work is done once for many messages.
     fn relieve(&mut self) {
         let target = self.limit / 4 * 3;
-        if self.logs > 0 && stands("logs-shed") {
-            self.drop_where(target, |entry, _| entry.class == Class::Log || !stands("answers-never-shed"));
+        if self.logs > 0 {
+            self.drop_where(target, |entry, _| entry.class == Class::Log);
         }
-        if self.is_full() && self.mergeable > 0 && stands("repetitions-merged") {
+        if self.is_full() && self.mergeable > 0 {
             let newest = self.newest_of_each(|class| matches!(class, Class::Progress(_)));
             self.drop_where(target, |entry, position| superseded(&newest, entry, position));
-            if self.is_full() && stands("list-changed-merged") {
+            if self.is_full() {
                 let newest = self.newest_of_each(|class| matches!(class, Class::ListChanged(_)));
                 self.drop_where(target, |entry, position| superseded(&newest, entry, position));
             }
@@ -291,7 +290,7 @@ impl Queue {
     }
 
     fn drop_where(&mut self, target: usize, unwanted: impl Fn(&QueuedLine, usize) -> bool) {
-        let begun = self.begun > 0 && stands("begun-message-kept");
+        let begun = self.begun > 0;
         let mut cost = self.cost;
         let (mut position, mut dropped_logs, mut dropped) = (0, 0, 0);
         self.entries.retain(|entry| {

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use unhang_switches::stands;
 use unhang_wire::{Body, Id, Invalid, InvalidReason, Json, MessageShape, Oversized, Piece};
 
 use crate::{
@@ -87,7 +86,7 @@ impl<'a> Addressee<'a> {
     /// Makes the error response as one line.
     pub fn line(&self, fault: &Fault<'_>) -> Vec<u8> {
         match (self.id, self.raw_id) {
-            (None, Some(raw_id)) if stands("strange-id-echoed") => fault.response_to_raw(Some(raw_id)),
+            (None, Some(raw_id)) => fault.response_to_raw(Some(raw_id)),
             (id, _) => fault.response(id),
         }
     }

@@ -3,7 +3,6 @@
 //! Invariants: pure; members that a revision does not know are not sent to a client of that revision.
 
 use unhang_bridge::Era;
-use unhang_switches::stands;
 
 /// A revision of the protocol, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,8 +52,7 @@ impl Revision {
 
     /// Finds the revision that a request names for itself, if a request can name it.
     pub fn of_request(name: &str) -> Option<Revision> {
-        Revision::named(name)
-            .filter(|revision| revision.is_stateless() || !stands("stateless-revisions-alone"))
+        Revision::named(name).filter(|revision| revision.is_stateless())
     }
 
     /// Lists the names of the revisions that a request may name.

@@ -5,7 +5,6 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use unhang_switches::stands;
 use unhang_wire::{Id, replace_id};
 
 use crate::config::MAX_SUBSCRIPTIONS;
@@ -35,9 +34,7 @@ pub struct RecordedSession {
 impl RecordedSession {
     /// Records an `initialize` request; an earlier session is over.
     pub fn initialize(&mut self, raw: &[u8], id_span: Range<usize>) {
-        if stands("new-session-is-blank") {
-            *self = RecordedSession::default();
-        }
+        *self = RecordedSession::default();
         self.initialize = Some(RequestTemplate { raw: raw.to_vec(), id_span });
     }
 
@@ -53,16 +50,14 @@ impl RecordedSession {
 
     /// Records a subscription to a resource. Beyond [`MAX_SUBSCRIPTIONS`] it works but is not replayed.
     pub fn subscribe(&mut self, uri: String, raw: &[u8], id_span: Range<usize>) {
-        if self.subscriptions.len() < MAX_SUBSCRIPTIONS || !stands("subscriptions-bounded") {
+        if self.subscriptions.len() < MAX_SUBSCRIPTIONS {
             self.subscriptions.insert(uri, RequestTemplate { raw: raw.to_vec(), id_span });
         }
     }
 
     /// Forgets a subscription.
     pub fn unsubscribe(&mut self, uri: &str) {
-        if stands("unsubscribed-is-forgotten") {
-            self.subscriptions.remove(uri);
-        }
+        self.subscriptions.remove(uri);
     }
 
     /// Returns whether the client has finished the handshake.
@@ -72,7 +67,7 @@ impl RecordedSession {
 
     /// Returns whether the replay will send this very line anyway.
     pub fn says(&self, raw: &[u8]) -> bool {
-        self.initialized.as_deref() == Some(raw) && stands("initialized-said-once")
+        self.initialized.as_deref() == Some(raw)
     }
 
     /// Returns the handshake to open a replay with; `None` if there was none.
@@ -82,8 +77,8 @@ impl RecordedSession {
 
     /// Returns the lines that follow once the handshake is answered. Each request gets an id from `next_id`.
     pub fn sequel(&self, mut next_id: impl FnMut() -> Id) -> Vec<Vec<u8>> {
-        let level = self.level.iter().filter(|_| stands("level-replayed"));
-        let subscriptions = self.subscriptions.values().filter(|_| stands("subscriptions-replayed"));
+        let level = self.level.iter();
+        let subscriptions = self.subscriptions.values();
         let requests = level.chain(subscriptions);
         let requests: Vec<_> = requests.map(|template| template.with_id(&next_id())).collect();
         self.initialized.iter().cloned().chain(requests).collect()

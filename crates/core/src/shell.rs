@@ -10,7 +10,6 @@ use unhang_proc::{
     deadline::Deadline,
     pipe::{Flush, PipeReader, PipeWriter, adopt_input, adopt_output},
 };
-use unhang_switches::stands;
 use unhang_wire::Lines;
 
 use crate::{
@@ -91,7 +90,7 @@ pub fn gathered(queue_bytes: usize) -> usize {
 
 /// Returns whether the error only says that there is nothing to read at the moment.
 pub fn is_passing(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock && stands("idle-is-not-the-end")
+    error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// The client's lines.
@@ -229,20 +228,15 @@ impl ToClient {
     pub async fn deliver(mut self, ends_by: Option<Deadline>) {
         let least = Deadline::after(FLUSH_LIMIT);
         let last = ends_by.map_or(least, |ends_by| ends_by.max(least));
-        let pause = || match stands("flush-bounded") {
-            true => last.within(FLUSH_PAUSE),
-            false => Deadline::after(Duration::MAX),
-        };
+        let pause = || last.within(FLUSH_PAUSE);
         let mut deadline = pause();
-        while self.is_waiting() && stands("waiting-answers-delivered") {
+        while self.is_waiting() {
             if deadline.timeout(self.output.writable()).await.is_err() {
                 tracing::warn!("the client did not take {} bytes of answers", self.backlog());
                 break;
             }
             self.flush();
-            if stands("reading-renews-patience") {
-                deadline = pause();
-            }
+            deadline = pause();
         }
         drop(self.output);
         self.copier.finish(deadline).await;

@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use unhang_switches::stands;
-
 /// The units of a length of time. Error messages list the first six. A length may be displayed with the last two, and nobody takes those
 /// for others.
 const UNITS: [&str; 8] = ["ms", "s", "m", "h", "d", "w", "us", "ns"];
@@ -23,7 +21,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         return Err(format!("unknown unit `{unit}` in `{text}`; there are ms, s, m, h, d and w"));
     }
     match humantime::parse_duration(text) {
-        Ok(length) if !length.is_zero() || !stands("no-zero-limit") => Ok(length),
+        Ok(length) if !length.is_zero() => Ok(length),
         Ok(_) => Err("must be longer than zero".to_owned()),
         Err(humantime::DurationError::NumberExpected(_) | humantime::DurationError::Empty) => Err(format!(
             "`{text}` is no length of time; write a number with a unit, such as 500ms, 30s or 5m"
@@ -60,7 +58,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         other => return Err(format!("unknown unit `{other}`; there are B, KiB, MiB, GiB, kB, MB and GB")),
     };
     match number.checked_mul(factor) {
-        Some(0) if stands("no-zero-limit") => Err("must be more than nothing".to_owned()),
+        Some(0) => Err("must be more than nothing".to_owned()),
         Some(bytes) => Ok(bytes),
         None => Err(format!("`{text}` is more than can be counted")),
     }

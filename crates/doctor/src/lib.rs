@@ -37,7 +37,6 @@ use tokio::{
     time::Instant,
 };
 use unhang_proc::{deadline::Deadline, identity::Identity};
-use unhang_switches::stands;
 
 pub use self::{
     checks::{CHECKS, Check, Severity},
@@ -213,8 +212,7 @@ async fn within(
     work: impl AsyncFnOnce(&mut Observations),
 ) -> Duration {
     let since = Instant::now();
-    let bound = if stands("doctor-comes-home") { limit } else { Duration::MAX };
-    if Deadline::after(bound).timeout(Box::pin(work(seen))).await.is_err() {
+    if Deadline::after(limit).timeout(Box::pin(work(seen))).await.is_err() {
         seen.unfinished_after = Some(limit);
     }
     since.elapsed()

@@ -12,7 +12,6 @@ use tokio::{
     task::{Id as TaskId, JoinError, JoinSet},
 };
 use unhang_background::{Promoted, RunningCall};
-use unhang_switches::stands;
 
 use super::{
     asking::PromotionOrder,
@@ -97,12 +96,11 @@ impl CallTasks {
 
     /// Forgets a task that has ended. Returns its call and its outcome.
     pub(super) fn settle(&mut self, finished: FinishedTask) -> Option<(CallKey, CallTaskEnd)> {
-        let panicked = finished.is_err();
         let (task, ended) = finished.unwrap_or_else(|error| {
             let text = "this tool failed by a bug in unhang, which goes on; its stderr and log say where";
             (error.id(), CallTaskEnd::Tool(ToolAnswer::error(text)))
         });
-        let key = self.keys.remove(&task).filter(|_| !panicked || stands("panic-is-answered"))?;
+        let key = self.keys.remove(&task)?;
         self.cancels.remove(&key);
         self.orders.remove(&key);
         Some((key, ended))

@@ -21,7 +21,6 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use unhang_switches::stands;
 use unhang_wire::{self as wire, Body, Id, Json, Line, Message, MessageShape, Piece, read};
 
 use super::{
@@ -181,7 +180,6 @@ impl McpSession {
     /// Returns whether the client may be read; false if it does not read either, for its answers would pile up.
     pub fn reads_client(&self, effects: &impl SessionEffects) -> bool {
         effects.client_backlog() + self.answers.held_bytes() <= self.limits.queue_bytes
-            || !stands("front-holds-a-deaf-client-back")
     }
 
     /// Returns whether input of this stream has no answer yet.
@@ -210,7 +208,7 @@ impl McpSession {
             SessionPhase::Draining { until, .. } | SessionPhase::Stopping { until, .. } => Some(until),
             SessionPhase::Running | SessionPhase::Closed => None,
         };
-        let calls = self.calls.next_moment().filter(|_| stands("tool-deadline"));
+        let calls = self.calls.next_moment();
         end.into_iter().chain(calls).chain(self.parked_calls.next_tick()).min()
     }
 
@@ -316,7 +314,6 @@ impl McpSession {
                 }
             },
             Piece::Batch(pieces) => self.batch(pieces, route, effects),
-            Piece::Invalid(_) | Piece::Junk(_) if !stands("front-answers-garbage") => {}
             Piece::Invalid(invalid) => {
                 let to = Addressee::of_invalid(&invalid, route.batch);
                 // An invalid answer is not counted among the answers of a batch.
@@ -330,7 +327,7 @@ impl McpSession {
     }
 
     fn batch(&mut self, pieces: Vec<Piece<'_>>, route: ReplyRoute, effects: &mut impl SessionEffects) {
-        if !self.client.revision().is_some_and(Revision::has_batches) && stands("front-batch-by-revision") {
+        if !self.client.revision().is_some_and(Revision::has_batches) {
             return self.answers.refuse(route, Addressee::nobody(), refusal::foreign_batch(), effects);
         }
         let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
@@ -453,9 +450,7 @@ impl McpSession {
 
     /// Stops following the tasks of an ended subscription.
     pub(super) fn stop_following(&mut self, ended: &SessionCall, effects: &mut impl SessionEffects) {
-        if let Awaited::Changes(filter) = &ended.awaited
-            && stands("tasks-followed-until-the-end")
-        {
+        if let Awaited::Changes(filter) = &ended.awaited {
             filter.followed().iter().for_each(|key| self.abandon(*key, effects));
         }
     }
@@ -476,7 +471,6 @@ impl McpSession {
     pub(super) fn stop_if_drained(&mut self, effects: &mut impl SessionEffects) {
         if let SessionPhase::Draining { code, cause, .. } = self.phase
             && self.calls.is_empty()
-            && stands("front-ends-when-drained")
         {
             self.stop(self.now, code, &unhang_ends(cause), effects);
         }

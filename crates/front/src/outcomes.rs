@@ -9,7 +9,6 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 use unhang_bridge::{Era, Splice};
-use unhang_switches::stands;
 use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
@@ -185,9 +184,8 @@ impl McpSession {
 
     /// Returns whether the client is being asked something about this call, beside the call or by its answer.
     pub(super) fn is_asked(&self, key: CallKey) -> bool {
-        let is_asked = self.calls.by_key(key).is_some_and(|call| self.questions.about(call).is_some())
-            || self.parked_calls.call(key).is_some();
-        is_asked && stands("asked-call-stays-a-call")
+        self.calls.by_key(key).is_some_and(|call| self.questions.about(call).is_some())
+            || self.parked_calls.call(key).is_some()
     }
 
     /// Notes why no job could be made of this call: its client hears it if the call fails. Returns whether the call still has a waiting

@@ -7,7 +7,6 @@ use std::{borrow::Cow, time::Duration};
 
 use serde_json::Value;
 use unhang_bridge::Splice;
-use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json};
 
 use super::{
@@ -179,11 +178,11 @@ pub(super) fn is_of_nobody_yet(session_catalog: &SessionCatalog, request: &Clien
         "name" => known.absent.iter().any(|absent| absent.may_bring(about)),
         _ => true,
     };
-    let is_unknown = requested.owner(&known.catalog).is_none()
+
+    requested.owner(&known.catalog).is_none()
         && requested.about.as_deref().is_some_and(|name| {
             may_come(name) && (requested.method != "tools/call" || !session_catalog.has_tool(name))
-        });
-    is_unknown && stands("unknown-name-waits-for-servers")
+        })
 }
 
 impl UnroutedRequest {

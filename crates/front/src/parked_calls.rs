@@ -20,7 +20,6 @@ use std::{
 
 use serde_json::Value;
 use unhang_bridge::Era;
-use unhang_switches::stands;
 use unhang_wire::{Id, Json, progress_token, text_member};
 
 use super::{
@@ -57,9 +56,7 @@ impl ParkedCall {
     fn goes_on(&mut self, now: Duration, params: Json<'_>, (revision, route): (Revision, ReplyRoute)) {
         let call = &mut self.call;
         (call.revision, call.route) = (revision, route);
-        if let Awaited::Server { token, .. } = &mut call.awaited
-            && stands("progress-by-the-newest-token")
-        {
+        if let Awaited::Server { token, .. } = &mut call.awaited {
             // The earlier progress token has ended with its request.
             *token = progress_token(params);
             let heartbeat = call.heartbeat.take().zip(token.clone());
@@ -228,9 +225,7 @@ impl ParkedCalls {
         actions: &mut VecDeque<SessionAction>,
     ) -> Result<Resumed, NotResumed> {
         let state = own_state(Some(params)).unwrap_or_default();
-        let is_same = |parked: &ParkedCall| {
-            parked.digest() == Some(digest(method, params)) || !stands("parked-call-for-its-request")
-        };
+        let is_same = |parked: &ParkedCall| parked.digest() == Some(digest(method, params));
         let found = self.calls.iter().find(|(_, parked)| parked.state == state && is_same(parked));
         let found = found.map(|(key, _)| *key).and_then(|key| self.calls.remove_entry(&key));
         let (key, mut parked) = found.ok_or_else(|| NotResumed::unknown(method))?;
@@ -267,7 +262,7 @@ impl ParkedCalls {
             for (question, _) in parked.questions {
                 actions.push_back(SessionAction::Reply { question, replied: Err(cancelled_reply()) });
             }
-            if parked.answered.is_none() && stands("forgotten-call-is-cancelled") {
+            if parked.answered.is_none() {
                 actions.push_back(SessionAction::Cancel(key));
             }
         }

@@ -20,7 +20,6 @@ use unhang_bridge::{
     Splice,
     tasks::{self, Dialect},
 };
-use unhang_switches::stands;
 use unhang_wire::Json;
 
 use super::{
@@ -150,7 +149,7 @@ impl SessionCall {
         questions: &ClientQuestions,
     ) -> Option<SessionAction> {
         let mut moment = self.promotion.at;
-        let is_asked = || questions.about(self).is_some() && stands("asked-call-stays-a-call");
+        let is_asked = || questions.about(self).is_some();
         let is_due = is_due(&mut moment, now, is_asked, Some(self.last_moment()));
         self.promotion.at = moment;
         if !is_due {

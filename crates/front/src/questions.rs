@@ -13,7 +13,6 @@ use unhang_bridge::{
     Era,
     question::{self, CAPABILITIES},
 };
-use unhang_switches::stands;
 use unhang_wire::{Id, Json, ResponseOutcome, compose, one_line};
 
 use super::{
@@ -188,10 +187,8 @@ impl ClientQuestions {
             }
             let why = (FaultKind::Cancelled.code(), "the call that it was about is over".to_owned());
             actions.push_back(SessionAction::Reply { question: open.question, replied: Err(why) });
-            if stands("question-withdrawn-with-its-call") {
-                let line = compose::cancelled(&id, "the call that it was about is over");
-                effects.to_client(LineTarget::Beside(open.route.stream), Class::Kept, &line);
-            }
+            let line = compose::cancelled(&id, "the call that it was about is over");
+            effects.to_client(LineTarget::Beside(open.route.stream), Class::Kept, &line);
         }
     }
 }

@@ -11,7 +11,6 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Map;
 use unhang_bridge::tasks::{self, Dialect};
 use unhang_jobs::id::JobId;
-use unhang_switches::stands;
 use unhang_wire::{self as wire, Json};
 
 use super::{
@@ -90,17 +89,17 @@ impl McpSession {
 
     /// Returns the reason why a request is refused. Returns `None` if it is accepted.
     fn refusal(&self, request: &ClientRequest<'_>) -> Option<ErrorReport<'static>> {
-        if self.phase != SessionPhase::Running && stands("front-refuses-while-ending") {
+        if self.phase != SessionPhase::Running {
             return Some(refusal::ending());
         }
-        if self.calls.contains(&request.id) && stands("front-refuses-a-repeated-id") {
+        if self.calls.contains(&request.id) {
             return Some(refusal::repeated_id(&request.id));
         }
         if request.route.batch.is_some() && request.method == "initialize" {
             return Some(refusal::handshake_in_batch());
         }
         let in_flight = self.calls.len();
-        if in_flight >= self.limits.max_in_flight && stands("front-max-in-flight") {
+        if in_flight >= self.limits.max_in_flight {
             return Some(refusal::overloaded(NAME, in_flight));
         }
         None
@@ -222,7 +221,7 @@ impl McpSession {
         let awaited = (self.calls.new_key(), Awaited::List(list));
         let mut call = SessionCall::new(awaited, (revision, request.route), self.now, LIST_PATIENCE);
         call.promotion.promotion_reply = self.jobs.promotion_reply(request, revision);
-        if self.session_catalog.has_lists() || !stands("list-waits-for-servers") {
+        if self.session_catalog.has_lists() {
             return self.answer_list(&request.id, list, &call, effects);
         }
         self.calls.put_in_flight(request.id.clone(), call);

@@ -14,7 +14,6 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 
 use super::{
     effects::{LineTarget, ONLY_STREAM, SessionEffects, StreamKey},
@@ -92,7 +91,7 @@ pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Re
         if shell.effects.to_client.peer_gone() && !shell.ending {
             shell.client_gone();
         }
-        if shell.from_client.turn.is_over() && stands("flooding-client-gives-way") {
+        if shell.from_client.turn.is_over() {
             yield_now().await;
         }
     };

@@ -13,7 +13,6 @@ use std::{
 
 use unhang_core::{heartbeat::Heartbeat, revision::Revision};
 use unhang_gateway::Level;
-use unhang_switches::stands;
 use unhang_upstream::client::{LISTEN, ServerList};
 use unhang_wire::{Id, InFlight};
 
@@ -305,12 +304,8 @@ impl SessionCalls {
     /// Notes that no request waits for this call any more, and has its work cancelled.
     pub(super) fn abandon(&mut self, key: CallKey, actions: &mut VecDeque<SessionAction>) {
         if let Some(id) = self.running.get_mut(&key) {
-            if stands("late-tool-answer-dropped") {
-                *id = None;
-            }
-            if stands("abandoned-call-is-cancelled") {
-                actions.push_back(SessionAction::Cancel(key));
-            }
+            *id = None;
+            actions.push_back(SessionAction::Cancel(key));
         }
     }
 

@@ -16,7 +16,6 @@ use unhang_bridge::{
     Splice,
     tasks::{Support, with_task_support},
 };
-use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 use super::{
@@ -287,9 +286,6 @@ pub fn listed(tool: Json<'_>, may_be_asked_for_a_task: bool, gets_words: bool) -
     let with_support = may_be_asked_for_a_task.then(|| with_task_support(tool, Support::Optional)).flatten();
     let listed = with_support.unwrap_or(Cow::Borrowed(tool.get()));
     let Some(schema) = tool.member("outputSchema").filter(|_| gets_words) else { return listed };
-    if !stands("handed-over-is-in-the-schema") {
-        return listed;
-    }
     let with_both = {
         let Some(json) = Json::new(listed.as_bytes()) else { return listed };
         let splice = match or_handed_over(schema) {

@@ -8,7 +8,6 @@ use unhang_bridge::{
     params::Signature,
     question::{CAPABILITIES, is_offered},
 };
-use unhang_switches::stands;
 use unhang_wire::{self as wire, Json};
 
 use super::{
@@ -90,7 +89,7 @@ impl SessionProfile {
         };
         let hears_all = !call.revision.is_stateless() || is_of_windows;
         let from = said.or(hears_all.then_some(Level::Debug));
-        from.is_some_and(|from| level >= from) || !stands("logs-as-asked")
+        from.is_some_and(|from| level >= from)
     }
 
     /// Returns the time after which the client of this request gives a call up, if that is known.
@@ -134,7 +133,7 @@ impl SessionProfile {
         let capabilities =
             self.capabilities_for(call).and_then(|capabilities| Json::new(capabilities.as_bytes()));
         let is_offered = capabilities.is_some_and(|capabilities| is_offered(capabilities, asked));
-        match !is_offered && stands("client-asked-what-it-offers") {
+        match !is_offered {
             true => Err("the client that made the call does not offer it"),
             false => Ok(()),
         }

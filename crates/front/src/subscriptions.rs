@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
-use unhang_switches::stands;
 use unhang_wire::{Id, Json};
 
 use super::{
@@ -161,7 +160,7 @@ impl WatchedResources {
     /// # Errors
     /// Fails if the session watches as many resources as it may.
     pub(super) fn add(&mut self, resource: Resource, public: String) -> Result<(), ErrorReport<'static>> {
-        if self.watched.len() >= MAX_SUBSCRIPTIONS && stands("front-subscriptions-bounded") {
+        if self.watched.len() >= MAX_SUBSCRIPTIONS {
             let happened = format!("the session hears of {} resources already", self.watched.len());
             let hint = "unsubscribe from some of them";
             return Err(ErrorReport { kind: FaultKind::Overloaded, summary: happened, hint });
@@ -213,10 +212,7 @@ impl WatchedResources {
         calls: &mut SessionCalls,
     ) -> Vec<(Resource, Resource)> {
         let moved = |watched: &Resource, public: &str| {
-            catalog
-                .resource(public)
-                .map(resource)
-                .filter(|now| now != watched && stands("watched-resource-is-followed"))
+            catalog.resource(public).map(resource).filter(|now| now != watched)
         };
         let mut moves: Vec<(Resource, Resource)> = Vec::new();
         self.watched = std::mem::take(&mut self.watched)
@@ -300,7 +296,7 @@ impl ListListeners<'_> {
         }
         for (id, call) in self.calls.iter() {
             let Awaited::Changes(filter) = &call.awaited else { continue };
-            if filter.lists[list_index] || !stands("subscription-hears-what-it-asked") {
+            if filter.lists[list_index] {
                 let id = id.to_json();
                 let params = format!(r#","params":{{"_meta":{{"{SUBSCRIPTION}":{id}}}}}"#);
                 let class = Class::ListChanged(format!("{kind} {id}").into());

@@ -15,7 +15,6 @@ use std::{
 };
 
 use prometheus_client::metrics::{counter::Counter, family::Family};
-use unhang_switches::stands;
 
 /// The methods that clients may ask for, in any revision.
 const METHODS: [&str; 15] = [
@@ -74,13 +73,8 @@ pub(crate) struct FrontTally {
 impl FrontTally {
     /// Counts a request of a client.
     pub(crate) fn requested(&self, method: &str) {
-        let known = METHODS.into_iter().find(|known| *known == method);
-        let method = match known {
-            Some(known) => Cow::Borrowed(known),
-            None if stands("unknown-methods-are-one") => Cow::Borrowed(OTHER),
-            None => Cow::Owned(method.to_owned()),
-        };
-        self.requests.get_or_create(&[("method", method)]).inc();
+        let known = METHODS.into_iter().find(|known| *known == method).unwrap_or(OTHER);
+        self.requests.get_or_create(&[("method", Cow::Borrowed(known))]).inc();
     }
 
     /// Counts a request over HTTP that was answered with this status.

@@ -11,7 +11,6 @@
 
 use std::{cmp::min, time::Duration};
 
-use unhang_switches::stands;
 use unhang_wire::progress_token;
 
 use super::{
@@ -78,7 +77,7 @@ pub(super) fn heartbeat(
     jobs: JobCapabilities,
 ) -> Option<Box<Heartbeat>> {
     // The window does this for its own client.
-    if jobs.are_of_windows || !stands("silent-call-has-a-heartbeat") {
+    if jobs.are_of_windows {
         return None;
     }
     let token = request.params.and_then(progress_token)?;

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 
-use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json};
 
 use super::client_request::{ClientRequest, MOST_ECHOED};
@@ -61,7 +60,7 @@ impl Traces {
         let in_meta = |member| wire::text_member(meta?, member);
         let parent =
             in_meta("traceparent").and_then(|parent| Parent::read(&parent, in_meta("tracestate").as_deref()));
-        let parent = parent.or_else(|| self.header.clone()).filter(|_| stands("trace-of-the-client-kept"));
+        let parent = parent.or_else(|| self.header.clone());
         let about = |method, member| {
             let about = request.text(member).filter(|_| request.method == method);
             about.map(|about| shortened(&about, MOST_ECHOED).into_owned())

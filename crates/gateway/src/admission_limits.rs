@@ -13,7 +13,6 @@ use std::{collections::HashMap, future::ready, pin::pin, sync::Arc, time::Durati
 use tokio::time::Instant;
 use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 
 use super::{
     OfSession, SessionKey,
@@ -103,19 +102,16 @@ impl AdmissionLimits {
     /// Fails with [`FaultKind::Overloaded`] if there is no room to wait, or if the time of the request is over. The error says what to do.
     pub(super) async fn turn(&self, acquire: &PermitRequest<'_>) -> Result<Permits, Error> {
         let tool = acquire.tool.and_then(|tool| self.tools.get_key_value(tool));
-        let of_tool = match tool.filter(|_| stands("calls-of-a-tool-bounded")) {
+        let of_tool = match tool {
             Some((tool, permits)) => {
                 let permit = in_line(&self.listener.waiting, acquire, turn(permits, acquire)).await;
                 Some(permit.map_err(|refused| self.tool_busy(tool, permits, acquire, &refused))?)
             }
             None => None,
         };
-        let of_server = match stands("requests-of-a-server-bounded") {
-            true => {
-                let permit = in_line(&self.listener.waiting, acquire, turn(&self.server, acquire)).await;
-                Some(permit.map_err(|refused| self.busy(acquire, &refused))?)
-            }
-            false => None,
+        let of_server = {
+            let permit = in_line(&self.listener.waiting, acquire, turn(&self.server, acquire)).await;
+            Some(permit.map_err(|refused| self.busy(acquire, &refused))?)
         };
         Ok(Permits(of_tool, of_server))
     }
@@ -150,7 +146,7 @@ impl AdmissionLimits {
         era: Era,
         acquire: &PermitRequest<'_>,
     ) -> Result<Option<SessionTurn>, Error> {
-        if era != Era::Legacy || !stands("one-call-where-questions-come") {
+        if era != Era::Legacy {
             return Ok(None);
         }
         // A client that is asked by the answer to its call needs that call to be the only one with the server.
@@ -175,9 +171,6 @@ impl AdmissionLimits {
         all: &Arc<PermitQueue>,
         acquire: &PermitRequest<'_>,
     ) -> Result<Option<Permit>, Error> {
-        if !stands("requests-of-all-bounded") {
-            return Ok(None);
-        }
         turn(all, acquire).await.map(Some).map_err(|refused| {
             let what = format!(
                 "all servers together have max-in-flight = {} of [gateway] requests at a time",

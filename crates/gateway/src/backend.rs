@@ -20,7 +20,6 @@ use std::{
 
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 
 use super::{
     RequestTimeouts, Scope, ServerEntry, SessionKey, UnlistedServer,
@@ -125,8 +124,7 @@ impl Backend {
     /// until it has been listed itself. It rests until it is asked something.
     pub(super) fn instance(&self, updates: Updates, own: SessionInstance) -> Self {
         // Lists that one session has changed say nothing about the next run.
-        let memory = self.entry.memory.clone().filter(|_| !stands("instance-is-not-remembered"));
-        let entry = ServerEntry { memory, ..ServerEntry::clone(&self.entry) };
+        let entry = ServerEntry { memory: None, ..ServerEntry::clone(&self.entry) };
         let inherited = Inherited {
             offered: ListedItems::clone(&self.offered()),
             recalled: self.lists.recalled_for_another(),
@@ -256,7 +254,7 @@ impl Backend {
 
     /// Returns whether this entry would make the same server.
     pub(super) fn is_made_from(&self, entry: &ServerEntry) -> bool {
-        self.entry.made_from == entry.made_from && stands("unchanged-server-goes-on")
+        self.entry.made_from == entry.made_from
     }
 
     pub(super) fn request_timeout(&self) -> Duration {
@@ -288,7 +286,7 @@ impl Backend {
 
     /// Asks the server for all its lists, and keeps them.
     pub(super) async fn list(self: &Arc<Self>) -> Result<(), Error> {
-        if self.connection().demand.rests() && stands("resting-server-is-left-alone") {
+        if self.connection().demand.rests() {
             // The lists stay as they are until somebody starts the server.
             return Ok(());
         }

@@ -17,7 +17,6 @@ use std::{
 };
 
 use tokio::{sync::Notify, task::yield_now, time::Instant};
-use unhang_switches::stands;
 
 /// Messages come closely if they come within this time of one another: several times the cost of a wakeup, and less than any server on
 /// another machine takes.
@@ -41,7 +40,7 @@ impl MessagePace {
 
     /// Returns whether the thread stays awake for the next message.
     fn is_brisk(&self, now: Instant) -> bool {
-        self.closely >= ENOUGH && (self.is_close(now) || !stands("wakefulness-ends"))
+        self.closely >= ENOUGH && self.is_close(now)
     }
 
     fn is_close(&self, now: Instant) -> bool {

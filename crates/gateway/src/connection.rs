@@ -11,7 +11,6 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use unhang_jobs::timestamp::JobTimestamp;
-use unhang_switches::stands;
 
 use super::{
     idle::Demand,
@@ -114,19 +113,16 @@ impl ServerConnection {
     /// Returns whether a start has to wait or is refused, or `None` if it may begin.
     pub(super) fn postponed(&self, now: Instant) -> Option<StartDecision> {
         // Before any pause: a refusal comes at once.
-        if let BreakerPhase::Open(rest) = self.breaker.phase(now - self.origin)
-            && stands("gateway-fences-off")
-        {
+        if let BreakerPhase::Open(rest) = self.breaker.phase(now - self.origin) {
             return Some(StartDecision::Refuse(rest));
         }
-        (now < self.not_before && stands("gateway-restart-delayed"))
-            .then_some(StartDecision::Wait(self.not_before))
+        (now < self.not_before).then_some(StartDecision::Wait(self.not_before))
     }
 
     /// Asks the breaker for a start, which may be the one trial of a server that kept failing. Returns the refusal, if there is one.
     pub(super) fn refused(&mut self, now: Instant) -> Option<StartDecision> {
         match self.breaker.ask(now - self.origin) {
-            BreakerVerdict::Refuse(rest) if stands("gateway-fences-off") => Some(StartDecision::Refuse(rest)),
+            BreakerVerdict::Refuse(rest) => Some(StartDecision::Refuse(rest)),
             _ => None,
         }
     }
@@ -156,7 +152,7 @@ impl ServerConnection {
         self.client = None;
         self.subscription = None;
         self.record.failed();
-        if self.breaker.failed(now - self.origin) && stands("gateway-fences-off") {
+        if self.breaker.failed(now - self.origin) {
             let failures = self.breaker.failures();
             tracing::error!("{}", verdicts::left_alone(&self.server, failures, &self.record, true));
         }
@@ -179,7 +175,7 @@ impl ServerConnection {
     /// Takes away a client that can be asked, if nobody has wanted anything of it for `idle`. The next request starts the server again.
     pub(super) fn take_idle(&mut self, idle: Duration, is_watched: bool) -> Option<Client> {
         let is_used = self.demand.is_wanted() || self.in_flight > 0 || is_watched;
-        if !self.demand.has_rested_for(idle) || is_used && stands("server-in-use-does-not-rest") {
+        if !self.demand.has_rested_for(idle) || is_used {
             return None;
         }
         let client = self.client.take_if(|client| client.is_usable())?;

@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 use unhang_bridge::{Era, params};
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 use unhang_wire::Json;
 
 use super::{
@@ -234,5 +233,5 @@ impl<'a> Dispatch<'a> {
 fn answers_nothing(params: &str) -> bool {
     let params = Json::new(params.as_bytes());
     let has = |member| params.is_some_and(|params| params.member(member).is_some());
-    (has("requestState") || has("inputResponses")) && stands("answers-to-nothing-refused")
+    has("requestState") || has("inputResponses")
 }

@@ -10,8 +10,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use unhang_switches::stands;
-
 use unhang_core::fair::FairnessKey;
 
 /// The instances of all servers together.
@@ -60,13 +58,13 @@ impl InstanceLimit {
     pub(super) fn take(self: &Arc<Self>, owner: Option<&FairnessKey>) -> Result<InstancePermit, NoInstance> {
         let owner: Option<Arc<str>> = owner.map(|owner| owner.name().into());
         let mut state = self.state();
-        if state.taken >= state.most && stands("instances-bounded") {
+        if state.taken >= state.most {
             return Err(NoInstance::All(state.most));
         }
         if let Some(owner) = &owner {
             let share = state.most.div_ceil(2);
             let count = state.of_each.entry(Arc::clone(owner)).or_default();
-            if *count >= share && stands("instances-of-one-bounded") {
+            if *count >= share {
                 return Err(NoInstance::OfOne(share));
             }
             *count += 1;

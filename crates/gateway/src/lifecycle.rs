@@ -21,7 +21,6 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
 };
-use unhang_switches::stands;
 
 use super::{backend::Backend, connection::StartDecision, start_turns::in_turn, verdicts};
 use unhang_core::config::{RESTORE_PATIENCE, RETRY_MOST};
@@ -82,11 +81,9 @@ impl Backend {
     ) -> Result<(Client, Arc<ServerInfo>), Error> {
         loop {
             // A server that is being stopped has its limits, and may hold a resource that the next one needs.
-            if stands("next-start-after-the-stop") {
-                drop(self.stop_lock.lock().await);
-            }
+            drop(self.stop_lock.lock().await);
             // Sessions that come at once begin at once, and each may want an instance of its own.
-            let own = self.own.as_ref().filter(|_| !self.runs() && stands("instances-start-in-turn"));
+            let own = self.own.as_ref().filter(|_| !self.runs());
             let turn = match own {
                 Some(own) => own.start_turns.take().await,
                 None => None,
@@ -116,10 +113,7 @@ impl Backend {
         if let Some(decision) = connection.existing() {
             return decision;
         }
-        if self.own.is_some()
-            && reason == StartReason::Listing
-            && stands("instance-is-started-by-its-session")
-        {
+        if self.own.is_some() && reason == StartReason::Listing {
             // An instance is asked for its lists while it is there. The lists are no reason to start it.
             return StartDecision::Closed;
         }

@@ -3,7 +3,6 @@
 use std::{pin::pin, sync::Arc};
 
 use tokio::time::timeout;
-use unhang_switches::stands;
 
 use super::{Scope, backend::Backend, gateway_core::GatewayCore, start_turns::in_turn};
 use unhang_core::{config::LIST_PATIENCE, notices::Notices};
@@ -30,7 +29,7 @@ pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>) {
                 },
             }
         };
-        if listed.is_ok() && backend.scope() == Scope::Session && stands("listing-leaves-nothing-running") {
+        if listed.is_ok() && backend.scope() == Scope::Session {
             // The server has told what its instances offer.
             backend.rest_now().await;
         }

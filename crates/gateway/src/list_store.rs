@@ -38,7 +38,6 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use unhang_jobs::folder::{Durability, FileError, read_at_most, replace};
-use unhang_switches::stands;
 
 use crate::route::catalog::ListedItems;
 use unhang_core::revision::Revision;
@@ -144,7 +143,7 @@ impl RecalledLists {
     pub(super) fn learn(&mut self, is_legacy: bool, server_info: Option<&Value>) -> bool {
         // A server that has changed may know more than it did, and is asked at the next start.
         let is_another = self.is_legacy && is_legacy && self.server_info.as_ref() != server_info;
-        self.is_in_doubt |= is_another && stands("changed-server-is-asked-anew");
+        self.is_in_doubt |= is_another;
         self.is_legacy = is_legacy && !self.is_in_doubt;
         self.server_info = server_info.cloned();
         !self.is_in_doubt
@@ -176,7 +175,7 @@ impl ListStore {
             return;
         }
         pending_write.kept = digest;
-        if bytes.len() as u64 > MAX_FILE && stands("kept-lists-bounded") {
+        if bytes.len() as u64 > MAX_FILE {
             tracing::warn!(
                 "`{}` offers {} bytes, which are not kept for the next run: at most {MAX_FILE} are",
                 self.0.server,
@@ -353,7 +352,7 @@ impl ListFile {
         files.sort_unstable_by(|one, other| other.cmp(one));
         let is_unused = |then: SystemTime| now.duration_since(then).is_ok_and(|age| age > UNUSED);
         for (index, (then, path)) in files.into_iter().enumerate() {
-            if (is_unused(then) || index >= MOST_FILES) && stands("old-lists-removed") {
+            if is_unused(then) || index >= MOST_FILES {
                 fs::remove_file(path)?;
             }
         }
@@ -363,9 +362,7 @@ impl ListFile {
 
 /// Reads from the disk the lists of the last run, so that [`ListStore::take_read_ahead`] has them. Waits for a moment at most.
 pub(super) async fn read_ahead(memories: Vec<ListStore>) {
-    if stands("lists-of-the-last-run") {
-        read_ahead_by(memories, ListStore::read).await;
-    }
+    read_ahead_by(memories, ListStore::read).await;
 }
 
 async fn read_ahead_by(
@@ -390,8 +387,7 @@ async fn read_ahead_by(
     if let Err(error) = reading {
         return tracing::warn!("what servers offered in the last run is not known: {error}");
     }
-    let limit = if stands("lists-wait-for-no-disk") { DISK_LIMIT } else { UNUSED };
-    let by = Instant::now() + limit;
+    let by = Instant::now() + DISK_LIMIT;
     // The channel ends when all files have been read.
     while let Ok(Some((memory, kept))) = timeout_at(by, told.recv()).await {
         *memory.0.ahead() = kept;

@@ -7,7 +7,7 @@
 //!   then says so.
 
 use std::{
-    future::{self, Future},
+    future::Future,
     pin::Pin,
     sync::{
         Arc,
@@ -21,7 +21,6 @@ use tokio::{
     sync::Notify,
     time::{Instant, sleep},
 };
-use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 use super::{
@@ -137,10 +136,7 @@ impl ServerListener for NotificationListener {
         self.is_seen_to_ask(method, true);
         let (waiting, put, question_limit) = (Arc::clone(&self.waiting), Instant::now(), self.question_limit);
         Box::pin(async move {
-            match stands("nobody-keeps-a-server-by-silence") {
-                true => waiting.until_crowded(session, put, question_limit).await,
-                false => future::pending().await,
-            }
+            waiting.until_crowded(session, put, question_limit).await;
             "others have waited for the server, and nobody has answered".to_owned()
         })
     }

@@ -11,7 +11,6 @@ use std::{
 };
 
 use tokio::{sync::oneshot, time::Instant};
-use unhang_switches::stands;
 
 use unhang_core::{
     config::{RETRY_LEAST, RETRY_MOST},
@@ -137,9 +136,7 @@ impl Drop for Permit {
 
 impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
-        if stands("who-left-waits-no-more") {
-            drop(self.permits.state().fair.withdraw(self.fairness_key, self.ticket));
-        }
+        drop(self.permits.state().fair.withdraw(self.fairness_key, self.ticket));
     }
 }
 

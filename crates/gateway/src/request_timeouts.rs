@@ -7,8 +7,6 @@ use std::{
     time::Duration,
 };
 
-use unhang_switches::stands;
-
 use super::{
     ServerEntry,
     owners::{LeaderServer, LeaderServers},
@@ -136,8 +134,7 @@ impl RequestTimeouts {
     /// Returns whether the client of a call of this tool gets heartbeats.
     #[must_use]
     pub fn has_heartbeat(&self, tool: &str) -> bool {
-        self.of_promotion(tool).has_heartbeats()
-            && (!self.is_quiet_of(tool) || !stands("quiet-without-heartbeats"))
+        self.of_promotion(tool).has_heartbeats() && !self.is_quiet_of(tool)
     }
 
     /// Returns whether a client gets nothing but the answer while a call of this tool runs.

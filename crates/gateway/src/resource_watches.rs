@@ -14,7 +14,6 @@ use tokio::{
     sync::{Mutex as AsyncMutex, broadcast},
     task::JoinSet,
 };
-use unhang_switches::stands;
 
 use super::{backend::Backend, lifecycle::StartReason};
 use unhang_upstream::client::{Client, Error, RequestOptions, Subscription, Topics};
@@ -88,7 +87,7 @@ impl ResourceWatches {
         let mut all = self.resources();
         let Some(watched) = all.get_mut(uri) else { return };
         watched.count -= 1;
-        if watched.count == 0 && stands("unwatched-is-unsubscribed") {
+        if watched.count == 0 {
             all.remove(uri);
         }
     }

@@ -11,7 +11,6 @@ use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::OwnedMutexGuard;
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 
 use super::{
     Scope, ServerEntry, ServerSet, Servers, backend::Backend, gateway_core::GatewayCore,
@@ -193,7 +192,7 @@ impl LeavingServer {
     /// Waits until nobody wants anything of the server any more, and ends it.
     async fn gone(self) {
         let LeavingServer { backend, mut successor } = self;
-        if backend.is_wanted() && stands("server-that-goes-answers-first") {
+        if backend.is_wanted() {
             // Each caller has a limit. The successor must not be late for that.
             drop(successor.take());
             backend.until_unwanted().await;

@@ -21,7 +21,6 @@ use unhang_bridge::{
     params::{CLIENT_CAPABILITIES, CLIENT_INFO, Signature},
     tasks::{self, Dialect},
 };
-use unhang_switches::stands;
 use unhang_wire::Json;
 
 use unhang_core::{digest::digest, revision::Revision};
@@ -32,7 +31,7 @@ const CLIENT_LIMIT: usize = 8 << 10;
 
 /// Returns whether a client's description of so many bytes can be kept.
 pub fn has_room(said: usize) -> bool {
-    said <= CLIENT_LIMIT || !stands("client-of-task-bounded")
+    said <= CLIENT_LIMIT
 }
 
 /// A server's task, and the data that is needed to ask for it.

@@ -8,7 +8,6 @@ use unhang_bridge::{
     tools::is_repeatable,
 };
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 use super::{
@@ -199,8 +198,7 @@ impl Servers {
     pub fn holder_of(&self, name: &str, kept_by: &str) -> Option<usize> {
         let current = self.core.current();
         let holder = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;
-        let is_the_same =
-            server_identity(holder.endpoint()) == kept_by || !stands("task-is-asked-for-where-it-is");
+        let is_the_same = server_identity(holder.endpoint()) == kept_by;
         is_the_same.then(|| holder.server_index())
     }
 

@@ -37,7 +37,6 @@ use tokio::{
     task::JoinSet,
 };
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 
 use super::{
     KnownServers, Level, MayRead, Scope, Servers, SessionKey,
@@ -219,9 +218,7 @@ impl SessionServers {
     fn sees(&self, backend: &Backend) -> bool {
         match self.kind {
             SessionKind::Session(_) => true,
-            SessionKind::Windows => {
-                backend.scope() == Scope::Everybody || !stands("windows-see-what-all-share")
-            }
+            SessionKind::Windows => backend.scope() == Scope::Everybody,
         }
     }
 
@@ -234,7 +231,7 @@ impl SessionServers {
         let mut roster = self.core.roster();
         let found = roster.at(server_index).filter(|backend| self.sees(backend))?;
         let SessionKind::Session(owner) = &self.kind else { return Some(found) };
-        if found.scope() != Scope::Session || !stands("session-has-its-own-instance") {
+        if found.scope() != Scope::Session {
             return Some(found);
         }
         // No new instance is made of a server that leaves.
@@ -348,9 +345,7 @@ impl Drop for SessionServers {
         let Ok(runtime) = Handle::try_current() else { return };
         for Instance { backend, .. } in instances.into_values() {
             let core = Arc::clone(&self.core);
-            if stands("instance-ends-with-its-session") {
-                runtime.spawn(async move { end(&core, &backend).await });
-            }
+            runtime.spawn(async move { end(&core, &backend).await });
         }
     }
 }

@@ -24,7 +24,6 @@ use unhang_bridge::{
     tasks::{self, Dialect, Payload, SeenTask, Support, TaskStatus},
 };
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 use super::{
@@ -81,12 +80,10 @@ impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let (poller, Some(task)) = (self.poller.clone(), self.task.take()) else { return };
         let is_left = poller.news.as_ref().is_some_and(TaskNews::is_left);
-        if is_left && stands("left-task-goes-on") {
+        if is_left {
             return;
         }
-        if let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && stands("unwanted-task-is-cancelled")
-        {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let cancelled = poller.ask(tasks::CANCEL, &tasks::about(&task), CANCEL_LIMIT, None).await;
                 if let Err(error) = cancelled {
@@ -409,7 +406,7 @@ impl TaskPoller {
 
 /// Returns the pause after so many failures in a row, for a server that may come up after us.
 fn rest_after(failures: u32) -> Duration {
-    let before = failures.checked_sub(1).filter(|_| stands("absent-server-is-given-time"));
+    let before = failures.checked_sub(1);
     let rest = before.map(|before| POLL_USUAL.saturating_mul(2_u32.saturating_pow(before)).min(POLL_MOST));
     rest.unwrap_or_default()
 }
@@ -417,7 +414,7 @@ fn rest_after(failures: u32) -> Duration {
 /// Returns whether this error says that the server does not know the task.
 fn is_task_unknown(error: &ServerError) -> bool {
     let codes = [FaultKind::InvalidParams.code(), FaultKind::MethodNotFound.code()];
-    codes.iter().any(|code| i64::from(*code) == error.code) && stands("forgotten-task-is-told")
+    codes.iter().any(|code| i64::from(*code) == error.code)
 }
 
 /// Returns the message without the name of the task that it belongs to.

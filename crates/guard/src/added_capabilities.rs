@@ -21,7 +21,6 @@ use unhang_bridge::{
     Splice, result,
     tasks::{self, Dialect},
 };
-use unhang_switches::stands;
 use unhang_wire::{Json, ResponseOutcome, text_member};
 
 use super::{calls::GuardedCall, client_profile::ClientProfile, promotion::PlannedPromotion};
@@ -93,7 +92,7 @@ impl AddedCapabilities {
 
     /// Returns whether this is a tool of ours.
     pub(super) fn is_ours(&self, tool: &str) -> bool {
-        is_about_jobs(tool, self.names) && (!self.theirs.contains(tool) || !stands("their-tool-stays-theirs"))
+        is_about_jobs(tool, self.names) && !self.theirs.contains(tool)
     }
 
     /// Returns whether the server says that calling this tool once more does nothing twice.
@@ -103,7 +102,7 @@ impl AddedCapabilities {
 
     /// Returns whether the server has tasks of its own, or `None` if it has not said so yet.
     pub(super) fn has_tasks(&self) -> Option<bool> {
-        self.has_tasks.filter(|_| stands("their-tasks-stay-theirs"))
+        self.has_tasks
     }
 
     /// Sets whether our tools are listed only once there is a use for them.
@@ -180,7 +179,7 @@ impl AddedCapabilities {
 
     fn learn(&mut self, tool: Json<'_>) {
         let Some(name) = text_member(tool, "name").map(String::into_boxed_str) else { return };
-        let is_kept = |names: &HashSet<_>| names.len() < MOST_NAMES || !stands("learned-names-bounded");
+        let is_kept = |names: &HashSet<_>| names.len() < MOST_NAMES;
         if name.starts_with(STEM) && is_kept(&self.theirs) {
             self.theirs.insert(name.clone());
         }

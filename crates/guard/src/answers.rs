@@ -6,7 +6,6 @@ use unhang_core::{
     batch::{BatchId, Batches},
     queue::Class,
 };
-use unhang_switches::stands;
 
 use super::effects::WrapEffects;
 
@@ -24,7 +23,7 @@ impl BatchedAnswers {
 
     /// Returns whether an array with one more answer of `length` bytes stays within `limit`.
     pub(super) fn has_room(&self, batch: Option<BatchId>, length: usize, limit: usize) -> bool {
-        batch.is_none() || self.batches.cost() + length <= limit || !stands("array-bounded")
+        batch.is_none() || self.batches.cost() + length <= limit
     }
 
     /// Sends an answer to the client, or adds it to its batch.
@@ -41,10 +40,7 @@ impl BatchedAnswers {
 
     /// Notes that a request was withdrawn. It gets no answer, but its batch may now be complete.
     pub(super) fn send_nothing(&mut self, batch: Option<BatchId>, effects: &mut impl WrapEffects) {
-        if let Some(array) = batch
-            .filter(|_| stands("withdrawn-completes-a-batch"))
-            .and_then(|batch| self.batches.settle(batch, None))
-        {
+        if let Some(array) = batch.and_then(|batch| self.batches.settle(batch, None)) {
             effects.to_client(Class::Kept, &array);
         }
     }

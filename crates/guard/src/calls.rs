@@ -13,7 +13,6 @@ use unhang_core::{
     heartbeat::Heartbeat,
     queue::Class,
 };
-use unhang_switches::stands;
 use unhang_wire::{Completion, Id, InFlight, Invalid, RegisterError};
 
 use super::{
@@ -99,10 +98,8 @@ impl GuardedCall {
 
     /// Returns whether a restarted server may get this call again: it changes nothing, or it is a subscription.
     pub(super) fn may_be_sent_again(&self) -> bool {
-        let is_safe = self.method.ends_with("/list")
-            || &*self.method == "resources/read"
-            || !stands("only-safe-sent-again");
-        self.role == Role::Listen || (is_safe && (!self.retried || !stands("sent-again-once")))
+        let is_safe = self.method.ends_with("/list") || &*self.method == "resources/read";
+        self.role == Role::Listen || (is_safe && !self.retried)
     }
 
     /// Returns when something has to be done about the call, or `None` for a subscription.
@@ -164,9 +161,9 @@ impl CallTable {
         is_free_elsewhere: impl Fn(&Id) -> bool,
     ) -> Id {
         let own_id = call.client_id.clone();
-        let variant = own_id.variant().filter(|_| stands("ids-apart-by-more-than-type"));
+        let variant = own_id.variant();
         let is_distinct = variant.is_none_or(|variant| self.in_flight.is_free(&variant));
-        let is_free = own_requests.is_free(&own_id) || !stands("ids-apart-from-ours");
+        let is_free = own_requests.is_free(&own_id);
         let call = if is_distinct && is_free {
             match self.in_flight.register(own_id.clone(), call.next_moment(), call) {
                 Ok(()) => return own_id,
@@ -245,9 +242,8 @@ impl CallTable {
     /// answers it. A job ends with the job bridge.
     pub(super) fn cancel_for_stop(&mut self, server_hears: bool) -> Vec<GuardedCall> {
         let is_told_now = |call: &GuardedCall| {
-            let is_ended_by_server =
-                call.role == Role::Listen && server_hears && stands("subscription-ended-by-server");
-            !is_ended_by_server && !call.is_job && stands("told-before-the-stop")
+            let is_ended_by_server = call.role == Role::Listen && server_hears;
+            !is_ended_by_server && !call.is_job
         };
         let told_now = self.iter().filter(|(_, call)| is_told_now(call));
         let told_now: Vec<Id> = told_now.map(|(id, _)| id.clone()).collect();
@@ -342,7 +338,7 @@ impl CallTable {
 
     /// Returns whether the client waits only for answers that come with the end of the session.
     pub(super) fn is_idle(&self) -> bool {
-        let keeps_nobody_waiting = |call: &GuardedCall| call.is_job && stands("jobs-keep-nobody-waiting");
+        let keeps_nobody_waiting = |call: &GuardedCall| call.is_job;
         self.iter().all(|(_, call)| call.role == Role::Listen || keeps_nobody_waiting(call))
     }
 
@@ -409,7 +405,7 @@ impl CallTable {
     /// Marks a held call as sent and returns its line for the server. Returns `None` if the call was sent already, or if it was cancelled
     /// or has expired while it was held.
     pub(super) fn send_held(&mut self, wire_id: &Id) -> Option<Vec<u8>> {
-        let call = self.in_flight.get_mut(wire_id).filter(|call| !call.sent || !stands("held-sent-once"))?;
+        let call = self.in_flight.get_mut(wire_id).filter(|call| !call.sent)?;
         call.sent = true;
         // The line is kept only if it may have to be sent a second time.
         if call.may_be_sent_again() { call.line.clone() } else { call.line.take() }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use unhang_bridge::Era;
 use unhang_core::{clients, revision::Revision, session::RecordedSession};
-use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json, ResponseOutcome};
 
 use super::from_client::WrapRequest;
@@ -140,7 +139,6 @@ impl ClientProfile {
     /// Returns whether the server may get a health check. Nothing may come before the end of a handshake.
     pub(super) fn allows_probes(&self) -> bool {
         match self.era {
-            _ if !stands("asked-after-the-handshake") => true,
             ClientEra::Unknown => false,
             ClientEra::Legacy => self.session.is_initialized(),
             ClientEra::Modern => true,
@@ -151,7 +149,7 @@ impl ClientProfile {
     pub(super) fn probe(&self, id: &Id) -> Vec<u8> {
         let id = id.to_json();
         match &self.modern_version {
-            Some(version) if self.is_modern() && stands("asked-in-its-era") => {
+            Some(version) if self.is_modern() => {
                 let version = serde_json::Value::from(version.as_str());
                 let info = concat!(r#"{"name":"unhang","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
                 format!(

@@ -5,7 +5,6 @@
 use std::collections::HashSet;
 
 use unhang_core::queue::Class;
-use unhang_switches::stands;
 use unhang_wire::one_line;
 
 use super::effects::WrapEffects;
@@ -25,8 +24,8 @@ impl DeferredNotifications {
     /// Keeps a notification until the client may get it. Returns false if it is dropped: log messages and progress would be stale by then,
     /// and at most `limit` bytes are kept.
     pub(super) fn keep(&mut self, class: Class, raw: &[u8], limit: usize) -> bool {
-        let is_stale = matches!(class, Class::Log | Class::Progress(_)) && stands("stale-dropped");
-        if is_stale || (self.bytes + raw.len() > limit && stands("quiet-bounded")) {
+        let is_stale = matches!(class, Class::Log | Class::Progress(_));
+        if is_stale || (self.bytes + raw.len() > limit) {
             return false;
         }
         let line = one_line(raw).into_owned();
@@ -41,7 +40,7 @@ impl DeferredNotifications {
         self.bytes = 0;
         for (class, line) in std::mem::take(&mut self.lines) {
             let repeated = match &class {
-                Class::ListChanged(method) => !said.insert(method.clone()) && stands("quiet-merged"),
+                Class::ListChanged(method) => !said.insert(method.clone()),
                 _ => false,
             };
             if repeated {

@@ -6,7 +6,6 @@
 use std::{ops::Range, time::Duration};
 
 use unhang_jobs::id::JobId;
-use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, Invalid, Json, Line, Message, MessageShape, Oversized, Piece,
     ResponseOutcome, compose, one_line, read, replace_id,
@@ -73,7 +72,6 @@ impl WrapSession {
                 }
             },
             Piece::Batch(pieces) => self.client_batch(pieces, effects),
-            Piece::Invalid(_) | Piece::Junk(_) if !stands("garbage-answered") => {}
             Piece::Invalid(invalid) => self.client_invalid(&invalid, batch, effects),
             Piece::Junk(bytes) => {
                 self.refuse(Addressee { batch, ..Addressee::nobody() }, refusal::junk(bytes), effects);
@@ -82,10 +80,10 @@ impl WrapSession {
     }
 
     fn client_batch(&mut self, pieces: Vec<Piece<'_>>, effects: &mut impl WrapEffects) {
-        if self.client.negotiated() != Some(BATCH_REVISION) && stands("batch-by-revision") {
+        if self.client.negotiated() != Some(BATCH_REVISION) {
             return self.refuse(Addressee::nobody(), refusal::foreign_batch(), effects);
         }
-        let is_owed = |piece: &&Piece<'_>| gets_an_answer(piece) || !stands("batch-awaits-answers-alone");
+        let is_owed = |piece: &&Piece<'_>| gets_an_answer(piece);
         let answers = pieces.iter().filter(is_owed).count();
         let batch = self.answers.open(answers);
         for piece in pieces {
@@ -130,21 +128,19 @@ impl WrapSession {
     /// Returns why a request is refused, or `None` if it is taken.
     fn refusal(&self, request: &WrapRequest<'_>) -> Option<ErrorReport<'static>> {
         // This also holds for requests behind the last one that was waited for.
-        if let Some(fault) = self.server.start_fault()
-            && stands("later-requests-told-of-the-start")
-        {
+        if let Some(fault) = self.server.start_fault() {
             return Some(fault.report());
         }
-        if self.phase != WrapPhase::Running && stands("refused-while-ending") {
+        if self.phase != WrapPhase::Running {
             return Some(refusal::ending());
         }
-        if self.is_in_flight(&request.id) && stands("repeated-id-refused") {
+        if self.is_in_flight(&request.id) {
             return Some(refusal::repeated_id(&request.id));
         }
-        if request.batch.is_some() && request.method == "initialize" && stands("handshake-alone") {
+        if request.batch.is_some() && request.method == "initialize" {
             return Some(refusal::handshake_in_batch());
         }
-        if self.in_flight() >= self.limits.max_in_flight && stands("max-in-flight") {
+        if self.in_flight() >= self.limits.max_in_flight {
             return Some(refusal::overloaded(&self.name, self.in_flight()));
         }
         None
@@ -153,7 +149,7 @@ impl WrapSession {
     /// Returns why the server gets no requests, or `None` if it gets them.
     fn refusal_of_server(&self, effects: &impl WrapEffects) -> Option<ErrorReport<'static>> {
         let waiting = self.waiting_for_server(effects);
-        (waiting > self.limits.queue_bytes && stands("server-backlog-bounded")).then(|| {
+        (waiting > self.limits.queue_bytes).then(|| {
             let happened = format!("`{}` does not read its input; {waiting} bytes wait for it", self.name);
             ErrorReport {
                 kind: FaultKind::Overloaded,
@@ -260,7 +256,7 @@ impl WrapSession {
         if is_trial {
             self.breaker.begin_trial(wire_id.clone());
             // A subscription is answered when it ends. Until then it says nothing about the server.
-            if role == Role::Listen && stands("subscription-is-no-trial") {
+            if role == Role::Listen {
                 self.breaker.end_trial(self.now);
             }
         }
@@ -302,18 +298,15 @@ impl WrapSession {
     /// Returns whether requests of this method have heartbeats. There are none with `quiet`, or if calls never become jobs.
     fn has_heartbeats(&self, method: &str) -> bool {
         let is_wanted = method == "tools/call" && self.limits.promote_after.has_heartbeats();
-        is_wanted && !(self.limits.quiet && stands("quiet-guard-without-heartbeats"))
+        is_wanted && !(self.limits.quiet)
     }
 
     /// Sends a call to the server, or holds it until the server is back.
     fn send(&mut self, wire_id: Id, line: &[u8], effects: &mut impl WrapEffects) {
-        let live = self.server.is_live() || !stands("held-until-replayed");
+        let live = self.server.is_live();
         if let Some(call) = self.calls.get_mut(&wire_id) {
             call.sent = live;
-            if !live
-                || (call.may_be_sent_again()
-                    && (line.len() <= RETRY_BYTES || !stands("kept-for-again-bounded")))
-            {
+            if !live || (call.may_be_sent_again() && line.len() <= RETRY_BYTES) {
                 call.line = Some(line.to_vec());
             }
         }
@@ -338,7 +331,7 @@ impl WrapSession {
     /// Returns how long a request may take, or `None` if it has no limit.
     pub(super) fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
         let limit = match (method, role) {
-            (_, Role::Listen) if stands("subscription-without-deadline") => return None,
+            (_, Role::Listen) => return None,
             (_, Role::Initialize) => self.limits.start_timeout,
             // `tasks/result` blocks until the task ends, so it counts as a call (protocol.md 2.1).
             ("tools/call" | "tasks/result", _) => {
@@ -371,7 +364,7 @@ impl WrapSession {
     /// Sends a line that is not a request, or holds it until the server is back.
     fn forward(&mut self, raw: &[u8], effects: &mut impl WrapEffects) {
         let waiting = self.waiting_for_server(effects);
-        if waiting > self.limits.queue_bytes && stands("notifications-bounded") {
+        if waiting > self.limits.queue_bytes {
             tracing::warn!(
                 server = self.name,
                 "a notification was dropped: {waiting} bytes wait for the server"
@@ -390,9 +383,6 @@ impl WrapSession {
 
     /// Withdraws a request of the client. The client gets nothing more for that id, and its wait ends now (design 5).
     fn client_cancels(&mut self, client_id: &Id, raw: &[u8], effects: &mut impl WrapEffects) {
-        if !stands("cancelled-is-over") {
-            return self.forward(raw, effects);
-        }
         let added_capabilities = self.added_capabilities.as_deref_mut();
         if let Some(asked) = self.local_jobs.withdraw(client_id, raw, added_capabilities, effects) {
             self.answers.send_nothing(asked.batch, effects);
@@ -409,7 +399,7 @@ impl WrapSession {
         self.progress_tokens.end(call.token.clone());
         self.answers.send_nothing(call.batch, effects);
         if call.sent {
-            if wire_id == *client_id || !stands("cancelled-by-its-id-there") {
+            if wire_id == *client_id {
                 self.forward(raw, effects);
             } else {
                 self.cancel_at_server(&wire_id, "the client cancelled the request", effects);
@@ -437,9 +427,6 @@ impl WrapSession {
         outcome: &ResponseOutcome<'_>,
         effects: &mut impl WrapEffects,
     ) {
-        if !stands("answers-to-questions-alone") {
-            return effects.to_server(&one_line(raw));
-        }
         let (question, repaired) = match self.questions.complete(id) {
             Completion::Matched(question) => (question, false),
             Completion::Repaired { entry, .. } => {
@@ -463,8 +450,8 @@ impl WrapSession {
             failed,
             "the client answered the server"
         );
-        let renamed = ((repaired || question.server_id != *id) && stands("question-id-restored"))
-            .then(|| replace_id(raw, id_span, &question.server_id));
+        let renamed =
+            (repaired || question.server_id != *id).then(|| replace_id(raw, id_span, &question.server_id));
         let line = one_line(renamed.as_deref().unwrap_or(raw));
         match unrelated(&line).filter(|_| question.is_of_a_task) {
             Some(unrelated) => effects.to_server(&unrelated),
@@ -479,7 +466,6 @@ impl WrapSession {
         effects: &mut impl WrapEffects,
     ) {
         if invalid.shape == MessageShape::Response
-            && stands("invalid-reply-told")
             && let Some(id) = &invalid.id
             && let Completion::Matched(question) | Completion::Repaired { entry: question, .. } =
                 self.questions.complete(id)
@@ -503,13 +489,10 @@ impl WrapSession {
         let error_report = refusal::oversized(oversized, self.limits.max_message);
         if oversized.shape == MessageShape::Request {
             let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
-            if stands("oversized-request-told") {
-                self.refuse(Addressee { id, method, ..Addressee::nobody() }, error_report, effects);
-            }
+            self.refuse(Addressee { id, method, ..Addressee::nobody() }, error_report, effects);
             return;
         }
-        if stands("oversized-reply-told")
-            && let Some(id) = &oversized.id
+        if let Some(id) = &oversized.id
             && let Completion::Matched(question) | Completion::Repaired { entry: question, .. } =
                 self.questions.complete(id)
         {

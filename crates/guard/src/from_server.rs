@@ -9,7 +9,6 @@
 use std::{ops::Range, time::Duration};
 
 use unhang_proc::server::{Exit, SweptTree};
-use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, Invalid, Json, Line, Message, MessageShape, Oversized, Piece,
     ResponseOutcome, compose, one_line, read, replace_id,
@@ -51,7 +50,7 @@ impl WrapSession {
     pub fn server_last_line(&mut self, now: Duration, line: Line<'_>, effects: &mut impl WrapEffects) {
         let is_whole = matches!(&line, Line::Whole(bytes) if Json::new(bytes).is_some());
         match line {
-            Line::Whole(bytes) if !is_whole && stands("half-a-message-is-a-trace") => {
+            Line::Whole(bytes) if !is_whole => {
                 self.now = now;
                 self.quarantine(bytes, "half a message", effects);
             }
@@ -75,8 +74,7 @@ impl WrapSession {
             // Arrays are split whatever was negotiated. No client minds (protocol.md 3.2).
             Piece::Batch(pieces) => pieces.into_iter().for_each(|piece| self.server_piece(piece, effects)),
             Piece::Invalid(invalid) => self.server_invalid(&invalid, effects),
-            Piece::Junk(bytes) if stands("junk-filtered") => self.quarantine(bytes, "no message", effects),
-            Piece::Junk(bytes) => effects.to_client(Class::Kept, bytes),
+            Piece::Junk(bytes) => self.quarantine(bytes, "no message", effects),
         }
     }
 
@@ -89,11 +87,11 @@ impl WrapSession {
         effects: &mut impl WrapEffects,
     ) {
         match self.own_requests.complete(id) {
-            Completion::Matched(own_request) if stands("own-answers-swallowed") => {
+            Completion::Matched(own_request) => {
                 return self.own_request_answered(own_request, outcome, effects);
             }
             // A busy server has answered a health check at last. The answer was a sign of life, and nobody waits for more.
-            Completion::Late if stands("late-own-answers-swallowed") => return,
+            Completion::Late => return,
             _ => {}
         }
         let (wire_id, call) = match self.calls.complete(id) {
@@ -101,9 +99,6 @@ impl WrapSession {
             Completion::Repaired { id: wire_id, entry } => {
                 self.counters.repaired_ids += 1;
                 (wire_id, entry)
-            }
-            Completion::Late | Completion::Unknown if !stands("unasked-answer-dropped") => {
-                return effects.to_client(Class::Kept, &one_line(raw));
             }
             Completion::Late => {
                 self.counters.late_answers += 1;
@@ -129,10 +124,8 @@ impl WrapSession {
                 call.client_id
             );
         }
-        let renamed = (call.client_id != *id && stands("client-id-restored")).then(|| {
-            if stands("answered-id-is-free") {
-                self.calls.forget_name(&call.client_id);
-            }
+        let renamed = (call.client_id != *id).then(|| {
+            self.calls.forget_name(&call.client_id);
             replace_id(raw, id_span, &call.client_id)
         });
         let line = one_line(renamed.as_deref().unwrap_or(raw));
@@ -162,7 +155,7 @@ impl WrapSession {
                 in_words(self.server.age(self.now))
             );
         }
-        if call.role != Role::Initialize || !stands("handshake-is-no-success") {
+        if call.role != Role::Initialize {
             self.breaker.succeeded();
             self.server.earn_restart();
         }
@@ -193,7 +186,7 @@ impl WrapSession {
         method: &str,
         effects: &mut impl WrapEffects,
     ) {
-        if self.client.is_modern() && stands("stateless-never-asked") {
+        if self.client.is_modern() {
             // A stateless server must not ask (protocol.md 1.1). It gets an error instead of waiting.
             self.quarantine(raw, "a request, which revision 2026-07-28 does not allow", effects);
             return self.answer_server(id, method, questions::refusal_by_stateless(method), effects);
@@ -295,7 +288,7 @@ impl WrapSession {
 
     /// Sends the client a notification, or keeps it while a call runs and the client wants quiet.
     pub(super) fn tell_client(&mut self, class: Class, raw: &[u8], effects: &mut impl WrapEffects) {
-        if self.limits.quiet && !self.is_idle() && stands("quiet-while-calling") {
+        if self.limits.quiet && !self.is_idle() {
             let is_kept = self.deferred_notifications.keep(class, raw, self.limits.queue_bytes);
             self.counters.dropped_notifications += u64::from(!is_kept);
         } else {
@@ -317,7 +310,6 @@ impl WrapSession {
             return effects.to_client(Class::Kept, &one_line(raw));
         };
         if self.calls.get(&server_id).is_some_and(|call| call.role == Role::Listen)
-            && stands("ended-subscription-is-over")
             && let Some(call) = self.calls.cancel(&server_id)
         {
             self.calls.forget_name(&call.client_id);
@@ -345,18 +337,15 @@ impl WrapSession {
     fn server_invalid(&mut self, invalid: &Invalid<'_>, effects: &mut impl WrapEffects) {
         self.quarantine(invalid.raw, &format!("no valid message ({})", invalid.reason), effects);
         if invalid.shape == MessageShape::Request {
-            if let Some(id) = &invalid.id
-                && stands("invalid-question-told")
-            {
+            if let Some(id) = &invalid.id {
                 let error_report = questions::refusal_of_invalid(invalid.reason);
                 self.answer_server(id, "", error_report, effects);
             }
             return;
         }
         let call = match &invalid.id {
-            Some(id) if stands("invalid-answer-told") => self.calls.end(id),
+            Some(id) => self.calls.end(id),
             None => self.calls.end_by_stray(invalid, self.now),
-            Some(_) => None,
         };
         if let Some(call) = call {
             self.fail_broken(&call, self.report(&call).bad_response(&invalid.reason.to_string()), effects);
@@ -367,11 +356,11 @@ impl WrapSession {
         let length = oversized.length;
         self.quarantine(oversized.to_string().as_bytes(), "longer than --max-message", effects);
         let call = match (&oversized.id, &oversized.method) {
-            (Some(id), Some(method)) if stands("oversized-question-told") => {
+            (Some(id), Some(method)) => {
                 let error_report = questions::refusal_of_oversized(length);
                 return self.answer_server(id, method, error_report, effects);
             }
-            (Some(id), None) if stands("oversized-answer-told") => self.calls.end(id),
+            (Some(id), None) => self.calls.end(id),
             // Without an id the answer cannot be assigned, unless only one call waits.
             _ if may_be_an_answer(oversized) => self.calls.end_only(),
             _ => None,
@@ -405,11 +394,7 @@ impl WrapSession {
         let client_shakes_hands =
             self.calls.iter().any(|(_, call)| call.role == Role::Initialize && !call.sent);
         match self.client.session().opening(&id) {
-            Some(line)
-                if self.server.link() == ServerLink::Down
-                    && (!client_shakes_hands || !stands("one-handshake"))
-                    && stands("session-replayed") =>
-            {
+            Some(line) if self.server.link() == ServerLink::Down && !client_shakes_hands => {
                 self.server.set_link(ServerLink::Replaying);
                 self.own_requests.register_handshake(id, now + self.limits.start_timeout);
                 effects.to_server(&line);
@@ -424,7 +409,7 @@ impl WrapSession {
         self.server.gone();
         let happened = format!("`{}` could not be started: {error}", self.name);
         tracing::error!(server = self.name, "{happened}");
-        if matches!(self.phase, WrapPhase::Stopping { .. }) && stands("failed-start-ends-the-stop") {
+        if matches!(self.phase, WrapPhase::Stopping { .. }) {
             self.finish(exit::UNREACHABLE, effects);
         } else if self.server.has_answered() {
             self.lose_server(&happened, None, effects);
@@ -441,9 +426,9 @@ impl WrapSession {
         let is_needed = self.phase.serves();
         let our_reason = self.server.reason_of_end(now, self.limits.stop_grace);
         let happened = end_of_server(&self.name, &text, our_reason);
-        if !is_needed && stands("asked-end-is-expected") {
+        if !is_needed {
             self.server.set_link(ServerLink::Down);
-        } else if !self.server.has_answered() && stands("death-at-start-told") {
+        } else if !self.server.has_answered() {
             let happened = format!("{happened} before it answered anything");
             self.give_up_start(StartFault { happened, exit: Some(text) }, effects);
         } else {
@@ -467,9 +452,7 @@ impl WrapSession {
                 "left processes behind"
             );
         }
-        if let WrapPhase::Stopping { code, .. } = self.phase
-            && stands("gone-is-the-end")
-        {
+        if let WrapPhase::Stopping { code, .. } = self.phase {
             self.finish(code, effects);
         }
     }
@@ -477,7 +460,7 @@ impl WrapSession {
     /// Notes that the server can no longer read or write, although it still runs. It is useless now.
     pub fn server_deaf(&mut self, now: Duration, why: &'static str) {
         self.now = now;
-        if self.server.is_of_use() && stands("deaf-server-replaced") {
+        if self.server.is_of_use() {
             tracing::warn!(server = self.name, "it {why}; it is stopped");
             self.server.note_useless(now, why);
             self.replace_server();
@@ -492,10 +475,7 @@ impl WrapSession {
             self.fail_call(call, fault.report(), fault.exit.clone(), effects);
         }
         self.server.give_up_start(fault);
-        if waiting.is_empty()
-            && self.phase == WrapPhase::Running
-            && stands("failed-start-waits-for-a-question")
-        {
+        if waiting.is_empty() && self.phase == WrapPhase::Running {
             self.phase = WrapPhase::Unstartable { until: self.now + self.limits.eof_grace };
         } else {
             self.finish(exit::UNREACHABLE, effects);
@@ -505,9 +485,7 @@ impl WrapSession {
     /// Handles the loss of a server that had worked: answers calls, keeps those that are safe to repeat, and plans the restart.
     fn lose_server(&mut self, happened: &str, exit: Option<&Exit>, effects: &mut impl WrapEffects) {
         let opened = self.breaker.failed(self.now);
-        if stands("dead-replay-forgotten") {
-            self.own_requests.forget_all();
-        }
+        self.own_requests.forget_all();
         self.questions.withdraw_all(effects);
         let may_restart = self.phase == WrapPhase::Running && !opened;
         self.server.lost(self.now, self.breaker.delay(), may_restart);
@@ -570,9 +548,7 @@ impl WrapSession {
         if own_request != OwnRequest::Handshake {
             return;
         }
-        if let ResponseOutcome::Error(error) = outcome
-            && stands("refused-replay-noticed")
-        {
+        if let ResponseOutcome::Error(error) = outcome {
             tracing::warn!(server = self.name, "refused the replayed `initialize`: {}", error.get());
             return self.ask_to_stop();
         }

@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 
-use unhang_switches::stands;
 use unhang_wire::Id;
 
 /// A call or a line that waits for the server.
@@ -26,7 +25,7 @@ pub(super) struct HeldInput {
 impl HeldInput {
     /// Returns the bytes that wait, for the bound on them.
     pub(super) fn bytes(&self) -> usize {
-        if stands("held-bytes-bounded") { self.bytes } else { 0 }
+        self.bytes
     }
 
     /// Holds a call whose line has this many bytes.

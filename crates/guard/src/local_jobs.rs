@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use unhang_bridge::{Splice, tasks};
 use unhang_jobs::id::JobId;
-use unhang_switches::stands;
 use unhang_wire::{Completion, Id, InFlight, Json, compose, text_member};
 
 use super::{
@@ -84,12 +83,12 @@ impl LocalRequest {
 
 impl LocalJobs {
     pub(super) fn has(&self, client_id: &Id) -> bool {
-        self.asked.contains(client_id) && stands("job-server-ids-in-flight")
+        self.asked.contains(client_id)
     }
 
     /// Returns when the next request has waited for too long.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        self.asked.next_deadline().filter(|_| stands("job-server-deadline"))
+        self.asked.next_deadline()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -108,7 +107,7 @@ impl LocalJobs {
 
     /// Returns why a request is refused while `waiting` bytes wait, or `None` if it is taken.
     pub(super) fn refusal(waiting: usize, limit: usize) -> Option<ErrorReport<'static>> {
-        (waiting > limit && stands("job-server-backlog-bounded")).then(|| {
+        (waiting > limit).then(|| {
             let happened = format!("the folder of jobs is still being opened; {waiting} bytes wait for that");
             ErrorReport {
                 kind: FaultKind::Overloaded,
@@ -207,7 +206,7 @@ impl LocalJobs {
 
     /// Ends all requests at the end of the session. The caller answers them in place of the local job server.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (Id, LocalRequest)> + use<> {
-        self.asked.take_all().into_iter().filter(|_| stands("job-server-answered-at-the-end"))
+        self.asked.take_all().into_iter()
     }
 }
 
@@ -256,5 +255,5 @@ fn is_about_jobs_alone(notifications: Json<'_>) -> bool {
         }
         _ => has_others |= wanted.get() != "false" && wanted.get() != "[]",
     });
-    has_ours && !has_others && stands("only-ours-to-the-job-server")
+    has_ours && !has_others
 }

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use unhang_core::{config::LATE_IDS, session::RecordedSession};
-use unhang_switches::stands;
 use unhang_wire::{Completion, Id, InFlight};
 
 /// A request of the guard itself.
@@ -36,7 +35,7 @@ impl OwnRequests {
         loop {
             self.last += 1;
             let id = Id::Text(format!("unhang-{}", self.last).into());
-            if (self.in_flight.is_free(&id) && is_free_elsewhere(&id)) || !stands("own-id-is-free") {
+            if self.in_flight.is_free(&id) && is_free_elsewhere(&id) {
                 return id;
             }
         }

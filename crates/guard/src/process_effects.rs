@@ -12,7 +12,6 @@ use unhang_core::{
 };
 use unhang_jobs::id::JobId;
 use unhang_proc::{drain::Tail, lossy::LossyWriter};
-use unhang_switches::stands;
 use unhang_tools::job_report::ToolNames;
 use unhang_upstream::process::ServerProcess;
 use unhang_wire::Id;
@@ -88,7 +87,7 @@ impl WrapEffects for ProcessEffects {
     }
 
     fn stderr_tail(&self) -> Vec<String> {
-        self.tail.last_lines(if stands("told-tail-bounded") { TAIL_LINES } else { usize::MAX })
+        self.tail.last_lines(TAIL_LINES)
     }
 
     fn stderr_age(&self) -> Option<Duration> {

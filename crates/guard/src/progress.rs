@@ -17,7 +17,6 @@ use std::{
 
 use unhang_bridge::Splice;
 use unhang_core::{config::LATE_IDS, heartbeat::Heartbeat};
-use unhang_switches::stands;
 use unhang_wire::{Id, Json, progress_token, text_member};
 
 use super::calls::{CallTable, GuardedCall};
@@ -56,7 +55,7 @@ impl ProgressTokens {
     /// Notes that progress for this token goes nowhere from now on.
     pub(super) fn end(&mut self, token: Option<Id>) {
         if let Some(token) = token {
-            if self.ended.len() >= LATE_IDS && stands("dead-tokens-bounded") {
+            if self.ended.len() >= LATE_IDS {
                 self.ended.pop_front();
             }
             self.ended.push_back(token);
@@ -65,9 +64,7 @@ impl ProgressTokens {
 
     /// Notes that a request is made with this token. A token has to be unique only among the requests in flight.
     pub(super) fn revive(&mut self, token: Option<&Id>) {
-        if let Some(token) = token
-            && stands("reused-token-lives")
-        {
+        if let Some(token) = token {
             self.ended.retain(|ended| ended != token);
             self.jobs.remove(token);
         }
@@ -76,7 +73,7 @@ impl ProgressTokens {
     /// Assigns this token to the job that a call has become.
     pub(super) fn give_to_job(&mut self, token: Id, wire_id: &Id, calls: &CallTable) {
         // There are at most as many tokens of ended jobs as of others.
-        if self.jobs.len() > 2 * calls.len() && stands("tokens-of-jobs-bounded") {
+        if self.jobs.len() > 2 * calls.len() {
             self.jobs.retain(|_, wire_id| calls.get(wire_id).is_some_and(|call| call.is_job));
         }
         self.jobs.insert(token, wire_id.clone());
@@ -86,9 +83,7 @@ impl ProgressTokens {
     pub(super) fn addressee(&self, token: &Id) -> ProgressAddressee<'_> {
         match self.jobs.get(token) {
             Some(wire_id) => ProgressAddressee::Job(wire_id),
-            None if self.ended.contains(token) && stands("no-progress-after-the-end") => {
-                ProgressAddressee::Nobody
-            }
+            None if self.ended.contains(token) => ProgressAddressee::Nobody,
             None => ProgressAddressee::Client,
         }
     }
@@ -104,12 +99,11 @@ impl ProgressTokens {
         let Some(token) = progress_token(params) else { return };
         // Progress of a task goes on after the answer, and is not our affair then.
         let is_task = params.member("task").is_some();
-        if is_task || self.call_of(&token, calls).is_some() && stands("one-heartbeat-for-a-token") {
+        if is_task || self.call_of(&token, calls).is_some() {
             return;
         }
         let tool = text_member(params, "name").unwrap_or_default();
-        let Some(call) = calls.get_mut(wire_id).filter(|_| stands("guarded-silent-call-has-a-heartbeat"))
-        else {
+        let Some(call) = calls.get_mut(wire_id) else {
             return;
         };
         call.heartbeat = Some(Heartbeat::new(now, token.clone(), &tool, has_messages).into());
@@ -120,7 +114,7 @@ impl ProgressTokens {
     fn remember_heartbeat(&mut self, token: Id, wire_id: &Id, calls: &CallTable) {
         self.heartbeats.insert(token, wire_id.clone());
         // The search begins once as many are over as in flight, so each entry is looked at once or twice.
-        if self.heartbeats.len() > FEW + 2 * calls.len() && stands("tokens-of-heartbeats-bounded") {
+        if self.heartbeats.len() > FEW + 2 * calls.len() {
             self.heartbeats.retain(|token, wire_id| {
                 calls.get(wire_id).is_some_and(|call| call.has_heartbeat_under(token))
             });

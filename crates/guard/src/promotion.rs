@@ -23,7 +23,6 @@ use unhang_bridge::{
     tasks::{self, Dialect},
 };
 use unhang_jobs::id::JobId;
-use unhang_switches::stands;
 use unhang_wire::{Id, Json, text_member};
 
 use super::{
@@ -164,14 +163,13 @@ impl GuardedCall {
     pub(super) fn is_due(&mut self, now: Duration, client_is_asked: bool) -> bool {
         let deadline = self.deadline;
         let Some(promotion) = &mut self.promotion else { return false };
-        let is_asked = || client_is_asked && stands("guarded-asked-call-stays-a-call");
+        let is_asked = || client_is_asked;
         is_due(&mut promotion.at, now, is_asked, deadline)
     }
 
     /// Returns whether this is still the call that the order was about.
     pub(super) fn is_of(&self, order: WrapPromotionOrder) -> bool {
-        let is_of =
-            |promotion: &PlannedPromotion| promotion.order == Some(order) || !stands("order-is-of-its-call");
+        let is_of = |promotion: &PlannedPromotion| promotion.order == Some(order);
         self.promotion.as_deref().is_some_and(is_of)
     }
 
@@ -316,7 +314,7 @@ impl PromotionRules<'_> {
     /// Returns whether these params can be kept until the call is answered. Large ones are bounded for all calls together.
     fn has_room_for(&self, params: Json<'_>) -> bool {
         let length = params.get().len();
-        if length <= RETRY_BYTES || !stands("kept-params-bounded") {
+        if length <= RETRY_BYTES {
             return true;
         }
         let kept = self.calls.iter().filter_map(|(_, call)| call.promotion.as_ref());
@@ -340,7 +338,7 @@ impl PromotionRules<'_> {
         let params = Json::new(&promotion.params)?;
         let is_safe =
             || text_member(params, "name").is_some_and(|tool| self.added_capabilities.is_repeatable(&tool));
-        let joins = self.limits.join_same_call && is_safe() && stands("guarded-same-call-joins");
+        let joins = self.limits.join_same_call && is_safe();
         joins.then(|| effects.same_call(self.client.name(), &promotion.params)).flatten()
     }
 
@@ -369,7 +367,7 @@ pub(super) fn related(calls: &CallTable, line: &[u8]) -> Option<String> {
     let (_, call) = calls.only()?;
     let task = call.task.as_ref()?;
     let params = Json::new(line).and_then(|line| line.member("params"));
-    stands("question-of-a-task-says-so").then(|| tasks::related(params, task))
+    Some(tasks::related(params, task))
 }
 
 /// Returns the line of such a call without its task, as the server gets it.

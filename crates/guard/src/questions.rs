@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use unhang_core::{config::LATE_IDS, fault::FaultKind, queue::Class, refusal::ErrorReport, units::in_words};
-use unhang_switches::stands;
 use unhang_wire::{Completion, Id, InFlight, InvalidReason, RegisterError, compose};
 
 use super::{effects::WrapEffects, own_requests::OwnRequests};
@@ -100,11 +99,11 @@ impl ServerQuestions {
         max_in_flight: usize,
     ) -> Option<ErrorReport<'static>> {
         let report = |kind, summary, hint| Some(ErrorReport { kind, summary, hint });
-        if self.len() >= max_in_flight && stands("questions-bounded") {
+        if self.len() >= max_in_flight {
             let happened = format!("the client has {} requests of `{server}` unanswered", self.len());
             return report(FaultKind::Overloaded, happened, "wait for its answers");
         }
-        if self.asked_as(server_id).is_some() && stands("repeated-question-refused") {
+        if self.asked_as(server_id).is_some() {
             let happened = format!("a request with the id {server_id} is still in flight");
             return report(FaultKind::InvalidRequest, happened, "give each request an id of its own");
         }
@@ -122,8 +121,7 @@ impl ServerQuestions {
 
     /// Ends a question that the server withdraws. Returns its id on the client's side, or `None` if it is not open.
     pub(super) fn withdraw(&mut self, server_id: &Id) -> Option<Id> {
-        let client_side_id =
-            self.asked_as(server_id).cloned().filter(|_| stands("withdrawn-question-is-over"))?;
+        let client_side_id = self.asked_as(server_id).cloned()?;
         let _withdrawn = self.in_flight.cancel(&client_side_id);
         Some(client_side_id)
     }
@@ -131,7 +129,7 @@ impl ServerQuestions {
     /// Withdraws the questions of a process that is gone. Answers of the client go nowhere then.
     pub(super) fn withdraw_all(&mut self, effects: &mut impl WrapEffects) {
         let ids: Vec<Id> = self.in_flight.iter().map(|(id, _)| id.clone()).collect();
-        for id in ids.into_iter().filter(|_| stands("dead-questions-withdrawn")) {
+        for id in ids.into_iter() {
             let _withdrawn = self.in_flight.cancel(&id);
             effects
                 .to_client(Class::Kept, &compose::cancelled(&id, "unhang: the server that asked has ended"));

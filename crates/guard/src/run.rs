@@ -21,7 +21,6 @@ use unhang_proc::{
     lossy::LossyWriter,
     server::{ServerEvent, ServerSpec},
 };
-use unhang_switches::stands;
 use unhang_wire::Lines;
 
 use super::{
@@ -88,7 +87,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
                 ProcessEvent::InputClosed => shell.input_closed(),
             },
             () = shell.effects.to_client.writable(), if shell.effects.to_client.is_waiting() => shell.effects.to_client.flush(),
-            () = shell.effects.to_client.closed(), if !shell.ending && stands("gone-client-noticed") => shell.client_gone(),
+            () = shell.effects.to_client.closed(), if !shell.ending => shell.client_gone(),
             event = bridge_event(&mut shell.effects.bridge) => shell.job_event(event),
             () = &mut timer => shell.tick(),
         }
@@ -100,7 +99,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
     tokio::select! {
         () = shell.finish() => {}
         // Nobody wants to wait for the last answers any more. The outcome stays.
-        Some(_) = stops.recv(), if stands("signal-ends-delivery") => {}
+        Some(_) = stops.recv() => {}
     }
     Ok(code)
 }
@@ -192,9 +191,7 @@ impl GuardLoop {
         match ServerProcess::start(&self.name, &self.server, self.effects.tail.clone(), show) {
             Ok(process) => {
                 self.effects.process = Some(process);
-                if stands("old-input-forgotten") {
-                    self.effects.to_server.clear();
-                }
+                self.effects.to_server.clear();
                 self.server_lines = Lines::new(self.limits.max_message);
                 self.wrap_session.server_spawned(self.now(), &mut self.effects);
             }
@@ -203,7 +200,7 @@ impl GuardLoop {
     }
 
     fn stop(&mut self, stop: Stop) -> Option<u8> {
-        if self.ending && stands("second-signal-ends") {
+        if self.ending {
             return Some(stop.exit_code());
         }
         self.begin_end();
@@ -246,7 +243,7 @@ impl GuardLoop {
     fn input_closed(&mut self) {
         if let Some(process) = &mut self.effects.process {
             process.input_closed = true;
-            process.ask_at = stands("unread-input-noticed").then(|| Instant::now() + LAST_MOMENT);
+            process.ask_at = Some(Instant::now() + LAST_MOMENT);
         }
     }
 
@@ -257,10 +254,10 @@ impl GuardLoop {
 
     /// Handles failed writes. The write that failed has only noted that the peer is gone.
     fn notice_lost_peers(&mut self) {
-        if self.effects.to_client.peer_gone() && !self.ending && stands("failed-write-to-client-ends") {
+        if self.effects.to_client.peer_gone() && !self.ending {
             self.client_gone();
         }
-        if self.effects.to_server.peer_gone() && stands("deaf-stdin-noticed") {
+        if self.effects.to_server.peer_gone() {
             self.wrap_session.server_deaf(self.now(), "closed its stdin");
         }
     }
@@ -350,7 +347,7 @@ impl GuardLoop {
         while let Some(line) = self.server_lines.finish() {
             self.wrap_session.server_last_line(now, line, &mut self.effects);
         }
-        if !exited && stands("deaf-stdout-noticed") {
+        if !exited {
             self.wrap_session.server_deaf(now, "closed its stdout");
         }
     }
@@ -381,11 +378,9 @@ impl GuardLoop {
         if let Some(process) = &mut self.effects.process {
             process.exited = true;
         }
-        while let Some(process) =
-            self.effects.process.as_mut().filter(|process| !process.output_ended && stands("last-words-read"))
-        {
+        while let Some(process) = self.effects.process.as_mut().filter(|process| !process.output_ended) {
             let read = process.server.output.read_now(self.server_lines.spare());
-            if !self.server_read(read) && stands("pipe-end-not-awaited") {
+            if !self.server_read(read) {
                 break;
             }
         }

@@ -11,7 +11,6 @@ use unhang_core::{
     refusal::ErrorReport,
     units::in_words,
 };
-use unhang_switches::stands;
 use unhang_wire::Id;
 
 /// The breaker. See the module's text.
@@ -48,7 +47,7 @@ impl ServerBreaker {
 
     /// Ends the trial without a success.
     pub(super) fn end_trial(&mut self, now: Duration) {
-        if self.trial.take().is_some() && stands("unanswered-trial-frees") {
+        if self.trial.take().is_some() {
             self.breaker.trial_abandoned(now);
         }
     }
@@ -60,7 +59,7 @@ impl ServerBreaker {
 
     /// Notes the death of the server. Returns true if the server is left alone from now on.
     pub(super) fn failed(&mut self, now: Duration) -> bool {
-        let opened = stands("deaths-counted") && self.breaker.failed(now);
+        let opened = self.breaker.failed(now);
         self.trial = None;
         opened
     }

@@ -8,8 +8,6 @@
 
 use std::time::Duration;
 
-use unhang_switches::stands;
-
 /// The stage of the session on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrapPhase {
@@ -34,9 +32,9 @@ impl WrapPhase {
     /// Returns when the next stage begins at the latest.
     pub(super) fn next_tick(self) -> Option<Duration> {
         match self {
-            WrapPhase::Draining { until, .. } if stands("eof-grace-ends") => Some(until),
-            WrapPhase::Unstartable { until } if stands("unasked-failure-ends") => Some(until),
-            WrapPhase::Stopping { until, .. } if stands("stop-ends") => Some(until),
+            WrapPhase::Draining { until, .. } => Some(until),
+            WrapPhase::Unstartable { until } => Some(until),
+            WrapPhase::Stopping { until, .. } => Some(until),
             _ => None,
         }
     }

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use unhang_switches::stands;
 use unhang_wire::{Invalid, Json, MessageShape, Oversized};
 
 use super::calls::{GuardedCall, Role};
@@ -35,7 +34,7 @@ pub(super) enum StrayAnswer {
 impl StrayAnswer {
     /// Judges an invalid message.
     pub(super) fn of(invalid: &Invalid<'_>, call: &GuardedCall) -> StrayAnswer {
-        if invalid.shape != MessageShape::Response || !stands("answer-without-id-told") {
+        if invalid.shape != MessageShape::Response {
             return StrayAnswer::Foreign;
         }
         // A server that could not read a request answers it with an error under `null`. A result belongs to a request that was read.
@@ -55,5 +54,5 @@ impl StrayAnswer {
 /// Returns whether a line over the limit can be an answer whose id cannot be read. Text cannot be one, however long it is.
 pub(super) fn may_be_an_answer(oversized: &Oversized) -> bool {
     let is_nameless = oversized.id.is_none() && oversized.method.is_none();
-    is_nameless && oversized.shape == MessageShape::Response && stands("oversized-line-without-id-told")
+    is_nameless && oversized.shape == MessageShape::Response
 }

@@ -15,7 +15,6 @@ use unhang_core::{
     health::{Advice, Health},
     limits::Limits,
 };
-use unhang_switches::stands;
 
 /// The way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,9 +125,7 @@ impl ServerSupervision {
 
     /// Notes that the process is useless. Requests from now on wait for the next one.
     pub(super) fn replace(&mut self) {
-        if stands("nothing-for-the-stopped") {
-            self.link = ServerLink::Down;
-        }
+        self.link = ServerLink::Down;
     }
 
     /// Notes an answer to a request of the client.
@@ -154,7 +151,7 @@ impl ServerSupervision {
     /// Returns the exit code of a session whose client has ended. It shows whether the server got requests and never answered any.
     pub(super) fn code_of_drained(&self, is_asked_still: bool) -> u8 {
         let is_silent = !self.answered_ever && (self.start_expired || is_asked_still);
-        if is_silent && stands("silent-start-told-by-exit") { exit::DEADLINE } else { exit::DONE }
+        if is_silent { exit::DEADLINE } else { exit::DONE }
     }
 
     /// Returns for how long the process has run.
@@ -165,7 +162,7 @@ impl ServerSupervision {
     /// Returns how long a request with this `limit` may take. A server that is still starting has until its start deadline, whatever the
     /// first request is.
     pub(super) fn with_start(&self, limit: Duration, now: Duration, start_timeout: Duration) -> Duration {
-        if self.answered_ever || !stands("start-deadline-for-all") {
+        if self.answered_ever {
             return limit;
         }
         limit.max((self.spawned_at + start_timeout).saturating_sub(now))
@@ -189,14 +186,14 @@ impl ServerSupervision {
         self.link = ServerLink::Down;
         self.restart_not_before = now + delay;
         // Somebody may have needed the next process while this one was still being stopped.
-        let early_wish = self.restart_at.filter(|_| may_restart || !stands("no-start-while-fenced-off"));
-        let waits = if stands("early-wish-waits") { self.restart_not_before } else { now };
+        let early_wish = self.restart_at.filter(|_| may_restart);
+        let waits = self.restart_not_before;
         self.restart_at = early_wish.map(|at| at.max(waits));
     }
 
     /// Takes the one restart that needs no reason. Returns false if it was taken before, unless somebody needs the server.
     pub(super) fn take_restart(&mut self, is_asked_for: bool) -> bool {
-        let may_restart = is_asked_for || self.may_restart_unasked || !stands("restarted-unasked-once");
+        let may_restart = is_asked_for || self.may_restart_unasked;
         self.may_restart_unasked &= !may_restart;
         may_restart
     }
@@ -205,7 +202,7 @@ impl ServerSupervision {
     pub(super) fn wake(&mut self, now: Duration) -> bool {
         let is_asleep = self.link == ServerLink::Down && self.restart_at.is_none();
         if is_asleep {
-            let earliest = if stands("restart-delayed") { self.restart_not_before } else { now };
+            let earliest = self.restart_not_before;
             self.restart_at = Some(earliest.max(now));
         }
         is_asleep
@@ -213,7 +210,7 @@ impl ServerSupervision {
 
     /// Returns when the next process should be started.
     pub(super) fn next_start(&self) -> Option<Duration> {
-        self.restart_at.filter(|_| !self.process_alive || !stands("one-process-at-a-time"))
+        self.restart_at.filter(|_| !self.process_alive)
     }
 
     /// Takes a start that is due. Returns false if none is.

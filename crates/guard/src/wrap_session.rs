@@ -19,7 +19,6 @@ use unhang_core::{
     refusal::{Addressee, ErrorReport},
     units::in_words,
 };
-use unhang_switches::stands;
 use unhang_tools::service::JobServiceError;
 use unhang_wire::{Id, one_line};
 
@@ -128,29 +127,28 @@ impl WrapSession {
     /// Returns whether the client may be read. If it does not read either, its own errors would pile up.
     pub fn reads_client(&self, effects: &impl WrapEffects) -> bool {
         effects.client_backlog() <= self.limits.queue_bytes.saturating_mul(2)
-            || !stands("unreading-client-unread")
     }
 
     /// Returns whether the server may be read. It is held back while the client does not read (promise 3).
     pub fn reads_server(&self, effects: &impl WrapEffects) -> bool {
-        effects.client_backlog() <= self.limits.queue_bytes || !stands("server-held-back")
+        effects.client_backlog() <= self.limits.queue_bytes
     }
 
     /// Returns whether the server may be judged. While it is held back its answers may wait unread.
     fn is_judged(&self, effects: &impl WrapEffects) -> bool {
-        self.reads_server(effects) || !stands("held-back-is-not-judged")
+        self.reads_server(effects)
     }
 
     /// Returns when [`WrapSession::tick`] is due at the latest.
     pub fn next_tick(&self) -> Option<Duration> {
-        let health = self.watches_health() && stands("health-checked");
+        let health = self.watches_health();
         [
             self.phase.next_tick(),
             self.server.next_start(),
             health.then(|| self.server.next_health_check()),
-            self.calls.next_deadline().filter(|_| stands("call-deadline")),
-            self.questions.next_deadline().filter(|_| stands("question-deadline")),
-            self.own_requests.next_deadline().filter(|_| stands("replay-deadline")),
+            self.calls.next_deadline(),
+            self.questions.next_deadline(),
+            self.own_requests.next_deadline(),
             self.local_jobs.next_deadline(),
         ]
         .into_iter()
@@ -199,13 +197,10 @@ impl WrapSession {
     /// Ends the session now: a signal came, or the client no longer reads. Requests in flight are answered first.
     pub fn stop(&mut self, now: Duration, code: u8, cause: &str, effects: &mut impl WrapEffects) {
         self.now = now;
-        if matches!(self.phase, WrapPhase::Stopping { .. } | WrapPhase::Closed)
-            && stands("first-outcome-stays")
-        {
+        if matches!(self.phase, WrapPhase::Stopping { .. } | WrapPhase::Closed) {
             return;
         }
-        let never_started =
-            matches!(self.phase, WrapPhase::Unstartable { .. }) && stands("failed-start-outlasts-signal");
+        let never_started = matches!(self.phase, WrapPhase::Unstartable { .. });
         let code = if never_started { exit::UNREACHABLE } else { code };
         self.phase = WrapPhase::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
         let is_process_alive = self.server.is_process_alive();
@@ -229,8 +224,7 @@ impl WrapSession {
     /// Stops the server once the client has ended and nothing is in flight.
     pub(super) fn stop_if_drained(&mut self, effects: &mut impl WrapEffects) {
         if let WrapPhase::Draining { .. } = self.phase
-            && (self.is_idle() || !stands("drained-before-the-stop"))
-            && stands("drained-is-the-end")
+            && self.is_idle()
         {
             self.stop_drained(effects);
         }
@@ -247,7 +241,7 @@ impl WrapSession {
         if self.phase != WrapPhase::Closed {
             self.phase = WrapPhase::Closed;
             let unanswered = self.calls.take_all().into_iter().filter(|(_, call)| !call.is_job);
-            for (_, call) in unanswered.filter(|_| stands("nothing-unanswered-at-the-end")) {
+            for (_, call) in unanswered {
                 let error_report = self.report(&call).shutting_down("the session is over");
                 self.fail_call(&call, error_report, None, effects);
             }
@@ -330,10 +324,10 @@ impl WrapSession {
         self.breaker.settle_trial(wire_id, self.now);
         self.progress_tokens.end(call.token.take());
         self.server.start_expired();
-        if call.role == Role::Initialize && stands("handshake-never-cancelled") {
+        if call.role == Role::Initialize {
             // A handshake is never cancelled (protocol.md 3.1), and the server is never killed for it: a slow start may be an installation
             // (peers.md 3.1 I).
-        } else if call.sent && stands("expired-cancelled-at-server") {
+        } else if call.sent {
             self.cancel_at_server(wire_id, "unhang: no answer in time", effects);
         } else {
             self.calls.await_nothing(wire_id);
@@ -495,8 +489,8 @@ impl WrapSession {
             && self.server.is_live()
             && self.server.is_of_use()
             && self.phase == WrapPhase::Running
-            && (self.questions.is_empty() || !stands("asking-is-not-idle"))
-            && (self.calls.server_is_idle() || !stands("busy-is-not-idle"))
+            && self.questions.is_empty()
+            && self.calls.server_is_idle()
     }
 
     fn check_health(&mut self, effects: &mut impl WrapEffects) {
@@ -550,9 +544,7 @@ impl WrapSession {
         exit: Option<String>,
         effects: &mut impl WrapEffects,
     ) {
-        if stands("told-id-is-free") {
-            self.calls.forget_name(&call.client_id);
-        }
+        self.calls.forget_name(&call.client_id);
         let retry_after = self.breaker.retry_after(error_report.kind, self.now);
         let line = self.report(call).line(error_report, exit, retry_after, self.evidence(effects));
         if call.is_job {

@@ -29,7 +29,6 @@ use serde::{
 };
 use serde_json::Value;
 use unhang_proc::lock::Lock;
-use unhang_switches::stands;
 
 use crate::{
     folder::{
@@ -84,7 +83,7 @@ impl FromStr for Field {
     fn from_str(text: &str) -> Result<Self, NotAField> {
         let begins = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
         let goes_on = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
-        if begins && goes_on && text.len() <= Self::LONGEST || !stands("state-field-checked") {
+        if begins && goes_on && text.len() <= Self::LONGEST {
             Ok(Self(text.to_owned()))
         } else {
             Err(NotAField(text.to_owned()))

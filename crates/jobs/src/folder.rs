@@ -31,7 +31,6 @@ use std::{
 use rustix::{fs::OFlags, io::Errno};
 use serde::{Serialize, de::DeserializeOwned};
 use unhang_proc::{file_limit, identity::ask_for_short_turns, lock::is_held};
-use unhang_switches::stands;
 
 pub use self::name::{FileName, InputName, NotAFileName};
 use crate::id::JobId;
@@ -338,12 +337,12 @@ impl JobFolder {
         self.check_not_replaced()?;
         let (temporary, path) = (temporary(&self.0, name)?, self.file(name));
         // Not every file system has a rename that replaces nothing.
-        let put = if stands("newer-copy-kept") { fs::hard_link } else { fs::rename };
-        let written =
-            write_new(&temporary, to_json(value).as_bytes()).and_then(|_| match put(&temporary, &path) {
+        let written = write_new(&temporary, to_json(value).as_bytes()).and_then(|_| {
+            match fs::hard_link(&temporary, &path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                put => put.map_err(|error| FileError::system("cannot put in its place", &path, error)),
-            });
+                linked => linked.map_err(|error| FileError::system("cannot put in its place", &path, error)),
+            }
+        });
         // The temporary file may not exist; the error before is the one that counts.
         let _ = fs::remove_file(&temporary);
         written
@@ -541,7 +540,7 @@ pub fn remove_unfinished(folder: &Path, age: Duration) {
 }
 
 fn make_durable(file: &File) -> io::Result<()> {
-    if stands("files-outlive-power") { file.sync_all() } else { Ok(()) }
+    file.sync_all()
 }
 
 fn unsynced(path: &Path, error: io::Error) -> FileError {

@@ -14,7 +14,6 @@ use unhang_proc::{
     survivors::{self, DeadShim},
     tree::SweptTree,
 };
-use unhang_switches::stands;
 
 use crate::{
     folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LOCK, RUN},
@@ -117,9 +116,7 @@ pub(crate) fn judge_as(
         FolderFinding::Lost(run, ending) => {
             let here = &admission.starter.boot_id;
             let swept = match &run {
-                Some(run) if run.boot_id == *here || !stands("survivors-of-this-boot-only") => {
-                    end_survivors(judge, id, Some(run))
-                }
+                Some(run) if run.boot_id == *here => end_survivors(judge, id, Some(run)),
                 // The process ids of another boot, or of another container, belong to other processes here.
                 Some(run) if !is_same_boot(&run.boot_id, here) => SweptTree::default(),
                 Some(_) | None => end_survivors(judge, id, None),
@@ -258,9 +255,6 @@ fn is_about_to(starter: &ShimStarter, this: &ShimStarter) -> bool {
 
 /// Ends the processes that a dead supervisor left.
 fn end_survivors(judge: Judge, id: JobId, run: Option<&RunRecord>) -> SweptTree {
-    if !stands("survivors-of-a-shim-ended") {
-        return SweptTree::default();
-    }
     let cookie = format!("UNHANG_JOB_ID={id}");
     survivors::end(&DeadShim {
         shim: run.map(|run| run.shim.into()),

@@ -6,7 +6,6 @@
 //! - A call whose answer can still be had is left for another process to take up, unless its time is over or it was cancelled.
 
 use unhang_proc::{identity::Identity, lock::Lock};
-use unhang_switches::stands;
 
 use crate::{
     folder::{CANCEL, DataFolder, EXIT, FileError, LOCK},
@@ -38,8 +37,7 @@ pub(crate) fn left(call: &CallRecord, starter: &ShimStarter) -> CallHolder {
 pub(crate) fn may_be_taken_up(record: &JobRecord) -> bool {
     let has_ticket = record.call.as_ref().is_some_and(|call| call.ticket.is_some());
     let since = JobTimestamp::now().since(record.started_at.unwrap_or(record.created_at));
-    let has_time =
-        record.timeout().is_some_and(|timeout| since < timeout) || !stands("left-call-has-its-time");
+    let has_time = record.timeout().is_some_and(|timeout| since < timeout);
     has_ticket && has_time
 }
 
@@ -51,13 +49,13 @@ pub(crate) fn judge_call(
     call: &CallRecord,
     admission: &JobAdmission<'_>,
 ) -> Result<JobFinding, StoreError> {
-    if left(call, admission.starter) == CallHolder::No || !stands("orphaned-call-is-settled") {
+    if left(call, admission.starter) == CallHolder::No {
         return Ok(JobFinding::Alive);
     }
     let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
     let is_unwanted = folder.has(CANCEL);
     let may_go_on = may_be_taken_up(&job.record) && !folder.has(EXIT);
-    if may_go_on && !is_unwanted && stands("ticket-is-left-to-who-serves") {
+    if may_go_on && !is_unwanted {
         return Ok(JobFinding::Alive);
     }
     folder.create_if_missing()?;
@@ -69,9 +67,7 @@ pub(crate) fn judge_call(
     };
     // From here on no other process can take the call up.
     let now = store.read(|connection| store::get(connection, id))?.and_then(|job| job.record.call);
-    if now.is_some_and(|call| left(&call, admission.starter) == CallHolder::No)
-        && stands("taken-up-call-lives")
-    {
+    if now.is_some_and(|call| left(&call, admission.starter) == CallHolder::No) {
         return Ok(JobFinding::Alive);
     }
     let ending = match is_unwanted {

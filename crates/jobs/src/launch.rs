@@ -12,7 +12,6 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use unhang_switches::stands;
 
 use crate::{
     folder::{ARGUMENTS, FileError, JobFolder, LAUNCH, RECORD},
@@ -192,7 +191,7 @@ pub(crate) fn shown(command: &[OsString]) -> Vec<String> {
 fn is_secret(name: &str) -> bool {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let letters = letters.to_ascii_lowercase();
-    stands("job-secrets-hidden") && SECRET.iter().any(|part| letters.contains(part))
+    SECRET.iter().any(|part| letters.contains(part))
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use std::{
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
-use unhang_switches::stands;
 
 use crate::folder::{FileError, open_file};
 
@@ -180,7 +179,7 @@ fn read(
     let LogPiece { mut bytes, mut offset, dropped_before, end } = read_piece(file, start, max_bytes)?;
     let reached_end = offset + wide(bytes.len()) >= end;
     // A page may begin in the middle of a character, because of a hole or of the reader's offset.
-    if cut == PageBoundary::BetweenCharacters && stands("pages-cut-between-characters") {
+    if cut == PageBoundary::BetweenCharacters {
         let begin = bytes.iter().take(3).take_while(|byte| is_continuation(**byte)).count();
         // Text that begins like that at the very beginning of the file is not UTF-8 anyway.
         if offset > 0 && begin < bytes.len() {

@@ -9,7 +9,6 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use unhang_proc::{pressure, tree::now};
-use unhang_switches::stands;
 
 use crate::{folder::DataFolder, id::JobId};
 
@@ -45,12 +44,11 @@ impl Rules {
     pub(crate) fn lack(&self, data: &DataFolder, memory: &MemoryGauge) -> Option<RoomShortage> {
         if let Some(used) = memory.used_percent()
             && used > self.memory_limit
-            && stands("memory-gate")
         {
             return Some(RoomShortage::Memory { used, limit: self.memory_limit });
         }
         let free = pressure::free_disk(data.path()).ok()?;
-        (free < self.disk_reserve && stands("disk-gate")).then(|| RoomShortage::Disk {
+        (free < self.disk_reserve).then(|| RoomShortage::Disk {
             folder: data.path().to_owned(),
             free: free >> 20,
             reserve: self.disk_reserve >> 20,

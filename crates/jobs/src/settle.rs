@@ -20,7 +20,6 @@
 use std::{io, ops::DerefMut};
 
 use serde_json::Value;
-use unhang_switches::stands;
 
 use crate::{
     document::{DocumentTurn, Documents, Field, MAX_DOCUMENT},
@@ -120,7 +119,7 @@ fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result
     // A process that settled the job before may have come as far as the document, and no further.
     let current = store.read(|connection| store::get(connection, record.job_id))?;
     let Some(current) = current else { return Ok(turn) };
-    if current.record.state_applied.is_some() && stands("patch-applied-once") {
+    if current.record.state_applied.is_some() {
         record.state_applied = current.record.state_applied;
         record.state_reason = current.record.state_reason;
         return Ok(turn);
@@ -141,9 +140,6 @@ pub(crate) fn finish_patches(
     store: &mut Store,
     turn: &DocumentTurn,
 ) -> Result<usize, StoreError> {
-    if !stands("patches-finished-first") {
-        return Ok(0);
-    }
     let begun = store.read(store::patching)?;
     for job in &begun {
         let mut record = job.record.clone();
@@ -201,16 +197,13 @@ pub(crate) fn read_result(
 /// Writes down how a job ended, for good, unless that has been done. The caller holds the job's lock. Returns the end that counts.
 pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &EndRecord) -> Result<EndRecord, FileError> {
     let folder = data.job(id);
-    if stands("unfinished-files-removed") {
-        folder.remove_unfinished();
-    }
+    folder.remove_unfinished();
     let earlier = match folder.read::<EndRecord>(EXIT) {
         // A damaged record does not count as an end, nor does a thing that is not a file.
         Err(FileError::Damaged { .. }) => folder.put_aside(EXIT).map(|()| None),
         read => read,
     };
-    if stands("exit-written-once")
-        && let Some(earlier) = earlier?
+    if let Some(earlier) = earlier?
         // The process that wrote the earlier end took the supervisor for dead, and the supervisor has seen the end.
         && (earlier.outcome != JobEnd::Lost || ending.outcome == JobEnd::Lost)
     {

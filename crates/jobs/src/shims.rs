@@ -47,7 +47,7 @@ pub(crate) fn start(command: &ShimCommand, data: &DataFolder, id: JobId) -> io::
     let process = spawn(Launch {
         name: Some(NAME.as_ref()),
         folder: Some(folder.path()),
-        environment: &Environment::Exactly(unhang_switches::handed_on()),
+        environment: &Environment::Exactly(Vec::new()),
         ..Launch::new(&command.program, &arguments)
     })?;
     // The supervisor outlives this process; if it does not, it is reaped with the next start.

@@ -21,7 +21,6 @@ use std::{
 
 use serde_json::Value;
 use unhang_proc::{lookup, spawn::Environment};
-use unhang_switches::stands;
 
 use crate::{
     document::{Documents, Field, MAX_DOCUMENT},
@@ -335,9 +334,6 @@ impl JobInput {
 
 /// Removes the folder of a job that was not accepted. The caller holds the mark on its orders, if there are any.
 pub(crate) fn discard(folder: &JobFolder) {
-    if !stands("failed-submit-leaves-no-folder") {
-        return;
-    }
     // The orders go first: they say that the folder is a job's.
     let removed = match fs::remove_file(folder.file(LAUNCH)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

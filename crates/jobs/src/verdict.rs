@@ -18,7 +18,6 @@
 //!   boot with this one, but not its process ids. So the lock alone tells whether it lives.
 
 use unhang_proc::identity::is_same_boot;
-use unhang_switches::stands;
 
 use crate::record::RunRecord;
 
@@ -71,15 +70,12 @@ impl JobEvidence<'_> {
         }
         match self.run {
             None if self.is_locked || self.starter_lives => JobVerdict::Starting,
-            None if self.is_of_another_boot && stands("begun-before-a-reboot") => {
-                JobVerdict::Lost(LossReason::Reboot)
-            }
+            None if self.is_of_another_boot => JobVerdict::Lost(LossReason::Reboot),
             None => JobVerdict::NeverStarted,
             Some(run) if self.is_locked && run.work.is_none() => JobVerdict::Starting,
             Some(_) if self.is_locked => JobVerdict::Running,
             Some(run) if !is_same_boot(&run.boot_id, self.boot_id) => JobVerdict::Lost(LossReason::Reboot),
-            Some(_) if stands("killed-shim-is-lost") => JobVerdict::Lost(LossReason::ShimKilled),
-            Some(_) => JobVerdict::Ended,
+            Some(_) => JobVerdict::Lost(LossReason::ShimKilled),
         }
     }
 }

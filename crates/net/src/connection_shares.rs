@@ -8,8 +8,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use unhang_switches::stands;
-
 /// The number of connections of each address.
 #[derive(Clone, Default)]
 pub(crate) struct ConnectionCounts(Arc<Mutex<HashMap<IpAddr, usize>>>);
@@ -20,7 +18,7 @@ impl ConnectionCounts {
         let address = network_of(address);
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(address).or_default();
-        if *count >= share && stands("connections-of-one-bounded") {
+        if *count >= share {
             return None;
         }
         *count += 1;

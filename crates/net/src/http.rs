@@ -18,7 +18,6 @@ use reqwest::{
 };
 
 use tokio::time::{Instant, sleep};
-use unhang_switches::stands;
 use url::form_urlencoded;
 
 use crate::{
@@ -313,7 +312,7 @@ impl Connection {
                 Ok(response) => response.status() == StatusCode::SERVICE_UNAVAILABLE,
                 Err(error) => error.is_connect() || was_unread(error),
             };
-            if is_not_taken && began.elapsed() < self.takeover_limit && stands("asks-whoever-leads-next") {
+            if is_not_taken && began.elapsed() < self.takeover_limit {
                 sleep(AGAIN).await;
                 continue;
             }
@@ -341,11 +340,7 @@ fn was_unread(error: &reqwest::Error) -> bool {
 fn same_origin(base: &Url, reference: &str) -> Result<Url, HttpError> {
     let url =
         base.join(reference).map_err(|error| HttpError::Address(format!("it leads nowhere: {error}")))?;
-    if url.origin() == base.origin() || !stands("redirect-stays-at-home") {
-        Ok(url)
-    } else {
-        Err(HttpError::Redirected(shown(&url)))
-    }
+    if url.origin() == base.origin() { Ok(url) } else { Err(HttpError::Redirected(shown(&url))) }
 }
 
 /// The content of an answer.
@@ -400,7 +395,7 @@ impl HttpReply {
     pub async fn whole(mut self) -> Result<Vec<u8>, HttpError> {
         let mut whole = Vec::new();
         while let Some(part) = self.response.chunk().await.map_err(|error| HttpError::Broken(told(&error)))? {
-            if whole.len() + part.len() > self.limit && stands("http-body-bounded") {
+            if whole.len() + part.len() > self.limit {
                 return Err(HttpError::TooLarge(self.limit));
             }
             whole.extend_from_slice(&part);
@@ -448,7 +443,7 @@ impl EventStream {
                 Ok(Some(part)) => {
                     self.events.push(&part);
                     // An event somewhat over the limit is skipped; this one has no end.
-                    if self.events.skipped() > 2 * self.limit as u64 && stands("endless-event-ended") {
+                    if self.events.skipped() > 2 * self.limit as u64 {
                         return Err(HttpError::TooLarge(self.limit));
                     }
                 }

@@ -41,7 +41,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tower_service::Service;
-use unhang_switches::stands;
 
 use crate::{
     connection_shares::{ConnectionCounts, ConnectionShare, is_one},
@@ -264,10 +263,7 @@ async fn next(
     silent: &SilentConnections,
 ) -> (IncomingStream, Option<OwnedSemaphorePermit>) {
     // The semaphore is never closed.
-    let permit = match stands("connections-bounded") {
-        true => permit(room, silent).await,
-        false => None,
-    };
+    let permit = permit(room, silent).await;
     let (before, from) = listeners.split_at(turn.checked_rem(listeners.len()).unwrap_or_default());
     loop {
         let accepted = poll_fn(|context| {
@@ -342,10 +338,8 @@ fn may_come(peer: PeerAddress, own: u32) -> bool {
 fn adjust(stream: &TcpStream, bounds: ConnectionLimits) {
     // Without these options the connection works, if not as well.
     let _faster = stream.set_nodelay(true);
-    if stands("deaf-connection-ends") {
-        let user_timeout = u32::try_from(bounds.deaf.as_millis()).unwrap_or(u32::MAX);
-        let _safer = rustix::net::sockopt::set_tcp_user_timeout(stream, user_timeout);
-    }
+    let user_timeout = u32::try_from(bounds.deaf.as_millis()).unwrap_or(u32::MAX);
+    let _safer = rustix::net::sockopt::set_tcp_user_timeout(stream, user_timeout);
 }
 
 /// Talks to a client over the network, after the handshake of TLS if TLS is spoken.
@@ -361,7 +355,7 @@ async fn over_network(
     let arrived = stream.local_addr().ok();
     let from = Origin { peer: PeerAddress::Network(peer), arrived, speaks_tls: tls.is_some() };
     let Some(tls) = tls else { return talk(stream, from, handler, bounds, newcomer, ending).await };
-    let limit = if stands("slow-handshake-ends") { bounds.head } else { Duration::MAX };
+    let limit = bounds.head;
     let shaken = tokio::select! {
         shaken = timeout(limit, tls.accept(stream)) => shaken,
         () = newcomer.sent_away() => return,
@@ -402,9 +396,7 @@ async fn talk(
     if matches!(from.peer, PeerAddress::Local { .. }) {
         builder.keep_alive(false);
     }
-    if stands("slow-head-ends") {
-        builder.header_read_timeout(bounds.head);
-    }
+    builder.header_read_timeout(bounds.head);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut is_ending = false;
     loop {

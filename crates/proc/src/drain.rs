@@ -21,7 +21,6 @@ use rustix::{
     io::Errno,
 };
 use tokio::{sync::oneshot, time::Instant};
-use unhang_switches::stands;
 
 use crate::{
     deadline::Deadline,
@@ -69,9 +68,7 @@ impl Tail {
         ring.last = Some(Instant::now());
         let newest = bytes.get(bytes.len().saturating_sub(ring.capacity)..).unwrap_or_default();
         let excess = (ring.bytes.len() + newest.len()).saturating_sub(ring.capacity);
-        if stands("tail-bounded") {
-            ring.bytes.drain(..excess);
-        }
+        ring.bytes.drain(..excess);
         ring.bytes.extend(newest);
     }
 
@@ -119,7 +116,7 @@ fn readable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let shown = text.chars().map(|character| if character == '\t' { ' ' } else { character });
     shown
-        .filter(|character| !character.is_control() || !stands("tail-printable"))
+        .filter(|character| !character.is_control())
         .take(LONGEST_TAIL_LINE)
         .collect::<String>()
         .trim_end()
@@ -139,19 +136,14 @@ impl Drain {
     /// drain is abandoned. It first reads the bytes that are there by then, because on a busy machine its thread may not have had its turn.
     /// Returns whether everything was read to the end.
     pub async fn finish(&mut self, deadline: Deadline) -> bool {
-        let deadline = if stands("drain-deadline") { deadline } else { Deadline::after(Duration::MAX) };
         let Some(mut ended) = self.ended.take() else { return false };
         let outcome = deadline.timeout(&mut ended).await;
-        if stands("drain-given-up") {
-            self.stop = None;
-        }
+        self.stop = None;
         match outcome {
             Ok(is_end) => is_end.unwrap_or(false),
             Err(_) => {
-                if stands("drain-reads-what-is-there") {
-                    // This wait depends on our own thread alone.
-                    let _ = Deadline::after(LAST_TURN).timeout(ended).await;
-                }
+                // This wait depends on our own thread alone.
+                let _ = Deadline::after(LAST_TURN).timeout(ended).await;
                 false
             }
         }
@@ -188,7 +180,7 @@ fn read_to_end(pipe: &ErrorPipe, stopped: &OwnedFd, tail: &Tail, on_line: impl F
             continue;
         }
         let has_more = !polled[0].revents().is_empty();
-        if stands("drain-stops") && !polled[1].revents().is_empty() {
+        if !polled[1].revents().is_empty() {
             let left = left.get_or_insert(LAST_CHUNKS);
             if !has_more || *left == 0 {
                 lines.finish();
@@ -224,8 +216,7 @@ struct LineCutter<F> {
 impl<F: FnMut(&[u8])> LineCutter<F> {
     fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let longest = if stands("line-in-pieces") { LONGEST_PIECE } else { usize::MAX };
-            let room = longest - self.piece.len();
+            let room = LONGEST_PIECE - self.piece.len();
             let window = bytes.get(..room.min(bytes.len())).unwrap_or_default();
             let (taken, after, is_whole) = match window.iter().position(|&byte| byte == b'\n') {
                 Some(end) => (window.get(..end), bytes.get(end + 1..), true),
@@ -250,7 +241,7 @@ impl<F: FnMut(&[u8])> LineCutter<F> {
     }
 
     fn finish(&mut self) {
-        if stands("last-line-without-end") && !self.piece.is_empty() {
+        if !self.piece.is_empty() {
             (self.on_line)(without_return(&self.piece));
             self.piece.clear();
         }

@@ -6,7 +6,6 @@
 use std::{ffi::CStr, io, time::Duration};
 
 use rustix::process::{Pid, Signal, getpid};
-use unhang_switches::stands;
 
 use crate::{system, table::ProcessEntry};
 
@@ -35,7 +34,7 @@ impl Identity {
     /// Returns whether the process lives. A zombie, which has ended and waits for its parent to take note, does not.
     #[must_use]
     pub fn is_alive(self) -> bool {
-        self.entry().is_some_and(|entry| !entry.is_zombie || !stands("the-ended-are-not-alive"))
+        self.entry().is_some_and(|entry| !entry.is_zombie)
     }
 
     /// Sends the process a signal, and never another process that has its number by now. Returns `false` if it has gone, or if we may not
@@ -46,7 +45,7 @@ impl Identity {
     }
 
     fn entry(self) -> Option<ProcessEntry> {
-        look(self.pid).filter(|entry| entry.start == self.start || !stands("identity-by-start-time"))
+        look(self.pid).filter(|entry| entry.start == self.start)
     }
 }
 

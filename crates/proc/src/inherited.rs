@@ -13,7 +13,6 @@ use rustix::{
     io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd},
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
 };
-use unhang_switches::stands;
 
 /// Takes over a descriptor that was handed over under this number, and keeps it from every program that is started. A program calls it once
 /// for each number.
@@ -28,11 +27,7 @@ pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     {
         // SAFETY: the descriptor is borrowed for this call only; if there is no such descriptor, the call says so.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-        if stands("link-not-inherited") {
-            fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
-        } else {
-            fcntl_getfd(descriptor)?;
-        }
+        fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
     }
     // SAFETY: the descriptor was passed for us to own, it is open, and nothing else in this process uses it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
@@ -58,11 +53,9 @@ impl ForeignDescriptors {
     /// Closes them, so that only the processes that need them hold them.
     #[expect(unsafe_code, reason = "descriptors that nobody owns can only be closed by number")]
     pub fn close(self) {
-        if stands("lifeline-holds-no-stranger") {
-            for number in self.0 {
-                // SAFETY: these were open before anything in this process was opened, so nothing here owns them.
-                unsafe { rustix::io::close(number) };
-            }
+        for number in self.0 {
+            // SAFETY: these were open before anything in this process was opened, so nothing here owns them.
+            unsafe { rustix::io::close(number) };
         }
     }
 }
@@ -79,18 +72,14 @@ fn is_open(number: RawFd) -> bool {
 /// Fails with the system's error if the null device cannot be opened or put in place.
 pub fn leave_streams() -> io::Result<()> {
     let null = openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    if stands("lifeline-holds-no-pipe") {
-        dup2_stdin(&null)?;
-        dup2_stdout(&null)?;
-        dup2_stderr(&null)?;
-    }
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
     Ok(())
 }
 
 /// Goes to the root of the file system: a folder cannot be unmounted while it is the working folder of a process. For programs without
 /// threads.
 pub fn leave_folder() {
-    if stands("lifeline-leaves-folder") {
-        let _ = rustix::process::chdir("/");
-    }
+    let _ = rustix::process::chdir("/");
 }

@@ -7,8 +7,6 @@
 
 use std::time::Duration;
 
-use unhang_switches::stands;
-
 /// The share of the limit that is kept for the force of the last rung: a tenth.
 const RESERVE: u32 = 10;
 /// How long the report of the sweep may take after the end of a server that nobody stopped: the sweep's own bound and a second of slack.
@@ -25,12 +23,12 @@ pub struct StopTimeouts {
 
 impl StopTimeouts {
     fn grace(self) -> Duration {
-        if stands("grace-within-limit") { self.grace.min(self.limit / 3) } else { self.grace }
+        self.grace.min(self.limit / 3)
     }
 
     /// Returns the time from SIGKILL until the owner gives up on the lifeline, which was to send it.
     fn last_wait(self) -> Duration {
-        let reserve = if stands("force-has-its-share") { self.limit / RESERVE } else { Duration::ZERO };
+        let reserve = self.limit / RESERVE;
         self.limit - reserve - 2 * self.grace()
     }
 }
@@ -78,7 +76,7 @@ impl Ladder {
 
     /// Starts the stop; the caller closes the input at this moment. Does nothing if the stop has started already.
     pub fn begin(&mut self, now: Duration) {
-        if self.rung == Rung::Ground || !stands("stop-begins-once") {
+        if self.rung == Rung::Ground {
             self.rung = Rung::Closed(now + self.timeouts.grace());
             self.last = Some(now + 2 * self.timeouts.grace() + self.timeouts.last_wait());
         }
@@ -86,7 +84,7 @@ impl Ladder {
 
     /// Skips to SIGKILL, which the caller sends at this moment. Returns `false` if SIGKILL was sent before.
     pub fn kill(&mut self, now: Duration) -> bool {
-        if stands("kill-once") && matches!(self.rung, Rung::Killed(_) | Rung::Top) {
+        if matches!(self.rung, Rung::Killed(_) | Rung::Top) {
             return false;
         }
         self.rung = Rung::Killed(now + self.timeouts.last_wait());
@@ -95,7 +93,7 @@ impl Ladder {
 
     /// Notes that the server itself has ended. Nothing more is sent to it, but the report of the sweep has its time.
     pub fn server_ended(&mut self, now: Duration) {
-        if stands("report-deadline") && !matches!(self.rung, Rung::Killed(_) | Rung::Top) {
+        if !matches!(self.rung, Rung::Killed(_) | Rung::Top) {
             self.rung = Rung::Killed(self.last.unwrap_or(now + REPORT_LIMIT));
         }
     }
@@ -121,10 +119,10 @@ impl Ladder {
             Rung::Closed(at) if now >= at => {
                 (Rung::Terminated(now + self.timeouts.grace()), StopAction::Terminate)
             }
-            Rung::Terminated(at) if now >= at && stands("sigkill-at-last") => {
+            Rung::Terminated(at) if now >= at => {
                 (Rung::Killed(now + self.timeouts.last_wait()), StopAction::Kill)
             }
-            Rung::Killed(at) if now >= at && stands("lifeline-given-up") => (Rung::Top, StopAction::Abandon),
+            Rung::Killed(at) if now >= at => (Rung::Top, StopAction::Abandon),
             _ => return None,
         };
         self.rung = rung;

@@ -27,7 +27,6 @@ use rustix::{
     net::{SendFlags, recv, send},
     process::Signal,
 };
-use unhang_switches::stands;
 
 use crate::{
     file_limit,
@@ -118,9 +117,7 @@ impl Lifeline {
     fn start(plan: &LifelinePlan) -> io::Result<Option<Self>> {
         let link = adopt(plan.link)?;
         let foreign_descriptors = ForeignDescriptors::find(&[link.as_fd()]);
-        if stands("lifeline-name")
-            && let Ok(name) = CString::new(LIFELINE_NAME)
-        {
+        if let Ok(name) = CString::new(LIFELINE_NAME) {
             system::set_name(&name);
         }
         let tree = match start_tree(plan) {
@@ -143,7 +140,7 @@ impl Lifeline {
 
     fn hold(mut self) {
         loop {
-            let next = self.ladder.next().filter(|_| stands("lifeline-wakes-for-its-ladder"));
+            let next = self.ladder.next();
             let link = [self.link.as_fd()];
             let others = if self.is_owned { link.as_slice() } else { &[] };
             self.tree.wait(others, next.map(|at| at.saturating_sub(now())));
@@ -176,9 +173,7 @@ impl Lifeline {
                 Err(Errno::INTR) => {}
                 Ok(_) | Err(_) => {
                     self.is_owned = false;
-                    if stands("stop-without-owner") {
-                        self.ladder.begin(now());
-                    }
+                    self.ladder.begin(now());
                 }
             }
         }
@@ -187,7 +182,7 @@ impl Lifeline {
     fn obey(&mut self, byte: u8) {
         match byte {
             command::TERMINATE => self.tree.terminate(),
-            command::KILL => self.is_condemned = stands("kill-at-once"),
+            command::KILL => self.is_condemned = true,
             _ => {}
         }
     }
@@ -212,8 +207,7 @@ impl Lifeline {
 
 /// Starts the server with our streams, which are its pipes.
 fn start_tree(plan: &LifelinePlan) -> io::Result<ProcessTree> {
-    let stop_signals: &[Signal] =
-        if stands("lifeline-outlives-signals") { &[Signal::TERM, Signal::INT, Signal::HUP] } else { &[] };
+    let stop_signals: &[Signal] = &[Signal::TERM, Signal::INT, Signal::HUP];
     ProcessTree::start(plan.best_tier, StopSignals::listen(stop_signals)?, || {
         Ok(Launch {
             name: Some(&plan.name),

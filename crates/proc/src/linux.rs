@@ -30,7 +30,6 @@ use rustix::{
     },
     time::{ClockId, clock_gettime},
 };
-use unhang_switches::stands;
 
 use crate::table::ProcessEntry;
 
@@ -99,9 +98,7 @@ fn read_stat(file: OwnedFd) -> Option<ProcessEntry> {
 /// Parses a line of /proc/PID/stat. The name stands in brackets and may itself hold brackets and spaces, so the fields are counted from the
 /// last closing one.
 fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
-    let is_bracket = |byte: &u8| *byte == b')';
-    let last = stands("name-may-hold-brackets");
-    let end = if last { line.iter().rposition(is_bracket) } else { line.iter().position(is_bracket) }?;
+    let end = line.iter().rposition(|byte| *byte == b')')?;
     let pid = line.get(..line.iter().position(|&byte| byte == b' ')?)?;
     let rest = std::str::from_utf8(line.get(end + 1..)?).ok()?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
@@ -123,7 +120,7 @@ fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
 /// Sends a signal to the process of the entry, and never to another one that has its number by now. Returns `false` if it has gone.
 pub(crate) fn signal(entry: &ProcessEntry, signal: Signal) -> bool {
     let handle = pidfd_open(entry.pid, PidfdFlags::empty());
-    if stands("start-time-compared") && look(entry.pid).is_none_or(|now| now.start != entry.start) {
+    if look(entry.pid).is_none_or(|now| now.start != entry.start) {
         return false;
     }
     match handle {
@@ -159,8 +156,7 @@ pub(crate) fn boot_id() -> io::Result<String> {
 
 /// Takes the lock of the whole file for this opening of it. Returns `false` if another opening has it.
 pub(crate) fn try_lock(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
-    let command = if stands("lock-of-one-opening") { raw::F_OFD_SETLK } else { raw::F_SETLK };
-    match lock_call(file, command) {
+    match lock_call(file, raw::F_OFD_SETLK) {
         Ok(_) => Ok(true),
         Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
         Err(error) => Err(error),
@@ -233,7 +229,7 @@ pub(crate) fn ask_for_turns(length: Option<Duration>) {
 /// Asks the kernel, between fork and exec, to kill this process when its parent ends. Fails with `ESRCH` if the parent has ended already.
 pub(crate) fn die_with_parent(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    if getppid() == Some(parent) || !stands("parent-still-there") { Ok(()) } else { Err(Errno::SRCH.into()) }
+    if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
 }
 
 /// Ignores a signal in this process from now on.
@@ -351,7 +347,6 @@ mod raw {
 
     pub(super) const F_WRLCK: c_short = 1;
     pub(super) const F_UNLCK: c_short = 2;
-    pub(super) const F_SETLK: c_int = 6;
     pub(super) const F_OFD_GETLK: c_int = 36;
     pub(super) const F_OFD_SETLK: c_int = 37;
 

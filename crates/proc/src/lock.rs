@@ -23,7 +23,6 @@ use rustix::{
     fs::{CWD, Mode, OFlags, openat},
     io::Errno,
 };
-use unhang_switches::stands;
 
 use crate::system;
 
@@ -65,17 +64,14 @@ impl Lock {
 /// Fails with the system's error about the file.
 pub fn is_held(path: &Path) -> io::Result<bool> {
     match open(path, OFlags::RDONLY) {
-        Ok(file) if stands("lock-only-asked-for") => Ok(system::is_locked(file.as_fd())?),
-        Ok(_) => Ok(Lock::try_take(path)?.is_none()),
+        Ok(file) => Ok(system::is_locked(file.as_fd())?),
         Err(Errno::NOENT) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-fn open(path: &Path, mut flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    flags.set(OFlags::CLOEXEC, stands("lock-not-inherited"));
-    flags.set(OFlags::NOFOLLOW, stands("lock-follows-no-link"));
-    flags.set(OFlags::NONBLOCK, stands("lock-opened-without-waiting"));
+fn open(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)
 }
 

@@ -17,7 +17,6 @@ use rustix::{
     io::Errno,
     process::{Pid, getpid, test_kill_process},
 };
-use unhang_switches::stands;
 
 /// The longest part of a file name that a server's name may make up; file systems allow 255 in all.
 const LONGEST_NAME: usize = 100;
@@ -52,13 +51,12 @@ impl LogFile {
     pub fn open_at(path: PathBuf, cap: u64) -> io::Result<Self> {
         let opened = open(&path).and_then(|file| {
             let metadata = file.metadata()?;
-            match metadata.is_file() || !stands("log-is-a-file") {
+            match metadata.is_file() {
                 true => Ok((file, metadata.len())),
                 false => Err(io::Error::other("it is no file")),
             }
         });
-        let (file, length) = opened.map_err(|error| explain(&error, "opening the log", &path))?;
-        let size = if stands("log-taken-up") { length } else { 0 };
+        let (file, size) = opened.map_err(|error| explain(&error, "opening the log", &path))?;
         let mut older = OsString::from(&path);
         older.push(".1");
         Ok(Self { older: older.into(), path, file, size, half: (cap / 2).max(1) })
@@ -81,11 +79,11 @@ impl LogFile {
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        if stands("log-rotated") && self.size > 0 && self.size.saturating_add(length) > self.half {
+        if self.size > 0 && self.size.saturating_add(length) > self.half {
             self.rotate().map_err(|error| explain(&error, "rotating the log", &self.path))?;
         }
         // A piece longer than a half is cut; the caller comes again with the rest.
-        let half = if stands("log-write-cut") { self.half } else { u64::MAX };
+        let half = self.half;
         let room = usize::try_from(half).unwrap_or(usize::MAX).min(bytes.len());
         let count = self.file.write(bytes.get(..room).unwrap_or_default())?;
         self.size += u64::try_from(count).unwrap_or(0);
@@ -132,14 +130,14 @@ pub fn prune(folder: &Path, name: &str, keep: usize) -> io::Result<()> {
 fn writer(file_name: &str, prefix: &str) -> Option<Pid> {
     let rest = file_name.strip_prefix(prefix)?;
     let digits = rest.strip_suffix(".log").or_else(|| rest.strip_suffix(".log.1"))?;
-    if stands("prune-own-name") && !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     Pid::from_raw(digits.parse().ok()?)
 }
 
 fn is_alive(pid: Pid) -> bool {
-    stands("prune-spares-living") && test_kill_process(pid) != Err(Errno::SRCH)
+    test_kill_process(pid) != Err(Errno::SRCH)
 }
 
 /// Makes a name that is one part of a path and nothing else.
@@ -148,7 +146,7 @@ fn sanitised(name: &str) -> String {
     let name: String = name
         .chars()
         .take(LONGEST_NAME)
-        .map(|character| if plain(character) || !stands("log-name-sanitised") { character } else { '_' })
+        .map(|character| if plain(character) { character } else { '_' })
         .collect();
     if name.is_empty() { "_".to_owned() } else { name }
 }
@@ -158,10 +156,8 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let flags = if stands("log-follows-no-link") { OFlags::NOFOLLOW } else { OFlags::empty() };
     // A blocking open would wait for a reader if the path is a pipe.
-    let flags = flags | OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).unwrap_or(0);
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
     OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)
 }
 

@@ -10,7 +10,6 @@ use std::{
 };
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use unhang_switches::stands;
 
 use crate::spawn::{Environment, SpawnError};
 
@@ -35,9 +34,7 @@ pub fn executable(
     environment: &Environment,
     folder: Option<&Path>,
 ) -> Result<PathBuf, SpawnError> {
-    if let Some(folder) = folder
-        && stands("folder-checked")
-    {
+    if let Some(folder) = folder {
         check_folder(folder)?;
     }
     find(program, environment, folder)
@@ -84,11 +81,7 @@ fn search(program: &OsStr, path: &OsStr, here: &Path) -> Result<PathBuf, SpawnEr
         let candidate = here.join(&folder).join(program);
         match check(&candidate) {
             Ok(()) => return Ok(candidate),
-            Err(source)
-                if stands("refused-file-named")
-                    && source.kind() == io::ErrorKind::PermissionDenied
-                    && candidate.is_file() =>
-            {
+            Err(source) if source.kind() == io::ErrorKind::PermissionDenied && candidate.is_file() => {
                 refused.get_or_insert(SpawnError::NotExecutable { program: candidate, source });
             }
             Err(_) => {}
@@ -99,7 +92,7 @@ fn search(program: &OsStr, path: &OsStr, here: &Path) -> Result<PathBuf, SpawnEr
 }
 
 fn check(path: &Path) -> io::Result<()> {
-    if std::fs::metadata(path)?.is_dir() && stands("no-folder-as-program") {
+    if std::fs::metadata(path)?.is_dir() {
         return Err(io::Error::from(io::ErrorKind::IsADirectory));
     }
     Ok(accessat(CWD, path, Access::EXEC_OK, AtFlags::empty())?)

@@ -14,7 +14,6 @@ use std::{
 };
 
 use rustix::time::{ClockId, clock_gettime};
-use unhang_switches::stands;
 
 /// The writer's stack; a sink writes to a file at most.
 const STACK: usize = 128 * 1024;
@@ -32,7 +31,7 @@ struct Handle(Arc<LossyShared>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.state().is_closed = stands("lossy-thread-ends");
+        self.0.state().is_closed = true;
         self.0.changed.notify_all();
     }
 }
@@ -66,7 +65,7 @@ impl LossyState {
     /// Appends a note of how much was dropped, at the place of the loss. The note may exceed the capacity by a few bytes, once: the reader
     /// is owed it.
     fn own_up(&mut self, loss: fn(u64) -> String) {
-        if stands("loss-told") && self.unsaid > 0 {
+        if self.unsaid > 0 {
             self.waiting.extend_from_slice(loss(self.unsaid).as_bytes());
             self.unsaid = 0;
         }
@@ -107,11 +106,11 @@ impl LossyWriter {
     /// sink costs one wait, and not one for each line. It blocks the thread, and so is not for async code.
     pub fn send_patiently(&self, bytes: &[u8], limit: Duration) {
         let mut state = self.shared.state();
-        let may_fit = bytes.len() <= self.shared.capacity || !stands("no-wait-for-the-impossible");
-        if stands("waits-for-room") && !self.shared.fits(&state, bytes) && !state.is_stuck && may_fit {
+        let may_fit = bytes.len() <= self.shared.capacity;
+        if !self.shared.fits(&state, bytes) && !state.is_stuck && may_fit {
             let fits = |state: &LossyState| state.is_broken || self.shared.fits(state, bytes);
             state = self.shared.wait_until(state, limit, fits);
-            state.is_stuck = stands("patience-once") && !self.shared.fits(&state, bytes);
+            state.is_stuck = !self.shared.fits(&state, bytes);
         }
         self.shared.put(&mut state, bytes);
     }
@@ -137,12 +136,12 @@ impl LossyShared {
     }
 
     fn fits(&self, state: &LossyState, bytes: &[u8]) -> bool {
-        let in_sink = if stands("lossy-counts-what-is-in-hand") { state.in_sink } else { 0 };
+        let in_sink = state.in_sink;
         state.waiting.len() + in_sink + bytes.len() <= self.capacity
     }
 
     fn put(&self, state: &mut LossyState, bytes: &[u8]) {
-        if state.is_broken || (stands("lossy-bounded") && !self.fits(state, bytes)) {
+        if state.is_broken || (!self.fits(state, bytes)) {
             let count = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             state.dropped += count;
             state.unsaid += count;
@@ -160,7 +159,6 @@ impl LossyShared {
         limit: Duration,
         is_done: impl Fn(&LossyState) -> bool,
     ) -> MutexGuard<'a, LossyState> {
-        let limit = if stands("patience-ends") { limit } else { Duration::MAX };
         let until = now().saturating_add(limit);
         while !is_done(&state) {
             let left = until.saturating_sub(now());
@@ -180,7 +178,7 @@ impl LossyShared {
             while state.waiting.is_empty() && !state.is_closed {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            if state.waiting.is_empty() || (state.is_closed && !stands("lossy-writes-the-rest")) {
+            if state.waiting.is_empty() {
                 return;
             }
             std::mem::swap(&mut state.waiting, &mut batch);
@@ -191,7 +189,7 @@ impl LossyShared {
             batch.clear();
             let mut state = self.state();
             state.in_sink = 0;
-            if result.is_ok() || !stands("broken-sink-left") {
+            if result.is_ok() {
                 state.own_up(self.loss);
             } else {
                 state.is_broken = true;

@@ -10,7 +10,6 @@
 use std::{cmp::Ordering, fs, io, path::Path};
 
 use rustix::fs::statvfs;
-use unhang_switches::stands;
 
 use crate::system::control_group;
 
@@ -126,8 +125,8 @@ fn used_of_group(folder: &Path, machine: u64) -> Option<MemoryUse> {
     let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
     let stat = read("memory.stat").unwrap_or_default();
     let cache = number_of(&stat, "total_inactive_file").or_else(|| number_of(&stat, "inactive_file"));
-    let cache = cache.filter(|_| stands("cache-is-not-in-use")).unwrap_or(0);
-    stands("memory-of-the-group").then(|| MemoryUse { used: used.saturating_sub(cache), total: limit })
+    let cache = cache.unwrap_or(0);
+    Some(MemoryUse { used: used.saturating_sub(cache), total: limit })
 }
 
 /// Finds the number after a name at the beginning of a line.

@@ -14,7 +14,6 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
-use unhang_switches::stands;
 
 use crate::{
     spawn::{Process, is_ours},
@@ -35,9 +34,7 @@ static ADOPTING: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// Fails if the system has no subreapers.
 pub fn adopt_orphans() -> io::Result<()> {
-    if stands("orphans-adopted") {
-        system::become_subreaper()?;
-    }
+    system::become_subreaper()?;
     ADOPTING.store(true, Ordering::Release);
     Ok(())
 }
@@ -91,9 +88,7 @@ impl TreeRescue {
 fn remains(table: &[ProcessEntry], lifeline: Pid) -> Vec<ProcessEntry> {
     let mut found = descendants(table, lifeline);
     let session = lifeline.as_raw_nonzero().get();
-    if stands("session-swept") {
-        found.extend(table.iter().filter(|entry| entry.session == session && entry.pid != lifeline));
-    }
+    found.extend(table.iter().filter(|entry| entry.session == session && entry.pid != lifeline));
     for orphan in orphans(table) {
         found.push(orphan);
         found.extend(descendants(table, orphan.pid));
@@ -109,7 +104,7 @@ pub(crate) fn orphans(table: &[ProcessEntry]) -> Vec<ProcessEntry> {
         return Vec::new();
     }
     let own = getpid().as_raw_nonzero().get();
-    let is_strange = |pid| !is_ours(pid) || !stands("own-children-spared");
+    let is_strange = |pid| !is_ours(pid);
     let children = table.iter().filter(|entry| entry.parent == own && is_strange(entry.pid));
     children.filter(|entry| !holds_a_job(entry)).copied().collect()
 }
@@ -137,8 +132,7 @@ const SHIM_NAMES: [&str; 2] = ["mcp-job", "mcp-job-watch"];
 /// Reaps the orphans that came to us after [`adopt_orphans`] and have ended. It is for a program that starts processes which outlive its
 /// own children. It reads the table of processes, so it does not belong on the runtime's threads.
 pub fn reap_orphans() {
-    for entry in orphans(&system::table()).iter().filter(|entry| entry.is_zombie && stands("orphans-reaped"))
-    {
+    for entry in orphans(&system::table()).iter().filter(|entry| entry.is_zombie) {
         // The process is a zombie and our child, so this neither waits nor takes another's status.
         let _ = waitpid(Some(entry.pid), WaitOptions::NOHANG);
     }

@@ -25,7 +25,6 @@ use rustix::{
     io::{Errno, FdFlags, fcntl_setfd},
     process::{Pid, Resource, Signal, WaitOptions, WaitStatus, kill_process, setrlimit, setsid, waitpid},
 };
-use unhang_switches::stands;
 
 use crate::{descriptors, file_limit, system};
 
@@ -169,8 +168,8 @@ pub enum Stream {
 impl Stream {
     fn into_stdio(self) -> Stdio {
         match self {
-            Self::Null if stands("null-streams") => Stdio::null(),
-            Self::Null | Self::Inherit => Stdio::inherit(),
+            Self::Null => Stdio::null(),
+            Self::Inherit => Stdio::inherit(),
             Self::Descriptor(descriptor) => descriptor.into(),
         }
     }
@@ -270,7 +269,7 @@ impl Process {
 
     /// Reaps the process and returns how it ended; `None` if it has not. Never waits.
     pub fn try_reap(&mut self) -> Option<Exit> {
-        if self.exit.is_none() || !stands("exit-kept") {
+        if self.exit.is_none() {
             self.exit = registry().reap(self.pid);
         }
         self.exit
@@ -278,7 +277,7 @@ impl Process {
 
     /// Sends a signal, unless the process has been reaped: then its number may be another's.
     pub fn signal(&self, signal: Signal) {
-        if self.exit.is_none() || !stands("no-signal-to-the-reaped") {
+        if self.exit.is_none() {
             // The process has not been reaped, so it is at most a zombie, and there is no error to report.
             let _ = kill_process(self.pid, signal);
         }
@@ -311,7 +310,7 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
     if let Some(folder) = launch.folder {
         command.current_dir(folder);
     }
-    if launch.signal_group == SignalGroup::OwnGroup && stands("server-own-group") {
+    if launch.signal_group == SignalGroup::OwnGroup {
         command.process_group(0);
     }
     command
@@ -341,12 +340,10 @@ fn prepare_child(command: &mut Command, signal_group: SignalGroup, dies_with_par
         if let Some(given) = descriptors {
             setrlimit(Resource::Nofile, given)?;
         }
-        if signal_group == SignalGroup::OwnSession && stands("lifeline-own-session") {
+        if signal_group == SignalGroup::OwnSession {
             setsid()?;
         }
-        if stands("signals-reset") {
-            system::reset_signals();
-        }
+        system::reset_signals();
         for &descriptor in &kept {
             // SAFETY: the caller of `spawn` holds the descriptor open until the fork, and this is the copy of the child.
             let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
@@ -365,7 +362,7 @@ fn prepare_child(command: &mut Command, signal_group: SignalGroup, dies_with_par
 pub fn reap_departed() {
     let mut registry = registry();
     for pid in std::mem::take(&mut registry.abandoned) {
-        if !stands("departed-reaped") || registry.reap(pid).is_none() {
+        if registry.reap(pid).is_none() {
             registry.abandoned.push(pid);
         }
     }

@@ -7,7 +7,6 @@
 use std::{fmt, fs};
 
 use rustix::process::{Pid, getpid};
-use unhang_switches::stands;
 
 use crate::{identity::Identity, system};
 
@@ -91,7 +90,7 @@ pub(crate) fn name_of(pid: i32) -> Option<String> {
 /// Finds the nearest process above us that ends everything below itself.
 fn holder(ancestors: &[String]) -> Option<SharedFate> {
     let held = ancestors.iter().find(|name| name.starts_with(LIFELINE_NAME) || name.starts_with("mcp-job"));
-    held.filter(|_| stands("holders-above-told")).cloned().map(SharedFate::Holder)
+    held.cloned().map(SharedFate::Holder)
 }
 
 /// Returns whether we are in a container: container engines leave one of these files.
@@ -106,7 +105,7 @@ fn unit(groups: &str) -> Option<SharedFate> {
     let last = paths.filter_map(|path| path.rsplit('/').next());
     // A process that a user's own systemd starts is below the service of that systemd. It has a unit of its own at the end of the path.
     let unit = last.filter(|name| name.ends_with(".service")).find(|name| !name.starts_with("user@"))?;
-    stands("unit-told").then(|| SharedFate::Unit(unit.to_owned()))
+    Some(SharedFate::Unit(unit.to_owned()))
 }
 
 #[cfg(test)]

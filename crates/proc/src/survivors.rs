@@ -23,7 +23,6 @@
 use std::{collections::HashSet, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use rustix::process::{Pid, getpid};
-use unhang_switches::stands;
 
 use crate::{
     identity::Identity,
@@ -110,11 +109,11 @@ impl DeadShim<'_> {
             members.contains(&entry.pid)
                 || orphans.iter().any(|orphan| orphan.pid == entry.pid)
                 || (session == Some(entry.session) && self.may_have_started(entry))
-                || (stands("survivors-by-cookie") && has_cookie(entry.pid))
+                || has_cookie(entry.pid)
         };
         let mut found: Vec<ProcessEntry> = table.iter().filter(is_found).copied().collect();
         let roots: Vec<Pid> = found.iter().map(|entry| entry.pid).collect();
-        for root in roots.into_iter().filter(|_| stands("survivors-with-descendants")) {
+        for root in roots {
             found.extend(descendants(&table, root));
         }
         found.sort_unstable_by_key(|entry| entry.pid.as_raw_nonzero());
@@ -123,7 +122,7 @@ impl DeadShim<'_> {
     }
 
     fn may_have_started(&self, entry: &ProcessEntry) -> bool {
-        self.shim.is_none_or(|shim| entry.start >= shim.start) || !stands("survivors-younger-than-the-shim")
+        self.shim.is_none_or(|shim| entry.start >= shim.start)
     }
 
     /// Returns the number of the supervisor's session; `None` if it was given out again.
@@ -131,10 +130,10 @@ impl DeadShim<'_> {
         let shim = self.shim?;
         let number = i32::try_from(shim.pid).ok().and_then(Pid::from_raw)?;
         let is_anothers = |entry: &ProcessEntry| entry.pid == number && entry.start != shim.start;
-        if table.iter().any(is_anothers) && stands("survivors-of-that-session") {
+        if table.iter().any(is_anothers) {
             return None;
         }
-        stands("survivors-by-session").then_some(number.as_raw_nonzero().get())
+        Some(number.as_raw_nonzero().get())
     }
 
     /// Returns the table without this process, its ancestors, and the spared processes.
@@ -143,14 +142,12 @@ impl DeadShim<'_> {
         let mut child = getpid();
         while let Some(entry) = table.iter().find(|entry| entry.pid == child)
             && let Some(parent) = Pid::from_raw(entry.parent)
-            && stands("survivors-not-our-ancestors")
             && protected.insert(parent)
         {
             child = parent;
         }
         let is_spared = |entry: &ProcessEntry| {
-            protected.contains(&entry.pid)
-                || (self.spared.contains(&Identity::from(*entry)) && stands("survivors-not-the-spared"))
+            protected.contains(&entry.pid) || self.spared.contains(&Identity::from(*entry))
         };
         table.iter().filter(|entry| !is_spared(entry)).copied().collect()
     }
@@ -169,14 +166,11 @@ fn has_cookie(pid: Pid, cookie: &OsStr) -> bool {
     // An empty cookie would be found behind the last variable of every process.
     let end_of_name = cookie.iter().position(|&byte| byte == b'=');
     let is_real = end_of_name.is_some_and(|end| 0 < end && end + 1 < cookie.len());
-    if !is_real && stands("survivors-by-a-real-cookie") {
+    if !is_real {
         return false;
     }
-    system::environment(pid).is_some_and(|environment| {
-        let is_whole = stands("survivors-by-the-whole-cookie");
-        let is_ours = |entry: &[u8]| if is_whole { entry == cookie } else { entry.starts_with(cookie) };
-        environment.split(|&byte| byte == 0).any(is_ours)
-    })
+    system::environment(pid)
+        .is_some_and(|environment| environment.split(|&byte| byte == 0).any(|entry| entry == cookie))
 }
 
 #[cfg(test)]

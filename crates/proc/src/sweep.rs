@@ -8,7 +8,6 @@
 use std::{collections::HashSet, time::Duration};
 
 use rustix::process::{Pid, Signal};
-use unhang_switches::stands;
 
 use crate::{system, table::ProcessEntry, tree::now};
 
@@ -45,11 +44,11 @@ impl Sweep {
         for _ in 0..LOOKS {
             let before = stopped.len();
             for entry in &entries {
-                if stopped.insert((entry.pid, entry.start)) && stands("sweep-stops-first") {
+                if stopped.insert((entry.pid, entry.start)) {
                     system::signal(entry, Signal::STOP);
                 }
             }
-            if stopped.len() == before || !stands("sweep-looks-again") {
+            if stopped.len() == before {
                 break;
             }
             entries = alive();
@@ -74,7 +73,7 @@ impl Sweep {
             if is_over(alive) {
                 return 0;
             }
-            if now() >= until && stands("sweep-has-a-limit") {
+            if now() >= until {
                 return alive;
             }
         }

@@ -5,7 +5,6 @@
 use std::collections::HashSet;
 
 use rustix::process::Pid;
-use unhang_switches::stands;
 
 /// One process at the moment of the look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ pub(crate) fn descendants(table: &[ProcessEntry], root: Pid) -> Vec<ProcessEntry
                 found.push(*entry);
             }
         }
-        if found.len() == before || !stands("descendants-in-any-order") {
+        if found.len() == before {
             return found;
         }
     }

@@ -33,7 +33,6 @@ use rustix::{
     },
     time::{ClockId, clock_gettime},
 };
-use unhang_switches::stands;
 
 use crate::{
     pipe::wait,
@@ -108,7 +107,7 @@ impl ProcessTree {
         stops: StopSignals,
         mut launch: impl FnMut() -> io::Result<Launch<'l>>,
     ) -> io::Result<Self> {
-        let is_subreaper = stands("subreaper") && system::become_subreaper().is_ok();
+        let is_subreaper = system::become_subreaper().is_ok();
         let children = listen(&[Signal::CHILD])?;
         let mut group = (best_tier == Tier::ControlGroup).then(ControlGroup::create).flatten();
         let root = start_root(&mut launch, &mut group)?;
@@ -161,7 +160,7 @@ impl ProcessTree {
     /// Sends SIGTERM to the root's group, unless the root has been reaped. Until then there is at worst only a zombie in the group, and the
     /// number is its own.
     pub fn terminate(&self) {
-        if stands("sigterm-first") && self.exit.is_none() {
+        if self.exit.is_none() {
             let _ = kill_process_group(self.root, Signal::TERM);
         }
     }
@@ -174,7 +173,7 @@ impl ProcessTree {
         let mut sweep = Sweep::default();
         let (mut unkilled, mut uncounted) = (0, vec![self.root]);
         // Without a child there is no descendant either, and nothing to look for.
-        if self.reap_children() && stands("sweep-at-the-end") {
+        if self.reap_children() {
             let table = system::table();
             let found = descendants(&table, own);
             uncounted.extend(of_jobs(&table, &found));
@@ -257,8 +256,11 @@ fn start_root<'l>(
     group: &mut Option<ControlGroup>,
 ) -> io::Result<Pid> {
     let mut held = || {
-        let dies_with_parent = stands("server-dies-with-lifeline");
-        launch().map(|launch| Launch { signal_group: SignalGroup::OwnGroup, dies_with_parent, ..launch })
+        launch().map(|launch| Launch {
+            signal_group: SignalGroup::OwnGroup,
+            dies_with_parent: true,
+            ..launch
+        })
     };
     if let Some(control_group) = group.take() {
         let started =
@@ -283,7 +285,7 @@ fn listen(signals: &[Signal]) -> io::Result<UnixStream> {
 
 /// Returns the flags with which a process that holds a tree reads: if it waited for one thing, it would be deaf to all others.
 pub(crate) fn never_wait() -> RecvFlags {
-    if stands("lifeline-waits-for-all-at-once") { RecvFlags::DONTWAIT } else { RecvFlags::empty() }
+    RecvFlags::DONTWAIT
 }
 
 /// Empties a stream of signals. Returns whether there were any.

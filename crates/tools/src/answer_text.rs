@@ -13,7 +13,6 @@ use std::{path::Path, time::Duration};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json, value::RawValue};
 use unhang_jobs::{document::Field, folder::ERROR, id::JobId, record::JobState, timestamp::JobTimestamp};
-use unhang_switches::stands;
 
 use super::{
     ToolAnswer,
@@ -78,7 +77,7 @@ impl AnswerText {
     /// Leaves members out, in this order, until the rest fits, and says where they are.
     fn fit(mut self, dispensable: &[&str], elsewhere: impl Fn(&str) -> String) -> AnswerText {
         for name in dispensable {
-            if self.length() <= FIELD_CHARACTERS || !stands("large-members-left-out") {
+            if self.length() <= FIELD_CHARACTERS {
                 break;
             }
             if let Some(value) = self.fields.remove(*name) {
@@ -175,7 +174,7 @@ pub(super) fn call_results(
             whole.fields.remove("message");
             whole.sentence = sentence(&found.report.job);
         }
-        if whole.length() + given <= FIELD_CHARACTERS || !stands("large-members-left-out") {
+        if whole.length() + given <= FIELD_CHARACTERS {
             whole.content = content;
             return whole;
         }
@@ -234,7 +233,7 @@ impl ResultPart<'_> {
         let (mut taken, mut used) = (String::new(), 0);
         for character in text.chars().skip(offset) {
             used += 2 * in_json(character);
-            if used > room && stands("large-members-left-out") {
+            if used > room {
                 break;
             }
             taken.push(character);

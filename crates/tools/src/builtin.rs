@@ -12,7 +12,6 @@ use unhang_jobs::{
     log::LogStream,
     record::JobState,
 };
-use unhang_switches::stands;
 
 use super::{
     Definition, Hints, ToolAnswer, ToolListing,
@@ -246,18 +245,16 @@ impl<'a> CheckedArguments<'a> {
     fn wait(&self, limit: Duration) -> Duration {
         let seconds = self.0.get("wait_seconds").and_then(Value::as_f64).unwrap_or_default();
         let longest = Duration::from_secs(MAX_WAIT_SECONDS);
-        let most = if stands("status-wait-bounded") { longest } else { Duration::MAX };
         let in_time = limit.saturating_sub(ANSWER_MARGIN.min(limit / 2));
-        Duration::try_from_secs_f64(seconds).unwrap_or(longest).min(most).min(in_time)
+        Duration::try_from_secs_f64(seconds).unwrap_or(longest).min(longest).min(in_time)
     }
 
     fn page(&self) -> LogRequest {
-        let most = if stands("log-page-bounded") { MAX_LOG_BYTES } else { usize::MAX };
         let bytes = self.number("max_bytes").and_then(|bytes| usize::try_from(bytes).ok());
         LogRequest {
             stream: if self.text("stream") == "stderr" { LogStream::Stderr } else { LogStream::Stdout },
             offset: self.number("offset").unwrap_or_default(),
-            max_bytes: bytes.unwrap_or(DEFAULT_LOG_BYTES).min(most),
+            max_bytes: bytes.unwrap_or(DEFAULT_LOG_BYTES).min(MAX_LOG_BYTES),
         }
     }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use unhang_jobs::record::JobState;
-use unhang_switches::stands;
 
 use super::{
     Cancellation, Definition, Hints, Mode, ToolAnswer, ToolListing, ToolSettings, answer_text, schemas,
@@ -107,7 +106,7 @@ async fn outcome(
                 job = waited?;
                 false
             }
-            () = cancellation.cancelled(), if stands("unwanted-child-is-ended") => true,
+            () = cancellation.cancelled() => true,
         };
         if cancelled {
             job = service.terminate(id).await?;

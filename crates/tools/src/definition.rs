@@ -5,7 +5,6 @@
 //! - An answer is bounded: no text is longer than [`ANSWER_CHARACTERS`], whoever made it.
 
 use serde_json::{Map, Value, json, value::RawValue};
-use unhang_switches::stands;
 
 use crate::job_report::JobReport;
 use unhang_core::{config::ANSWER_CHARACTERS, revision::Revision, wording::shortened};
@@ -61,7 +60,7 @@ impl Definition {
         if let Some(description) = &self.description {
             tool["description"] = description.as_str().into();
         }
-        if revision.has_annotations() || !stands("members-by-revision") {
+        if revision.has_annotations() {
             let Hints { read_only, destructive, idempotent, open_world } = self.hints;
             tool["annotations"] = json!({
                 "readOnlyHint": read_only,
@@ -100,7 +99,7 @@ impl ToolAnswer {
 
     /// Returns the members of a `tools/call` result. The text has [`ANSWER_CHARACTERS`] at most.
     pub fn to_json(&self, revision: Revision) -> Map<String, Value> {
-        self.members(revision, if stands("answers-bounded") { ANSWER_CHARACTERS } else { usize::MAX })
+        self.members(revision, ANSWER_CHARACTERS)
     }
 
     /// Returns the members of a `tools/call` result with all of the text.

@@ -24,7 +24,6 @@ use std::{
 };
 
 use tokio::sync::{Semaphore, oneshot};
-use unhang_switches::stands;
 
 use unhang_proc::deadline::Deadline;
 
@@ -135,7 +134,7 @@ impl ThreadPool {
         work: impl FnOnce(&Abandoned) -> T + Send + 'static,
     ) -> Result<T, DirectError> {
         let lost = self.lost(tool);
-        if lost >= self.lost_limit && stands("losing-tool-refused") {
+        if lost >= self.lost_limit {
             return Err(DirectError::Refused { tool: tool.to_owned(), lost });
         }
         let deadline = Deadline::after(limit);

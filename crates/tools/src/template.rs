@@ -11,7 +11,6 @@
 use std::{ffi::OsString, path::Path};
 
 use serde_json::{Map, Value};
-use unhang_switches::stands;
 
 use unhang_core::wording::did_you_mean;
 
@@ -164,7 +163,7 @@ impl Pattern {
             .find_map(|part| if let TemplatePart::Argument(name) = part { Some(name) } else { None });
         match named {
             // The text around an argument counts as well.
-            Some(name) if length >= MAX_ITEM && stands("argument-fits-a-command-line") => {
+            Some(name) if length >= MAX_ITEM => {
                 Err(too_long(&format!("the item of the command with `{name}`"), length))
             }
             _ => Ok(Some(TemplateWord(word))),
@@ -213,7 +212,7 @@ fn as_item(name: &str, value: &Value) -> Result<String, String> {
     if text.contains('\0') {
         return Err(format!("`{name}` has a zero byte in it, which no command can be given"));
     }
-    if text.len() >= MAX_ITEM && stands("argument-fits-a-command-line") {
+    if text.len() >= MAX_ITEM {
         return Err(too_long(&format!("`{name}`"), text.len()));
     }
     Ok(text)

@@ -10,7 +10,6 @@ use std::{
 
 use serde_json::{Map, Value};
 use tokio::sync::watch;
-use unhang_switches::stands;
 
 use super::{
     ArgumentSchema, Definition, ModeOverrides, ToolAnswer, ToolAnswerFuture, ToolCall, ToolListing,
@@ -182,9 +181,6 @@ async fn checked(
     arguments: Map<String, Value>,
     length: usize,
 ) -> Result<Map<String, Value>, String> {
-    if !stands("arguments-checked") {
-        return Ok(arguments);
-    }
     let tool = Arc::clone(tool);
     let check = move || {
         let arguments = Value::Object(arguments);

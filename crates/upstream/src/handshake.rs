@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, value::RawValue};
 use unhang_bridge::params::{self, Signature};
-use unhang_switches::stands;
 use unhang_wire::Json;
 
 use unhang_core::{
@@ -189,16 +188,14 @@ impl Handshake {
 
     /// Notes a sign of life of the server: it has written something, on any channel.
     pub(crate) fn alive(&mut self, now: Duration) {
-        if stands("probe-waits-for-life") {
-            self.alive_since.get_or_insert(now);
-        }
+        self.alive_since.get_or_insert(now);
     }
 
     /// Returns when [`Handshake::tick`] is due; `None` if it never is.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         let probe_deadline = self.alive_since.map(|since| since + PROBE_PATIENCE);
         let silence = self.since + PROBE_SILENCE;
-        let is_due = !self.is_initializing && stands("silence-means-initialize");
+        let is_due = !self.is_initializing;
         let is_due = is_due || self.may_be_wrong();
         is_due.then(|| probe_deadline.map_or(silence, |probe_deadline| probe_deadline.min(silence)))
     }
@@ -214,7 +211,7 @@ impl Handshake {
 
     /// Returns whether the request that went out rests on earlier knowledge of the server alone.
     fn may_be_wrong(&self) -> bool {
-        self.guess == KnownEra::Made && stands("guessed-era-may-be-wrong")
+        self.guess == KnownEra::Made
     }
 
     fn discover(&mut self) -> HandshakeStep {
@@ -224,7 +221,7 @@ impl Handshake {
     }
 
     fn initialize(&mut self) -> HandshakeStep {
-        if std::mem::replace(&mut self.is_initializing, true) && stands("handshake-once") {
+        if std::mem::replace(&mut self.is_initializing, true) {
             return HandshakeStep::Wait;
         }
         HandshakeStep::Ask(HandshakeRequest::Initialize)
@@ -314,9 +311,7 @@ impl Handshake {
         let answer = match outcome {
             Ok(answer) => answer,
             // The server has chosen the other era, and its answer to the first request is on its way.
-            Err(Error::Server(error))
-                if error.code == WRONG_REVISION && self.is_discovering && stands("late-discovery-counts") =>
-            {
+            Err(Error::Server(error)) if error.code == WRONG_REVISION && self.is_discovering => {
                 return HandshakeStep::Wait;
             }
             Err(Error::Server(error)) => return self.refused("initialize", &error),
@@ -327,9 +322,7 @@ impl Handshake {
         };
         let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
         match members["protocolVersion"].as_str() {
-            Some(name) => match Revision::of_handshake(name)
-                .or_else(|| (!stands("revision-checked")).then_some(Revision::V2025November))
-            {
+            Some(name) => match Revision::of_handshake(name).or(None) {
                 Some(revision) => HandshakeStep::Ready(Box::new(ServerInfo::read(revision, &answer))),
                 None => HandshakeStep::Failed(
                     FaultKind::BadResponse,

@@ -2,7 +2,7 @@
 //!
 //! Invariants: nothing here awaits a write, and nothing waits for a pipe to end. A thread of its own drains stderr from the start (L-05).
 
-use std::{future::pending, io, time::Duration};
+use std::{future::pending, io};
 
 use tokio::time::Instant;
 use unhang_proc::{
@@ -11,7 +11,6 @@ use unhang_proc::{
     server::{Server, ServerEvent, ServerSpec},
     spawn::SpawnError,
 };
-use unhang_switches::stands;
 
 use unhang_core::config::LAST_WORDS;
 
@@ -91,10 +90,7 @@ pub async fn awaited(process: &Option<ServerProcess>, reads: bool, writes: bool)
 }
 
 async fn last_stderr(drain: &mut Drain) {
-    if stands("last-stderr-awaited") {
-        let limit = if stands("last-words-bounded") { LAST_WORDS } else { Duration::MAX };
-        drain.finish(Deadline::after(limit)).await;
-    }
+    drain.finish(Deadline::after(LAST_WORDS)).await;
 }
 
 #[cfg(test)]

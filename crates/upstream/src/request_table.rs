@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use unhang_proc::drain::Tail;
-use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, InFlight, Invalid, Json, Line, Message, MessageShape, Oversized,
     Piece, ResponseOutcome, compose, read,
@@ -180,7 +179,7 @@ impl<R> RequestTable<R> {
 
     /// Ends the requests that are overdue. The server is told, except for the handshake, which cannot be cancelled.
     pub(crate) fn expire(&mut self, now: Duration, mut events: impl FnMut(TableEvent<R>)) {
-        while let Some((id, call)) = self.calls.expire(now).filter(|_| stands("client-deadline")) {
+        while let Some((id, call)) = self.calls.expire(now) {
             let happened =
                 format!("`{}` did not answer `{}` within {}", self.server, call.method, in_words(call.limit));
             let (flag, cancels) = match &*call.method {
@@ -195,7 +194,7 @@ impl<R> RequestTable<R> {
                 (true, _) => format!("the request was cancelled; {raise}"),
             };
             let failure = self.failure(now, &call, FaultKind::Deadline, happened, &hint);
-            if cancels && stands("client-deadline-cancels") {
+            if cancels {
                 events(TableEvent::Withdrawn(id, "no answer in time"));
             }
             events(TableEvent::Done(call, Err(failure.into())));
@@ -284,7 +283,7 @@ impl<R> RequestTable<R> {
         match (method, params) {
             // Progress means nothing for a request that has ended.
             ("notifications/progress", Some(params)) => {
-                let waits = |id: &Id| self.calls.contains(id) || !stands("client-progress-ends");
+                let waits = |id: &Id| self.calls.contains(id);
                 if let Some(id) = wire::notified_token(params).filter(waits) {
                     events(TableEvent::Progress(id, owned(params)));
                 }
@@ -343,7 +342,7 @@ impl<R> RequestTable<R> {
         hint: &str,
         events: &mut impl FnMut(TableEvent<R>),
     ) {
-        let Some(id) = id.filter(|_| stands("client-bad-answer-told")) else { return };
+        let Some(id) = id else { return };
         let call = match self.calls.complete(&id) {
             Completion::Matched(call) | Completion::Repaired { entry: call, .. } => call,
             Completion::Late => return events(TableEvent::Late(id)),

@@ -13,7 +13,6 @@ use unhang_proc::{
     server::{Exit, ServerEvent, ServerSpec},
     spawn::Environment,
 };
-use unhang_switches::stands;
 use unhang_wire::{Lines, compose};
 
 use super::{
@@ -51,7 +50,7 @@ pub(crate) async fn live(server: ServerSpec, config: UpstreamConfig, mailbox: Ma
             },
         }
         actor.send();
-        if actor.turn.is_over() && stands("flood-gives-way") {
+        if actor.turn.is_over() {
             yield_now().await;
         }
     }
@@ -169,7 +168,6 @@ impl StdioActor {
     fn watches_health(&self) -> bool {
         self.upstream_session.is_quiet()
             && self.process.as_ref().is_some_and(|process| !process.exited && !process.output_ended)
-            && stands("idle-server-is-asked")
     }
 
     /// Checks whether a server that nobody talks to still answers, and ends it if it hangs. It would cost the next caller all of its time.
@@ -257,7 +255,7 @@ impl StdioActor {
     fn output_ended(&mut self) {
         let Some(process) = &mut self.process else { return };
         process.output_ended = true;
-        if !process.exited && self.ends_by.is_none() && stands("client-mute-server-stopped") {
+        if !process.exited && self.ends_by.is_none() {
             self.stop_useless("closed its stdout");
         }
     }
@@ -304,9 +302,7 @@ impl StdioActor {
         if let Some(process) = &mut self.process {
             process.exited = true;
         }
-        while let Some(process) =
-            self.process.as_mut().filter(|process| !process.output_ended && stands("client-last-words-read"))
-        {
+        while let Some(process) = self.process.as_mut().filter(|process| !process.output_ended) {
             let read = process.server.output.read_now(self.lines.spare());
             if !self.take_read(read) {
                 break;

@@ -20,7 +20,6 @@ use tokio::{
 };
 use unhang_bridge::params::{to_modern, with_progress_token};
 use unhang_proc::drain::Tail;
-use unhang_switches::stands;
 use unhang_wire::{Id, Json, Line, compose};
 
 use self::{
@@ -404,9 +403,7 @@ impl UpstreamSession {
     /// Returns why the server can take no more requests now; `None` if it can.
     fn overload(&self, waiting: usize) -> Option<String> {
         let in_flight = self.request_table.in_flight();
-        if !stands("client-requests-bounded") {
-            None
-        } else if in_flight >= self.limits.max_in_flight {
+        if in_flight >= self.limits.max_in_flight {
             Some(format!("`{}` has {in_flight} requests unanswered", self.name))
         } else if waiting > self.limits.queue_bytes {
             Some(format!("`{}` does not read what it is sent, and {waiting} bytes wait for it", self.name))
@@ -417,9 +414,6 @@ impl UpstreamSession {
 
     /// Withdraws the requests whose callers have stopped waiting.
     fn withdraw(&mut self) {
-        if !stands("client-withdrawal-told") {
-            return;
-        }
         let abandoned = self.request_table.ids(|whose| match whose {
             RequestOrigin::Caller { reply, .. } => reply.is_closed(),
             RequestOrigin::Handshake(_) | RequestOrigin::Probe => false,

@@ -8,8 +8,6 @@
 
 use std::ops::Range;
 
-use unhang_switches::stands;
-
 use crate::id::is_integer;
 use crate::json::object;
 use crate::message::{Body, Invalid, InvalidReason, Message, MessageShape, Piece, ResponseOutcome};
@@ -46,7 +44,7 @@ impl<'a> Envelope<'a> {
 
     /// Sorts the object into valid, invalid and junk. `raw` are its bytes, of which the members are parts.
     pub(crate) fn classify(self, raw: &'a [u8]) -> Piece<'a> {
-        if !self.is_ours() && stands("log-record-is-no-message") {
+        if !self.is_ours() {
             return Piece::Junk(raw);
         }
         match self.body(raw) {
@@ -65,22 +63,16 @@ impl<'a> Envelope<'a> {
     }
 
     fn body(&self, raw: &'a [u8]) -> Result<Body<'a>, InvalidReason> {
-        if let Some(member) = self.duplicate
-            && stands("member-once")
-        {
+        if let Some(member) = self.duplicate {
             return Err(InvalidReason::DuplicateMember { member });
         }
-        if stands("json-rpc-version") {
-            let version = self.jsonrpc.ok_or(InvalidReason::MissingVersion)?;
-            if version.text().is_none_or(|version| version != "2.0") {
-                return Err(InvalidReason::WrongVersion);
-            }
+        let version = self.jsonrpc.ok_or(InvalidReason::MissingVersion)?;
+        if version.text().is_none_or(|version| version != "2.0") {
+            return Err(InvalidReason::WrongVersion);
         }
         let id = self.id.map(|text| read_id(text).map(|id| (id, span(text, raw)))).transpose()?;
         match self.method {
-            Some(_) if self.has_outcome() && stands("method-or-outcome") => {
-                Err(InvalidReason::ResultAndMethod)
-            }
+            Some(_) if self.has_outcome() => Err(InvalidReason::ResultAndMethod),
             Some(method) => self.call(id, method),
             None => self.response(id),
         }
@@ -91,7 +83,7 @@ impl<'a> Envelope<'a> {
         // Some clients write an absent member as null. Servers take that, so a refusal here would break those clients.
         let params = self.params.filter(|params| params.get() != "null");
         let structured = params.is_none_or(|params| params.get().starts_with(['{', '[']));
-        if !structured && stands("params-structured") {
+        if !structured {
             return Err(InvalidReason::BadParams);
         }
         Ok(match id {
@@ -102,9 +94,9 @@ impl<'a> Envelope<'a> {
 
     fn response(&self, id: Option<(Id, Range<usize>)>) -> Result<Body<'a>, InvalidReason> {
         let outcome = match (self.result, self.error) {
-            (Some(_), Some(_)) if stands("one-outcome") => return Err(InvalidReason::BothOutcomes),
+            (Some(_), Some(_)) => return Err(InvalidReason::BothOutcomes),
             (Some(result), _) => ResponseOutcome::Result(result),
-            (None, Some(error)) if is_error(error) || !stands("error-shape") => ResponseOutcome::Error(error),
+            (None, Some(error)) if is_error(error) => ResponseOutcome::Error(error),
             (None, Some(_)) => return Err(InvalidReason::BadError),
             (None, None) if id.is_some() && self.params.is_none() => {
                 return Err(InvalidReason::MissingOutcome);
@@ -123,7 +115,7 @@ impl<'a> Envelope<'a> {
             self.params.is_some(),
         );
         // With two ids, nobody can tell which one the sender waits for.
-        let text = self.id.filter(|_| !self.duplicate_id || !stands("id-of-doubt"));
+        let text = self.id.filter(|_| !self.duplicate_id);
         let id = text.and_then(|text| read_id(text).ok());
         let raw_id = text.map(Json::get).filter(|text| text.len() <= Id::MAX_JSON);
         Invalid { raw, id, raw_id, shape, reason }
@@ -151,7 +143,7 @@ impl<'a> Envelope<'a> {
 }
 
 fn read_id(text: Json<'_>) -> Result<Id, InvalidReason> {
-    if text.get().len() > Id::MAX_JSON && stands("id-bounded") {
+    if text.get().len() > Id::MAX_JSON {
         return Err(InvalidReason::LongId);
     }
     Id::from_json(text.get()).ok_or(InvalidReason::BadId)

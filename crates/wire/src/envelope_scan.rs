@@ -10,8 +10,6 @@
 //!   in a place where JSON allows none may mean that strings and text are the wrong way round. Nothing after it is believed.
 //! - On valid JSON it agrees with a full parser.
 
-use unhang_switches::stands;
-
 use crate::message::MessageShape;
 use crate::{Id, Json};
 
@@ -114,7 +112,7 @@ impl EnvelopeScan {
     pub(crate) fn finish(mut self) -> ScannedEnvelope {
         // A number that was cut off is another number. A string counts only if JSON went on correctly behind it.
         let cut_off = self.state == ScanState::Done || self.expect != Expect::Comma;
-        self.overflow |= cut_off && stands("skimmed-id-whole");
+        self.overflow |= cut_off;
         self.end_value();
         let shape = MessageShape::of(
             self.method != ScannedMember::Absent,
@@ -171,7 +169,7 @@ impl EnvelopeScan {
     }
 
     fn open_string(&mut self) {
-        if !matches!(self.last, b'{' | b'[' | b',' | b':') && stands("skim-stops-at-doubt") {
+        if !matches!(self.last, b'{' | b'[' | b',' | b':') {
             self.state = ScanState::Done;
             return;
         }
@@ -302,7 +300,7 @@ impl EnvelopeScan {
         if self.overflow {
             return;
         }
-        if self.text.len() + bytes.len() > bound && stands("skim-bounded") {
+        if self.text.len() + bytes.len() > bound {
             self.overflow = true;
         } else {
             self.text.extend_from_slice(bytes);
@@ -317,9 +315,6 @@ impl EnvelopeScan {
             ScannedText::Nothing | ScannedText::Name => return,
         };
         *slot = match slot {
-            ScannedMember::Absent | ScannedMember::Text(_) if !stands("skimmed-id-once") => {
-                ScannedMember::Text(std::mem::take(&mut self.text))
-            }
             ScannedMember::Absent if !self.overflow => ScannedMember::Text(std::mem::take(&mut self.text)),
             _ => ScannedMember::Unreadable,
         };

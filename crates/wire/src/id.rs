@@ -7,8 +7,6 @@
 
 use std::fmt;
 
-use unhang_switches::stands;
-
 /// The id of a request and of the response to it.
 ///
 /// `Display` and [`Id::to_json`] write it as JSON text, so people see the difference between `1` and `"1"` as well.
@@ -30,7 +28,7 @@ impl Id {
     /// Reads an id from the text of one JSON value. Returns `None` if it is neither a string nor an integer, or if it is too long.
     pub fn from_json(text: &str) -> Option<Self> {
         let text = text.trim_matches([' ', '\t', '\r', '\n']);
-        if text.len() > Self::MAX_JSON && stands("id-bounded") {
+        if text.len() > Self::MAX_JSON {
             return None;
         }
         if let Some(content) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))
@@ -41,7 +39,7 @@ impl Id {
         if text.starts_with('"') {
             return serde_json::from_str::<String>(text).ok().map(|decoded| Self::Text(decoded.into()));
         }
-        (is_integer(text) || !stands("id-type")).then(|| match text.parse() {
+        (is_integer(text)).then(|| match text.parse() {
             Ok(number) => Self::Integer(number),
             Err(_) => Self::BigInteger(text.into()),
         })

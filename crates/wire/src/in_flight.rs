@@ -12,8 +12,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use unhang_switches::stands;
-
 use crate::Id;
 
 /// The table of ids in flight. Each id has one entry of the owner's.
@@ -88,10 +86,10 @@ impl<E> InFlight<E> {
 
     /// Puts an id in flight. Without a deadline it never expires.
     pub fn register(&mut self, id: Id, deadline: Option<Duration>, entry: E) -> Result<(), RegisterError<E>> {
-        if self.waiting.contains_key(&id) && stands("id-in-flight-once") {
+        if self.waiting.contains_key(&id) {
             return Err(RegisterError::InFlight(entry));
         }
-        if self.late.contains(&id) && stands("id-awaited-late") {
+        if self.late.contains(&id) {
             return Err(RegisterError::AwaitsLate(entry));
         }
         let order = self.registered;
@@ -111,10 +109,10 @@ impl<E> InFlight<E> {
         if self.late.forget(id) {
             return Completion::Late;
         }
-        let Some(variant) = id.variant().filter(|_| stands("id-type-repaired")) else {
+        let Some(variant) = id.variant() else {
             return Completion::Unknown;
         };
-        if stands("late-answer-of-other-type") && self.late.forget(&variant) {
+        if self.late.forget(&variant) {
             return Completion::Late;
         }
         match self.remove(&variant) {
@@ -163,13 +161,9 @@ impl<E> InFlight<E> {
     /// Takes out everything in order of registration, and forgets the late ids too. The peer is gone, so no answer will come from it.
     pub fn take_all(&mut self) -> Vec<(Id, E)> {
         self.deadlines.clear();
-        if stands("late-ids-end-with-the-server") {
-            self.late.clear();
-        }
+        self.late.clear();
         let mut all: Vec<_> = self.waiting.drain().collect();
-        if stands("answered-in-order") {
-            all.sort_unstable_by_key(|(_, waiting)| waiting.order);
-        }
+        all.sort_unstable_by_key(|(_, waiting)| waiting.order);
         all.into_iter().map(|(id, waiting)| (id, waiting.entry)).collect()
     }
 
@@ -215,9 +209,7 @@ impl<E> InFlight<E> {
 
     fn remove(&mut self, id: &Id) -> Option<(Id, E)> {
         let (id, waiting) = self.waiting.remove_entry(id)?;
-        if let Some(deadline) = waiting.deadline
-            && stands("deadline-ends-with-the-answer")
-        {
+        if let Some(deadline) = waiting.deadline {
             self.deadlines.remove(&(deadline, waiting.order));
         }
         Some((id, waiting.entry))
@@ -239,11 +231,10 @@ impl LateIds {
     }
 
     fn remember(&mut self, id: Id) {
-        if self.capacity == 0 || !stands("late-answers-known") {
+        if self.capacity == 0 {
             return;
         }
-        if stands("late-ids-bounded")
-            && self.by_age.len() >= self.capacity
+        if self.by_age.len() >= self.capacity
             && let Some((_, oldest)) = self.by_age.pop_first()
         {
             self.by_id.remove(&oldest);

@@ -12,8 +12,6 @@
 
 use std::borrow::Cow;
 
-use unhang_switches::stands;
-
 /// The number of bytes of a long string that are looked at together.
 const BLOCK: usize = 64;
 
@@ -47,7 +45,7 @@ impl<'a> Json<'a> {
     /// Returns the contents of a string, borrowed if it has no escapes. Returns `None` for other values and for half a surrogate pair.
     pub fn text(self) -> Option<Cow<'a, str>> {
         let text = self.0.strip_prefix('"')?.strip_suffix('"')?;
-        if memchr::memchr(b'\\', text.as_bytes()).is_none() || !stands("names-decoded") {
+        if memchr::memchr(b'\\', text.as_bytes()).is_none() {
             return Some(Cow::Borrowed(text));
         }
         serde_json::from_str(self.0).ok().map(Cow::Owned)

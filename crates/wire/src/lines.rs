@@ -16,8 +16,6 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use unhang_switches::stands;
-
 use crate::Id;
 use crate::envelope_scan::EnvelopeScan;
 use crate::json::blanks;
@@ -192,7 +190,7 @@ impl Lines {
         let held = self.end - self.start;
         let needed = std::mem::replace(&mut self.most_held, held);
         // The bound is a quarter, because a buffer that has just been doubled for the arriving line is fuller than that.
-        if self.is_large() && needed < self.capacity() / 4 && stands("line-memory-given-back") {
+        if self.is_large() && needed < self.capacity() / 4 {
             self.move_to_fresh_memory(CHUNK);
         }
     }
@@ -241,11 +239,11 @@ impl Lines {
     /// Sorts a line that has ended: whole, oversized, or blank. Returns `None` if it is blank.
     fn ended(&mut self, line: Range<usize>) -> Option<FoundLine> {
         let bytes = &self.buffer[line.clone()];
-        let ending = bytes.strip_suffix(b"\r").filter(|_| stands("carriage-return-before-line-feed"));
+        let ending = bytes.strip_suffix(b"\r");
         let content = ending.unwrap_or(bytes);
         if self.skipping.is_none() && self.fits(content) {
             let whole = line.start..line.start + content.len();
-            let blank = blanks(content) == content.len() && (content.is_empty() || stands("blank-lines"));
+            let blank = blanks(content) == content.len();
             return (!blank).then_some(FoundLine::Whole(whole));
         }
         let mut skipping = self.skipping.take().unwrap_or_default();
@@ -265,7 +263,7 @@ impl Lines {
     }
 
     fn fits(&self, line: &[u8]) -> bool {
-        line.len() <= self.max_message || !stands("max-message")
+        line.len() <= self.max_message
     }
 
     /// Skips a byte order mark at the beginning. Returns `None` while the stream is too short to tell.
@@ -274,7 +272,7 @@ impl Lines {
             return Some(());
         }
         let held = &self.buffer[self.start..self.end];
-        if held.starts_with(BYTE_ORDER_MARK) && stands("byte-order-mark") {
+        if held.starts_with(BYTE_ORDER_MARK) {
             self.start += BYTE_ORDER_MARK.len();
             self.searched = self.start;
         } else if BYTE_ORDER_MARK.starts_with(held) {
@@ -322,9 +320,7 @@ impl SkippedLine {
         let Some(last) = bytes.last() else { return };
         self.length += bytes.len() as u64;
         self.carriage_return = *last == b'\r';
-        if stands("long-line-skimmed") {
-            self.envelope_scan.feed(bytes);
-        }
+        self.envelope_scan.feed(bytes);
     }
 
     fn finish(self) -> Oversized {

@@ -11,8 +11,6 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use unhang_switches::stands;
-
 use crate::{Id, Json};
 
 /// A part of a line.
@@ -199,7 +197,7 @@ pub fn replace_id(raw: &[u8], span: Range<usize>, id: &Id) -> Vec<u8> {
 /// Puts a message on one line for every reader. Carriage returns and line feeds become spaces: they are legal white space in JSON, but
 /// would split the line. In valid JSON they cannot stand inside a string.
 pub fn one_line(raw: &[u8]) -> Cow<'_, [u8]> {
-    let Some(first) = memchr::memchr2(b'\r', b'\n', raw).filter(|_| stands("one-line")) else {
+    let Some(first) = memchr::memchr2(b'\r', b'\n', raw) else {
         return Cow::Borrowed(raw);
     };
     let mut line = raw.to_vec();

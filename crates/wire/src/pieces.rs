@@ -8,8 +8,6 @@
 //!   made one by one, so a hostile line of millions of them costs no memory.
 //! - Nothing recurses with the nesting of the JSON.
 
-use unhang_switches::stands;
-
 use crate::Json;
 use crate::envelope::Envelope;
 use crate::envelope_scan::EnvelopeScan;
@@ -133,7 +131,7 @@ impl<'a> Pieces<'a> {
             Some(b'[') => self.array(),
             _ => {
                 let rest = self.rest();
-                let found = memchr::memchr3(b'{', b'}', b'[', rest).filter(|_| stands("message-behind-text"));
+                let found = memchr::memchr3(b'{', b'}', b'[', rest);
                 self.skip_text(found.unwrap_or(rest.len()))
             }
         }
@@ -152,10 +150,10 @@ impl<'a> Pieces<'a> {
         };
         self.at += length;
         let piece = envelope.classify(&rest[..length]);
-        let outermost = self.open_braces == 0 || !stands("message-in-open-brace");
+        let outermost = self.open_braces == 0;
         let is_taken = match piece {
             Piece::Message(_) => outermost,
-            Piece::Invalid(_) => outermost && (!self.text || !stands("invalid-behind-text")),
+            Piece::Invalid(_) => outermost && !self.text,
             Piece::Batch(_) | Piece::Junk(_) => false,
         };
         if is_taken { PieceStep::Take(piece) } else { PieceStep::Skip }
@@ -163,18 +161,13 @@ impl<'a> Pieces<'a> {
 
     /// Takes the rest of the line for an object that is broken or cut off.
     fn broken(&mut self) -> PieceStep<'a> {
-        if !stands("broken-object-takes-the-line") {
-            return self.skip_text(1);
-        }
         let raw = trim_end(self.rest());
         self.at = self.line.len();
         if self.text {
             return PieceStep::Skip;
         }
         let mut envelope_scan = EnvelopeScan::default();
-        if stands("id-of-broken-object") {
-            envelope_scan.feed(raw);
-        }
+        envelope_scan.feed(raw);
         let skimmed = envelope_scan.finish();
         let reason = if std::str::from_utf8(raw).is_ok() {
             InvalidReason::NotJson
@@ -209,8 +202,7 @@ impl<'a> Pieces<'a> {
                 self.skip_text(0)
             }
             (None, Err(length)) => self.skip_text(length),
-            (None, Ok(())) if stands("broken-array-takes-the-line") => self.skip_text(rest.len()),
-            (None, Ok(())) => self.skip_text(1),
+            (None, Ok(())) => self.skip_text(rest.len()),
         }
     }
 }
@@ -226,7 +218,7 @@ impl<'a> BatchElements<'a> {
     fn read(text: &'a [u8]) -> Option<(Self, usize)> {
         let mut batch = BatchElements { pieces: Vec::new(), overflow: false };
         let length = array(text, |element| {
-            if batch.pieces.len() < MAX_BATCH || !stands("max-batch") {
+            if batch.pieces.len() < MAX_BATCH {
                 batch.pieces.push(Self::element(Json::in_utf8(element)?));
             } else {
                 batch.overflow = true;
@@ -239,7 +231,7 @@ impl<'a> BatchElements<'a> {
     fn piece(self, raw: &'a [u8]) -> Piece<'a> {
         let reason = match (self.overflow, self.pieces.is_empty()) {
             (true, _) => InvalidReason::LongBatch,
-            (false, true) if stands("empty-batch") => InvalidReason::EmptyBatch,
+            (false, true) => InvalidReason::EmptyBatch,
             (false, _) => return Piece::Batch(self.pieces),
         };
         Piece::Invalid(Invalid { raw, id: None, raw_id: None, shape: MessageShape::Unknown, reason })
@@ -247,7 +239,7 @@ impl<'a> BatchElements<'a> {
 
     fn is_messages(&self) -> bool {
         let all = self.pieces.iter().all(|piece| matches!(piece, Piece::Message(_)));
-        (all || !stands("batch-behind-text")) && !self.overflow && !self.pieces.is_empty()
+        (all) && !self.overflow && !self.pieces.is_empty()
     }
 
     fn element(element: Json<'a>) -> Piece<'a> {

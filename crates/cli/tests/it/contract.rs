@@ -1,7 +1,7 @@
-//! `docs/reference/contract.md`: what the project promised to do, and the tests that hold each of it.
+//! `docs/reference/contract.md` and `docs/reference/guards.md`: what the project promised to do, and the tests that hold it.
 //!
-//! Invariants: every test that the page names is a test in the file that it names; every test that is called by an id is in the row
-//! of that id; each id is either held or said not to be.
+//! Invariants: every test that a page names is a test in the file that it names; every test that is called by an id is in the row
+//! of that id; each id is either held or said not to be; each promise has protections with tests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,6 +10,7 @@ use std::{
 };
 
 const PAGE: &str = include_str!("../../../../docs/reference/contract.md");
+const PROTECTIONS: &str = include_str!("../../../../docs/reference/guards.md");
 
 /// The tests of the workspace by their files, as the page names both.
 fn tests() -> BTreeMap<String, BTreeSet<String>> {
@@ -32,11 +33,15 @@ fn tests() -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// The functions of a source that are tests.
+/// The functions of a source that are tests. A row of `each_program!` is one too.
 fn named(source: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let mut is_test = false;
+    let (mut is_test, mut is_table) = (false, false);
     for line in source.lines().map(str::trim) {
+        is_table = line == "each_program! {" || is_table && line != "}";
+        if is_table && let Some((name, _)) = line.split_once(": ") {
+            names.insert(name.to_owned());
+        }
         let function = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
         is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
         if let (true, Some(rest)) = (is_test, function) {
@@ -87,6 +92,26 @@ fn r_40_every_test_that_the_contract_names_is_there() {
 }
 
 #[test]
+fn r_40_every_protection_has_a_test_that_is_there_and_every_promise_has_protections() {
+    let known = tests();
+    let mut promises = BTreeSet::new();
+    let mut names = BTreeSet::new();
+    for line in PROTECTIONS.lines().filter(|line| line.starts_with("| ") && line.ends_with("` |")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [name, kept, .., test] = &cells[..] else {
+            panic!("a row has a name, promises and a test: {line}")
+        };
+        assert!(names.insert(*name), "two protections are called `{name}`");
+        promises
+            .extend(kept.split(", ").map(|number| number.parse::<u8>().expect("the number of a promise")));
+        let (path, test) = test.trim_matches('`').split_once("::").expect("a path and a test");
+        let is_there = known.get(&format!("crates/{path}")).is_some_and(|tests| tests.contains(test));
+        assert!(is_there, "`{name}` of docs/reference/guards.md names `{test}`, which is no test in {path}");
+    }
+    assert_eq!((promises, names.len()), ((1..=8).collect(), 551));
+}
+
+#[test]
 fn r_40_every_test_that_is_called_by_an_id_is_in_its_row() {
     let rows = rows();
     for (path, names) in tests() {
@@ -116,6 +141,8 @@ fn r_40_each_id_has_one_row_and_is_held_or_said_not_to_be() {
 fn names_of_tests_are_read_as_they_are() {
     let source = "#[test]\nfn one() {}\nfn none() {}\n#[tokio::test(start_paused = true)]\n// Why.\nasync fn two(a: u8) {}";
     assert_eq!(named(source), BTreeSet::from(["one".to_owned(), "two".to_owned()]));
+    let table = "each_program! {\n    a_row: NONE, [];\n}\nlet other: u8 = 1;";
+    assert_eq!(named(table), BTreeSet::from(["a_row".to_owned()]));
     for (name, id) in [("c_62_it_ends", Some("C-62")), ("l_never", None), ("r_40_it_is", None), ("x_5", None)]
     {
         assert_eq!(id_of(name).as_deref(), id, "{name}");

@@ -61,7 +61,6 @@ pages! {
     performance: "docs/performance.md",
     cli: "docs/reference/cli.md",
     fuzzing: "docs/reference/fuzzing.md",
-    guards: "docs/reference/guards.md",
     score: "docs/reference/score.md",
     soak: "docs/reference/soak.md",
     zoo: "docs/reference/zoo.md",

@@ -40,7 +40,6 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 use unhang_net::http::{Address, Connection, HttpError, HttpRequest, Verb};
-use unhang_switches::stands;
 
 pub use self::span::Trace;
 pub use self::{
@@ -124,8 +123,7 @@ impl Telemetry {
     pub async fn close(&self) {
         self.0.end.notify_one();
         let mut has_ended = self.0.has_ended.subscribe();
-        let limit = if stands("telemetry-end-bounded") { FLUSH } else { Duration::MAX };
-        if timeout(limit, has_ended.wait_for(|ended| *ended)).await.is_err() {
+        if timeout(FLUSH, has_ended.wait_for(|ended| *ended)).await.is_err() {
             tracing::warn!("the collector had not taken the last spans when the end came");
         }
         if self.dropped() > 0 {

@@ -24,7 +24,6 @@ use unhang_net::{
     },
     serve::axum::http::{HeaderMap, header},
 };
-use unhang_switches::stands;
 
 use unhang_core::{
     config::{CLOCK_LEEWAY, KEYS_FIRST_PAUSE, KEYS_KEPT, KEYS_PAUSE, OAUTH_ANSWER, OAUTH_ANSWER_BYTES},
@@ -58,7 +57,7 @@ impl Token {
                     .to_owned(),
             );
         }
-        if text.len() < SHORTEST_TOKEN && stands("tokens-cannot-be-guessed") {
+        if text.len() < SHORTEST_TOKEN {
             return Err(format!(
                 "has {} characters, and could be guessed; {SHORTEST_TOKEN} are the least, as `openssl rand -hex 32` gives",
                 text.len()
@@ -125,7 +124,6 @@ impl Access {
         for token in tokens {
             let known =
                 self.tokens.iter().find(|(_, known)| known.text == token.text).map(|(number, _)| *number);
-            let known = known.filter(|_| stands("a-number-is-one-tokens"));
             let number = known.unwrap_or_else(|| {
                 next += 1;
                 next - 1
@@ -231,7 +229,7 @@ impl Access {
     /// Returns whether these rules are enough for listening at this address. An address that other machines reach requires tokens.
     #[must_use]
     pub fn suffices_at(&self, address: IpAddr) -> bool {
-        address.to_canonical().is_loopback() || !self.is_open() || !stands("other-machines-are-asked")
+        address.to_canonical().is_loopback() || !self.is_open()
     }
 
     /// Returns the caller that sends these headers. Fails if the caller is not let in.
@@ -265,7 +263,7 @@ impl Access {
 /// Returns whether a file with these rights (`st_mode`) is accessible to its owner alone, as a file with secrets must be.
 #[must_use]
 pub fn is_of_its_owner_alone(mode: u32) -> bool {
-    mode & 0o077 == 0 || !stands("secrets-are-their-owners")
+    mode & 0o077 == 0
 }
 
 /// Returns the bearer token of a request.
@@ -333,7 +331,7 @@ impl Shares {
         if *caller != TokenOwner::Anybody {
             let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
             let count = taken.entry(caller.clone()).or_default();
-            if *count >= self.limit && stands("share-of-one-bounded") {
+            if *count >= self.limit {
                 return None;
             }
             *count += 1;

@@ -22,7 +22,6 @@ use unhang_net::{
         },
     },
 };
-use unhang_switches::stands;
 
 use super::{
     HttpState,
@@ -51,10 +50,9 @@ pub(super) async fn admitted(
     let access_policy = http_state.access_policy();
     let caller = match access_policy.access.caller(headers).await {
         Ok(caller) => caller,
-        Err(auth_error) if stands("strangers-need-a-token") => {
+        Err(auth_error) => {
             return Err(Box::new(turned_away(&access_policy.access, peer, &auth_error)));
         }
-        Err(_) => TokenOwner::Anybody,
     };
     match http_state.requests.take(&caller) {
         Some(share) => Ok(Some((caller, share))),

@@ -10,7 +10,6 @@ use std::borrow::Cow;
 
 use data_encoding::BASE64;
 use unhang_net::serve::axum::http::HeaderMap;
-use unhang_switches::stands;
 use unhang_wire::{self as wire, Body, Id, Json, Message, Piece, read};
 
 use crate::{client_request::declares_capabilities, parked_calls::own_state};
@@ -62,7 +61,7 @@ pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> PostKind {
     if stands_alone {
         let (revision, named) = (revision.as_deref(), named.as_deref());
         return match differs(headers, id.is_some(), revision, named, method, params) {
-            Some(why) if stands("headers-say-what-the-body-says") => PostKind::Differs(id, why),
+            Some(why) => PostKind::Differs(id, why),
             _ => PostKind::Alone {
                 is_introduced: named.is_some() && params.is_some_and(declares_capabilities),
                 state: own_state(params),

@@ -15,7 +15,6 @@ use unhang_net::serve::{
         response::Response,
     },
 };
-use unhang_switches::stands;
 
 use super::{
     HttpState,
@@ -55,8 +54,7 @@ pub(super) async fn whole(
     if body.size_hint().lower() > limit as u64 {
         return Err(refusal(http_state, peer, &BodyError::TooLarge));
     }
-    let wait_limit = if stands("slow-body-ends") { BODY_PATIENCE } else { Duration::MAX };
-    match timeout(wait_limit, read(http_state, &mut body)).await {
+    match timeout(BODY_PATIENCE, read(http_state, &mut body)).await {
         Ok(Ok(whole)) => Ok(whole),
         Ok(Err(broken)) => {
             if !matches!(broken, BodyError::Off(_)) {

@@ -47,7 +47,6 @@ pub use unhang_net::serve::HttpListener;
 use unhang_net::serve::{self, Claim, ConnectionLimits, PeerAddress};
 pub use unhang_net::tls::{Acceptor, CertificateError};
 use unhang_proc::{deadline::Deadline, descriptors};
-use unhang_switches::stands;
 
 pub use self::{
     access::{Access, Token, is_of_its_owner_alone},
@@ -268,7 +267,7 @@ enum HttpRoute {
 impl OwnedSession {
     /// Returns the mailbox if this caller owns the session. To other callers the session is invisible.
     fn for_caller(&self, caller: &TokenOwner) -> Option<SessionHandle> {
-        (self.owner == *caller || !stands("sessions-are-their-callers")).then(|| self.mailbox.clone())
+        (self.owner == *caller).then(|| self.mailbox.clone())
     }
 }
 
@@ -328,9 +327,7 @@ impl HttpState {
         let mut before = self.access_policy();
         while access_policy.changed().await.is_ok() {
             let now = Arc::clone(&access_policy.borrow_and_update());
-            let is_strange = |owned: &OwnedSession| {
-                !now.access.still_knows(&owned.owner, &before.access) && stands("revoked-sessions-end")
-            };
+            let is_strange = |owned: &OwnedSession| !now.access.still_knows(&owned.owner, &before.access);
             let mut strange: Vec<SessionHandle> = Vec::new();
             for all in [&self.sessions, &self.alone] {
                 let all = all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -345,9 +342,7 @@ impl HttpState {
                 // A session with a full mailbox ends when it has read that.
                 tokio::spawn(async move { mailbox.send(SessionCommand::Revoke).await });
             }
-            if stands("revoked-sessions-end") {
-                self.stateless_clients.part_with(|caller| !now.access.still_knows(caller, &before.access));
-            }
+            self.stateless_clients.part_with(|caller| !now.access.still_knows(caller, &before.access));
             before = now;
         }
     }
@@ -397,7 +392,7 @@ impl HttpState {
         let (mailbox, commands) = mailbox();
         {
             let mut sessions = self.sessions();
-            if sessions.len() >= self.room && stands("sessions-bounded") {
+            if sessions.len() >= self.room {
                 return Err(Full::All);
             }
             let owned = OwnedSession { owner: caller.clone(), mailbox: mailbox.clone(), way };
@@ -446,7 +441,7 @@ impl HttpState {
         let (mailbox, commands) = mailbox();
         {
             let mut alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
-            if alone.len() >= self.room && stands("requests-alone-bounded") {
+            if alone.len() >= self.room {
                 return Err(Full::All);
             }
             let owned =

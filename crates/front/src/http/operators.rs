@@ -17,7 +17,6 @@ use unhang_net::serve::axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use unhang_switches::stands;
 
 use super::{
     HttpState,
@@ -62,10 +61,7 @@ impl JobGauge {
         let count = Arc::clone(self.count.as_ref()?);
         let counted = async {
             // The semaphore is never closed. A count that waits for a stuck disk keeps its turn, so that such counts do not pile up.
-            let turn = match stands("jobs-counted-once-at-a-time") {
-                true => Some(Arc::clone(&self.turn).acquire_owned().await.ok()?),
-                false => None,
-            };
+            let turn = Some(Arc::clone(&self.turn).acquire_owned().await.ok()?);
             let task = tokio::spawn(async move {
                 let counts = count().await;
                 drop(turn);
@@ -73,10 +69,7 @@ impl JobGauge {
             });
             task.await.ok()?
         };
-        match stands("status-waits-for-no-disk") {
-            true => timeout(STATUS_PATIENCE, counted).await.ok().flatten(),
-            false => counted.await,
-        }
+        timeout(STATUS_PATIENCE, counted).await.ok().flatten()
     }
 }
 

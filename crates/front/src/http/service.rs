@@ -20,7 +20,6 @@ use unhang_net::{
         },
     },
 };
-use unhang_switches::stands;
 
 use super::{
     HttpState,
@@ -76,7 +75,7 @@ impl HttpService {
         let page = origin.map(|origin| origin.to_str().unwrap_or_default());
         let arrived = from.arrived.map(|address| address.ip());
         let asked = RequestOrigins { host, page, arrived, is_by_tls: from.speaks_tls };
-        if !self.http_state.access_policy().hosts.allow(&asked) && stands("strangers-are-refused") {
+        if !self.http_state.access_policy().hosts.allow(&asked) {
             let happened = format!(
                 "a request for the host `{}`{} came here",
                 host.unwrap_or_default().escape_debug(),

@@ -26,7 +26,6 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use unhang_net::serve::axum::body::Bytes;
-use unhang_switches::stands;
 use unhang_wire::{Line, one_line};
 
 use super::{
@@ -208,7 +207,7 @@ impl HttpEffects {
 
     /// Sends an event on a stream, unless the client has too much unread. Then the session is marked as not read.
     fn say(&mut self, stream: &ResponseStream, class: Class, data: &[u8]) {
-        if self.held.bytes() > self.limit && stands("deaf-session-ends") {
+        if self.held.bytes() > self.limit {
             self.is_deaf = true;
             return;
         }
@@ -302,7 +301,7 @@ impl HttpEffects {
     /// Waits until the client of a request that stands alone has gone, if its answer has not begun. Waits forever otherwise. Cancel-safe.
     async fn client_gone(&mut self) {
         match self.posts.values_mut().next() {
-            Some(OpenPost { answer: PendingReply::Not(reply), .. }) if stands("gone-client-withdraws") => {
+            Some(OpenPost { answer: PendingReply::Not(reply), .. }) => {
                 reply.closed().await;
             }
             _ => pending().await,
@@ -516,7 +515,7 @@ impl HttpSession {
         }
         if self.effects.is_alone() {
             let begun = self.next_stream != SESSION_STREAM;
-            let is_left = || !self.effects.is_read() && stands("left-stream-withdraws");
+            let is_left = || !self.effects.is_read();
             let is_over = match self.effects.posts.is_empty() {
                 true => !self.is_parked(),
                 false => is_left(),
@@ -524,11 +523,10 @@ impl HttpSession {
             return (begun && is_over).then_some(SessionOver::Done);
         }
         let has_come = self.effects.has_one_stream() && self.effects.listened.is_some();
-        if has_come && !self.effects.is_read() && stands("one-stream-ends-its-session") {
+        if has_come && !self.effects.is_read() {
             return Some(SessionOver::Done);
         }
-        (self.last_seen.elapsed() >= SESSION_IDLE && !self.effects.is_read() && stands("idle-session-ends"))
-            .then_some(SessionOver::Idle)
+        (self.last_seen.elapsed() >= SESSION_IDLE && !self.effects.is_read()).then_some(SessionOver::Idle)
     }
 
     fn next_tick(&mut self) -> Option<Instant> {

@@ -21,7 +21,6 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use unhang_net::serve::PeerAddress;
-use unhang_switches::stands;
 
 use super::access::TokenOwner;
 use unhang_core::config::SESSION_IDLE;
@@ -102,7 +101,7 @@ impl StatelessClients {
     ) -> Option<(Servers, StatelessRequest)> {
         let mut state = self.state();
         let StatelessState { all, room, next } = &mut *state;
-        let is_full = all.len() >= *room && stands("regulars-bounded");
+        let is_full = all.len() >= *room;
         let kept = match all.entry(who.clone()) {
             Entry::Occupied(kept) => kept.into_mut(),
             Entry::Vacant(_) if is_full => return None,
@@ -146,7 +145,7 @@ impl Drop for StatelessRequest {
             return;
         }
         kept.left = Instant::now();
-        if !kept.servers.has_instances() && stands("nothing-is-known-of-strangers") {
+        if !kept.servers.has_instances() {
             let gone = state.all.remove(&self.who);
             drop(state);
             drop(gone);

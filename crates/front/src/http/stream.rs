@@ -24,7 +24,6 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 use unhang_net::serve::axum::body::{Bytes, HttpBody};
-use unhang_switches::stands;
 
 use crate::tally::FrontTally;
 use unhang_core::queue::{Class, Queue, Sink};
@@ -232,7 +231,7 @@ impl ResponseStream {
     /// Returns the next event for this reader; `None` at the end, or if another reader has taken its place.
     fn next(&self, reader: u64, waker: &Waker) -> Poll<Option<Bytes>> {
         let mut state = self.state();
-        if state.reader != reader && stands("one-reader-a-stream") {
+        if state.reader != reader {
             return Poll::Ready(None);
         }
         if let Some(event) = state.again.pop_front() {

@@ -5,8 +5,6 @@
 
 use std::collections::HashMap;
 
-use unhang_switches::stands;
-
 /// The separator and the length of public names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Style {
@@ -128,7 +126,7 @@ impl Names {
         };
         let requested_name = spelt(&whole, style.longest);
         let given = match self.owners.get(&requested_name) {
-            Some(first) if stands("clash-gets-another-name") => {
+            Some(first) => {
                 // The text that made both the same is left out, so that the numbers differ.
                 let number = number(&format!("{prefix}\0{}", owner.name));
                 let given = numbered(&requested_name, &number, style.longest);

@@ -11,7 +11,6 @@ use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 use glob::Pattern;
 use serde_json::{Value, value::RawValue};
 use unhang_bridge::Splice;
-use unhang_switches::stands;
 use unhang_wire::Json;
 
 use unhang_core::{promotion::Promotion, wording::did_you_mean};
@@ -91,8 +90,7 @@ impl ToolRules {
     #[must_use]
     pub fn allows(&self, name: &str) -> bool {
         let fits = |globs: &[Glob]| globs.iter().any(|glob| glob.fits(name));
-        let is_allowed = self.allow.as_deref().is_none_or(fits) && !fits(&self.deny);
-        is_allowed || !stands("what-is-denied-is-not-offered")
+        self.allow.as_deref().is_none_or(fits) && !fits(&self.deny)
     }
 
     /// Returns the items that clients are offered, out of those that the server lists.

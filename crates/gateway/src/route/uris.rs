@@ -5,8 +5,6 @@
 
 use std::collections::HashMap;
 
-use unhang_switches::stands;
-
 /// The character between a server's name and its URI. It may stand in the scheme of a URI, so that the result is a URI.
 const PLUS: char = '+';
 
@@ -86,8 +84,7 @@ impl Uris {
     }
 
     fn public(&self, server: usize, uri: &str, is_shared: bool) -> String {
-        let needs_name = is_shared && stands("shared-uri-names-its-server")
-            || self.named_by(uri).is_some() && stands("uri-like-a-named-one-is-named");
+        let needs_name = is_shared || self.named_by(uri).is_some();
         match self.servers.get(server).filter(|_| needs_name) {
             Some(name) => format!("{name}{PLUS}{uri}"),
             None => uri.to_owned(),

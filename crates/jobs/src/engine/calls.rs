@@ -34,7 +34,6 @@ use tokio::{
     time::timeout,
 };
 use unhang_proc::lock::Lock;
-use unhang_switches::stands;
 
 use super::{
     CHANGE_LIMIT, Engine, EngineState, SUBMIT_LIMIT,
@@ -286,7 +285,7 @@ impl UnclaimedCall {
 impl Drop for UnclaimedCall {
     fn drop(&mut self) {
         self.inner.calls.held().remove(&self.id);
-        if !self.is_settled.load(Ordering::Relaxed) && stands("call-let-go-is-settled") {
+        if !self.is_settled.load(Ordering::Relaxed) {
             self.inner.calls.let_go().push(self.id);
         }
     }

@@ -19,7 +19,6 @@ use unhang_proc::{
     identity::{Identity, boot_id},
     pressure::free_disk,
 };
-use unhang_switches::stands;
 
 use super::{EngineState, memory::JobStatus};
 use crate::{
@@ -98,7 +97,7 @@ pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<JobStatus, JobErr
                         let cause = "its work has ended, and the disk is full".to_owned();
                         return Err(JobError::EndUnwritten { id, cause });
                     }
-                } else if wait_limit.is_over() && !was_killed && stands("deaf-shim-killed") {
+                } else if wait_limit.is_over() && !was_killed {
                     was_killed = signal_shim(&folder, Signal::KILL);
                 }
             }

@@ -18,7 +18,6 @@ use rustix::{
     fs::inotify,
 };
 use unhang_proc::{spawn::reap_departed, tree::now};
-use unhang_switches::stands;
 
 use super::{EngineState, prune_schedule::PruneSchedule};
 use crate::{
@@ -94,9 +93,7 @@ impl MaintenanceThread {
     pub(super) fn finish(&self) {
         self.ask_to_stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
-            && stands("close-waits-for-the-round")
-        {
+        if let Some(thread) = thread {
             // A panic in the thread has been logged.
             let _ = thread.join();
         }
@@ -239,7 +236,7 @@ impl MaintenanceRounds {
             self.observe(job);
             return self.judge(job);
         }
-        if self.inner.data.job(id).has(CANCEL) && stands("wish-in-the-folder-is-heard") {
+        if self.inner.data.job(id).has(CANCEL) {
             self.inner.calls.tell(id);
         }
         Ok(())
@@ -264,9 +261,6 @@ impl MaintenanceRounds {
     }
 
     fn judge(&mut self, job: &JobRow) -> Result<(), JobError> {
-        if !stands("active-jobs-judged") {
-            return Ok(());
-        }
         match judge(&self.inner.data, &mut self.store, job, &self.inner.admission())? {
             JobFinding::Alive => {}
             JobFinding::StartIt => self.inner.start_shims(&[job.record.job_id]),

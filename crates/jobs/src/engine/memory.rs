@@ -12,7 +12,6 @@ use std::{
 };
 
 use tokio::sync::watch;
-use unhang_switches::stands;
 
 use crate::{
     id::JobId,
@@ -101,7 +100,7 @@ impl Memory {
     /// Returns the jobs that have a slot: the active commands.
     pub(super) fn with_slot(&self) -> Vec<JobRow> {
         let active = self.active().into_iter();
-        active.filter(|job| job.record.call.is_none() || !stands("calls-take-no-slot")).collect()
+        active.filter(|job| job.record.call.is_none()).collect()
     }
 
     /// Returns the active jobs, calls among them.

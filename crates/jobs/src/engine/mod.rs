@@ -48,7 +48,6 @@ use tokio::{
     time::timeout,
 };
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 
 pub use self::{
     calls::{Adoption, CallEnd, HeldCall},
@@ -227,7 +226,7 @@ impl Engine {
             let status = if was_seen { status.map_err(JobError::of_known)? } else { status? };
             was_seen = true;
             // A timer would round a wait of no length up to its next millisecond, and a mere look must not take that long.
-            let is_over = deadline.is_past() && stands("no-timer-for-a-look");
+            let is_over = deadline.is_past();
             if status.record.status.is_final() || is_over {
                 return Ok(status);
             }

@@ -14,7 +14,6 @@ use std::{
 };
 
 use unhang_proc::{identity::Identity, lock::Lock};
-use unhang_switches::stands;
 
 use super::{EngineState, retention::remove_folder};
 use crate::{
@@ -84,7 +83,7 @@ fn is_old(entry: &fs::DirEntry) -> bool {
     // The age of a link is the link's own.
     let changed = entry.metadata().and_then(|metadata| metadata.modified());
     let age = changed.ok().and_then(|changed| SystemTime::now().duration_since(changed).ok());
-    age.is_some_and(|age| age > ORPHAN_AGE) || !stands("young-folders-kept")
+    age.is_some_and(|age| age > ORPHAN_AGE)
 }
 
 fn sort_one(

@@ -23,7 +23,6 @@ use std::{
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate, inotify};
 use unhang_proc::tree::ProcessTree;
-use unhang_switches::stands;
 
 use crate::folder::FileError;
 
@@ -65,7 +64,7 @@ impl CappedLog {
     /// Punches a hole if the log is over its limit.
     pub(super) fn check(&mut self) -> io::Result<()> {
         let length = self.file.metadata()?.len();
-        if length.saturating_sub(self.kept_from) <= self.limit || self.is_stuck || !stands("log-limit") {
+        if length.saturating_sub(self.kept_from) <= self.limit || self.is_stuck {
             return Ok(());
         }
         let end = (length - self.limit / 2) / BLOCK * BLOCK;

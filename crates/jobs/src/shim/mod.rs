@@ -42,7 +42,6 @@ use unhang_proc::{
     tree::{self, ProcessTree, StopSignals, SweptTree, Tier},
     watch::{ForkSide, divide},
 };
-use unhang_switches::stands;
 
 use self::{cap::Logs, outcome::Stopped};
 use crate::{
@@ -200,7 +199,7 @@ impl<'a> Shim<'a> {
         (self.witness)(ShimStep::Locked);
         let ending = match self.folder.read::<EndRecord>(EXIT)? {
             Some(ending) => ending,
-            None if self.folder.has(RUN) && stands("work-started-once") => {
+            None if self.folder.has(RUN) => {
                 drop(lock);
                 return self.judge_predecessor();
             }
@@ -237,16 +236,16 @@ impl<'a> Shim<'a> {
         let begin = || {
             let is_wanted = !self.folder.has(CANCEL);
             run.started_at = JobTimestamp::now();
-            if is_wanted && stands("run-before-work") {
+            if is_wanted {
                 self.folder.write_lightly(RUN, &run)?;
             }
             // The process that accepted the job may have been killed before, and a folder without record and orders is not a job's.
-            if stands("record-before-work") && !self.folder.has(RECORD) {
+            if !self.folder.has(RECORD) {
                 self.folder.write_if_missing(RECORD, &orders.record)?;
             }
             Ok(is_wanted)
         };
-        if !with_room(stands("start-waits-for-room"), begin)? {
+        if !with_room(begin)? {
             return Ok(EndRecord::without_run(JobEnd::Cancelled));
         }
         (self.witness)(ShimStep::Begun);
@@ -263,15 +262,11 @@ impl<'a> Shim<'a> {
         run.work = Identity::of(tree.pid()).map(Into::into);
         run.control_group = tree.group().map(PathBuf::from);
         // The orders may hold secrets, and nobody needs them any more.
-        if stands("orders-removed") {
-            let _ = std::fs::remove_file(self.folder.file(LAUNCH));
-        }
+        let _ = std::fs::remove_file(self.folder.file(LAUNCH));
         let record = JobRecord { status: JobState::Running, started_at, ..orders.record };
         let mut untold = PendingRunRecord { run: Some(&run), record: &record, again_at: None };
-        let told = self.tell(&mut untold);
-        if !stands("running-told-later") {
-            told?;
-        }
+        // If the disk has no room now, `hold` tells it later.
+        let _ = self.tell(&mut untold);
         let (exit, stopped, swept) = self.hold(tree, logs, untold);
         // The remaining work is like any other, and submitters go first.
         ask_for_usual_turns();
@@ -305,7 +300,7 @@ impl<'a> Shim<'a> {
         let environment = Environment::Exactly(orders.environment());
         let program = lookup::executable(name, &environment, Some(&folder))?;
         let (stdout, stderr) = (self.folder.file(STDOUT), self.folder.file(STDERR));
-        let logs = with_room(stands("start-waits-for-room"), || {
+        let logs = with_room(|| {
             let work = self.folder.work(orders.record.format);
             work.create_if_missing()?;
             if let Some(arguments) = &orders.arguments {
@@ -357,7 +352,7 @@ impl<'a> Shim<'a> {
         mut untold: PendingRunRecord<'_>,
     ) -> (Exit, Option<Stopped>, SweptTree) {
         let record = untold.record;
-        let timeout = record.timeout().filter(|_| stands("job-timeout"));
+        let timeout = record.timeout();
         let deadline = timeout.map(|timeout| tree::now() + timeout);
         // The reason why the work has to end, and the time when it is killed.
         let mut stop: Option<(Stopped, Duration)> = None;
@@ -398,8 +393,7 @@ impl<'a> Shim<'a> {
     fn record(&self, ending: &EndRecord) -> Result<EndRecord, FileError> {
         let limit = WaitLimit::after(AWAY_LIMIT);
         loop {
-            let written =
-                with_room(stands("end-waits-for-room"), || write_ending(&self.data, self.id, ending));
+            let written = with_room(|| write_ending(&self.data, self.id, ending));
             match written {
                 // Somebody may have moved the data folder, and may move it back: now, or later if the end lies in the folder.
                 Err(error) if self.is_away(&error) && !limit.is_over() => {
@@ -459,7 +453,7 @@ impl<'a> Shim<'a> {
 
     /// Waits for room if the queue has to and no other supervisor does so.
     fn wait_with_the_queue(&self, store: &mut Store, admission: &JobAdmission<'_>) -> Result<(), ShimError> {
-        if admission.is_open || !stands("queue-waits-for-room") {
+        if admission.is_open {
             return Ok(());
         }
         let Some(_queue) = Lock::try_take(&self.data.path().join(QUEUE_LOCK))? else { return Ok(()) };
@@ -508,11 +502,11 @@ fn write_ending_here(ending: &EndRecord) -> Result<(), FileError> {
     if here.has(EXIT) { Ok(()) } else { here.write(EXIT, ending) }
 }
 
-/// Does work that takes room on the disk. If it `waits`, tries again as long as there is no room.
-fn with_room<T>(waits: bool, mut work: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
+/// Does work that takes room on the disk, and tries again as long as there is no room.
+fn with_room<T>(mut work: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     loop {
         match work() {
-            Err(error) if error.is_for_lack_of_room() && waits => pause(ROOM_LOOK),
+            Err(error) if error.is_for_lack_of_room() => pause(ROOM_LOOK),
             done => return done,
         }
     }

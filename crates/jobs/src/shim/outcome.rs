@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use serde_json::Value;
 use unhang_proc::spawn::Exit;
-use unhang_switches::stands;
 
 use crate::{
     document::{MAX_DOCUMENT, check},
@@ -50,7 +49,7 @@ pub(super) fn judge(
             EndRecord { detail: Some(detail), ..ending }
         }
         None => match record.results.as_deref().map(|name| missing(work, name)) {
-            Some(Err((reason, detail))) if stands("results-checked") => ending.because(reason, detail),
+            Some(Err((reason, detail))) => ending.because(reason, detail),
             _ => EndRecord { outcome: JobEnd::Completed, ..ending },
         },
     }

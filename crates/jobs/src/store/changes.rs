@@ -6,7 +6,6 @@
 //! - A final state stays as it is, but for `lost` if the true end is found after all.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use unhang_switches::stands;
 
 use super::{
     files,
@@ -38,7 +37,6 @@ pub(crate) fn insert(
         ])?;
     if let Some(files) = files
         && added == 1
-        && stands("launch-files-kept")
     {
         files::keep(connection, files)?;
     }
@@ -66,7 +64,7 @@ pub(crate) fn admit(
     limit: Option<u32>,
     starter: &ShimStarter,
 ) -> rusqlite::Result<Option<JobId>> {
-    if !files::are_of(connection, &starter.boot_id)? && stands("no-slot-before-the-files") {
+    if !files::are_of(connection, &starter.boot_id)? {
         return Ok(None);
     }
     let first = connection
@@ -78,16 +76,14 @@ pub(crate) fn admit(
         .optional()?;
     let Some((id, own_limit)) = first else { return Ok(None) };
     let (running, strictest): (u32, Option<u32>) = connection
-        .prepare_cached(if stands("calls-take-no-slot") {
-            "SELECT count(*), min(max_concurrent) FROM jobs WHERE state = 'active' AND NOT is_call"
-        } else {
-            "SELECT count(*), min(max_concurrent) FROM jobs WHERE state = 'active'"
-        })?
+        .prepare_cached(
+            "SELECT count(*), min(max_concurrent) FROM jobs WHERE state = 'active' AND NOT is_call",
+        )?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     // Several processes may have different limits here: the strictest holds, and the limits with which the jobs were accepted count too.
     let limits = [limit, Some(own_limit), strictest];
     let limit = limits.into_iter().flatten().min().unwrap_or(own_limit);
-    if running >= limit && stands("slots-are-counted") {
+    if running >= limit {
         return Ok(None);
     }
     let Ok(id) = id.parse() else { return Ok(None) };
@@ -157,9 +153,7 @@ pub(crate) fn note_call(connection: &Connection, record: &JobRecord) -> rusqlite
 /// Removes a job that has ended. Returns false if it has not ended, or does not exist.
 pub(crate) fn remove(connection: &Connection, id: JobId) -> rusqlite::Result<bool> {
     let mut sql = String::from("DELETE FROM jobs WHERE id = ?1");
-    if stands("open-jobs-kept") {
-        sql.push_str(" AND state NOT IN ('queued', 'active')");
-    }
+    sql.push_str(" AND state NOT IN ('queued', 'active')");
     let removed = connection.prepare_cached(&sql)?.execute([id])?;
     if removed == 1 {
         count_up(connection, "removals")?;

@@ -20,7 +20,6 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use unhang_proc::identity::is_same_boot;
-use unhang_switches::stands;
 
 use super::{JobRow, Store, StoreError, open_jobs};
 use crate::{
@@ -48,9 +47,6 @@ pub(super) fn keep(connection: &Connection, files: &LaunchFiles) -> rusqlite::Re
 
 /// Removes the files of a job that has ended.
 pub(super) fn forget(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
-    if !stands("launch-files-written-over") {
-        return Ok(());
-    }
     connection
         .prepare_cached(
             "DELETE FROM launch_files WHERE sequence = (SELECT sequence FROM jobs WHERE id = ?1)",
@@ -145,10 +141,6 @@ impl Store {
 }
 
 fn restore(folder: &JobFolder, job: &JobRow, files: &LaunchFiles) -> Result<(), FileError> {
-    match job.is_active {
-        // A job that had a slot is lost, and its end is written into its folder.
-        true => folder.create_if_missing(),
-        false if stands("files-written-after-a-boot") => files.restore(folder, &job.record),
-        false => Ok(()),
-    }
+    // A job that had a slot is lost, and its end is written into its folder.
+    if job.is_active { folder.create_if_missing() } else { files.restore(folder, &job.record) }
 }

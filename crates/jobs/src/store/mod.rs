@@ -40,7 +40,6 @@ use rustix::{
     io::Errno,
 };
 use unhang_proc::identity::boot_id;
-use unhang_switches::stands;
 
 pub(crate) use self::{
     changes::{admit, finish, insert, note_call, note_patch, remove, take_over},
@@ -132,7 +131,7 @@ impl Store {
     fn name_the_log(&self) -> Result<(), FileError> {
         let log = self.path.with_extension("db-wal");
         let is_new = log.metadata().map_or(true, |metadata| metadata.len() == 0);
-        if is_new && stands("new-log-outlives-power") { sync(self.data.path()) } else { Ok(()) }
+        if is_new { sync(self.data.path()) } else { Ok(()) }
     }
 
     /// Brings the tables to the version of this unhang; makes them from the folders if there are none.
@@ -187,7 +186,7 @@ impl Store {
 
     /// Returns whether the database that lies there is the connected one.
     pub(crate) fn is_in_place(&self) -> bool {
-        (self.file.is_some() && lies_at(&self.path) == self.file) || !stands("replaced-database-followed")
+        self.file.is_some() && lies_at(&self.path) == self.file
     }
 
     /// Makes changes in one transaction. Fails with [`StoreError::Replaced`] if the database was replaced meanwhile.
@@ -199,12 +198,7 @@ impl Store {
         let _turn = self.turns.wait(turn::LIMIT);
         let path = &self.path;
         let run = |connection: &mut Connection| -> rusqlite::Result<Result<T, i64>> {
-            let behavior = if stands("write-lock-first") {
-                TransactionBehavior::Immediate
-            } else {
-                TransactionBehavior::Deferred
-            };
-            let transaction = connection.transaction_with_behavior(behavior)?;
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             // A newer unhang may have changed the tables since they were opened (F-16); only from here on nobody can do so.
             let found = version(&transaction)?;
             if found > VERSION {

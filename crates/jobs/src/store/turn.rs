@@ -26,7 +26,6 @@ use rustix::{
     io::Errno,
 };
 use unhang_proc::identity::ask_for_short_turns;
-use unhang_switches::stands;
 
 use crate::folder::DataFolder;
 
@@ -64,7 +63,7 @@ impl WriteQueue {
 
     /// Waits for the next turn, but at most for `limit`.
     pub(super) fn wait(&self, limit: Duration) -> WriteTurn {
-        WriteTurn { _lock: if stands("writers-in-turn") { self.queue(limit) } else { None } }
+        WriteTurn { _lock: self.queue(limit) }
     }
 
     fn queue(&self, limit: Duration) -> Option<File> {

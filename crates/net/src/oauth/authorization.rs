@@ -26,7 +26,6 @@ use tokio::{
     task::JoinError,
     time::Instant,
 };
-use unhang_switches::stands;
 
 use super::{
     ClientSettings,
@@ -287,7 +286,7 @@ impl Authorization {
     async fn in_turn(&self, ended: u64, flow: Flow) -> Result<bool, AuthorizationError> {
         // The holder of the lock has limits of its own for each step.
         let mut turn: OwnedMutexGuard<FlowLock> = Arc::clone(&self.0.turn).lock_owned().await;
-        if stands("one-login-for-all") && self.0.ended.load(Ordering::Acquire) != ended {
+        if self.0.ended.load(Ordering::Acquire) != ended {
             let has_other = self.0.known().is_some_and(|login| Some(&*login.access_token) != flow.used());
             if has_other {
                 return Ok(true);
@@ -339,7 +338,7 @@ impl AuthorizationState {
         if turn.renewed.is_none_or(|renewed| renewed.elapsed() > IN_A_ROW) {
             turn.in_a_row = 0;
         }
-        if stands("renewals-end") && turn.in_a_row >= MAX_RENEWALS {
+        if turn.in_a_row >= MAX_RENEWALS {
             return Ok(false);
         }
         turn.in_a_row += 1;

@@ -21,7 +21,6 @@ use reqwest::{
 };
 use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest};
 use tokio::time::timeout;
-use unhang_switches::stands;
 
 use super::error::{AuthorizationError, told, told_url};
 use crate::tls;
@@ -86,9 +85,6 @@ impl Requests {
         let url = told_url(request.url());
         require_secure(request.url(), self.plain)?;
         let exchange = self.exchange(request, &url);
-        if !stands("login-answer-limit") {
-            return exchange.await;
-        }
         timeout(self.limits.answer, exchange)
             .await
             .unwrap_or(Err(AuthorizationError::Deadline { url, limit: self.limits.answer }))
@@ -104,7 +100,7 @@ impl Requests {
         // The stream of a server that took the request for a subscription has no end, and nothing that is wanted here.
         let is_stream = response.headers().get(CONTENT_TYPE).is_some_and(is_event_stream);
         while !is_stream && let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if stands("login-answer-bytes") && body.len() + chunk.len() > self.limits.body {
+            if body.len() + chunk.len() > self.limits.body {
                 return Err(AuthorizationError::TooLarge { url: url.to_owned(), limit: self.limits.body });
             }
             body.extend_from_slice(&chunk);

@@ -25,8 +25,6 @@ use rustix::{
     process::Pid,
 };
 
-use unhang_switches::stands;
-
 use crate::identity::Identity;
 
 const PREFIX: &str = "mcp-lifeline-";
@@ -101,11 +99,11 @@ pub(crate) fn remove(path: &Path) -> bool {
 /// anybody can write a path down, or make a folder that looks the same.
 pub(crate) fn is_made_by(path: &Path, process: Identity) -> bool {
     let is_group = statfs(path).is_ok_and(|system| system.f_type == CGROUP2);
-    has_name_of(path, process) && (is_group || !stands("survivors-of-a-real-group"))
+    has_name_of(path, process) && is_group
 }
 
 fn has_name_of(path: &Path, process: Identity) -> bool {
-    path.file_name() == Some(OsStr::new(&name(process))) || !stands("survivors-of-that-group")
+    path.file_name() == Some(OsStr::new(&name(process)))
 }
 
 /// Lists every process in the group and in those that were made inside it.
@@ -133,9 +131,9 @@ pub(crate) fn cpu_time(path: &Path) -> Option<Duration> {
 fn remove_leftovers(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
-        if maker(&entry.file_name().to_string_lossy()).is_some_and(|process| {
-            Identity::of(process.pid) != Some(process) || !stands("living-groups-kept")
-        }) {
+        if maker(&entry.file_name().to_string_lossy())
+            .is_some_and(|process| Identity::of(process.pid) != Some(process))
+        {
             remove(&entry.path());
         }
     }
@@ -148,8 +146,7 @@ fn name(process: Identity) -> String {
 
 /// Parses the name of a group into the process that made it.
 fn maker(name: &str) -> Option<Identity> {
-    let foreign = (!stands("foreign-groups-kept")).then_some(name);
-    let (pid, start) = name.strip_prefix(PREFIX).or(foreign)?.split_once('-')?;
+    let (pid, start) = name.strip_prefix(PREFIX)?.split_once('-')?;
     let pid: NonZeroU32 = pid.parse().ok()?;
     Some(Identity { pid: pid.get(), start: start.parse().ok()? })
 }

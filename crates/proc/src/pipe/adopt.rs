@@ -11,17 +11,15 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     thread,
-    time::Duration,
 };
 
 use rustix::{
     event::{PollFd, PollFlags},
     fs::{CWD, FileType, Mode, OFlags, fstat, openat},
-    io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd},
+    io::{Errno, fcntl_dupfd_cloexec},
     stdio::{dup2_stdin, dup2_stdout},
 };
 use tokio::sync::oneshot;
-use unhang_switches::stands;
 
 use super::{PipeKind, PipeReader, PipeWriter, is_broken, pair, set_nonblocking, wait};
 use crate::deadline::Deadline;
@@ -46,9 +44,8 @@ impl Flush {
     ///
     /// Returns `false` if the deadline came first, or the output broke.
     pub async fn finish(self, deadline: Deadline) -> bool {
-        let deadline = if stands("flush-deadline") { deadline } else { Deadline::after(Duration::MAX) };
         match self.0 {
-            Some(done) if stands("last-answers-flushed") => {
+            Some(done) => {
                 matches!(deadline.timeout(done).await, Ok(Ok(())))
             }
             _ => true,
@@ -106,16 +103,9 @@ pub fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
     // With a number below 3, a later child would take the duplicate for a standard stream.
     let input = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let output = fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
-    if !stands("taken-streams-not-inherited") {
-        fcntl_setfd(&output, FdFlags::empty())?;
-    }
     let null = openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    if stands("stdin-taken") {
-        dup2_stdin(&null)?;
-    }
-    if stands("stdout-taken") {
-        dup2_stdout(&null)?;
-    }
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
     Ok((input, output))
 }
 
@@ -127,9 +117,6 @@ enum Direct {
 
 /// Decides whether and how a descriptor can be used without a thread.
 fn direct(descriptor: &OwnedFd, access: OFlags) -> io::Result<Direct> {
-    if !stands("inherited-flags-kept") {
-        set_nonblocking(descriptor)?;
-    }
     Ok(match FileType::from_raw_mode(fstat(descriptor)?.st_mode) {
         FileType::Socket => Direct::Socket,
         FileType::Fifo => {
@@ -155,7 +142,7 @@ pub(super) fn pump(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
             PollFd::new(to, PollFlags::empty()),
         ];
         wait(&mut polled, None);
-        if stands("pump-ends-with-its-reader") && is_broken(to.as_fd()) {
+        if is_broken(to.as_fd()) {
             return Err(Errno::PIPE.into());
         }
         match rustix::io::read(from, &mut buffer) {
@@ -172,7 +159,7 @@ fn write_all(to: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(to, bytes) {
             Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
-            Err(Errno::AGAIN) if stands("pump-waits-for-room") => {
+            Err(Errno::AGAIN) => {
                 wait(&mut [PollFd::new(to, PollFlags::OUT)], None);
             }
             Err(Errno::INTR) => {}

@@ -22,7 +22,6 @@ use rustix::{
     net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
 };
 use tokio::io::{Interest, unix::AsyncFd};
-use unhang_switches::stands;
 
 use crate::system::NO_SIGNAL;
 
@@ -100,10 +99,9 @@ impl PipeReader {
 }
 
 fn read(descriptor: &OwnedFd, kind: PipeKind, buffer: &mut [u8]) -> io::Result<usize> {
-    let flags = if stands("sockets-never-wait") { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
     retry(|| match kind {
         PipeKind::Pipe => rustix::io::read(descriptor, &mut *buffer),
-        PipeKind::Socket => recv(descriptor, &mut *buffer, flags).map(|(count, _)| count),
+        PipeKind::Socket => recv(descriptor, &mut *buffer, RecvFlags::DONTWAIT).map(|(count, _)| count),
     })
 }
 
@@ -135,13 +133,12 @@ impl PipeWriter {
     /// Fails with `WouldBlock` if there is no room at the moment. Any other error means that the reader has gone.
     pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let kind = self.kind;
-        let flags = if stands("sockets-never-wait") { SendFlags::DONTWAIT } else { SendFlags::empty() };
         let result = self.descriptor.try_io(Interest::WRITABLE, |descriptor| {
             retry(|| match kind {
                 PipeKind::Pipe => rustix::io::writev(descriptor, parts),
                 PipeKind::Socket => {
                     let mut nothing = SendAncillaryBuffer::default();
-                    sendmsg(descriptor, parts, &mut nothing, flags | NO_SIGNAL)
+                    sendmsg(descriptor, parts, &mut nothing, SendFlags::DONTWAIT | NO_SIGNAL)
                 }
             })
         });
@@ -243,8 +240,7 @@ pub(crate) fn register(descriptor: OwnedFd, interest: Interest) -> io::Result<As
 }
 
 fn set_nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
-    let more = if stands("own-ends-never-wait") { OFlags::NONBLOCK } else { OFlags::empty() };
-    Ok(fcntl_setfl(descriptor, fcntl_getfl(descriptor)? | more)?)
+    Ok(fcntl_setfl(descriptor, fcntl_getfl(descriptor)? | OFlags::NONBLOCK)?)
 }
 
 /// Enlarges a pipe, once. Best effort: a small pipe is slower, nothing else.

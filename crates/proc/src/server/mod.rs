@@ -31,7 +31,6 @@ use tokio::{
     io::{Interest, unix::AsyncFd},
     time::Instant,
 };
-use unhang_switches::stands;
 
 pub(crate) use self::report::LifelineReport;
 use self::supervision::Supervision;
@@ -154,9 +153,7 @@ impl Server {
 
     /// Starts the stop: closes stdin now. The rest of the ladder runs inside [`Server::event`].
     pub fn begin_stop(&mut self) {
-        if stands("stdin-closed-first") {
-            self.input = None;
-        }
+        self.input = None;
         self.supervision().begin_stop(Instant::now());
     }
 

@@ -17,7 +17,6 @@ use rustix::{
     process::Pid,
 };
 use tokio::time::Instant;
-use unhang_switches::stands;
 
 use super::{Exit, LifelineReport, ServerEvent, SweptTree, command};
 use crate::{
@@ -129,7 +128,7 @@ impl Supervision {
         let table = system::table();
         let lifeline = table.iter().find(|entry| entry.pid == self.lifeline.id())?;
         let living: u64 = descendants(&table, lifeline.pid).iter().map(|entry| entry.ticks).sum();
-        let ended = if stands("ended-count-as-busy") { lifeline.reaped_ticks } else { 0 };
+        let ended = lifeline.reaped_ticks;
         let millis = (living + ended) * 1000 / rustix::param::clock_ticks_per_second().max(1);
         Some(Duration::from_millis(millis))
     }
@@ -155,8 +154,7 @@ impl Supervision {
     /// Reads the lifeline's reports. Returns `false` if there is nothing more at the moment.
     pub(super) fn hear(&mut self, link: &OwnedFd) -> bool {
         let mut buffer = [0; 1024];
-        let flags = if stands("link-never-waited-for") { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
-        match recv(link, &mut buffer, flags) {
+        match recv(link, &mut buffer, RecvFlags::DONTWAIT) {
             Ok((0, _)) => self.lost(),
             Ok((count, _)) => self.read_report(buffer.get(..count).unwrap_or_default()),
             Err(Errno::INTR) => {}
@@ -174,9 +172,7 @@ impl Supervision {
                 self.reported(report);
             }
         }
-        if stands("report-bounded") {
-            self.report_start.truncate(LONGEST_REPORT);
-        }
+        self.report_start.truncate(LONGEST_REPORT);
     }
 
     fn reported(&mut self, report: LifelineReport) {
@@ -202,7 +198,7 @@ impl Supervision {
     }
 
     fn failed(&mut self, error: SpawnError) {
-        if !self.begun || !stands("no-failure-after-start") {
+        if !self.begun {
             self.begun = true;
             self.exited = true;
             self.events.push_back(ServerEvent::Failed(error));
@@ -210,7 +206,7 @@ impl Supervision {
     }
 
     fn exited(&mut self, exit: Exit) {
-        if !self.exited || !stands("one-exit-told") {
+        if !self.exited {
             self.exited = true;
             self.events.push_back(ServerEvent::Exited(exit));
         }
@@ -221,9 +217,7 @@ impl Supervision {
         if matches!(self.phase, StopPhase::Held) {
             let source = io::Error::other("it ended before the server ran");
             self.failed(SpawnError::Shim { program: self.lifeline_program.clone(), source });
-            if stands("rescue-without-lifeline") {
-                self.rescue(Instant::now());
-            }
+            self.rescue(Instant::now());
         }
     }
 
@@ -244,11 +238,9 @@ impl Supervision {
         let pause = self.end(now);
         let event = self.events.pop_front();
         let next = match self.phase {
-            StopPhase::Held if stands("owner-wakes-for-the-ladder") => {
-                self.ladder.next().map(|at| self.origin + at)
-            }
+            StopPhase::Held => self.ladder.next().map(|at| self.origin + at),
             StopPhase::Leaving { .. } | StopPhase::Rescuing { .. } => Some(now + pause),
-            StopPhase::Held | StopPhase::Gone => None,
+            StopPhase::Gone => None,
         };
         SupervisionStep { event, listens: matches!(self.phase, StopPhase::Held), next }
     }
@@ -260,14 +252,14 @@ impl Supervision {
                 let swept = *swept;
                 if self.lifeline.try_reap().is_some() {
                     self.gone(swept);
-                } else if now >= *until && stands("goodbye-has-a-limit") {
+                } else if now >= *until {
                     self.rescue(now);
                 }
                 REAP_PAUSE
             }
             StopPhase::Rescuing { rescue, until } => {
                 let done = rescue.round(&mut self.lifeline, self.group.as_ref());
-                if !done && (now < *until || !stands("rescue-has-a-limit")) {
+                if !done && now < *until {
                     return sweep::PAUSE;
                 }
                 rescue.give_up(&mut self.lifeline);
@@ -280,9 +272,7 @@ impl Supervision {
     }
 
     fn gone(&mut self, swept: SweptTree) {
-        if stands("exit-always-told") {
-            self.exited(Exit::Unknown);
-        }
+        self.exited(Exit::Unknown);
         self.events.push_back(ServerEvent::Gone(swept));
         self.phase = StopPhase::Gone;
         reap_departed();

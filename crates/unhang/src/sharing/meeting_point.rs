@@ -24,7 +24,6 @@ use std::{
 
 use rustix::process::geteuid;
 use tokio::net::UnixListener;
-use unhang_switches::stands;
 
 /// The folder of locks and sockets, in the data folder.
 const FOLDER: &str = "gateway";
@@ -119,7 +118,7 @@ impl MeetingPoint {
     fn is_current(&self, lock: &File) -> bool {
         let inode = |data: fs::Metadata| (data.dev(), data.ino());
         let (own, found) = (lock.metadata().map(inode), fs::metadata(&self.lock).map(inode));
-        matches!((own, found), (Ok(own), Ok(found)) if own == found) || !stands("lock-is-that-of-the-file")
+        matches!((own, found), (Ok(own), Ok(found)) if own == found)
     }
 
     fn lead(&self, lock: File) -> Leadership {

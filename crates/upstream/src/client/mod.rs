@@ -51,7 +51,6 @@ use tokio::{
 };
 use unhang_bridge::Splice;
 use unhang_proc::{deadline::Deadline, server::ServerSpec};
-use unhang_switches::stands;
 use unhang_wire::Json;
 
 use self::mirrors::Mirrors;
@@ -264,8 +263,7 @@ impl Client {
         let since = manner.since.unwrap_or_else(Instant::now);
         let deadline = Deadline::after(limit.saturating_sub(since.elapsed()));
         let mut asked = Cow::Borrowed(params);
-        let rounds = if stands("input-rounds-bounded") { INPUT_ROUNDS } else { usize::MAX };
-        for _ in 0..rounds {
+        for _ in 0..INPUT_ROUNDS {
             let result = self.attempt(&session, method, &asked, (since, limit), manner).await?;
             if matches!(manner.signed, RequestSignature::Already) {
                 return Ok(result);

@@ -13,7 +13,6 @@ use std::{
 use serde_json::{Map, Value, value::RawValue};
 use tokio::task::JoinSet;
 use unhang_proc::deadline::Deadline;
-use unhang_switches::stands;
 
 use super::{Client, ClientSpec, Error, RequestOptions};
 use unhang_core::{config::DISPOSE_LIMIT, wording::did_you_mean};
@@ -77,7 +76,7 @@ impl ServerPool {
         let Some(entry) = entries.servers.get_mut(name) else {
             return Err(Error::NoSuchServer { name: name.to_owned(), hint });
         };
-        let is_usable = |client: &Client| client.is_usable() || !stands("dead-client-replaced");
+        let is_usable = |client: &Client| client.is_usable();
         match entry.client.clone().filter(is_usable) {
             Some(client) => Ok(client),
             None => Ok(entry.client.insert(Client::start(entry.spec.clone())).clone()),
@@ -115,7 +114,7 @@ impl ServerPool {
     pub async fn dispose(&self) -> DisposeOutcome {
         let clients: Vec<Client> = {
             let mut entries = self.entries();
-            entries.is_disposed = stands("disposed-is-disposed");
+            entries.is_disposed = true;
             entries.servers.values_mut().filter_map(|entry| entry.client.take()).collect()
         };
         let deadline = Deadline::after(DISPOSE_LIMIT);

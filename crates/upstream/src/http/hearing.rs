@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use unhang_net::{http::HttpError, sse::SseEvent};
-use unhang_switches::stands;
 use unhang_wire::{Id, Line};
 
 use super::{
@@ -61,10 +60,9 @@ impl HttpActor {
         match which {
             ExchangeKind::Request(id) if self.upstream_session.awaits(&id) => self.closed(&id, close),
             // The tasks that have ended are removed: kept until they are due, they would hold memory and wake the actor for nothing.
-            ExchangeKind::Request(_) if stands("ended-exchange-is-let-go") => {
+            ExchangeKind::Request(_) => {
                 self.lingering.retain(|(_, task)| !task.is_finished());
             }
-            ExchangeKind::Request(_) => {}
             ExchangeKind::Stream(_) => self.stream_closed(close),
             ExchangeKind::Initialized => {
                 self.initialized();
@@ -152,7 +150,7 @@ impl HttpActor {
         let was_awaited = std::mem::take(&mut self.awaits_initialized);
         if was_awaited && matches!(self.way, HttpTransport::Streamable) && self.stream.is_none() {
             self.open_stream();
-            if self.upstream_session.may_be_asked() && stands("listens-before-it-asks") {
+            if self.upstream_session.may_be_asked() {
                 self.listens_by = Some(Instant::now() + LISTENING);
             }
         }
@@ -193,7 +191,7 @@ impl HttpActor {
             _ => None,
         };
         let was_well = stream.open.take().is_some_and(|open| open.elapsed() >= MOST_RETRY);
-        if was_well || !stands("stream-retry-grows") {
+        if was_well {
             stream.pause = Duration::ZERO;
         }
         let retry = resume_point.as_ref().and_then(|resume_point| resume_point.retry).unwrap_or(RETRY);
@@ -300,7 +298,7 @@ impl HttpActor {
         let vain = earlier.as_ref().map_or(0, |broken| broken.vain) + u32::from(is_vain);
         let known = earlier.map(|broken| (broken.last_id, broken.retry));
         let (known_id, known_retry) = known.unzip();
-        let Some(last_id) = last_id.or(known_id).filter(|_| stands("broken-stream-resumed")) else {
+        let Some(last_id) = last_id.or(known_id) else {
             return false;
         };
         let retry = retry.or(known_retry).unwrap_or(RETRY).max(LEAST_RETRY);
@@ -314,8 +312,7 @@ impl HttpActor {
     /// Sends a lost request once more if it changes nothing; returns whether it has.
     fn repeats(&mut self, id: &Id) -> bool {
         let Some(mut exchange) = self.exchanges.remove(id) else { return false };
-        let may =
-            SAFE.contains(&&*exchange.method) && !exchange.is_repeated && stands("lost-list-asked-again");
+        let may = SAFE.contains(&&*exchange.method) && !exchange.is_repeated;
         if may {
             tracing::debug!("`{}` is asked for `{}` once more", self.upstream_session.name, exchange.method);
             (exchange.is_repeated, exchange.broken) = (true, None);
@@ -336,7 +333,6 @@ impl HttpActor {
         self.exchanges.get(id).is_some_and(is_fresh)
             && !self.repeated.contains(id)
             && self.upstream_session.of_handshake(id).is_none()
-            && stands("forgotten-session-renewed")
     }
 
     /// Begins the session and the request anew. The server has forgotten the session, and so has not carried the request out.

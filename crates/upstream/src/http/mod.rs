@@ -40,7 +40,6 @@ use unhang_net::{
     http::{Address, Bytes, Connection, HttpError, HttpRequest, Url, Verb},
     oauth::Authorization,
 };
-use unhang_switches::stands;
 use unhang_wire::{Id, compose};
 
 use self::exchange::{Close, ExchangeEvent, ExchangeKind, exchange};
@@ -455,7 +454,7 @@ impl HttpActor {
     ) -> AbortHandle {
         let (connection, speaker) = (self.connection.clone(), self.speaker.clone());
         let mut limit = self.upstream_session.limits.request_timeout;
-        if which == ExchangeKind::Initialized && stands("initialized-bounded") {
+        if which == ExchangeKind::Initialized {
             limit = limit.min(INITIALIZED);
         }
         let is_word = matches!(which, ExchangeKind::Word | ExchangeKind::Initialized);
@@ -466,7 +465,7 @@ impl HttpActor {
             ExchangeKind::Word => Some(&self.words_at_once),
             _ => None,
         };
-        let turns = turns.cloned().filter(|_| stands("http-connections-bounded"));
+        let turns = turns.cloned();
         let tasks = if which == ExchangeKind::Word { &mut self.words } else { &mut self.tasks };
         tasks.spawn(async move {
             let _room = room;

@@ -27,7 +27,6 @@ use std::{
 use reqwest::{Method, Request, Url};
 use serde_json::{Value, json};
 use tokio::{sync::Mutex as Turn, task::JoinHandle, time::Instant};
-use unhang_switches::stands;
 
 use self::{
     keys::{Algorithm, Keys},
@@ -253,7 +252,7 @@ impl ResourceServerState {
         let known = self.known();
         let pause = if known.keys.is_some() { self.limits.pause } else { self.limits.first_pause };
         let was_just_asked = known.tried.as_ref().is_some_and(|(tried, _)| tried.elapsed() < pause);
-        !was_just_asked || !stands("keys-are-asked-for-seldom")
+        !was_just_asked
     }
 
     async fn fetch(&self) {

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value};
-use unhang_switches::stands;
 
 use super::{
     ResourceSettings,
@@ -60,7 +59,7 @@ impl<'a> ParsedToken<'a> {
     pub(super) fn claims(&self, keys: &Keys) -> Option<Result<Claims, &'static str>> {
         let key = keys.key(self.key.as_deref(), self.algorithm)?;
         let is_proven = key.proves(self.algorithm, self.message.as_bytes(), &self.signature);
-        if !is_proven && stands("signatures-are-proven") {
+        if !is_proven {
             return Some(Err("its signature is not that of the authorization server"));
         }
         Some(object(self.claims).map(Claims).ok_or("it says nothing"))
@@ -83,21 +82,21 @@ impl Claims {
         now: Duration,
         leeway: Duration,
     ) -> Result<&str, &'static str> {
-        if self.0.get("iss").and_then(Value::as_str) != Some(&settings.issuer) && stands("issuer-is-ours") {
+        if self.0.get("iss").and_then(Value::as_str) != Some(&settings.issuer) {
             return Err("it is from another authorization server");
         }
-        if !self.is_for(&settings.resource) && stands("audience-is-us") {
+        if !self.is_for(&settings.resource) {
             return Err("it is for somebody else");
         }
         let end = self.moment("exp").ok_or("it does not say until when it is good")?;
-        if now.as_secs_f64() >= end + leeway.as_secs_f64() && stands("tokens-end") {
+        if now.as_secs_f64() >= end + leeway.as_secs_f64() {
             return Err("it has expired");
         }
         let beginning = match self.0.get("nbf") {
             None => 0.0,
             Some(_) => self.moment("nbf").ok_or("it does not say from when on it is good")?,
         };
-        if now.as_secs_f64() + leeway.as_secs_f64() < beginning && stands("tokens-begin") {
+        if now.as_secs_f64() + leeway.as_secs_f64() < beginning {
             return Err("it is not good yet");
         }
         let subject = self.0.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
@@ -115,7 +114,7 @@ impl Claims {
             })
             .collect();
         let lacking = scopes.iter().find(|scope| !granted.contains(&scope.as_str()));
-        lacking.map(String::as_str).filter(|_| stands("scopes-are-granted"))
+        lacking.map(String::as_str)
     }
 
     fn is_for(&self, resource: &str) -> bool {
