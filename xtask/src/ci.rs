@@ -6,6 +6,7 @@
 //! - After `fetch`, only the installation of pinned tools and servers uses the network.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::time::Duration;
 
 use crate::failure::ChoreFailure;
@@ -108,9 +109,9 @@ const STEPS: &[CiStep] = &[
         work: StepWork::Own(examples),
     },
     CiStep {
-        name: "release",
-        about: "both release binaries build",
-        work: cargo(&["build", "--release", "--locked", "--offline"], 20),
+        name: "dist",
+        about: "both binaries build as packages ship them, and the program has its size",
+        work: StepWork::Own(dist),
     },
     CiStep {
         name: "units",
@@ -219,18 +220,34 @@ fn examples(project: &Project) -> Result<(), ChoreFailure> {
     run::run(project.cargo("examples", Duration::from_mins(20)).arguments(arguments))
 }
 
+/// The most that the program may have, in bytes: 14 MiB.
+const LARGEST_PROGRAM: u64 = 14 << 20;
+
+/// Builds what packages ship, and the lab, which judges it.
+fn dist(project: &Project) -> Result<(), ChoreFailure> {
+    let arguments = ["build", "--profile", "dist", "--locked", "--offline"];
+    run::run(project.cargo("dist", Duration::from_mins(20)).arguments(arguments))?;
+    let program = project.shipped();
+    let size = fs::metadata(&program).map_err(|error| ChoreFailure::io(program.display(), &error))?.len();
+    report::text(&format!("{} has {size} bytes\n", program.display()));
+    if size <= LARGEST_PROGRAM {
+        return Ok(());
+    }
+    Err(ChoreFailure::new(format!("{} has {size} bytes, more than {LARGEST_PROGRAM}", program.display())))
+}
+
 fn memory(project: &Project) -> Result<(), ChoreFailure> {
     const MEASURE: &str = "memory_bytes";
     let answer = project.log("memory").with_extension("json");
     let task =
-        ProgramRun::new(project.below_target("release/unhang-lab"), project.root(), answer, DEMO_DEADLINE);
+        ProgramRun::new(project.below_target("dist/unhang-lab"), project.root(), answer, DEMO_DEADLINE);
     let report = run::run_for_json(task.arguments([
         "bench".as_ref(),
         "--quick".as_ref(),
         "--only=wrap".as_ref(),
         "--output=json".as_ref(),
         "--unhang".as_ref(),
-        project.below_target("release/unhang").as_os_str(),
+        project.shipped().as_os_str(),
     ]))?;
     let mut bars = report["wrap"]["bars"].as_array().into_iter().flatten();
     match bars.find(|bar| bar["measure"] == MEASURE) {
@@ -241,13 +258,13 @@ fn memory(project: &Project) -> Result<(), ChoreFailure> {
 }
 
 fn demo(project: &Project) -> Result<(), ChoreFailure> {
-    let program = project.below_target("release/unhang");
+    let program = project.shipped();
     run::run(ProgramRun::new(program, project.root(), project.log("demo"), DEMO_DEADLINE).arguments(["demo"]))
 }
 
 fn score(project: &Project) -> Result<(), ChoreFailure> {
-    let lab = project.below_target("release/unhang-lab");
-    let unhang = project.below_target("release/unhang");
+    let lab = project.below_target("dist/unhang-lab");
+    let unhang = project.shipped();
     let arguments: [&OsStr; 5] =
         ["zoo".as_ref(), "run".as_ref(), "--check".as_ref(), "--unhang".as_ref(), unhang.as_os_str()];
     run::run(ProgramRun::new(lab, project.root(), project.log("score"), SCORE_DEADLINE).arguments(arguments))

@@ -194,7 +194,7 @@ impl MutatedPart {
             return Ok(());
         }
         let failure = ChoreFailure::new(format!("cargo-mutants ended with {code:?} for {}", self.name));
-        Err(failure.with_output(&project.log(&format!("mutants-run-{}", self.name))))
+        Err(failure.with_output(project.log(&format!("mutants-run-{}", self.name))))
     }
 }
 

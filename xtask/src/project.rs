@@ -63,6 +63,11 @@ impl Project {
         self.target.join(path)
     }
 
+    /// The program that packages ship, as the step `dist` builds it.
+    pub(crate) fn shipped(&self) -> PathBuf {
+        self.below_target("dist/unhang")
+    }
+
     /// The names of the workspace's crates.
     pub(crate) fn crates(&self) -> &[String] {
         &self.crates

@@ -26,7 +26,7 @@ const NEEDED: [(&str, &str); 5] = [
     ("UMask=0077", "others can read what servers and jobs write"),
 ];
 
-/// Has systemd read the units as those of a user in whose home the release binary is installed.
+/// Has systemd read the units as those of a user in whose home the program is installed.
 pub(crate) fn check(project: &Project) -> Result<(), ChoreFailure> {
     tools::SYSTEMD_ANALYZE.require(project)?;
     let folder = project.below_target("xtask/units");
@@ -42,7 +42,7 @@ pub(crate) fn check(project: &Project) -> Result<(), ChoreFailure> {
     let prepare = || {
         fs::create_dir_all(&binaries)?;
         fs::create_dir_all(&runtime)?;
-        symlink(project.below_target("release/unhang"), binaries.join("unhang"))
+        symlink(project.shipped(), binaries.join("unhang"))
     };
     prepare().map_err(|error| io("prepare", &error))?;
     let sources = project.root().join(FOLDER);

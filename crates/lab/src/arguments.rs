@@ -29,7 +29,7 @@ pub(crate) enum LabCommand {
 /// Which `unhang` is measured.
 #[derive(Debug, Args)]
 pub(crate) struct ProductArguments {
-    /// The unhang that is measured [default: under `cargo run` the one that cargo builds, else the one beside this program]
+    /// The unhang that is measured [default: under `cargo run` the one that cargo builds, with the profile `dist` for a bench, else the one beside this program]
     #[arg(long, env = "UNHANG_LAB_PRODUCT", hide_env_values = true, value_name = "PATH")]
     pub(crate) unhang: Option<PathBuf>,
 }

@@ -1,6 +1,7 @@
 //! Finds the two binaries of a run: the `unhang` that is measured, and the lab itself, which plays the servers.
 //!
-//! Invariant: a stale `unhang` is never measured unasked. If cargo runs the lab, cargo builds `unhang` first, with the same profile.
+//! Invariant: a stale `unhang` is never measured unasked. If cargo runs the lab, cargo builds `unhang` first: for a measurement of an
+//! optimised lab with the profile `dist`, which packages ship, and else with the lab's own profile.
 
 use std::{
     env,
@@ -11,6 +12,15 @@ use std::{
 use unhang_zoo::load::LoadPrograms;
 
 use crate::arguments::ProductArguments;
+
+/// What the lab wants to know about `unhang`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MeasuredQuality {
+    /// How fast and how large it is: only the shipped build has the answer.
+    Cost,
+    /// What it does: every build does the same.
+    Behavior,
+}
 
 /// The paths of both binaries.
 #[derive(Debug)]
@@ -24,17 +34,21 @@ impl MeasuredPrograms {
     ///
     /// # Errors
     /// Fails with one sentence for a person: which binary is missing, or why cargo did not build it.
-    pub(crate) fn find(arguments: &ProductArguments) -> Result<Self, String> {
+    pub(crate) fn find(arguments: &ProductArguments, quality: MeasuredQuality) -> Result<Self, String> {
         let lab =
             env::current_exe().map_err(|error| format!("the path of unhang-lab is unknown: {error}"))?;
         let unhang = match &arguments.unhang {
             Some(path) => path.clone(),
             None => {
                 let beside = lab.with_file_name(format!("unhang{}", env::consts::EXE_SUFFIX));
-                if let Some(cargo) = env::var_os("CARGO") {
-                    build(Path::new(&cargo), &beside)?;
+                match env::var_os("CARGO") {
+                    Some(cargo) => {
+                        let unhang = built_path(beside, quality);
+                        build(Path::new(&cargo), &unhang)?;
+                        unhang
+                    }
+                    None => beside,
                 }
-                beside
             }
         };
         let unhang = unhang.canonicalize().map_err(|error| {
@@ -56,6 +70,15 @@ impl MeasuredPrograms {
     /// Returns the path of the lab.
     pub(crate) fn lab(&self) -> &str {
         &self.lab
+    }
+}
+
+/// Returns where cargo puts the `unhang` to measure, from the path beside the lab.
+fn built_path(beside: PathBuf, quality: MeasuredQuality) -> PathBuf {
+    let Some(folder) = beside.parent().filter(|folder| folder.ends_with("release")) else { return beside };
+    match (quality, beside.file_name()) {
+        (MeasuredQuality::Cost, Some(name)) => folder.with_file_name("dist").join(name),
+        _ => beside,
     }
 }
 
@@ -88,5 +111,18 @@ fn build(cargo: &Path, unhang: &Path) -> Result<(), String> {
         Err(error) => {
             Err(format!("cargo cannot be started to build unhang: {error}; name one with --unhang"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_packages_ship_is_measured_unless_the_lab_is_a_debug_build() {
+        let built = |beside: &str, quality| built_path(PathBuf::from(beside), quality);
+        assert_eq!(built("t/release/unhang", MeasuredQuality::Cost), Path::new("t/dist/unhang"));
+        assert_eq!(built("t/release/unhang", MeasuredQuality::Behavior), Path::new("t/release/unhang"));
+        assert_eq!(built("t/debug/unhang", MeasuredQuality::Cost), Path::new("t/debug/unhang"));
     }
 }

@@ -67,9 +67,9 @@ enum RealCaseKind {
     Doctor,
 }
 
-/// Runs every case: the last step of `ci`, which has built the release binary before.
+/// Runs every case: the last step of `ci`, which has built the program before.
 pub(crate) fn every(project: &Project) -> Result<(), ChoreFailure> {
-    perform(project, &cases(), project.below_target("release/unhang"))
+    perform(project, &cases(), project.shipped())
 }
 
 /// Runs the cases that the options ask for, on the binary they name or else on a release build.

@@ -97,7 +97,8 @@ pub(crate) fn soak(project: &Project, options: &Options) -> Result<(), ChoreFail
 
 /// The same as a step of the continuous integration.
 pub(crate) fn quick(project: &Project) -> Result<(), ChoreFailure> {
-    soak(project, &Options { quick: true, ..Options::default() })
+    let binary = Some(project.shipped().to_string_lossy().into_owned());
+    soak(project, &Options { quick: true, binary, ..Options::default() })
 }
 
 /// Finds the binary and makes an empty folder; each seed has its own, so that reports are kept and runs do not meet.

@@ -21,7 +21,7 @@ use unhang_terminal::output;
 
 use crate::{
     arguments::{BenchArguments, BenchPart},
-    product::MeasuredPrograms,
+    product::{MeasuredPrograms, MeasuredQuality},
 };
 use report::MeasuredPart;
 
@@ -40,7 +40,7 @@ pub(crate) fn run(bench: &BenchArguments) -> ExitCode {
         output::error("an --nginx is measured beside the gateway, which --only leaves out", None);
         return ExitCode::from(exit::USAGE);
     }
-    let programs = match MeasuredPrograms::find(&bench.product) {
+    let programs = match MeasuredPrograms::find(&bench.product, MeasuredQuality::Cost) {
         Ok(programs) => programs,
         Err(reason) => {
             output::error(&reason, None);

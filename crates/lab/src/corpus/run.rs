@@ -12,7 +12,10 @@ use unhang_terminal::{output, progress};
 use unhang_zoo::corpus::{self, Case, CaseVerdict, Contender, CorpusPlan, Interrupted};
 
 use super::report::{CaseRow, CorpusReport};
-use crate::{arguments::ZooRun, product::MeasuredPrograms};
+use crate::{
+    arguments::ZooRun,
+    product::{MeasuredPrograms, MeasuredQuality},
+};
 
 /// Runs the chosen cases, shows the score and returns the exit code.
 pub(super) fn run(arguments: &ZooRun) -> ExitCode {
@@ -26,7 +29,7 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
     if arguments.list {
         return output::data(&super::report::list(&chosen));
     }
-    let programs = match MeasuredPrograms::find(&arguments.product) {
+    let programs = match MeasuredPrograms::find(&arguments.product, MeasuredQuality::Behavior) {
         Ok(programs) => programs,
         Err(reason) => {
             output::error(&reason, None);
