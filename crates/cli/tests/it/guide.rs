@@ -61,6 +61,7 @@ pages! {
     performance: "docs/performance.md",
     cli: "docs/reference/cli.md",
     fuzzing: "docs/reference/fuzzing.md",
+    mutants: "docs/reference/mutants.md",
     score: "docs/reference/score.md",
     soak: "docs/reference/soak.md",
     zoo: "docs/reference/zoo.md",
