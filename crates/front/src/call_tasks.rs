@@ -99,7 +99,8 @@ impl CallTasks {
     pub(super) fn settle(&mut self, finished: FinishedTask) -> Option<(CallKey, CallTaskEnd)> {
         let panicked = finished.is_err();
         let (task, ended) = finished.unwrap_or_else(|error| {
-            let text = "this tool failed by a bug in unhang, which goes on; its stderr and log say where";
+            let text = "this tool failed because of a bug in unhang; unhang continues, and its stderr and log \
+                have the details";
             (error.id(), CallTaskEnd::Tool(ToolAnswer::error(text)))
         });
         let key = self.keys.remove(&task).filter(|_| !panicked || stands("panic-is-answered"))?;
