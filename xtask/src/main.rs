@@ -34,24 +34,24 @@ use project::Project;
 const USAGE: &str = "\
 Usage: cargo xtask VERB
 
-  ci   [--only STEP[,STEP]] [--list]     every check, cheap ones first
+  ci   [--only STEP[,STEP]] [--list]     run every check, the cheap ones first
   faults [--only GUARD[,GUARD]] [--list] [--write]
-                                         switches each guard off and demands that its test fails; --write writes
+                                         switch each guard off and demand that its test fails; --write writes
                                          docs/reference/guards.md instead
   real [--only PART[,PART]] [--list] [--binary PATH]
-                                         real clients and servers on both sides of the guard; PART is a piece of a
-                                         case's name, such as git or python/everything
+                                         run real clients and servers on both sides of the guard; PART is a part of
+                                         a case's name, such as git or python/everything
   soak [--only PART[,PART]] [--list] [--quick] [--seed N] [--session K]
-       [--binary PATH]                   100,000 calls, 1,000 restarts and 1,000
+       [--binary PATH]                   make 100,000 calls, 1,000 restarts and 1,000
                                          sessions on random programs, and 200 kills of
                                          servers and shims of jobs; PART is calls,
                                          restarts, sessions or kills
   fuzz [--only TARGET[,TARGET]] [--list] [--minutes N | --seconds N | --merge]
-                                         each fuzz target for 5 minutes, or for N; --merge takes what was
-                                         found into the corpus
-  rooms [--only CRATE[,CRATE]] [--list]  import cycles, lines of crates and files, names of types that
+                                         run each fuzz target for 5 minutes, or for N; --merge adds the findings
+                                         to the corpus
+  rooms [--only CRATE[,CRATE]] [--list]  count import cycles, lines of crates and files, and names of types that
                                          are not unique; --list names each of them
-  picture                                runs the demo and draws docs/demo.svg
+  picture                                run the demo and draw docs/demo.svg
 ";
 
 fn main() -> ExitCode {
