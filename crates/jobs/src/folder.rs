@@ -162,8 +162,7 @@ impl DataFolder {
         }
         // A supervisor finds the data folder from its job's folder, and a link would not lead back.
         if fs::symlink_metadata(folder.jobs()).is_ok_and(|found| found.is_symlink()) {
-            let text = "it is a link; make the whole data folder a link instead, or set UNHANG_HOME to the other \
-                place";
+            let text = "it is a link; make the whole data folder a link instead, or set UNHANG_HOME to the other place";
             return Err(FileError::damaged(&folder.jobs(), text));
         }
         Ok(folder)
