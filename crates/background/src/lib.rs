@@ -257,7 +257,7 @@ impl PromotedCalls {
         match held.settle(end).await {
             Ok(status) => tracing::info!(job = id.as_str(), "{outcome} after {:?}", status.elapsed()),
             Err(error) => {
-                tracing::warn!(job = id.as_str(), "{outcome}, but unhang cannot store this end: {error}")
+                tracing::warn!(job = id.as_str(), "{outcome}, but unhang cannot store this end: {error}");
             }
         }
         self.shared.same.ended(id, is_joined);

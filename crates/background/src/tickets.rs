@@ -189,11 +189,11 @@ impl PromotedCalls {
         drop(running_call);
         match held.leave(ticket).await {
             Ok(()) => {
-                tracing::info!(job = id.as_str(), "left to the next unhang process that uses its server")
+                tracing::info!(job = id.as_str(), "left to the next unhang process that uses its server");
             }
             // The older ticket is on the disk already.
             Err(error) => {
-                tracing::warn!(job = id.as_str(), "unhang cannot record that it leaves the job: {error}")
+                tracing::warn!(job = id.as_str(), "unhang cannot record that it leaves the job: {error}");
             }
         }
     }

@@ -264,7 +264,7 @@ async fn inherited(meeting_point: MeetingPoint, mut ending: watch::Receiver<bool
         Err(error) => Err(error),
     };
     lead.inspect_err(|error| {
-        tracing::warn!("this process cannot run the servers if the other gateway ends: {error}")
+        tracing::warn!("this process cannot run the servers if the other gateway ends: {error}");
     })
     .ok()
 }
